@@ -1,0 +1,1 @@
+"""The Kaggle side: bundle → push → watch → pull → publish → submit."""

@@ -1,0 +1,1 @@
+"""The model side: config → data → model → learning_rate → training → artifact → inference → submission."""
