@@ -1,0 +1,56 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Infer on the GPU, internet off
+# The first cell proves that there is a GPU.
+
+# %%
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+from pipeline import devices
+
+print(devices.prove("NvidiaTeslaT4"))
+
+# %% [markdown]
+# ## The artifact of the run that was pushed, and of no other
+# Found by its manifest; run id, sha256 of every file and golden outputs are checked before anything is predicted.
+
+# %%
+from pathlib import Path
+
+from pipeline import artifact, config, inference, mounts, provenance
+
+origin = provenance.from_bundle(Path("bundle.json"))
+settings = config.load(origin.config)
+inputs = mounts.root() / "input"
+model = artifact.load(mounts.artifact(inputs, origin.expect["run_id"]), expect=origin.expect)
+folder = mounts.competition(inputs, settings.competition, settings.data.sample_submission)
+
+# %% [markdown]
+# ## Predictions
+# In the scored rerun this same cell meets the hidden test set.
+
+# %%
+predictions = inference.infer(model, folder, Path.cwd())
+
+# %% [markdown]
+# ## What it was least sure of
+# Not in the scored rerun: nobody sees it, and a picture must not cost a submission.
+
+# %%
+from IPython.display import Image, display
+
+from pipeline import figures
+
+if not os.environ.get("KAGGLE_IS_COMPETITION_RERUN"):
+    picture = figures.test_sample(folder, settings, predictions.labels, predictions.probabilities, Path.cwd())
+    display(Image(str(picture)))

@@ -1,0 +1,151 @@
+"""python -m pipeline describe|train|infer: the functions that the notebooks call, on any machine that has the data."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline import config as config_module
+from pipeline.errors import ConfigError, PipelineError
+
+EXAMPLES = """examples:
+  python -m localkaggle export digits data/digits
+  python -m pipeline describe --config digits --json
+  python -m pipeline train --config digits --input data/digits --output out
+  python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code (docs/design.md)."""
+    options = _parse(arguments)
+    try:
+        result = options.command(options)
+    except PipelineError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        if options.json:
+            print(json.dumps({"error": str(error), "exit_code": error.exit_code}))
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("\nInterrupted. The same command goes on from the last checkpoint.", file=sys.stderr)
+        return 130
+    if options.json:
+        print(json.dumps(result))
+    return 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m pipeline", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="describe|train|infer")
+    for name, function, summary in (
+        ("describe", _describe, "print parameters, shapes and the optimizer's numbers as applied"),
+        ("train", _train, "train, or go on training, and write OUT/artifact"),
+        ("infer", _infer, "predict the test set and write OUT/submission.csv"),
+    ):
+        command = commands.add_parser(name, help=summary, description=summary)
+        command.set_defaults(command=function)
+        command.add_argument(
+            "--config", required=True, help="a name in pipeline/configs/, or the path of a .py file of the same form"
+        )
+        command.add_argument("--json", action="store_true", help="end with one JSON object on the last line")
+        if name != "describe":
+            command.add_argument(
+                "--input", required=True, type=Path, help="the competition folder, as Kaggle mounts it"
+            )
+            command.add_argument("--output", required=True, type=Path, help="where to write")
+        if name == "train":
+            command.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
+            command.add_argument("--fresh", action="store_true", help="set earlier checkpoints aside and begin again")
+        if name == "infer":
+            command.add_argument("--artifact", required=True, type=Path, help="the folder with manifest.json")
+            command.add_argument("--precision", default="float32", help="float32 (default) or mixed_float16")
+        if name == "describe":
+            command.add_argument(
+                "--images", type=int, default=50_000, help="training images to count steps with (default 50000)"
+            )
+    return parser.parse_args(arguments)
+
+
+def _existing(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ConfigError(
+            f"--input {folder}: there is no such folder. Expected a competition folder.\n"
+            "Correct the path, or make the embedded one: python -m localkaggle export digits DIR"
+        )
+    return folder
+
+
+def _backend(default: str) -> None:
+    """Choose Keras' backend, which has to be done before Keras is imported; the environment's own choice wins."""
+    os.environ.setdefault("KERAS_BACKEND", default)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
+
+
+def _describe(options: argparse.Namespace) -> dict[str, Any]:
+    config = config_module.load(options.config)
+    _backend("jax")
+    from pipeline import learning_rate, model
+
+    applied = learning_rate.apply(config, options.images)
+    built = model.build(config, applied.batchnorm_momentum)
+    result = {
+        "config": config.name,
+        "model": config.model,
+        "parameters": model.count(built),
+        "input": {"shape": [None, *built.input.shape[1:]], "dtype": "uint8"},
+        "output": {"shape": [None, *built.output.shape[1:]], "dtype": "float32"},
+        "images": options.images,
+        "optimizer": applied.to_json(),
+    }
+    if not options.json:
+        print(json.dumps(result, indent=2))
+    return result
+
+
+def _train(options: argparse.Namespace) -> dict[str, Any]:
+    config = config_module.load(options.config)
+    if options.max_steps is not None and options.max_steps < 1:
+        raise ConfigError(f"--max-steps {options.max_steps}: expected 1 or more.\nLeave it out to train to the end.")
+    folder = _existing(options.input)
+    _backend("jax")
+    from pipeline import figures, training
+
+    trained = training.train(config, folder, options.output, max_steps=options.max_steps, fresh=options.fresh)
+    if trained.manifest is None:
+        return {"status": trained.status, "output": str(options.output)}
+    pictures = figures.of_training(options.output)
+    return {
+        "status": trained.status,
+        "run_id": trained.manifest["run_id"],
+        "artifact": str(options.output / "artifact"),
+        "metrics": trained.manifest["metrics"],
+        "pictures": [str(path) for path in pictures],
+    }
+
+
+def _infer(options: argparse.Namespace) -> dict[str, Any]:
+    config = config_module.load(options.config)
+    folder = _existing(options.input)
+    _backend("tensorflow")
+    from pipeline import artifact, inference
+
+    loaded = artifact.load(options.artifact)
+    if loaded.config.name != config.name:
+        raise ConfigError(
+            f"--config {config.name}: the artifact was trained with {loaded.config.name}.\nGive --config {loaded.config.name}, or another --artifact."
+        )
+    options.output.mkdir(parents=True, exist_ok=True)
+    predictions = inference.infer(loaded, folder, options.output, precision=options.precision)
+    return {
+        "submission": str(options.output / "submission.csv"),
+        "rows": len(predictions.ids),
+        "run_id": loaded.manifest["run_id"],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Progress: one ASCII line of JSON an interval, in progress.jsonl and on the screen, and one row an epoch in history.csv."""
+
+import csv
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import writing
+
+COLUMNS = (
+    "epoch",
+    "step",
+    "loss",
+    "accuracy",
+    "validation_loss",
+    "validation_accuracy",
+    "learning_rate",
+    "images_per_second",
+    "seconds",
+)
+
+
+class Progress:
+    """What a run tells while it runs.
+
+    Args:
+        folder: gets progress.jsonl and history.csv; both are appended to when a run goes on.
+        seconds: least time between two progress lines.
+        step, total_steps: where the run begins, and where it ends.
+        batch: images per step.
+        show: takes each line of text.
+    """
+
+    def __init__(
+        self, folder: Path, *, seconds: float, step: int, total_steps: int, batch: int, show: Callable[[str], None]
+    ) -> None:
+        self._lines, self._history = folder / "progress.jsonl", folder / "history.csv"
+        self._seconds, self._total, self._batch, self._show = seconds, total_steps, batch, show
+        self._started = self._last = time.monotonic()
+        self._first_step = self._last_step = step
+        self._forget_after(step)
+
+    def due(self) -> bool:
+        """Return whether the interval has passed; reading the loss before that would stop the device for nothing."""
+        return time.monotonic() - self._last >= self._seconds
+
+    def restart_clock(self, step: int) -> None:
+        """Begin counting images per second at `step`: called after the first step, whose time is compilation."""
+        self._started = self._last = time.monotonic()
+        self._first_step = self._last_step = step
+
+    def line(self, step: int, values: Mapping[str, float]) -> None:
+        """Write one line: step, steps, epoch, loss, accuracy, images_per_second, eta_seconds and what else `values` holds."""
+        now = time.monotonic()
+        rate = self.images_per_second(step)
+        elapsed = max(now - self._started, 1e-9)
+        done = max(step - self._first_step, 1)
+        line = {
+            "step": step,
+            "steps": self._total,
+            **{name: round(float(value), 6) for name, value in values.items()},
+            "images_per_second": round(rate, 1),
+            "eta_seconds": round((self._total - step) * elapsed / done, 1),
+        }
+        self._last, self._last_step = now, step
+        text = json.dumps(line)
+        with writing(self._lines), self._lines.open("a") as file:
+            file.write(text + "\n")
+        self._show(text)
+
+    def images_per_second(self, step: int) -> float:
+        """Return the mean since the clock was (re)started."""
+        return (step - self._first_step) * self._batch / max(time.monotonic() - self._started, 1e-9)
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        """Append one row to history.csv; its columns are `COLUMNS`."""
+        new = not self._history.exists()
+        with writing(self._history), self._history.open("a", newline="") as file:
+            table = csv.DictWriter(file, COLUMNS)
+            if new:
+                table.writeheader()
+            table.writerow(
+                {name: f"{row[name]:.6g}" if isinstance(row[name], float) else row[name] for name in COLUMNS}
+            )
+
+    def _forget_after(self, step: int) -> None:
+        """Remove what an interrupted run wrote past the checkpoint that this one goes on from."""
+        if self._history.exists():
+            with self._history.open(newline="") as file:
+                rows = [row for row in csv.DictReader(file) if int(row["step"]) <= step]
+            with writing(self._history), self._history.open("w", newline="") as file:
+                table = csv.DictWriter(file, COLUMNS)
+                table.writeheader()
+                table.writerows(rows)
+        if self._lines.exists():
+            kept = []
+            for text in self._lines.read_text().splitlines():
+                try:
+                    value = json.loads(text)
+                except ValueError:
+                    continue  # the line that a kill cut off
+                if value["step"] <= step:
+                    kept.append(text)
+            with writing(self._lines):
+                self._lines.write_text("".join(f"{text}\n" for text in kept))

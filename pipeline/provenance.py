@@ -1,0 +1,70 @@
+"""Provenance: which commit and bundle a run was made from, and with which versions."""
+
+import json
+import platform
+import subprocess
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from pipeline.errors import ConfigError
+
+LIBRARIES = ("keras", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "numpy", "pandas", "pillow", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the code of a run came from.
+
+    Attributes:
+        config: the config's name. competition: its slug.
+        git_commit: 40 hex digits, or None outside a git checkout; git_dirty: whether the tree had changes beside it.
+        bundle_sha256: of the bundle that carried the code; None when it was run from a checkout.
+        expect: what the infer bundle was told to look for (run_id, weights_sha256).
+    """
+
+    config: str | None = None
+    competition: str | None = None
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    bundle_sha256: str | None = None
+    expect: dict[str, str] = field(default_factory=dict)
+
+
+def from_bundle(path: Path) -> Provenance:
+    """Return what the bundler wrote into bundle.json.
+
+    Raises:
+        ConfigError: if the file is missing: the notebook was not made by `invoke build`.
+    """
+    if not path.is_file():
+        raise ConfigError(
+            f"{path} is missing: this notebook does not carry its package.\n"
+            "Push it with `invoke push-train` or `invoke push-infer`, or run `invoke build` and use the file in build/."
+        )
+    value = json.loads(path.read_text())
+    names = ("config", "competition", "git_commit", "git_dirty", "bundle_sha256", "expect")
+    return Provenance(**{name: value[name] for name in names})
+
+
+def from_checkout() -> Provenance:
+    """Return the commit of the git checkout that this file lies in, or an empty provenance outside one."""
+    folder = Path(__file__).resolve().parent
+    command = ["git", "-C", str(folder)]
+    try:
+        commit = subprocess.run([*command, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)  # noqa: S603
+        status = subprocess.run([*command, "status", "--porcelain"], capture_output=True, text=True, check=True)  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return Provenance()  # no git, or no checkout: nothing can be said, and the manifest says null
+    return Provenance(git_commit=commit.stdout.strip(), git_dirty=bool(status.stdout.strip()))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of every library that computes, as installed."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # jax and tensorflow come in several packages; one of them is here
+    return found

@@ -1,0 +1,122 @@
+"""Submission: predictions by id → submission.csv, equal to sample_submission.csv in ids, order, columns and types.
+
+Uses pandas alone, so that the Kaggle side's tasks can check a file before a submission is spent, without starting Keras.
+"""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pipeline.errors import DataError, SubmissionError, writing
+
+
+def write(path: Path, sample: Path, ids: Sequence[str], labels: Sequence[str]) -> int:
+    """Write the submission in one rename and return its number of rows; nothing is written if it would be refused.
+
+    Args:
+        path: submission.csv. sample: the competition's sample_submission.csv: one id column and one label column.
+        ids: of the predictions, in any order. labels: the prediction of each id, as text.
+
+    Raises:
+        SubmissionError: if the ids are not the sample's, each once, or the types differ. All problems are named at once.
+    """
+    wanted = _read(sample)
+    if len(wanted.columns) != 2:
+        raise SubmissionError(
+            f"{sample} has the columns {', '.join(wanted.columns)}; expected two, an id and a label.\n"
+            "Write this competition's format in pipeline/submission.py."
+        )
+    given = pd.DataFrame({wanted.columns[0]: list(ids), wanted.columns[1]: list(labels)}, dtype=str)
+    order = {name: place for place, name in enumerate(wanted[wanted.columns[0]])}
+    given = given.sort_values(wanted.columns[0], key=lambda column: column.map(order), kind="stable", ignore_index=True)
+    _refuse(_problems(given, wanted), path, sample)
+    with writing(path):
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
+                given.to_csv(file, index=False, lineterminator="\n")
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    return len(given)
+
+
+def check(path: Path, sample: Path) -> int:
+    """Return the number of rows of a submission that Kaggle would score.
+
+    Raises:
+        SubmissionError: if columns, ids, order or types differ from the sample's, or a value is empty or not finite.
+    """
+    given, wanted = _read(path), _read(sample)
+    _refuse(_problems(given, wanted), path, sample)
+    return len(given)
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise DataError(f"{path} is missing; expected a CSV.\nCorrect the path, or run the step that writes it.")
+    try:
+        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except (ValueError, UnicodeDecodeError) as error:
+        raise SubmissionError(
+            f"{path} cannot be read as a CSV: {error}.\nExpected UTF-8 with commas. Write it again."
+        ) from error
+
+
+def _problems(given: pd.DataFrame, wanted: pd.DataFrame) -> list[str]:
+    if list(given.columns) != list(wanted.columns):
+        return [f"the columns are {', '.join(map(str, given.columns))}; expected {', '.join(wanted.columns)}"]
+    problems = []
+    have, want = given.iloc[:, 0], wanted.iloc[:, 0]
+    for what, ids in (
+        ("missing", sorted(set(want) - set(have))),
+        ("unknown", sorted(set(have) - set(want))),
+        ("repeated", sorted(set(have[have.duplicated()]))),
+    ):
+        if ids:
+            problems.append(f"{len(ids)} ids are {what}, for example {', '.join(map(repr, ids[:5]))}")
+    if not problems and list(have) != list(want):
+        problems.append("the ids are in another order than the sample's")
+    for column in wanted.columns[1:]:
+        values, kind = given[column], _kind(wanted[column])
+        bad = values[~values.map(lambda text, kind=kind: _fits(text, kind))]
+        if len(bad):
+            shown = ", ".join(map(repr, list(bad[:3])))
+            problems.append(f"{len(bad)} values of {column!r} are not {kind}, for example {shown}")
+    return problems
+
+
+def _kind(sample: pd.Series) -> str:
+    """Return what the sample's values are; they are placeholders, so only the narrowest kind that fits all of them is known."""
+    for kind in ("whole numbers", "finite numbers"):
+        if len(sample) and all(_fits(text, kind) for text in sample):
+            return kind
+    return "filled in"
+
+
+def _fits(text: str, kind: str) -> bool:
+    if kind == "filled in":
+        return text.strip() != ""
+    try:
+        if kind == "whole numbers":
+            int(text)
+            return True
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
+def _refuse(problems: Sequence[str], path: Path, sample: Path) -> None:
+    if problems:
+        listed = "\n".join(f"  - {problem}" for problem in problems)
+        raise SubmissionError(
+            f"{path} would be refused by Kaggle:\n{listed}\n"
+            f"Expected the ids, order, columns and types of {sample}. Nothing was submitted; correct the predictions and write it again."
+        )

@@ -1,0 +1,164 @@
+"""Training: data + model + rate → an artifact, on every device there is.
+
+Keras 3 on JAX. `DataParallel` is set before the model exists; the steps themselves are in `pipeline.loop`.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import keras
+import pandas as pd
+
+from pipeline import artifact, data, devices, learning_rate, model
+from pipeline import provenance as provenance_module
+from pipeline.config import Config
+from pipeline.errors import ConfigError, writing
+from pipeline.learning_rate import Applied
+from pipeline.loop import Loop
+from pipeline.provenance import Provenance
+
+GOLDEN_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run left in its output folder.
+
+    Attributes:
+        output: the folder. status: "complete", or "partial" if it stopped early.
+        applied: the optimizer's numbers.
+        manifest: of the artifact; None if the run is partial.
+        seconds: where time went, by phase.
+    """
+
+    output: Path
+    status: str
+    applied: Applied
+    manifest: dict[str, Any] | None
+    seconds: dict[str, float]
+
+
+def train(
+    config: Config,
+    folder: Path,
+    output: Path,
+    *,
+    provenance: Provenance | None = None,
+    max_steps: int | None = None,
+    fresh: bool = False,
+    show: Callable[[str], None] = print,
+) -> Trained:
+    """Train, go on from a checkpoint in `output` if there is one, and write the artifact.
+
+    Args:
+        config: the run. folder: the competition, as Kaggle mounts it. output: gets artifact/, checkpoints/, progress.jsonl,
+            history.csv and validation.csv.
+        provenance: where the code came from; None asks git.
+        max_steps: stop after this step with status "partial"; the same call again goes on.
+        fresh: set earlier checkpoints aside and begin again.
+        show: takes each line of text.
+
+    Raises:
+        ConfigError: if `config.batch` does not split over the devices. DataError, CheckpointError, DiskError: as they say.
+    """
+    started = time.monotonic()
+    here = devices.found()
+    if config.batch % here.count:
+        below = config.batch // here.count * here.count
+        raise ConfigError(
+            f"batch={config.batch} does not split evenly over {here.count} replicas ({config.batch / here.count:.2f} images each).\n"
+            f"Set batch to {below or here.count} or {below + here.count} in pipeline/configs/{config.name}.py."
+        )
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+    devices.hide_from_tensorflow()
+    images = data.read_training(folder, config)
+    indices, held = data.split(images, config)
+    seconds = {"read": time.monotonic() - started}
+    applied = learning_rate.apply(config, len(indices))
+    policy = devices.precision(config.precision, here)
+    show(f"Devices: {here}; precision {policy}")
+    show(f"Data: {len(indices)} images to train, {len(held)} to validate, {len(images.classes)} classes")
+    show(
+        f"Rate: {applied.optimizer} {config.optimizer.base_rate:g} at batch {applied.base_batch} -> {applied.peak_rate:g} at batch "
+        f"{applied.batch}; {applied.warmup_steps} of {applied.total_steps} steps warm-up"
+    )
+    for warning in applied.warnings:
+        show(f"Warning: {warning}")
+    batches = data.Batches(
+        images.pixels[indices],
+        images.labels[indices],
+        batch=config.batch,
+        seed=config.seed,
+        crop_padding=config.data.crop_padding,
+        flip=config.data.flip,
+    )
+    before = keras.config.dtype_policy()
+    try:
+        keras.distribution.set_distribution(keras.distribution.DataParallel() if here.count > 1 else None)
+        keras.config.set_dtype_policy(policy)
+        keras.utils.set_random_seed(config.seed)
+        run = Loop(config, applied, batches, (images.pixels[held], images.labels[held]), output, show, seconds)
+        origin = {"config": config.to_json(), "data": images.fingerprint()}
+        status = run.go(origin, max_steps=max_steps, fresh=fresh)
+        weights = run.final_weights()
+    finally:
+        keras.distribution.set_distribution(None)
+        keras.config.set_dtype_policy(before)
+    if status == "partial":
+        show(f"Stopped at step {run.step} of {applied.total_steps}; the same command goes on from there")
+        return Trained(output, status, applied, None, seconds)
+
+    begun = time.monotonic()
+    rebuilt = model.build(config, applied.batchnorm_momentum)
+    artifact.assign(rebuilt, weights)
+    golden = images.pixels[held[:GOLDEN_ROWS]]
+    # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these.
+    with jax.default_matmul_precision("highest"):
+        outputs = model.probabilities(rebuilt, golden, batch=len(golden))
+        found = model.probabilities(rebuilt, images.pixels[held], batch=config.batch)
+    with writing(output):
+        pd.DataFrame(
+            {
+                "id": [images.ids[index] for index in held],
+                "label": [images.classes[index] for index in images.labels[held]],
+                "prediction": [images.classes[index] for index in found.argmax(axis=1)],
+                "confidence": found.max(axis=1).round(6),
+            }
+        ).to_csv(output / "validation.csv", index=False)
+    seconds["final evaluation"] = time.monotonic() - begun
+    seconds["total"] = time.monotonic() - started
+    origins = provenance or provenance_module.from_checkout()
+    manifest = artifact.save(
+        output / "artifact",
+        model=rebuilt,
+        config=config,
+        classes=images.classes,
+        golden_images=golden,
+        golden_outputs=outputs,
+        details={
+            "run_id": run.run_id,
+            "status": status,
+            "versions": provenance_module.versions(),
+            "git_commit": origins.git_commit,
+            "git_dirty": origins.git_dirty,
+            "bundle_sha256": origins.bundle_sha256,
+            "devices": str(here),
+            "precision": policy,
+            "parameters": model.count(rebuilt),
+            "applied": applied.to_json(),
+            "seconds": {name: round(value, 3) for name, value in seconds.items()},
+            "metrics": {
+                **run.metrics,
+                "validation_accuracy": float((found.argmax(axis=1) == images.labels[held]).mean()),
+            },
+        },
+    )
+    show(
+        f"Artifact {run.run_id}: validation accuracy {manifest['metrics']['validation_accuracy']:.4f}, in {output / 'artifact'}"
+    )
+    return Trained(output, status, applied, manifest, seconds)
