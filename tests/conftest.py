@@ -1,0 +1,55 @@
+"""What every test stands on: no network but 127.0.0.1, no credentials of the developer, no accelerator.
+
+The environment is set before anything imports kaggle (which reads it at import) or JAX (which counts devices once).
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GUARD = Path(__file__).resolve().parent / "guard"
+HOME = Path(tempfile.mkdtemp(prefix="relay-tests-"))
+VIOLATIONS = HOME / "network-violations.txt"
+# The port 9 of this machine answers nobody: what escapes to a real address through a proxy fails at once.
+DEAD = "http://127.0.0.1:9"
+
+for name in list(os.environ):
+    if name.startswith("KAGGLE") or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        del os.environ[name]
+os.environ.update(
+    HOME=str(HOME),
+    TMPDIR=str(HOME),
+    KAGGLE_API_ENVIRONMENT="LOCALHOST",
+    KAGGLE_CONFIG_DIR=str(HOME),
+    http_proxy=DEAD,
+    https_proxy=DEAD,
+    no_proxy="",
+    KERAS_BACKEND="jax",
+    JAX_PLATFORMS="cpu",
+    XLA_FLAGS="--xla_force_host_platform_device_count=8",
+    TF_CPP_MIN_LOG_LEVEL="2",
+    MPLBACKEND="agg",
+    RELAY_NETWORK_VIOLATIONS=str(VIOLATIONS),
+    PYTHONPATH=os.pathsep.join([str(GUARD), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+)
+tempfile.tempdir = str(HOME)
+sys.path.insert(0, str(GUARD))
+
+import sitecustomize  # noqa: E402 - the guard; child processes get it through PYTHONPATH
+
+sitecustomize.install()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_network() -> Iterator[None]:
+    """Fail the run if this process or any Python it started asked for an address outside of 127.0.0.0/8."""
+    yield
+    found = VIOLATIONS.read_text() if VIOLATIONS.exists() else ""
+    shutil.rmtree(HOME, ignore_errors=True)
+    assert not found, f"Something tried to reach the network:\n{found}"

@@ -1,0 +1,51 @@
+"""The guard that keeps the tests off the network does what it says."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def own_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let this test's own tries be noted elsewhere than in the file that fails the run."""
+    notes = tmp_path / "notes.txt"
+    monkeypatch.setenv("RELAY_NETWORK_VIOLATIONS", str(notes))
+    return notes
+
+
+def test_this_process_cannot_reach_a_public_address(own_notes):
+    """A connection to a public address is refused before a packet leaves."""
+    with socket.socket() as plug, pytest.raises(PermissionError, match=r"only 127\.0\.0\.1"):
+        plug.connect(("192.0.2.1", 80))
+
+    assert "192.0.2.1" in own_notes.read_text()
+
+
+def test_this_process_cannot_ask_for_a_name(own_notes):
+    """Looking up a public name is refused as well: it would tell a name server."""
+    with pytest.raises(PermissionError):
+        socket.getaddrinfo("kaggle.com", 443)
+
+    assert "kaggle.com" in own_notes.read_text()
+
+
+def test_a_child_process_is_watched_too(own_notes):
+    """A Python that a test starts inherits the guard."""
+    code = "import socket; socket.create_connection(('192.0.2.1', 80), 1)"
+
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+
+    assert child.returncode == 1
+    assert "PermissionError" in child.stderr
+    assert "192.0.2.1" in own_notes.read_text()
+
+
+def test_the_loopback_can_be_reached():
+    """127.0.0.1 is where the local Kaggle lives."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as plug:
+        assert plug.getpeername() == server.getsockname()
+    assert not Path(os.environ["RELAY_NETWORK_VIOLATIONS"]).exists()
