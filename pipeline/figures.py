@@ -111,6 +111,7 @@ def _time(seconds: dict[str, float], path: Path) -> Path:
     phases = {name: value for name, value in seconds.items() if name != "total"}
     # Validation and checkpoints happen inside the training loop; shown apart, each second is counted once.
     phases["train"] = max(phases.get("train", 0.0) - phases.get("validate", 0.0) - phases.get("checkpoints", 0.0), 0.0)
+    phases = dict(sorted(phases.items(), key=lambda phase: -phase[1]))
     figure, axis = plt.subplots(figsize=(7, 0.42 * len(phases) + 1))
     bars = axis.barh(list(phases), list(phases.values()), color=BLUE)
     axis.bar_label(bars, fmt="%.1f s", padding=3)

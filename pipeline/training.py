@@ -117,10 +117,11 @@ def train(
     rebuilt = model.build(config, applied.batchnorm_momentum)
     artifact.assign(rebuilt, weights)
     golden = images.pixels[held[:GOLDEN_ROWS]]
-    # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these.
+    # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these. One device computes
+    # them, so it gets what one replica had in training.
     with jax.default_matmul_precision("highest"):
         outputs = model.probabilities(rebuilt, golden, batch=len(golden))
-        found = model.probabilities(rebuilt, images.pixels[held], batch=config.batch)
+        found = model.probabilities(rebuilt, images.pixels[held], batch=max(config.batch // here.count, 1))
     with writing(output):
         pd.DataFrame(
             {
