@@ -1,0 +1,266 @@
+"""Bundle: one notebook with the package inside it, and its kernel-metadata.json.
+
+Reads  kernels/<kernel>/notebook.py and kernel-metadata.json, pipeline/**/*.py, one config
+Gives  <out>/<kernel>/<kernel>.ipynb and kernel-metadata.json: what is pushed, and nothing else
+
+Code and notebook are one version, so nothing has to be attached that could be another one. The same commit gives the
+same bytes. What may travel is listed (`_modules`); everything else stays at home.
+"""
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from deploy import gate
+from deploy.errors import UsageError, writing
+
+ROOT = Path(__file__).parent.parent
+SLUG_AT_MOST = 50  # characters, Kaggle's limit
+HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
+NOTEBOOK = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What `build` made.
+
+    Attributes:
+        handle: owner/slug on Kaggle. folder: holds the two files. metadata: as in kernel-metadata.json.
+        sha256: of all that decides what the run does; the commit is not part of it.
+        git_dirty: the files that travel are not those of `git_commit`, or there is no commit.
+        size: bytes of the notebook.
+    """
+
+    kernel: str
+    handle: str
+    folder: Path
+    notebook: Path
+    metadata: Mapping[str, Any]
+    sha256: str
+    git_commit: str
+    git_dirty: bool
+    size: int
+
+
+def kernel_handle(owner: str, competition: str, kernel: str) -> str:
+    """Return `<owner>/<competition>-<kernel>`; a competition's long name is cut to fit Kaggle's 50 characters.
+
+    >>> kernel_handle("ann", "digits", "train-tpu")
+    'ann/digits-train-tpu'
+    """
+    return f"{owner}/{_slug(competition, kernel)}"
+
+
+def dataset_handle(owner: str, competition: str) -> str:
+    """Return the handle of the dataset that carries the artifact.
+
+    >>> dataset_handle("ann", "digits")
+    'ann/digits-artifact'
+    """
+    return f"{owner}/{_slug(competition, 'artifact')}"
+
+
+def title(handle: str) -> str:
+    """Return the title whose slug is that of the handle: Kaggle makes the address from the title.
+
+    >>> title("ann/digits-train-tpu")
+    'Digits Train Tpu'
+    """
+    return handle.partition("/")[2].replace("-", " ").title()
+
+
+def _slug(competition: str, suffix: str) -> str:
+    plain = re.sub(r"[^a-z0-9]+", "-", competition.lower()).strip("-")
+    room = SLUG_AT_MOST - len(suffix) - 1
+    if len(plain) > room:
+        # Two competitions that differ only in the year would otherwise share a kernel.
+        mark = hashlib.sha256(plain.encode()).hexdigest()[:4]
+        plain = plain[: room - 5].strip("-") + "-" + mark
+    return f"{plain}-{suffix}"
+
+
+def build(
+    kernel: str,
+    *,
+    config: str,
+    competition: str,
+    owner: str,
+    out: Path,
+    root: Path = ROOT,
+    handoff: str = "dataset",
+    dataset: str | None = None,
+    expect: Mapping[str, str] | None = None,
+    kernels: Path | None = None,
+) -> Bundle:
+    """Build the bundle of one kernel.
+
+    Args:
+        kernel: a folder of `kernels`, for example train-tpu. One whose name starts with `infer` consumes an artifact.
+        config: a name in pipeline/configs/, or the path of a .py file, which then travels as pipeline/configs/<stem>.py.
+        competition, owner: slugs on Kaggle.
+        out: the bundle comes into `out/<kernel>/`.
+        root: of the repository. kernels: default `root/kernels`.
+        handoff: how the artifact comes to inference: as a "dataset", or as the output of the train "kernel".
+        dataset: its handle; default that of `dataset_handle`.
+        expect: {"run_id", "weights_sha256"} of the artifact; needed to consume one, and otherwise empty.
+
+    Raises:
+        UsageError: if a name is wrong or a gate refuses the bundle (deploy/gate.py). Nothing is written then.
+        DiskError: if `out` cannot be written.
+    """
+    import jupytext
+
+    source = (kernels or root / "kernels") / kernel
+    if not (source / "notebook.py").is_file() or not (source / "kernel-metadata.json").is_file():
+        there = ", ".join(sorted(path.parent.name for path in source.parent.glob("*/notebook.py"))) or "none"
+        raise UsageError(
+            f"There is no kernel {kernel!r} in {source.parent}; expected one of: {there}.\n"
+            "Correct --kernel, or add notebook.py and kernel-metadata.json there."
+        )
+    consumes = kernel.startswith("infer")
+    if consumes != bool(expect):
+        raise UsageError(
+            f"{kernel}: expect is {dict(expect or {})}; a kernel that consumes an artifact needs run_id and weights_sha256,"
+            " and no other takes them.\nPull a finished training first: invoke pull"
+        )
+    handle = kernel_handle(owner, competition, kernel)
+    modules, config_name = _modules(root, config)
+    metadata = _metadata(source / "kernel-metadata.json", handle, competition)
+    if consumes and handoff == "dataset":
+        metadata["dataset_sources"] = [dataset or dataset_handle(owner, competition)]
+    elif consumes and handoff == "kernel":
+        metadata["kernel_sources"] = [kernel_handle(owner, competition, "train-tpu")]
+    elif consumes:
+        raise UsageError(f"handoff={handoff!r} cannot work: expected 'dataset' or 'kernel'.\nCorrect it in the config.")
+    metadata["code_file"] = f"{kernel}.ipynb"
+
+    own = [
+        {"cell_type": cell.cell_type, "metadata": dict(cell.metadata), "source": cell.source}
+        for cell in jupytext.read(source / "notebook.py", fmt="py:percent").cells
+    ]
+    identity = {"kernel": kernel, "config": config_name, "competition": competition, "expect": dict(expect or {})}
+    covered = {**identity, "modules": modules, "cells": own, "metadata": metadata}
+    sha256 = hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
+    commit, dirty = _commit(root, [root / "pipeline", source])
+    provenance = {**identity, "git_commit": commit, "git_dirty": dirty, "bundle_sha256": sha256}
+
+    head = f"# {metadata['title']}\n\nBuilt from commit `{commit or 'none'}`{' with local changes' if dirty else ''}; bundle `{sha256}`.\n\n"
+    cells = [
+        _cell("markdown", head + "The collapsed cells below write the package `pipeline` beside this notebook."),
+        _cell("code", _folders(modules), HIDDEN),
+        *(_cell("code", f"%%writefile {path}\n{text}", HIDDEN) for path, text in modules.items()),
+        _cell("code", "%%writefile bundle.json\n" + json.dumps(provenance, indent=2, sort_keys=True), HIDDEN),
+        *(_cell(cell["cell_type"], cell["source"], cell["metadata"]) for cell in own),
+    ]
+    for place, cell in enumerate(cells):
+        cell["id"] = hashlib.sha256(f"{place} {cell['source']}".encode()).hexdigest()[:12]
+    notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
+    text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    gate.check(notebook, metadata, size=len(text.encode()), offline=consumes)
+
+    folder = out / kernel
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{kernel}.ipynb").write_text(text, encoding="utf-8", newline="\n")
+        described = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
+        (folder / "kernel-metadata.json").write_text(described, encoding="utf-8", newline="\n")
+    return Bundle(
+        kernel, handle, folder, folder / f"{kernel}.ipynb", metadata, sha256, commit, dirty, len(text.encode())
+    )
+
+
+def _modules(root: Path, config: str) -> tuple[dict[str, str], str]:
+    """Return {path in the notebook: text} of what travels, and the config's name: the whole include list is here."""
+    package = root / "pipeline"
+    if not (package / "__init__.py").is_file():
+        raise UsageError(
+            f"{package} is not a package; expected pipeline/__init__.py there.\nGive the repository's root."
+        )
+    configs = {path.stem: path for path in sorted((package / "configs").glob("[!_.]*.py"))}
+    chosen = configs.get(config)
+    if chosen is None:
+        chosen = Path(config)
+        if chosen.suffix != ".py" or not chosen.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*", chosen.stem):
+            raise UsageError(
+                f"--config {config!r}: there is no such config. Expected one of {', '.join(configs)}, or the path of a .py"
+                " file whose name is lower-case letters, digits and underscores.\n"
+                "Correct the name, or copy pipeline/configs/digits.py and edit it."
+            )
+    files = {f"pipeline/configs/{chosen.stem}.py": chosen}
+    for path in package.rglob("*.py"):
+        inside = path.relative_to(package)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in inside.parts)
+        other_config = inside.parts[0] == "configs" and inside.name != "__init__.py"
+        if not hidden and not other_config and path.is_file():
+            files[f"pipeline/{inside.as_posix()}"] = path
+    # %%writefile refuses an empty cell, and ends each file with one newline.
+    return {name: _read(files[name]).rstrip("\n") or "# empty" for name in sorted(files)}, chosen.stem
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8: {error.reason} at byte {error.start}.\nSave it as UTF-8.") from error
+
+
+def _metadata(path: Path, handle: str, competition: str) -> dict[str, Any]:
+    try:
+        metadata = json.loads(_read(path))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path} is not JSON: {error}.\nCorrect that line.") from error
+    if not isinstance(metadata, dict):
+        raise UsageError(f"{path} holds {type(metadata).__name__}; expected a JSON object.\nSee kernels/train-tpu/.")
+    given = {"id", "title", "competition_sources", "dataset_sources", "kernel_sources"} & set(metadata)
+    if given:
+        raise UsageError(f"{path} sets {', '.join(sorted(given))}, which the bundler adds.\nRemove them there.")
+    return {
+        **metadata,
+        "id": handle,
+        "title": title(handle),
+        "competition_sources": [competition],
+        "dataset_sources": [],
+        "kernel_sources": [],
+    }
+
+
+def _folders(modules: Mapping[str, str]) -> str:
+    folders = sorted({str(PurePosixPath(path).parent) for path in modules})
+    return "\n".join(
+        [
+            "import sys",
+            "from pathlib import Path",
+            "",
+            "sys.dont_write_bytecode = True  # the outputs hold sources only",
+            *(f'Path("{folder}").mkdir(parents=True, exist_ok=True)' for folder in folders),
+        ]
+    )
+
+
+def _cell(kind: str, source: str, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    cell: dict[str, Any] = {"cell_type": kind, "metadata": dict(metadata or {}), "source": source}
+    return {**cell, "outputs": [], "execution_count": None} if kind == "code" else cell
+
+
+def _commit(root: Path, paths: list[Path]) -> tuple[str, bool]:
+    """Return the commit, and whether what travels differs from it; ("", True) where git knows nothing of `root`."""
+
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(root), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30)  # noqa: S603 - fixed words
+        except (OSError, subprocess.TimeoutExpired):
+            return None  # no git on this machine is as good as no commit
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--", *(str(path.resolve()) for path in paths))
+    return commit or "", not commit or changed is None or bool(changed)

@@ -1,0 +1,116 @@
+"""Credentials: found by the official client's own lookup, and put on one session with timeouts.
+
+Reads  what `kaggle` reads: KAGGLE_API_TOKEN, ~/.kaggle/access_token, kaggle.json or KAGGLE_USERNAME and KAGGLE_KEY,
+       and what `kaggle auth login` left
+Gives  a kagglesdk client that is signed in, and the user's name
+
+`import kaggle` signs in, prints a page of help where it finds nothing, and waits for ever where the server hangs;
+all three stay in this module.
+"""
+
+import contextlib
+import importlib.metadata
+import io
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import requests
+
+from deploy import transfer
+from deploy.errors import CredentialError, UsageError
+
+OLDEST = (2, 2, 4)
+HOW = (
+    "Expected one of these:\n"
+    "  - a token from https://www.kaggle.com/settings/api:  export KAGGLE_API_TOKEN=…\n"
+    "  - the older key: the file ~/.kaggle/kaggle.json, or KAGGLE_USERNAME and KAGGLE_KEY\n"
+    "  - a login in the browser:  kaggle auth login\n"
+    "No account is needed for: invoke dry-run"
+)
+
+
+def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
+    """Return a kagglesdk client whose session has credentials and timeouts, and the user's name.
+
+    Raises:
+        CredentialError: if there are no credentials, or Kaggle does not know them.
+        UsageError: if the client is missing or too old, or KAGGLE_API_ENVIRONMENT is one that it would ignore.
+        requests.RequestException: if Kaggle had to be asked, and did not answer.
+    """
+    environment = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
+    if environment not in ("PROD", "LOCALHOST"):
+        # The client takes every other value for PROD in silence: a test would talk to the real site.
+        raise UsageError(
+            f"KAGGLE_API_ENVIRONMENT={environment!r} cannot work: expected LOCALHOST, PROD, or nothing.\nUnset it."
+        )
+    heard = io.StringIO()
+    with contextlib.redirect_stdout(heard), _in_a_hurry(timeouts):
+        api = _api(timeouts)
+        try:
+            api.authenticate()
+        except SystemExit as error:
+            raise CredentialError(f"No Kaggle credentials were found.\n{HOW}") from error
+        client = api.build_kaggle_client()
+    name = api.config_values.get(api.CONFIG_NAME_USER)
+    if not name:
+        raise CredentialError(f"The Kaggle credentials that were found name no user.\n{HOW}")
+    http = client.http_client()
+    if transfer.is_loopback(http._endpoint) != (environment == "LOCALHOST"):
+        raise UsageError(
+            f"The Kaggle client talks to {http._endpoint} although KAGGLE_API_ENVIRONMENT={environment}.\n"
+            "It reads that variable when it is imported. Set it before Python starts."
+        )
+    if api.config_values.get(api.CONFIG_NAME_AUTH_METHOD) == "LEGACY_API_KEY":
+        # A token that Kaggle does not know any more would otherwise be sent in place of the good key.
+        http._session.auth = (name, api.config_values[api.CONFIG_NAME_KEY])
+    return client, str(name)
+
+
+def _api(timeouts: tuple[float, float]) -> Any:
+    """Return a `KaggleApi` that builds its clients with timeouts, without a voice, and with nothing of our command line."""
+    try:
+        version = importlib.metadata.version("kaggle")
+        from kaggle.api.kaggle_api_extended import KaggleApi
+    except (ImportError, OSError) as error:
+        raise UsageError(
+            f"The Kaggle client cannot be imported: {error}.\n"
+            "Expected kaggle 2.2.4 or newer, and a home folder that can be written.\nRun: pip install 'kaggle>=2.2.4,<2.3' six"
+        ) from error
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < OLDEST:
+        raise UsageError(
+            f"kaggle {version} is too old; expected 2.2.4 or newer.\nRun: pip install 'kaggle>=2.2.4,<2.3' six"
+        )
+
+    class Api(KaggleApi):  # type: ignore[misc]  # the client ships no types
+        """The official lookup, on sessions with timeouts."""
+
+        def build_kaggle_client(self) -> Any:
+            """Build as the base class does, then add timeouts and take away what prints, which would show the key."""
+            client = super().build_kaggle_client()
+            http = client.http_client()
+            http._verbose = False
+            http._response_processor = None
+            http._init_session()
+            transfer.guarded(http._session, timeouts)
+            return client
+
+    return Api()
+
+
+@contextlib.contextmanager
+def _in_a_hurry(timeouts: tuple[float, float]) -> Iterator[None]:
+    """Give timeouts to the sessions that `import kaggle` opens by itself, before anyone can mount an adapter."""
+    send = requests.Session.send
+
+    def bounded(self: requests.Session, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        if kwargs.get("timeout") is None:
+            kwargs["timeout"] = timeouts
+        return send(self, request, **kwargs)
+
+    requests.Session.send = bounded  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        requests.Session.send = send  # type: ignore[method-assign]

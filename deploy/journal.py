@@ -1,0 +1,121 @@
+"""Journal: what was asked of Kaggle, and what came of it, in one SQLite file that outlives a crash.
+
+Reads  and gives rows of three tables: pushes, publishes, submissions
+
+The intent is committed before the call and the outcome after it, so an entry that stays "intended" tells that we do not
+know. `watch`, `pull`, `publish`, `push-infer` and `submit` take the version that we made ourselves from here. No secrets.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deploy.errors import DiskError, writing
+
+COLUMNS = {
+    "pushes": (
+        "kernel",
+        "config",
+        "competition",
+        "handle",
+        "bundle_sha256",
+        "git_commit",
+        "version",
+        "url",
+        "status",
+        "pulled",
+    ),
+    "publishes": ("config", "handle", "run_id", "weights_sha256", "version"),
+    "submissions": ("config", "competition", "handle", "kernel_version", "ref", "status", "score"),
+}
+INTENDED, DONE = "intended", "done"
+
+
+class Journal:
+    """The journal at that path, made on first use.
+
+    Raises:
+        DiskError: if the file cannot be made, or is no journal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with self._open() as base:
+            for table, columns in COLUMNS.items():
+                base.execute(
+                    f"CREATE TABLE IF NOT EXISTS {table} "
+                    f"(id INTEGER PRIMARY KEY, at TEXT NOT NULL, outcome TEXT NOT NULL, {', '.join(columns)})"
+                )
+
+    @contextmanager
+    def recording(self, table: str, **intent: Any) -> Iterator[dict[str, Any]]:
+        """Commit the intent, give a dict to put the outcome into, and commit that; after an exception, its kind."""
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = self._insert(table, {**intent, "at": at, "outcome": INTENDED})
+        outcome: dict[str, Any] = {"id": entry}
+        try:
+            yield outcome
+        except BaseException as error:
+            self.note(table, entry, outcome=type(error).__name__)
+            raise
+        self.note(table, entry, **{**outcome, "outcome": DONE})
+
+    def note(self, table: str, entry: int, **values: Any) -> None:
+        """Change columns of an entry."""
+        values.pop("id", None)
+        names = self._known(table, values)
+        with self._open() as base:
+            changes = ", ".join(f"{name} = ?" for name in names)
+            base.execute(f"UPDATE {table} SET {changes} WHERE id = ?", [*values.values(), entry])  # noqa: S608 - checked names
+
+    def last(self, table: str, **where: Any) -> dict[str, Any] | None:
+        """Return the newest entry with these values, or None."""
+        found = self.recent(table, 1, **where)
+        return found[0] if found else None
+
+    def recent(self, table: str, count: int, **where: Any) -> list[dict[str, Any]]:
+        """Return the newest entries with these values, newest first."""
+        names = self._known(table, where)
+        condition = " AND ".join(["1", *(f"{name} = ?" for name in names)])
+        with self._open() as base:
+            rows = base.execute(
+                f"SELECT * FROM {table} WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608 - checked names
+                [*where.values(), count],
+            )
+            return [dict(row) for row in rows]
+
+    def _insert(self, table: str, values: dict[str, Any]) -> int:
+        names = self._known(table, values)
+        with self._open() as base:
+            marks = ", ".join("?" * len(names))
+            cursor = base.execute(
+                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})",  # noqa: S608 - checked names
+                list(values.values()),
+            )
+            return int(cursor.lastrowid or 0)
+
+    def _known(self, table: str, values: dict[str, Any]) -> list[str]:
+        """Return the names, after they were found in the list above: they become part of a statement."""
+        allowed = {*COLUMNS[table], "at", "outcome"}
+        unknown = set(values) - allowed
+        if unknown:
+            raise KeyError(f"{table} has no columns {sorted(unknown)}; expected some of {sorted(allowed)}")
+        return list(values)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=10)) as base, base:
+                base.row_factory = sqlite3.Row
+                base.execute("PRAGMA synchronous = FULL")
+                yield base
+        except sqlite3.Error as error:
+            raise DiskError(
+                f"The journal {self.path} cannot be used: {error}.\nExpected a SQLite file that this user may write.\n"
+                "Free some space, or move the file away; versions can then be named with --run."
+            ) from error

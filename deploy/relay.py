@@ -1,0 +1,292 @@
+"""Relay: the whole chain, and its single steps as the tasks call them.
+
+Reads  a `Project`, and the journal of what was made before
+Gives  train: build → push → watch → pull → publish; then infer: build → push → watch → pull → submit
+
+Each step takes what the one before it made from the journal, by version; so the chain can be left and entered anywhere.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy import bundle, kernels, manifest
+from deploy import publish as datasets
+from deploy import submit as submissions
+from deploy.bundle import Bundle
+from deploy.client import Kaggle
+from deploy.errors import UsageError
+from deploy.journal import COLUMNS, DONE, Journal
+from deploy.kernels import Run, Show
+from deploy.publish import DatasetVersion
+from deploy.submit import Check, Submission
+
+TRAIN, INFER = "train-tpu", "infer-gpu"
+SESSION_SECONDS = 9 * 3600  # Kaggle's cap for both accelerators
+DEADLINE_SECONDS = 24 * 3600.0  # a TPU is waited for up to seven hours, and then the session itself
+
+
+@dataclass(frozen=True)
+class Project:
+    """What is relayed, and where its records are.
+
+    Attributes:
+        root: of the repository. runs: holds the journal and what was pulled. builds: holds the bundles.
+        config: a name in pipeline/configs/ or the path of a .py file; competition, handoff: as it says.
+        kernels: the folder of the notebooks; default root/kernels.
+        deadline_seconds: for each wait, for a run, a dataset or a score.
+    """
+
+    root: Path
+    config: str
+    competition: str
+    handoff: str
+    runs: Path
+    builds: Path
+    kernels: Path | None = None
+    deadline_seconds: float = DEADLINE_SECONDS
+
+    @property
+    def name(self) -> str:
+        """The config's name, by which the journal knows it."""
+        return Path(self.config).stem
+
+    def journal(self) -> Journal:
+        """The journal in `runs`."""
+        return Journal(self.runs / "journal.sqlite")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the chain made. `dataset` is None where the train kernel's output was mounted instead."""
+
+    train: Run
+    dataset: DatasetVersion | None
+    infer: Run
+    trained: Path
+    inferred: Path
+    submission: Submission
+    seconds: float
+
+    @property
+    def file(self) -> Path:
+        """The submission.csv that was scored."""
+        return self.inferred / submissions.FILE
+
+    @property
+    def pictures(self) -> list[Path]:
+        """The pictures that both runs drew."""
+        return sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])
+
+
+def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check) -> Result:
+    """Run the whole chain. Each step raises as its module says; the tasks go on from where it stopped.
+
+    Args:
+        show: is given one line a step, and what the steps themselves show.
+        check: as in `deploy.submit.submit`.
+    """
+    began = time.monotonic()
+
+    def step(text: str) -> None:
+        show(f"[{time.monotonic() - began:6.1f} s] {text}")
+
+    step(f"Push {TRAIN} for the competition {project.competition}")
+    train = push(kaggle, project, TRAIN, show=show)
+    step(f"Watch {train}")
+    watch(kaggle, project, train, show=show)
+    step(f"Pull {train}")
+    trained = pull(kaggle, project, train)
+    published = None
+    if project.handoff == "dataset":
+        step(f"Publish the artifact of {train} as a dataset")
+        published = publish(kaggle, project, trained, show=show)
+    step(f"Push {INFER}, which accepts this artifact alone")
+    infer = push(kaggle, project, INFER, artifact=trained / kernels.ARTIFACT, show=show)
+    step(f"Watch {infer}")
+    watch(kaggle, project, infer, show=show)
+    step(f"Pull {infer}")
+    inferred = pull(kaggle, project, infer)
+    step(f"Check and submit {infer}")
+    scored = submit(kaggle, project, infer, inferred, check=check, show=show)
+    step(f"Score {scored.score}")
+    return Result(train, published, infer, trained, inferred, scored, time.monotonic() - began)
+
+
+def build(project: Project, kernel: str, owner: str, *, artifact: Path | None = None) -> Bundle:
+    """Build the bundle of a kernel; one that infers is told which artifact to accept."""
+    expect: Mapping[str, str] | None = None
+    if kernel == INFER:
+        if artifact is None:
+            raise UsageError(f"{INFER} needs the artifact that it shall accept; expected a folder.\nRun: invoke pull")
+        found = manifest.verify(artifact)
+        expect = {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
+    return bundle.build(
+        kernel,
+        config=project.config,
+        competition=project.competition,
+        owner=owner,
+        out=project.builds,
+        root=project.root,
+        handoff=project.handoff,
+        expect=expect,
+        kernels=project.kernels,
+    )
+
+
+def push(kaggle: Kaggle, project: Project, kernel: str, *, show: Show, artifact: Path | None = None) -> Run:
+    """Build and push a kernel, and record the version that Kaggle gave."""
+    built = build(project, kernel, kaggle.username, artifact=artifact)
+    if artifact is not None and project.handoff == "dataset":
+        _require_published(project, artifact)
+    with project.journal().recording(
+        "pushes",
+        kernel=kernel,
+        config=project.name,
+        competition=project.competition,
+        handle=built.handle,
+        bundle_sha256=built.sha256,
+        git_commit=built.git_commit,
+    ) as outcome:
+        run = kernels.push(kaggle, built, timeout_seconds=SESSION_SECONDS)
+        outcome.update(version=run.version, url=run.url)
+    changed = ", with local changes" if built.git_dirty else ""
+    show(
+        f"{run} is pushed: bundle {built.sha256[:12]}, {built.size:,} bytes, commit {built.git_commit[:12] or 'none'}{changed}"
+    )
+    return run
+
+
+def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
+    """Watch a run to its end, and record how it ended."""
+    status = kernels.watch(kaggle, run, deadline_seconds=project.deadline_seconds, show=show)
+    _note(project, run, status=status)
+    return status
+
+
+def pull(kaggle: Kaggle, project: Project, run: Run) -> Path:
+    """Pull a run's output into `runs`, and record where it is."""
+    folder = kernels.pull(kaggle, run, project.runs)
+    _note(project, run, pulled=str(folder))
+    return folder
+
+
+def publish(kaggle: Kaggle, project: Project, trained: Path, *, show: Show) -> DatasetVersion:
+    """Publish the artifact in a pulled folder, and record its version."""
+    artifact = trained / kernels.ARTIFACT
+    handle = bundle.dataset_handle(kaggle.username, project.competition)
+    found = manifest.verify(artifact)
+    with project.journal().recording(
+        "publishes", config=project.name, handle=handle, run_id=found.run_id, weights_sha256=found.weights_sha256
+    ) as outcome:
+        version = datasets.publish(
+            kaggle,
+            artifact,
+            handle,
+            title=bundle.title(handle),
+            deadline_seconds=project.deadline_seconds,
+            show=show,
+        )
+        outcome.update(version=version.version)
+    return version
+
+
+def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check: Check, show: Show) -> Submission:
+    """Check and submit a pulled inference, and record its score."""
+    with project.journal().recording(
+        "submissions",
+        config=project.name,
+        competition=project.competition,
+        handle=run.handle,
+        kernel_version=run.version,
+    ) as outcome:
+        scored = submissions.submit(
+            kaggle,
+            run,
+            project.competition,
+            submission=inferred / submissions.FILE,
+            check=check,
+            message=project.name,
+            deadline_seconds=project.deadline_seconds,
+            show=show,
+        )
+        outcome.update(ref=scored.ref, status=scored.status, score=scored.score)
+    return scored
+
+
+def last_run(project: Project, kernel: str) -> Run:
+    """Return the last run of this kernel and config that we pushed ourselves. Raises `UsageError` if there is none."""
+    found = _last(project, kernel)
+    return Run(found["handle"], found["version"], found["url"] or "", found["bundle_sha256"])
+
+
+def last_pulled(project: Project, kernel: str) -> Path:
+    """Return where the output of that run was pulled to. Raises `UsageError` if it was not, or is gone."""
+    return pulled(project, last_run(project, kernel))
+
+
+def pulled(project: Project, run: Run) -> Path:
+    """Return where the output of this run was pulled to. Raises `UsageError` if it was not, or is gone."""
+    folder = project.runs / kernels.folder_name(run)
+    if not folder.is_dir():
+        raise UsageError(
+            f"{run} has not been pulled; expected its output in {folder}.\n"
+            f"Run: invoke pull --run {run} --config {project.config}"
+        )
+    return folder
+
+
+def known_run(project: Project, named: str | None, kernel: str) -> Run:
+    """Return the run named as `owner/slug/version`, with what the journal knows of it, or the last one of `kernel`."""
+    if not named:
+        return last_run(project, kernel)
+    run = kernels.parse(named)
+    found = project.journal().last("pushes", handle=run.handle, version=run.version)
+    return Run(run.handle, run.version, found["url"] or "", found["bundle_sha256"]) if found else run
+
+
+def status(kaggle: Kaggle, project: Project) -> dict[str, Any]:
+    """Return the journal's newest entries, how the last run of each kernel stands now, and the hours left this week."""
+    journal = project.journal()
+    entries = {table: journal.recent(table, 5, config=project.name) for table in COLUMNS}
+    runs = {}
+    for kernel in (TRAIN, INFER):
+        found = journal.last("pushes", kernel=kernel, config=project.name, outcome=DONE)
+        if found:
+            now = kaggle.kernel_status(found["handle"], found["version"])
+            runs[f"{found['handle']}/{found['version']}"] = now.name
+    quota = kaggle.quota()
+    seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}
+    hours = {name: None if left is None else left / 3600 for name, left in seconds.items()}
+    return {"journal": entries, "runs": runs, "hours_left": hours}
+
+
+def _require_published(project: Project, artifact: Path) -> None:
+    """Raise `UsageError` unless the last thing that we published is this artifact: Kaggle mounts the newest version."""
+    weights = manifest.verify(artifact).weights_sha256
+    found = project.journal().last("publishes", config=project.name, outcome=DONE)
+    if found is None or found["weights_sha256"] != weights:
+        raise UsageError(
+            f"The artifact in {artifact} is not what was published last ({found['run_id'] if found else 'nothing'});"
+            f" {INFER} would refuse what Kaggle mounts.\nRun: invoke publish --config {project.config}"
+        )
+
+
+def _last(project: Project, kernel: str) -> dict[str, Any]:
+    found = project.journal().last("pushes", kernel=kernel, config=project.name, outcome=DONE)
+    if found is None:
+        task = "push-train" if kernel == TRAIN else "push-infer"
+        raise UsageError(
+            f"The journal in {project.runs} knows no push of {kernel} with the config {project.name}.\n"
+            f"Run: invoke {task} --config {project.config}, or name a run: --run owner/slug/version"
+        )
+    return found
+
+
+def _note(project: Project, run: Run, **values: Any) -> None:
+    journal = project.journal()
+    found = journal.last("pushes", handle=run.handle, version=run.version)
+    if found:  # a run that somebody else pushed can be watched and pulled, and leaves no record
+        journal.note("pushes", found["id"], **values)

@@ -1,0 +1,167 @@
+"""Submit: one finished kernel version is scored by the competition.
+
+Reads  a run, its submission.csv, and a function that checks it against the competition's sample
+Gives  a `Submission` with its score
+
+A submission is spent only after the file was checked, and once: its description names the run, by which an earlier
+or an unanswered submission of the same run is found again.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy import verdicts
+from deploy.answers import Scored
+from deploy.client import Kaggle
+from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, RunFailed, Unreachable, UsageError
+from deploy.kernels import Run
+
+Show = Callable[[str], None]
+Check = Callable[[Path, Path], object]
+
+FILE = "submission.csv"
+SAMPLE = "sample_submission.csv"
+# What Kaggle says when the rerun fails, what usually causes it, and the edit. Kaggle's list, by name.
+CAUSES = {
+    "timeout": "The hidden test set takes longer than the notebook may. Predict in larger batches, or with a smaller model.",
+    "threw exception": "Something that holds for the public files does not for the hidden ones: a number of rows, a folder,"
+    " an image that cannot be read. Read all of it from the mounted files; try: invoke dry-run",
+    "exceeded allowed compute": "Memory or disk ran out on the hidden test set. Predict in smaller batches, and keep nothing.",
+    "csv not found": "The rerun wrote no submission.csv into the working directory. Write it on every path through the notebook.",
+    "scoring error": "The rows, ids or types of the rerun's file are not those of the hidden sample. Take them from the mounted"
+    " sample_submission.csv, never from the public one.",
+    "kaggle error": "Something failed at Kaggle's end. Submit the same run again later.",
+}
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A scored submission. `score`: the public one."""
+
+    ref: int
+    score: float
+    status: str
+
+
+def submit(
+    kaggle: Kaggle,
+    run: Run,
+    competition: str,
+    *,
+    submission: Path,
+    check: Check,
+    message: str,
+    deadline_seconds: float,
+    show: Show,
+) -> Submission:
+    """Submit what the run wrote, and return its score.
+
+    Args:
+        submission: the run's submission.csv, as pulled.
+        check: is called with it and the competition's sample, before anything is spent; raises to stop.
+        message: for the submission's description, before the name of the run.
+
+    Raises:
+        UsageError: if there is no submission.csv.
+        NoQuota: if no submission is left today.
+        Refused, CredentialError: if Kaggle says no.
+        RunFailed: if the scored rerun failed; with Kaggle's word for it, its usual cause, and the edit.
+        DeadlinePassed: if there is no score in time; the same command follows the same submission again.
+        Ambiguous: if no answer came, and the submission is not in the list either.
+    """
+    if not submission.is_file():
+        raise UsageError(f"{submission} is missing; expected what {run} wrote.\nRun: invoke pull --kernel infer-gpu")
+    with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
+        sample = Path(folder) / SAMPLE
+        kaggle.download_competition_file(competition, SAMPLE, sample)
+        check(submission, sample)
+    ref = _earlier(kaggle, competition, run)
+    if ref:
+        show(f"{run} was submitted before, as {ref}; following that one.")
+    else:
+        ref = _send(kaggle, run, competition, message, show)
+    return _follow(kaggle, ref, run, deadline_seconds, show)
+
+
+def _name(run: Run) -> str:
+    """Return the words by which a submission of this run is found again."""
+    return f"[run {run}]"
+
+
+def _earlier(kaggle: Kaggle, competition: str, run: Run) -> int:
+    """Return the number of a submission of this run that did not fail, or 0."""
+    for item in kaggle.list_submissions(competition):
+        if _name(run) in item.description and item.status != "ERROR":
+            return item.ref
+    return 0
+
+
+def _send(kaggle: Kaggle, run: Run, competition: str, message: str, show: Show) -> int:
+    limits = kaggle.submission_limits(competition)
+    if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
+        show(f"Kaggle knows no team of yours in {competition}: have you accepted its rules?")
+    elif limits.allowed_now < 1:
+        raise NoQuota(
+            f"No submission to {competition} is left now ({limits.today} today, {limits.total} in all).\n"
+            "Expected at least one. Try again after midnight UTC: invoke submit"
+        )
+    else:
+        show(f"{limits.allowed_now} submissions to {competition} are left; spending one.")
+    description = f"{message} {_name(run)}".strip()
+    try:
+        return kaggle.submit_code(competition, run.handle, run.version, file_name=FILE, description=description)
+    except Ambiguous as error:
+        time.sleep(kaggle.pace.first)
+        ref = _earlier(kaggle, competition, run)
+        if not ref:
+            raise
+        show(f"The answer was lost ({str(error).splitlines()[0]}), and the submission is there: {ref}.")
+        return ref
+
+
+def _follow(kaggle: Kaggle, ref: int, run: Run, deadline_seconds: float, show: Show) -> Submission:
+    attach = f"To follow submission {ref} again, without spending another: invoke submit"
+    began, pause, last = time.monotonic(), kaggle.pace.first, ""
+    try:
+        while True:
+            now = kaggle.get_submission(ref)
+            if now.status != last:
+                show(f"submission {ref} of {run}: {now.status}")
+                last, pause = now.status, kaggle.pace.first
+            if now.status == "ERROR":
+                raise RunFailed(_failed(now, run))
+            score = _score(now)
+            if now.status == "COMPLETE" and score is not None:
+                return Submission(ref, score, now.status)
+            if time.monotonic() - began + pause > deadline_seconds:
+                raise DeadlinePassed(
+                    f"Submission {ref} of {run} is {now.status}, score {now.public_score!r}, after {deadline_seconds:.0f} seconds;"
+                    f" expected COMPLETE and a number.\n{attach}"
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, kaggle.pace.most)
+    except KeyboardInterrupt:
+        show(attach)
+        raise
+    except Unreachable as error:
+        raise Unreachable(f"{error}\n{attach}") from error
+
+
+def _score(item: Scored) -> float | None:
+    try:
+        score = float(item.public_score)
+    except ValueError:
+        return None  # not there yet
+    return score if math.isfinite(score) else None
+
+
+def _failed(item: Scored, run: Run) -> str:
+    said = verdicts.plain(item.error).strip() or "no reason was given"
+    cause = next(
+        (text for word, text in CAUSES.items() if word in said.lower()), "Look at the submission on kaggle.com."
+    )
+    return f"Submission {item.ref} of {run} failed: {said}\nExpected a score. {cause}"

@@ -1,0 +1,148 @@
+"""Transfer: bytes between this machine and the addresses that Kaggle names.
+
+Reads  a signed address from Kaggle's answer, or a local file
+Gives  a complete local file, or an uploaded blob; never half of one
+
+Every connection of the Kaggle side goes through `Guard`: the official client has no timeouts (measured: it waits for
+ever) and follows a redirect to any host over plain HTTP.
+"""
+
+import ipaddress
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from deploy.errors import BadAnswer, writing
+
+CHUNK_BYTES = 1 << 20
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether the address can only be this machine.
+
+    >>> is_loopback("http://127.0.0.1:8080/x"), is_loopback("http://localhost.example.com/")
+    (True, False)
+    """
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard(HTTPAdapter):
+    """Give each request timeouts (seconds: to connect, between two bytes) and refuse addresses that are not safe."""
+
+    def __init__(self, timeouts: tuple[float, float]) -> None:
+        super().__init__()
+        self.timeouts = timeouts
+
+    def send(  # type: ignore[override]  # the base class spells the defaults out; they are passed through
+        self, request: requests.PreparedRequest, **kwargs: Any
+    ) -> requests.Response:
+        """Send, or raise `BadAnswer` where the address is neither https nor this machine; redirects come here too."""
+        url = request.url or ""
+        if urlsplit(url).scheme != "https" and not is_loopback(url):
+            raise BadAnswer(
+                f"Kaggle's answer points at {_shown(url)}; expected https, or an address of this machine.\n"
+                "Nothing was transferred. Check the proxy settings of this machine and try again."
+            )
+        if kwargs.get("timeout") is None:
+            kwargs["timeout"] = self.timeouts
+        return super().send(request, **kwargs)
+
+
+def guarded(session: requests.Session, timeouts: tuple[float, float]) -> requests.Session:
+    """Return the session with `Guard` on every address."""
+    session.mount("http://", Guard(timeouts))
+    session.mount("https://", Guard(timeouts))
+    return session
+
+
+def anonymous(timeouts: tuple[float, float]) -> requests.Session:
+    """Return a guarded session that sends no credentials: signed addresses carry their own right."""
+    session = guarded(requests.Session(), timeouts)
+    session.auth = _no_credentials  # otherwise requests would look into ~/.netrc
+    return session
+
+
+def _no_credentials(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def save(response: requests.Response, path: Path) -> None:
+    """Write the body of a streamed answer to `path`, complete or not at all.
+
+    Raises:
+        requests.RequestException: if the connection breaks, or fewer bytes come than were announced.
+        DiskError: if the disk is full or cannot be written.
+    """
+    response.raise_for_status()
+    part = path.with_name(path.name + ".part")
+    announced = response.headers.get("Content-Length", "")
+    received = 0
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("wb") as file:
+                for chunk in response.iter_content(CHUNK_BYTES):
+                    received += file.write(chunk)
+            encoded = response.headers.get("Content-Encoding", "identity") != "identity"
+            if announced.isdigit() and not encoded and received != int(announced):
+                raise requests.ConnectionError(f"{path.name}: {received} bytes came of {announced}")
+            _unzip_one(response.url, part, path.name)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _unzip_one(url: str, part: Path, name: str) -> None:
+    """Replace `part` by its only member where Kaggle sent `name` compressed, which it does as it likes."""
+    if not urlsplit(url).path.endswith(".zip") or name.endswith(".zip") or not zipfile.is_zipfile(part):
+        return
+    plain = part.with_name(part.name + ".plain")
+    with zipfile.ZipFile(part) as archive:
+        members = archive.infolist()
+        if len(members) != 1 or Path(members[0].filename).name != name:
+            raise BadAnswer(
+                f"Kaggle sent an archive of {[member.filename for member in members][:5]}; expected {name} alone.\n"
+                "Look at the file on kaggle.com; try again if it is there."
+            )
+        with archive.open(members[0]) as source, plain.open("wb") as target:
+            while chunk := source.read(CHUNK_BYTES):
+                target.write(chunk)
+    plain.replace(part)
+
+
+def fetch(session: requests.Session, url: str, path: Path) -> None:
+    """Download a signed address to `path`. Raises as `save`."""
+    # Byte for byte: a compressed transfer would hide the announced size.
+    headers: Mapping[str, str] = {"Accept-Encoding": "identity"}
+    with session.get(url, stream=True, headers=headers) as response:
+        save(response, path)
+
+
+def put(session: requests.Session, url: str, path: Path) -> None:
+    """Upload the file to a signed address.
+
+    Raises:
+        requests.RequestException: if it was not taken whole; nothing refers to the blob yet, so it may be sent again.
+    """
+    with path.open("rb") as file:
+        # An empty file object would be sent chunked, without a length.
+        response = session.put(url, data=file if path.stat().st_size else b"")
+    if response.status_code not in (200, 201):
+        raise requests.HTTPError(f"{path.name} was not taken: {response.status_code}", response=response)
+
+
+def _shown(url: str) -> str:
+    """Return scheme and host alone: the rest of a signed address is a key."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}"

@@ -1,0 +1,123 @@
+"""Verdicts: what an exception of the Kaggle client means for us.
+
+Reads  an exception, and the answer that it carries
+Gives  one of our errors, or None where nothing is known: no answer, or none that can be read
+
+The client's own texts are no help: it calls an expired login "a wrong kernel slug".
+"""
+
+import email.utils
+import re
+import time
+from typing import Any
+
+from deploy.credentials import HOW
+from deploy.errors import CredentialError, Denied, NoQuota, NotFound, Refused, RelayError
+
+RETRY_AFTER_AT_MOST = 120.0  # seconds
+LOOK = "It may or may not have happened; nothing was repeated. Look on kaggle.com, or at: invoke status"
+QUOTA = re.compile(r"maximum .{0,60}(session|quota)|session count|quota", re.IGNORECASE)
+CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def judge(what: str, error: Exception) -> RelayError | None:
+    """Return the error to raise for what Kaggle answered; None where it is unknown what happened."""
+    code, said = _code(error), _said(error)
+    if code is None or code >= 500 or code < 400:
+        return None
+    heading = f"Kaggle refused to {what}: {code} {said}".rstrip()
+    if code == 401:
+        return CredentialError(f"{heading}.\nThe credentials have expired or are wrong.\n{HOW}")
+    if code == 403:
+        return Denied(
+            f"{heading}.\nThat may mean that it does not exist, that it belongs to somebody else, or that these credentials"
+            " may not do it\n(a competition's rules not accepted, a token without the right).\n"
+            "Check the name, the owner, and the rules on kaggle.com."
+        )
+    if code == 404:
+        return NotFound(f"{heading}.\nExpected it to exist. Check the name and the version on kaggle.com.")
+    if code == 429 or QUOTA.search(said):
+        return NoQuota(f"{heading}.\nTry again later.")
+    return Refused(f"{heading}.\nCorrect what it says and try again.")
+
+
+def is_busy(error: Exception) -> bool:
+    """Return whether Kaggle asked to come back later: a question may be repeated then."""
+    return _code(error) == 429
+
+
+def retry_after(error: Exception) -> float | None:
+    """Return the seconds that Kaggle asks to wait, between 0 and 120; None where it does not say, or says nonsense."""
+    response = getattr(error, "response", None)
+    text = response.headers.get("Retry-After", "").strip() if response is not None else ""
+    if re.fullmatch(r"[+-]?\d{1,12}(\.\d{1,9})?", text):
+        seconds = float(text)
+    else:
+        moment = email.utils.parsedate_tz(text) if text else None
+        if moment is None:
+            return None
+        try:
+            seconds = email.utils.mktime_tz(moment) - time.time()
+        except (OverflowError, ValueError):
+            return None
+    return min(max(seconds, 0.0), RETRY_AFTER_AT_MOST)
+
+
+def unanswered(what: str, error: Exception) -> str:
+    """Return the first lines of the message for a call that got no readable answer."""
+    code = _code(error)
+    how = f"{code} {_said(error)}".rstrip() if code is not None else type(error).__name__
+    return (
+        f"Could not {what}: Kaggle gave no usable answer ({how}).\n"
+        "Expected one within the time allowed. Check the network and https://www.kaggle.com, then give the command again."
+    )
+
+
+def require_ok(what: str, answer: Any) -> None:
+    """Raise `Refused` unless Kaggle's answer says `ok` and nothing else: an error also comes with HTTP 200."""
+    if answer.error or (answer.status or "").lower() != "ok":
+        said = plain(answer.error or f"status {answer.status!r}")
+        kind = NoQuota if QUOTA.search(said) else Refused
+        raise kind(f"Kaggle refused to {what}: {said}.\nExpected status 'ok'. Correct what it says and try again.")
+
+
+def plain(text: str) -> str:
+    """Return the text without what a terminal would obey. Newlines and tabs stay.
+
+    >>> plain("\\x1b[31mred\\x1b[0m")
+    'red'
+    """
+    return CONTROL.sub("", text)
+
+
+def _body(error: Exception) -> dict[str, Any]:
+    response = getattr(error, "response", None)
+    if response is None:
+        return {}
+    try:
+        body = response.json()
+    except (ValueError, RuntimeError, TypeError, OSError):  # not JSON, or a body that is used up
+        return {}
+    if isinstance(body, dict) and isinstance(body.get("error"), dict):
+        body = body["error"]
+    return body if isinstance(body, dict) else {}
+
+
+def _code(error: Exception) -> int | None:
+    """Return the HTTP code that counts: the client raises for an error inside a 200 too."""
+    response = getattr(error, "response", None)
+    if response is None:
+        return None
+    if response.status_code >= 400:
+        return int(response.status_code)
+    code = _body(error).get("code")
+    return code if isinstance(code, int) and code >= 400 else None
+
+
+def _said(error: Exception) -> str:
+    """Return Kaggle's own words, one line, safe for a terminal."""
+    message = _body(error).get("message")
+    text = message if isinstance(message, str) else ""
+    if not text:
+        text = getattr(getattr(error, "response", None), "reason", "") or ""
+    return " ".join(plain(text).split())[:500].rstrip(".")

@@ -1,0 +1,277 @@
+"""The commands. Each parses, calls and prints; what they do is in deploy/, pipeline/ and localkaggle/.
+
+First run, without an account:  invoke dry-run
+Exit codes: docs/design.md. With --json the last line of stdout is one JSON object, also after an error.
+"""
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from invoke import Context, task
+
+ROOT = Path(__file__).resolve().parent
+CONFIG = {"config": "a name in pipeline/configs/, or the path of a .py file of that form"}
+JSON = {"json": "print the result as one JSON object on the last line"}
+RUN = {"run": "owner/slug/version; default: the last one that we pushed", "kernel": "train-tpu or infer-gpu"}
+
+
+def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
+    """Print a task's result, and an error as its message and exit code, without a traceback."""
+
+    @functools.wraps(body)
+    def run(*arguments: Any, **options: Any) -> None:
+        as_json = options.get("json", False)
+        try:
+            result = body(*arguments, **options)
+        except KeyboardInterrupt:
+            code, message = 130, "Interrupted. What runs on Kaggle goes on: invoke status"
+        except Exception as error:
+            known = getattr(error, "exit_code", None)
+            if not isinstance(known, int):
+                raise  # a fault of this project: the traceback is what helps
+            code, message = known, str(error)
+        else:
+            if as_json:
+                print(json.dumps(result), flush=True)
+            return
+        print(message, file=sys.stderr, flush=True)
+        if as_json:
+            print(json.dumps({"error": message, "exit_code": code}), flush=True)
+        sys.exit(code)
+
+    return run
+
+
+def show(line: str) -> None:
+    """Print at once, also into a pipe."""
+    print(line, flush=True)
+
+
+def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any) -> Any:
+    """Return what the Kaggle side needs to know of a config."""
+    from deploy.relay import Project
+    from pipeline import config as configs
+
+    settings = configs.load(config)
+    return Project(ROOT, config, settings.competition, settings.handoff, runs, builds, **more)
+
+
+def connect() -> Any:
+    """Return a connection with the user's own credentials."""
+    from deploy.client import Kaggle
+
+    return Kaggle.connect()
+
+
+def check_submission(submission: Path, sample: Path) -> int:
+    """Let the model side judge a submission before it is spent."""
+    from pipeline import submission as rules
+
+    return rules.check(submission, sample)
+
+
+def described(result: Any, config: str) -> dict[str, Any]:
+    """Return what a finished chain made, as plain values."""
+    with result.file.open(encoding="utf-8") as file:
+        rows = sum(1 for _ in file) - 1
+    dataset = result.dataset
+    return {
+        "submission": str(result.file),
+        "rows": rows,
+        "score": result.submission.score,
+        "train_kernel": result.train.handle,
+        "train_version": result.train.version,
+        "dataset": dataset.handle if dataset else None,
+        "dataset_version": dataset.version if dataset else None,
+        "infer_kernel": result.infer.handle,
+        "infer_version": result.infer.version,
+        "pictures": [str(path) for path in result.pictures],
+        "seconds": round(result.seconds, 1),
+        "config": config,
+    }
+
+
+def show_end(end: dict[str, Any]) -> None:
+    """Print where a finished chain left its things."""
+    show(f"score       {end['score']}  ({end['rows']} rows, {end['seconds']} seconds)")
+    show(f"submission  {end['submission']}")
+    for picture in end["pictures"]:
+        show(f"picture     {picture}")
+
+
+@task(help={**CONFIG, **JSON})
+@reported
+def dry_run(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+    """Run the whole chain on this machine: no account, no network. Example: invoke dry-run"""
+    import time
+
+    from deploy import relay
+    from deploy.errors import UsageError
+
+    runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    # The server is this process's: no run of it can need Kaggle's patience.
+    ours = project(config, runs, runs / "build", deadline_seconds=3600.0)
+    from localkaggle.server import LocalKaggle
+
+    from localkaggle import competitions
+
+    if ours.competition not in competitions.NAMES:
+        raise UsageError(
+            f"The local Kaggle has no competition {ours.competition!r}; it has: {', '.join(competitions.NAMES)}.\n"
+            "Choose a config for one of these: invoke dry-run --config digits"
+        )
+    with LocalKaggle(runs / "kaggle") as local:
+        os.environ.update(local.environment)
+        show(f"A Kaggle of its own runs in {runs / 'kaggle'}")
+        result = relay.run(connect(), ours, show=show, check=check_submission)
+    end = described(result, config)
+    show_end(end)
+    return end
+
+
+@task(name="relay", help={**CONFIG, **JSON})
+@reported
+def relay_chain(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+    """Run the whole chain on kaggle.com; spends quota and one submission. Example: invoke relay --config digits"""
+    from deploy import relay
+
+    end = described(relay.run(connect(), project(config), show=show, check=check_submission), config)
+    show_end(end)
+    return end
+
+
+@task(help={**CONFIG, **JSON, "kernel": RUN["kernel"], "owner": "the owner in the handle; default: you"})
+@reported
+def build(
+    c: Context, kernel: str = "train-tpu", config: str = "digits", owner: str = "", json: bool = False
+) -> dict[str, Any]:
+    """Build a notebook into build/ and send nothing. Example: invoke build --kernel train-tpu --owner ann"""
+    from deploy import kernels, relay
+
+    ours = project(config)
+    artifact = relay.last_pulled(ours, relay.TRAIN) / kernels.ARTIFACT if kernel == relay.INFER else None
+    built = relay.build(ours, kernel, owner or connect().username, artifact=artifact)
+    show(f"Built {built.notebook}: {built.size:,} bytes, bundle {built.sha256}. Nothing was sent.")
+    return {
+        "kernel": kernel,
+        "handle": built.handle,
+        "notebook": str(built.notebook),
+        "bundle_sha256": built.sha256,
+        "git_commit": built.git_commit,
+        "git_dirty": built.git_dirty,
+        "size": built.size,
+    }
+
+
+@task(help={**CONFIG, **JSON})
+@reported
+def push_train(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+    """Build and push the training. Example: invoke push-train --config digits"""
+    from deploy import relay
+
+    run = relay.push(connect(), project(config), relay.TRAIN, show=show)
+    show(f"{run.url}\nNext: invoke watch --config {config}")
+    return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
+
+
+@task(help={**CONFIG, **JSON})
+@reported
+def push_infer(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+    """Build and push the inference for the artifact that was pulled and published last. Example: invoke push-infer"""
+    from deploy import kernels, relay
+
+    ours = project(config)
+    artifact = relay.last_pulled(ours, relay.TRAIN) / kernels.ARTIFACT
+    run = relay.push(connect(), ours, relay.INFER, artifact=artifact, show=show)
+    show(f"{run.url}\nNext: invoke watch --kernel infer-gpu --config {config}")
+    return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
+
+
+@task(help={**CONFIG, **JSON, **RUN, "hours": "how long to wait for its end"})
+@reported
+def watch(
+    c: Context,
+    kernel: str = "train-tpu",
+    run: str = "",
+    config: str = "digits",
+    hours: float = 24.0,
+    json: bool = False,
+) -> dict[str, Any]:
+    """Follow a run to its end. Example: invoke watch --run ann/digits-train-tpu/3"""
+    from deploy import relay
+
+    ours = project(config, deadline_seconds=hours * 3600)
+    known = relay.known_run(ours, run, kernel)
+    status = relay.watch(connect(), ours, known, show=show)
+    show(f"Next: invoke pull --run {known} --config {config}")
+    return {"run": str(known), "status": status}
+
+
+@task(help={**CONFIG, **JSON, **RUN})
+@reported
+def pull(
+    c: Context, kernel: str = "train-tpu", run: str = "", config: str = "digits", json: bool = False
+) -> dict[str, Any]:
+    """Download and verify what a run wrote. Example: invoke pull --kernel infer-gpu"""
+    from deploy import relay
+
+    ours = project(config)
+    known = relay.known_run(ours, run, kernel)
+    folder = relay.pull(connect(), ours, known)
+    show(f"The output of {known} is in {folder}")
+    return {"run": str(known), "folder": str(folder)}
+
+
+@task(help={**CONFIG, **JSON})
+@reported
+def publish(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+    """Make the artifact that was pulled last a version of its dataset. Example: invoke publish --config digits"""
+    from deploy import relay
+
+    ours = project(config)
+    made = relay.publish(connect(), ours, relay.last_pulled(ours, relay.TRAIN), show=show)
+    show(f"Next: invoke push-infer --config {config}")
+    return {"dataset": made.handle, "dataset_version": made.version, "files": dict(made.files)}
+
+
+@task(help={**CONFIG, **JSON, "run": RUN["run"]})
+@reported
+def submit(c: Context, run: str = "", config: str = "digits", json: bool = False) -> dict[str, Any]:
+    """Check and submit the inference that was pulled last; spends one submission. Example: invoke submit"""
+    from deploy import relay
+
+    ours = project(config)
+    known = relay.known_run(ours, run, relay.INFER)
+    folder = relay.pulled(ours, known)
+    scored = relay.submit(connect(), ours, known, folder, check=check_submission, show=show)
+    show(f"score {scored.score}, submission {scored.ref}")
+    return {"run": str(known), "submission": str(folder / "submission.csv"), "ref": scored.ref, "score": scored.score}
+
+
+@task(help={**CONFIG, **JSON})
+@reported
+def status(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+    """Show what was asked of Kaggle, how the last runs stand, and the quota. Example: invoke status"""
+    from deploy import relay
+
+    found = relay.status(connect(), project(config))
+    for table, rows in found["journal"].items():
+        for row in rows:
+            show(f"{table:12}" + "  ".join(f"{name}={value}" for name, value in row.items() if value not in (None, "")))
+    for run, name in found["runs"].items():
+        show(f"{'now':12}{run}  {name}")
+    for name, hours in found["hours_left"].items():
+        show(f"{name:12}{'unknown' if hours is None else f'{hours:.1f} hours are left this week'}")
+    return dict(found)
+
+
+@task
+def check(c: Context) -> None:
+    """Run what must pass before a commit: ruff, mypy, pytest. Example: invoke check"""
+    for command in ("ruff check", "ruff format --check", "mypy", "pytest -q"):
+        c.run(f"{sys.executable} -m {command}", echo=True)
