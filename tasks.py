@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from invoke import Context, task
+from invoke.context import Context
+from invoke.tasks import task
 
 ROOT = Path(__file__).resolve().parent
 CONFIG = {"config": "a name in pipeline/configs/, or the path of a .py file of that form"}

@@ -26,7 +26,6 @@ COLUMNS = {
         "version",
         "url",
         "status",
-        "pulled",
     ),
     "publishes": ("config", "handle", "run_id", "weights_sha256", "version"),
     "submissions": ("config", "competition", "handle", "kernel_version", "ref", "status", "score"),

@@ -162,15 +162,16 @@ def push(kaggle: Kaggle, project: Project, kernel: str, *, show: Show, artifact:
 def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     """Watch a run to its end, and record how it ended."""
     status = kernels.watch(kaggle, run, deadline_seconds=project.deadline_seconds, show=show)
-    _note(project, run, status=status)
+    journal = project.journal()
+    found = journal.last("pushes", handle=run.handle, version=run.version)
+    if found:  # a run that somebody else pushed can be watched too, and leaves no record
+        journal.note("pushes", found["id"], status=status)
     return status
 
 
 def pull(kaggle: Kaggle, project: Project, run: Run) -> Path:
-    """Pull a run's output into `runs`, and record where it is."""
-    folder = kernels.pull(kaggle, run, project.runs)
-    _note(project, run, pulled=str(folder))
-    return folder
+    """Pull a run's output into `runs` and return its folder."""
+    return kernels.pull(kaggle, run, project.runs)
 
 
 def publish(kaggle: Kaggle, project: Project, trained: Path, *, show: Show) -> DatasetVersion:
@@ -283,10 +284,3 @@ def _last(project: Project, kernel: str) -> dict[str, Any]:
             f"Run: invoke {task} --config {project.config}, or name a run: --run owner/slug/version"
         )
     return found
-
-
-def _note(project: Project, run: Run, **values: Any) -> None:
-    journal = project.journal()
-    found = journal.last("pushes", handle=run.handle, version=run.version)
-    if found:  # a run that somebody else pushed can be watched and pulled, and leaves no record
-        journal.note("pushes", found["id"], **values)

@@ -1,0 +1,185 @@
+"""A bundle is one notebook that carries its package, and the same project gives the same one."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slugify import slugify
+
+from deploy import bundle
+from deploy.errors import UsageError
+
+EXPECT = {"run_id": "r1", "weights_sha256": "ab"}
+
+
+def build(root: Path, kernel: str = "train-tpu", **more: object) -> bundle.Bundle:
+    options = {"config": "digits", "competition": "digits", "owner": "ann", "out": root / "out", "root": root, **more}
+    return bundle.build(kernel, **options)  # type: ignore[arg-type]
+
+
+def sources(built: bundle.Bundle) -> list[str]:
+    return [cell["source"] for cell in json.loads(built.notebook.read_text())["cells"]]
+
+
+def written(built: bundle.Bundle) -> dict[str, str]:
+    """Return {path: text} of the files that the notebook's cells write."""
+    cells = [text.split("\n", 1) for text in sources(built) if text.startswith("%%writefile ")]
+    return {line.removeprefix("%%writefile "): text for line, text in cells}
+
+
+def test_the_same_project_gives_the_same_bytes(root):
+    """Code and notebook are one version only if a version has one form."""
+    first, second = build(root, out=root / "a"), build(root, out=root / "b")
+
+    assert first.notebook.read_bytes() == second.notebook.read_bytes()
+    assert (first.folder / "kernel-metadata.json").read_bytes() == (second.folder / "kernel-metadata.json").read_bytes()
+    assert first.sha256 == second.sha256
+
+
+def test_only_the_package_and_the_chosen_config_travel(root):
+    """Hidden files, caches, other configs, credentials and notes stay at home."""
+    built = build(root)
+
+    assert set(written(built)) == {
+        "pipeline/__init__.py",
+        "pipeline/model.py",
+        "pipeline/configs/__init__.py",
+        "pipeline/configs/digits.py",
+        "bundle.json",
+    }
+    assert "at home" not in built.notebook.read_text()
+
+
+def test_the_cells_come_in_the_order_of_the_contract(root):
+    """Title, folders, modules, bundle.json, and then the notebook's own cells, unchanged."""
+    built = build(root)
+    cells = json.loads(built.notebook.read_text())["cells"]
+
+    assert cells[0]["cell_type"] == "markdown" and built.sha256 in cells[0]["source"]
+    assert "sys.dont_write_bytecode" in cells[1]["source"] and "pipeline/configs" in cells[1]["source"]
+    assert [cell["metadata"].get("_kg_hide-input") for cell in cells[1:8]] == [True] * 6 + [None]
+    assert cells[7]["source"].startswith("# Train") and cells[8]["source"].startswith("import hashlib")
+    assert len({cell["id"] for cell in cells}) == len(cells)
+
+
+def test_a_module_arrives_as_it_was(root):
+    """What %%writefile writes ends with one newline and keeps every other character."""
+    built = build(root)
+
+    assert written(built)["pipeline/model.py"] + "\n" == (root / "pipeline" / "model.py").read_text()
+
+
+def test_an_empty_module_gets_a_body(root):
+    """%%writefile refuses an empty cell, and pipeline/__init__.py may be empty."""
+    assert written(build(root))["pipeline/__init__.py"].strip()
+
+
+def test_the_notebook_knows_what_it_was_built_from(root):
+    """bundle.json holds all that the run writes into its manifest, and what inference accepts."""
+    built = build(root, "infer-gpu", expect=EXPECT)
+
+    told = json.loads(written(built)["bundle.json"])
+
+    assert told == {
+        "kernel": "infer-gpu",
+        "config": "digits",
+        "competition": "digits",
+        "git_commit": "",
+        "git_dirty": True,
+        "bundle_sha256": built.sha256,
+        "expect": EXPECT,
+    }
+
+
+def test_every_part_counts_in_the_sha256(root):
+    """A change of a module, of a cell, of the metadata or of what is expected makes another bundle."""
+    seen = {build(root).sha256, build(root, "infer-gpu", expect=EXPECT).sha256}
+    seen.add(build(root, "infer-gpu", expect={**EXPECT, "run_id": "r2"}).sha256)
+    seen.add(build(root, competition="other-digits").sha256)
+    (root / "pipeline" / "model.py").write_text("changed = True\n")
+    seen.add(build(root).sha256)
+    (root / "kernels" / "train-tpu" / "notebook.py").write_text("# %%\nprint()\n")
+    seen.add(build(root).sha256)
+
+    assert len(seen) == 6
+
+
+def test_a_config_from_elsewhere_travels_under_its_own_name(root, tmp_path):
+    """A competitor's config need not lie in the repository."""
+    (tmp_path / "mine.py").write_text("CONFIG = 2\n")
+
+    built = build(root, config=str(tmp_path / "mine.py"))
+
+    assert written(built)["pipeline/configs/mine.py"] == "CONFIG = 2"
+    assert json.loads(written(built)["bundle.json"])["config"] == "mine"
+
+
+def test_a_local_change_shows_in_the_provenance(root):
+    """A result without a commit cannot be made again; what does not travel does not count."""
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True)
+
+    git("init", "-q")
+    git("add", "pipeline", "kernels")
+    git("commit", "-qm", "first")
+    (root / "README.md").write_text("does not travel")
+    assert build(root).git_dirty is False and len(build(root).git_commit) == 40
+
+    (root / "pipeline" / "model.py").write_text("changed = True\n")
+
+    assert build(root).git_dirty is True
+
+
+def test_inference_mounts_the_artifact_by_the_chosen_handoff(root):
+    """As a dataset, or as the output of the train kernel; never both."""
+    dataset = build(root, "infer-gpu", expect=EXPECT).metadata
+    kernel = build(root, "infer-gpu", expect=EXPECT, handoff="kernel").metadata
+
+    assert (dataset["dataset_sources"], dataset["kernel_sources"]) == (["ann/digits-artifact"], [])
+    assert (kernel["dataset_sources"], kernel["kernel_sources"]) == ([], ["ann/digits-train-tpu"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"config": "no-such"},
+        {"config": "../../etc/passwd"},
+        {"kernel": "no-such"},
+        {"kernel": "infer-gpu"},
+        {"kernel": "infer-gpu", "expect": EXPECT, "handoff": "post"},
+        {"expect": EXPECT},
+        {"owner": ""},
+    ],
+)
+def test_a_wrong_argument_is_named_and_nothing_is_written(root, wrong):
+    """The message says what was received and what was expected."""
+    with pytest.raises(UsageError, match=r"(?s)expected|Expected|needs"):
+        build(root, **wrong)
+
+    assert not (root / "out").exists()
+
+
+@given(st.from_regex(r"[a-z0-9][a-z0-9-]{2,70}", fullmatch=True))
+def test_every_competition_gives_an_address_that_kaggle_would_make_from_the_title(competition):
+    """Kaggle makes the address from the title; where they differ, a later call finds another kernel or none."""
+    for handle in (
+        bundle.kernel_handle("ann", competition, "train-tpu"),
+        bundle.kernel_handle("ann", competition, "infer-gpu"),
+        bundle.dataset_handle("ann", competition),
+    ):
+        slug = handle.split("/")[1]
+        assert slugify(bundle.title(handle)) == slug
+        assert 6 <= len(slug) <= 50 and 6 <= len(bundle.title(handle)) <= 50
+
+
+def test_two_long_competitions_that_differ_in_the_year_get_two_kernels():
+    """Cutting a name to fit must not make two of them one."""
+    name = "a-competition-with-a-very-long-name-of-fifty-letters-"
+
+    assert bundle.kernel_handle("ann", name + "2025", "train-tpu") != bundle.kernel_handle(
+        "ann", name + "2026", "train-tpu"
+    )

@@ -1,0 +1,59 @@
+"""The journal knows what was intended even when the process did not live to see the outcome."""
+
+import sqlite3
+
+import pytest
+
+from deploy.errors import DiskError, Refused
+from deploy.journal import Journal
+
+
+def test_the_intent_is_on_disk_before_the_call(tmp_path):
+    """A second process, or the next start after a crash, sees it."""
+    path = tmp_path / "runs" / "journal.sqlite"
+
+    with Journal(path).recording("pushes", kernel="train-tpu") as outcome:
+        seen = Journal(path).last("pushes", kernel="train-tpu")
+        outcome.update(version=3)
+
+    assert seen is not None and seen["outcome"] == "intended"
+    after = Journal(path).last("pushes", outcome="done")
+    assert after is not None and after["version"] == 3
+
+
+def test_a_failed_call_leaves_its_kind(tmp_path):
+    """So that a version is never taken from it."""
+    journal = Journal(tmp_path / "journal.sqlite")
+
+    with pytest.raises(Refused), journal.recording("pushes", kernel="train-tpu"):
+        raise Refused("no")
+
+    assert journal.last("pushes", outcome="done") is None
+    assert journal.recent("pushes", 5)[0]["outcome"] == "Refused"
+
+
+def test_the_newest_comes_first(tmp_path):
+    """The last that we made ourselves; two pushes may fall into one second."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    for version in (1, 2, 3):
+        with journal.recording("pushes", kernel="train-tpu") as outcome:
+            outcome.update(version=version)
+
+    assert [row["version"] for row in journal.recent("pushes", 2)] == [3, 2]
+
+
+def test_a_column_that_is_not_listed_is_refused(tmp_path):
+    """Names become part of a statement, and nothing secret has a column."""
+    with pytest.raises(KeyError, match="no columns"), Journal(tmp_path / "j").recording("pushes", token="x"):  # noqa: S106
+        pass
+
+
+def test_a_file_that_is_no_journal_is_a_disk_error(tmp_path):
+    """The message says how to go on without it."""
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(b"this is not a database" * 100)
+
+    with pytest.raises(DiskError, match="--run") as caught:
+        Journal(path)
+
+    assert isinstance(caught.value.__cause__, sqlite3.Error)

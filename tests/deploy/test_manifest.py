@@ -1,0 +1,69 @@
+"""An artifact is what its manifest says, file by file, or it is nothing."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deploy import manifest
+from deploy.errors import Unverified, UsageError
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    folder = tmp_path / "artifact"
+    folder.mkdir()
+    weights = bytes(range(256)) * 4
+    (folder / "weights.npz").write_bytes(weights)
+    digest = hashlib.sha256(weights).hexdigest()
+    files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
+    value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": None, "files": files}
+    (folder / "manifest.json").write_text(json.dumps(value))
+    return folder
+
+
+def test_a_whole_artifact_is_verified(artifact):
+    """The manifest of a training outside of Kaggle names no bundle."""
+    found = manifest.verify(artifact)
+
+    assert (found.run_id, found.bundle_sha256) == ("r1", "")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 1023), st.integers(1, 255))
+def test_one_changed_byte_is_found(artifact, place, change):
+    """Property: any byte, any change."""
+    path = artifact / "weights.npz"
+    data = bytearray(bytes(range(256)) * 4)
+    data[place] ^= change
+    path.write_bytes(data)
+
+    with pytest.raises(Unverified, match="sha256"):
+        manifest.verify(artifact)
+
+
+def test_missing_extra_and_cut_files_are_all_named(artifact):
+    """One message, one round."""
+    (artifact / "extra.bin").write_bytes(b"x")
+    (artifact / "weights.npz").write_bytes(b"cut")
+
+    with pytest.raises(Unverified, match=r"(?s)extra\.bin is not in the manifest.*has 3 bytes, expected 1024"):
+        manifest.verify(artifact)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": []}', '{"run_id": 1}'])
+def test_a_broken_manifest_proves_nothing(artifact, text):
+    """Missing fields never count as success."""
+    (artifact / "manifest.json").write_text(text)
+
+    with pytest.raises(Unverified):
+        manifest.verify(artifact)
+
+
+def test_no_artifact_is_a_usage_error_that_says_what_to_run(tmp_path):
+    """Pull comes first."""
+    with pytest.raises(UsageError, match="invoke pull"):
+        manifest.verify(tmp_path)

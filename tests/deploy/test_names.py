@@ -1,0 +1,71 @@
+"""Names and addresses from the server are material to judge."""
+
+from pathlib import Path
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy import kernels, transfer, verdicts
+from deploy.errors import BadAnswer, UsageError
+
+PARTS = st.sampled_from(["..", ".", "", "a", "weights.npz", "/", "\\", "C:", "~", "\x00", "é", " ", "a.part", "%2e%2e"])
+
+
+@given(st.one_of(st.text(max_size=60), st.lists(PARTS, max_size=6).map("/".join)))
+def test_a_name_is_refused_or_stays_inside(name):
+    """The official client once wrote `../` names outside of the folder it was given."""
+    folder = Path("/target")
+    try:
+        place = kernels.safe(name)
+    except BadAnswer:
+        return
+
+    assert ".." not in place.parts and not place.is_absolute()
+    assert (folder / place).resolve().is_relative_to(folder) and (folder / place) != folder
+    assert str(place) == name, "two names must not become one file"
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "/etc/passwd", "a/../../x", "a\\..\\x", "C:/x", "", "a//b", "x\n", "a/.", "\x1b[31m"]
+)
+def test_known_tricks_are_refused(name):
+    """Corpus of names that have escaped somewhere."""
+    with pytest.raises(BadAnswer):
+        kernels.safe(name)
+
+
+@pytest.mark.parametrize("name", ["submission.csv", "artifact/weights.npz", "a b.png", "größe.csv", ".hidden/x"])
+def test_plain_names_pass(name):
+    """What notebooks really write."""
+    assert str(kernels.safe(name)) == name
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://example.com/x", "http://169.254.169.254/latest", "http://localhost.evil.example/x", "ftp://127.0.0.1/x"],
+)
+def test_nothing_is_fetched_over_plain_http_from_elsewhere(url, tmp_path):
+    """A signed address comes from the server; a redirect may name any host."""
+    with pytest.raises((BadAnswer, requests.exceptions.InvalidSchema)):
+        transfer.fetch(transfer.anonymous((1, 1)), url, tmp_path / "x")
+
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["ann", "ann/x", "ann/x/", "ann/x/0", "ann/x/v", "ann/x/1/2", "../x/1"])
+def test_a_run_is_named_by_owner_slug_and_version(text):
+    """Without a version Kaggle answers for the latest, whoever made it."""
+    with pytest.raises(UsageError, match="owner/slug/version"):
+        kernels.parse(text)
+
+
+@given(st.text())
+def test_what_is_shown_cannot_steer_the_terminal(text):
+    """A log comes from the network; only newlines and tabs are kept of what is not printable ASCII control."""
+    shown = verdicts.plain(text)
+
+    assert not any(
+        (character < " " and character not in "\n\t") or "\x7f" <= character <= "\x9f" for character in shown
+    )

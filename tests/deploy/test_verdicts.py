@@ -1,0 +1,61 @@
+"""What an answer means: the codes are told apart, and a pause asked for is kept within reason."""
+
+import json
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy import verdicts
+from deploy.errors import CredentialError, Denied, NoQuota, NotFound, Refused
+
+
+def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
+    response = requests.Response()
+    response.status_code = status
+    response._content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+    return requests.HTTPError("the client's own text", response=response)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "code"),
+    [
+        (401, {"code": 401, "message": "Unauthorized"}, CredentialError, 3),
+        (403, {"code": 403, "message": "Permission 'kernels.get' was denied"}, Denied, 3),
+        (404, {"code": 404, "message": "Not found"}, NotFound, 4),
+        (404, b"<html>gone</html>", NotFound, 4),
+        (400, {"code": 400, "message": "The kernel source must be less than 1 megabytes"}, Refused, 4),
+        (400, {"code": 400, "message": "Maximum batch TPU session count of 1 reached."}, NoQuota, 7),
+        (429, {"error": {"code": 429, "message": "Too many requests"}}, NoQuota, 7),
+        (200, {"code": 403, "message": "said inside a 200"}, Denied, 3),
+    ],
+)
+def test_each_refusal_is_its_own_error(status, body, kind, code):
+    """The client calls an expired login "a wrong kernel slug"; the codes themselves are clear."""
+    verdict = verdicts.judge("look", answered(status, body))
+
+    assert type(verdict) is kind and verdict.exit_code == code
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_server_error_leaves_it_unknown_what_happened(status):
+    """A push was seen to be answered by a 500 and to exist."""
+    assert verdicts.judge("push", answered(status, b"<html>")) is None
+
+
+@given(st.one_of(st.text(alphabet="0123456789.,:-+eEx ", max_size=30), st.floats().map(str), st.integers().map(str)))
+def test_a_pause_is_never_negative_nor_longer_than_two_minutes(text):
+    """Retry-After was seen wrong, negative, as a date, and as an hour."""
+    pause = verdicts.retry_after(answered(429, {}, Retry_After=text))
+
+    assert pause is None or 0 <= pause <= 120
+
+
+@pytest.mark.parametrize(
+    ("text", "pause"), [("7", 7), ("-5", 0), ("3600", 120), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("soon", None)]
+)
+def test_a_reasonable_pause_is_honoured(text, pause):
+    """In seconds, or as a date."""
+    assert verdicts.retry_after(answered(503, {}, Retry_After=text)) == pause
