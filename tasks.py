@@ -76,33 +76,14 @@ def check_submission(submission: Path, sample: Path) -> int:
     return rules.check(submission, sample)
 
 
-def described(result: Any, config: str) -> dict[str, Any]:
-    """Return what a finished chain made, as plain values."""
-    with result.file.open(encoding="utf-8") as file:
-        rows = sum(1 for _ in file) - 1
-    dataset = result.dataset
-    return {
-        "submission": str(result.file),
-        "rows": rows,
-        "score": result.submission.score,
-        "train_kernel": result.train.handle,
-        "train_version": result.train.version,
-        "dataset": dataset.handle if dataset else None,
-        "dataset_version": dataset.version if dataset else None,
-        "infer_kernel": result.infer.handle,
-        "infer_version": result.infer.version,
-        "pictures": [str(path) for path in result.pictures],
-        "seconds": round(result.seconds, 1),
-        "config": config,
-    }
-
-
-def show_end(end: dict[str, Any]) -> None:
-    """Print where a finished chain left its things."""
+def finished(result: Any, config: str) -> dict[str, Any]:
+    """Print where a finished chain left its things, and return them."""
+    end = {**result.values(), "config": config}
     show(f"score       {end['score']}  ({end['rows']} rows, {end['seconds']} seconds)")
     show(f"submission  {end['submission']}")
     for picture in end["pictures"]:
         show(f"picture     {picture}")
+    return end
 
 
 @task(help={**CONFIG, **JSON})
@@ -130,9 +111,7 @@ def dry_run(c: Context, config: str = "digits", json: bool = False) -> dict[str,
         os.environ.update(local.environment)
         show(f"A Kaggle of its own runs in {runs / 'kaggle'}")
         result = relay.run(connect(), ours, show=show, check=check_submission)
-    end = described(result, config)
-    show_end(end)
-    return end
+    return finished(result, config)
 
 
 @task(name="relay", help={**CONFIG, **JSON})
@@ -141,9 +120,8 @@ def relay_chain(c: Context, config: str = "digits", json: bool = False) -> dict[
     """Run the whole chain on kaggle.com; spends quota and one submission. Example: invoke relay --config digits"""
     from deploy import relay
 
-    end = described(relay.run(connect(), project(config), show=show, check=check_submission), config)
-    show_end(end)
-    return end
+    ours = project(config)
+    return finished(relay.run(connect(), ours, show=show, check=check_submission), config)
 
 
 @task(help={**CONFIG, **JSON, "kernel": RUN["kernel"], "owner": "the owner in the handle; default: you"})
@@ -158,15 +136,7 @@ def build(
     artifact = relay.last_pulled(ours, relay.TRAIN) / kernels.ARTIFACT if kernel == relay.INFER else None
     built = relay.build(ours, kernel, owner or connect().username, artifact=artifact)
     show(f"Built {built.notebook}: {built.size:,} bytes, bundle {built.sha256}. Nothing was sent.")
-    return {
-        "kernel": kernel,
-        "handle": built.handle,
-        "notebook": str(built.notebook),
-        "bundle_sha256": built.sha256,
-        "git_commit": built.git_commit,
-        "git_dirty": built.git_dirty,
-        "size": built.size,
-    }
+    return {"handle": built.handle, "notebook": str(built.notebook), "bundle_sha256": built.sha256, "size": built.size}
 
 
 @task(help={**CONFIG, **JSON})
@@ -175,7 +145,8 @@ def push_train(c: Context, config: str = "digits", json: bool = False) -> dict[s
     """Build and push the training. Example: invoke push-train --config digits"""
     from deploy import relay
 
-    run = relay.push(connect(), project(config), relay.TRAIN, show=show)
+    ours = project(config)
+    run = relay.push(connect(), ours, relay.TRAIN, show=show)
     show(f"{run.url}\nNext: invoke watch --config {config}")
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
@@ -235,7 +206,8 @@ def publish(c: Context, config: str = "digits", json: bool = False) -> dict[str,
     from deploy import relay
 
     ours = project(config)
-    made = relay.publish(connect(), ours, relay.last_pulled(ours, relay.TRAIN), show=show)
+    folder = relay.last_pulled(ours, relay.TRAIN)
+    made = relay.publish(connect(), ours, folder, show=show)
     show(f"Next: invoke push-infer --config {config}")
     return {"dataset": made.handle, "dataset_version": made.version, "files": dict(made.files)}
 
@@ -260,7 +232,8 @@ def status(c: Context, config: str = "digits", json: bool = False) -> dict[str, 
     """Show what was asked of Kaggle, how the last runs stand, and the quota. Example: invoke status"""
     from deploy import relay
 
-    found = relay.status(connect(), project(config))
+    ours = project(config)
+    found = relay.status(connect(), ours)
     for table, rows in found["journal"].items():
         for row in rows:
             show(f"{table:12}" + "  ".join(f"{name}={value}" for name, value in row.items() if value not in (None, "")))

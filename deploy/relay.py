@@ -6,6 +6,7 @@ Gives  train: build → push → watch → pull → publish; then infer: build �
 Each step takes what the one before it made from the journal, by version; so the chain can be left and entered anywhere.
 """
 
+import csv
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -79,6 +80,24 @@ class Result:
     def pictures(self) -> list[Path]:
         """The pictures that both runs drew."""
         return sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])
+
+    def values(self) -> dict[str, Any]:
+        """Return it as what `json.dumps` takes. `rows`: of the submission, without its header."""
+        with self.file.open(encoding="utf-8", newline="") as file:
+            rows = sum(1 for row in csv.reader(file) if row) - 1
+        return {
+            "submission": str(self.file),
+            "rows": rows,
+            "score": self.submission.score,
+            "train_kernel": self.train.handle,
+            "train_version": self.train.version,
+            "dataset": self.dataset.handle if self.dataset else None,
+            "dataset_version": self.dataset.version if self.dataset else None,
+            "infer_kernel": self.infer.handle,
+            "infer_version": self.infer.version,
+            "pictures": [str(path) for path in self.pictures],
+            "seconds": round(self.seconds, 1),
+        }
 
 
 def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check) -> Result:

@@ -1,9 +1,13 @@
 """A small project to deploy: a package of two modules and two plain-Python notebooks that run in seconds."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from between import Between
+
+from deploy.client import Kaggle, Pace
 
 TRAIN = """# %% [markdown]
 # # Train
@@ -90,3 +94,28 @@ def root(tmp_path: Path) -> Path:
     write_kernel(root, "train-tpu", TRAIN)
     write_kernel(root, "infer-gpu", INFER)
     return root
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
+    """What answers the real client here: only what a test says."""
+    with Between("http://127.0.0.1:9") as between:
+        for name, value in {
+            "http_proxy": between.address,
+            "KAGGLE_USERNAME": "ann",
+            "KAGGLE_KEY": "not-a-key",
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield between
+
+
+@pytest.fixture
+def kaggle(between: Between) -> Kaggle:
+    """A real client on that wire, in a hurry."""
+    return Kaggle.connect(pace=Pace(first=0.05, most=0.2, patience=5), timeouts=(2, 5))
+
+
+@pytest.fixture
+def shown() -> list[str]:
+    """The lines that were shown; pass `shown.append`."""
+    return []

@@ -1,0 +1,119 @@
+"""A wire between the real client and the local Kaggle that can be cut, slowed and spoken into.
+
+The client sees a proxy; what `say` was told comes first, everything else goes through to the local Kaggle.
+"""
+
+import http.client
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+RESET = "close the connection without an answer; nothing has happened"
+RESET_AFTER = "let it happen, and close the connection without an answer"
+THROUGH = "let this one through"
+HANG = "take the request and stay silent"
+
+
+class Between:
+    """Start with `with`. `seen`: (operation, request body) of every request, in order."""
+
+    def __init__(self, upstream: str) -> None:
+        self.upstream = urlsplit(upstream)
+        self.seen: list[tuple[str, Any]] = []
+        self.files: dict[str, bytes] = {}
+        self._said: dict[str, Iterator[Any]] = {}
+        self._lock = threading.Lock()
+        between = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+            def handle_any(self) -> None:
+                between._answer(self)
+
+            do_GET = do_POST = do_PUT = handle_any
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._released = threading.Event()
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> "Between":
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def say(self, operation: str, answers: Iterable[Any]) -> None:
+        """Answer the next calls of that operation: a dict (200), (status, body[, headers]), or one of the words above."""
+        self._said[operation] = iter(answers)
+
+    def serve(self, name: str, data: bytes) -> str:
+        """Return an address at which this file can be downloaded."""
+        self.files[name] = data
+        return f"http://localhost/between/{name}"
+
+    def count(self, operation: str) -> int:
+        """Return how many such calls came."""
+        return sum(1 for name, _ in self.seen if name == operation)
+
+    def bodies(self, operation: str) -> list[Any]:
+        """Return what such calls held."""
+        return [body for name, body in self.seen if name == operation]
+
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+        raw = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        path = urlsplit(handler.path).path
+        operation = path.rsplit("/", 1)[-1] if "/v1/" in path else path.split("/")[1]
+        with self._lock:
+            is_json = "json" in handler.headers.get("Content-Type", "") and "/v1/" in path
+            self.seen.append((operation, json.loads(raw) if is_json and raw else None))
+            said = next(self._said.get(operation, iter(())), THROUGH)
+        if said == HANG:
+            self._released.wait(30)
+        if said in (RESET, HANG):
+            handler.close_connection = True
+            return
+        if operation == "between" and said == THROUGH:
+            data = self.files[unquote(path.split("/", 2)[2])]
+            return self._send(handler, 200, data, {"Content-Type": "application/octet-stream"})
+        if isinstance(said, dict):
+            said = (200, said)
+        if isinstance(said, tuple):
+            status, body, headers = (*said, {})[:3]
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            kind = "text/html" if isinstance(body, bytes) else "application/json"
+            return self._send(handler, status, data, {"Content-Type": kind, **headers})
+        status, data, headers = self._forward(handler, raw)
+        if said == RESET_AFTER:
+            handler.close_connection = True
+            return
+        self._send(handler, status, data, headers)
+
+    def _forward(self, handler: BaseHTTPRequestHandler, raw: bytes) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection(self.upstream.hostname or "", self.upstream.port, timeout=30)
+        kept = {
+            name: value
+            for name, value in handler.headers.items()
+            if name.lower() not in ("connection", "proxy-connection")
+        }
+        connection.request(handler.command, handler.path, body=raw, headers=kept)
+        answer = connection.getresponse()
+        data = answer.read()
+        headers = {name: value for name, value in answer.getheaders() if name.lower() in ("content-type", "location")}
+        connection.close()
+        return answer.status, data, headers
+
+    def _send(self, handler: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str]) -> None:
+        handler.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **headers}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(data)

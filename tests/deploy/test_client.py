@@ -1,0 +1,162 @@
+"""The door to Kaggle: questions survive blips, orders are sent once, and silence has an end."""
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+from between import HANG, RESET, Between
+
+from deploy.client import Kaggle, Pace
+from deploy.errors import BadAnswer, CredentialError, NotFound, Unreachable, UsageError
+
+QUICK = Pace(first=0.05, most=0.2, patience=5)
+
+
+@pytest.mark.parametrize(
+    "blips",
+    [
+        [(503, b"<html>busy</html>")] * 3,
+        [(429, {"code": 429, "message": "Too many requests"}, {"Retry-After": "0"})] * 3,
+        [RESET, RESET],
+        [(200, b"<html>a login page</html>")],
+        [(200, {"code": "404", "message": "a code that is a text"})],
+        [(500, b""), RESET, (502, b"")],
+    ],
+)
+def test_a_question_survives_blips(kaggle, between, blips):
+    """One 502 once ended a watch of nine hours."""
+    between.say(
+        "GetAcceleratorQuotaStatistics", [*blips, {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "108000s"}}]
+    )
+
+    assert kaggle.quota().tpu_seconds == 108_000
+    assert between.count("GetAcceleratorQuotaStatistics") == len(blips) + 1
+
+
+@pytest.mark.parametrize("silence", [HANG, RESET, (503, b"")])
+def test_silence_ends_as_unreachable(between, silence):
+    """The client itself has no timeouts and waits for ever."""
+    kaggle = Kaggle.connect(pace=Pace(first=0.05, most=0.1, patience=0.3), timeouts=(1, 0.3))
+    between.say("GetAcceleratorQuotaStatistics", itertools.repeat(silence))
+
+    with pytest.raises(Unreachable) as caught:
+        kaggle.quota()
+
+    assert caught.value.exit_code == 6
+
+
+def test_a_refusal_is_not_repeated(kaggle, between):
+    """It will not change."""
+    between.say("GetKernelSessionStatus", itertools.repeat((404, {"code": 404, "message": "Not found"})))
+
+    with pytest.raises(NotFound):
+        kaggle.kernel_status("ann/digits-train-tpu", 1)
+
+    assert between.count("GetKernelSessionStatus") == 1
+
+
+def test_an_unknown_status_is_no_success(kaggle, between):
+    """Kaggle may add a word; the client then fails, or takes a missing one for its first."""
+    between.say("GetKernelSessionStatus", [{"status": "SOMETHING_NEW"}, {}])
+
+    assert kaggle.kernel_status("ann/x-train-tpu", 1).name == "UNKNOWN(SOMETHING_NEW)"
+    assert kaggle.kernel_status("ann/x-train-tpu", 1).name == "QUEUED"
+
+
+def test_a_page_that_repeats_ends_the_listing(kaggle, between):
+    """A server was seen to give the same page for ever."""
+    between.say("ListKernelSessionOutput", itertools.repeat({"files": [], "nextPageToken": "again"}))
+
+    with pytest.raises(BadAnswer, match="repeats the page"):
+        kaggle.kernel_output("ann/x-train-tpu", 1)
+
+
+def test_all_pages_are_read(kaggle, between):
+    """The official client once stopped after the first."""
+    pages = [
+        {"files": [{"fileName": f"{n}", "url": "u"}], "nextPageToken": str(n) if n < 5 else ""} for n in range(1, 6)
+    ]
+    between.say("ListKernelSessionOutput", pages)
+
+    files, _ = kaggle.kernel_output("ann/x-train-tpu", 1)
+
+    assert list(files) == ["1", "2", "3", "4", "5"]
+    assert all(body["versionLabel"] == "v1" for body in between.bodies("ListKernelSessionOutput"))
+
+
+def test_a_missing_file_of_a_download_is_told_by_its_status(kaggle, between, tmp_path):
+    """The page of an error was once saved as the file."""
+    between.say("between", itertools.repeat((403, {"code": 403, "message": "expired"})))
+
+    with pytest.raises(CredentialError):
+        kaggle.download("http://localhost/between/x", tmp_path / "x")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cut_download_is_repeated_and_never_left_half(kaggle, between, tmp_path):
+    """A connection that closes early left an empty file, which the next run took for whole."""
+    url = between.serve("x", b"whole")
+    between.say("between", [(200, b"who", {"Content-Length": "5"})])
+
+    kaggle.download(url, tmp_path / "x")
+
+    assert (tmp_path / "x").read_bytes() == b"whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_without_credentials_the_three_ways_are_named_and_nothing_is_printed(between, monkeypatch, capsys):
+    """`import kaggle` prints a page of help and may exit; neither reaches a task's output."""
+    for name in ("KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_API_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(CredentialError, match=r"(?s)KAGGLE_API_TOKEN.*kaggle\.json.*kaggle auth login"):
+        Kaggle.connect()
+
+    assert capsys.readouterr().out == ""
+
+
+def test_an_expired_token_does_not_spoil_a_good_key(between, monkeypatch):
+    """The client falls back to the key and then sends the expired token all the same."""
+    monkeypatch.setenv("KAGGLE_USERNAME", "ann")
+    monkeypatch.setenv("KAGGLE_KEY", "the-key")
+    monkeypatch.setenv("KAGGLE_API_TOKEN", "KGAT_expired")
+    between.say("IntrospectToken", [(404, {"code": 404, "message": "Token not found"})])
+    between.say("GetAcceleratorQuotaStatistics", [{}])
+    sent = []
+    monkeypatch.setattr(
+        between, "_send", lambda *a, send=between._send: (sent.append(a[0].headers["Authorization"]), send(*a))
+    )
+
+    Kaggle.connect(pace=QUICK).quota()
+
+    assert sent[-1].startswith("Basic ")
+
+
+def test_an_environment_that_the_client_would_ignore_is_refused(between, monkeypatch):
+    """It takes TEST for the real site in silence."""
+    monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "TEST")
+
+    with pytest.raises(UsageError, match="LOCALHOST"):
+        Kaggle.connect()
+
+
+def test_the_kaggle_side_starts_without_the_client():
+    """Importing kaggle signs in; nothing but connecting may do that."""
+    import subprocess
+
+    code = "import sys, deploy.relay, deploy.client; sys.exit(bool({'kaggle', 'kagglesdk', 'jupytext'} & set(sys.modules)))"
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
+
+    assert done.returncode == 0
+
+
+def test_a_server_that_is_gone_is_unreachable(between: Between):
+    """State unknown, exit code 6."""
+    kaggle = Kaggle.connect(pace=Pace(first=0.05, most=0.1, patience=0.2))
+    between.__exit__()
+
+    with pytest.raises(Unreachable, match="Check the network"):
+        kaggle.quota()

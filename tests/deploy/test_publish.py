@@ -1,0 +1,194 @@
+"""Publish: one call makes one version, and only bytes that came back equal are called published."""
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from between import RESET, Between
+
+from deploy import publish as datasets
+from deploy.errors import Ambiguous, DeadlinePassed, Refused, RunFailed, Unreachable, Unverified
+
+HANDLE = "ann/digits-artifact"
+GONE = (404, {"code": 404, "message": "Not found"})
+DENIED = (403, {"code": 403, "message": "Permission 'datasets.get' was denied"})
+FILES = ("manifest.json", "weights.npz")
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    folder = tmp_path / "artifact"
+    folder.mkdir()
+    (folder / "weights.npz").write_bytes(b"weights")
+    digest = hashlib.sha256(b"weights").hexdigest()
+    files = {"weights.npz": {"sha256": digest, "size": 7}}
+    value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
+    (folder / "manifest.json").write_text(json.dumps(value))
+    return folder
+
+
+def at(version: int) -> dict[str, object]:
+    return {"currentVersionNumber": version}
+
+
+@pytest.fixture
+def server(between: Between, artifact: Path) -> Between:
+    """A dataset service that takes every upload and gives the same bytes back, about any version."""
+    upload = {"token": "t", "createUrl": "http://localhost/put/x"}
+    between.say("StartBlobUpload", itertools.repeat(upload))
+    between.say("put", itertools.repeat((200, b"")))
+    between.say("GetDatasetStatus", itertools.repeat({"status": "READY"}))
+    sizes = [{"name": name, "totalBytes": (artifact / name).stat().st_size} for name in FILES]
+    between.say("ListDatasetFiles", itertools.repeat({"datasetFiles": sizes}))
+    returns(between, artifact)
+    for operation in ("CreateDataset", "CreateDatasetVersion"):
+        between.say(operation, itertools.repeat({"status": "ok"}))
+    return between
+
+
+def returns(between: Between, artifact: Path, **changed: bytes) -> None:
+    """Let downloads give the artifact's files, or other bytes for the named ones."""
+    urls = {name: between.serve(name, changed.get(name[0], (artifact / name).read_bytes())) for name in FILES}
+
+    def located():
+        while True:
+            yield 302, {}, {"Location": urls[between.bodies("DownloadDataset")[-1]["fileName"]]}
+
+    between.say("DownloadDataset", located())
+
+
+def publish(kaggle, artifact, shown, deadline: float = 60):
+    return datasets.publish(
+        kaggle, artifact, HANDLE, title="Digits Artifact", deadline_seconds=deadline, show=shown.append
+    )
+
+
+@pytest.mark.parametrize("absent", [GONE, DENIED])
+def test_a_first_version_is_created_private(kaggle, server, artifact, shown, absent):
+    """Kaggle tells the owner by 404 or by 403 that there is none."""
+    server.say("GetDataset", [absent, absent, at(1)])
+
+    made = publish(kaggle, artifact, shown)
+
+    sent = server.bodies("CreateDataset")[0]
+    assert (made.version, dict(made.files)["weights.npz"]) == (1, 7)
+    assert sent["isPrivate"] is True and "run_id=r1" in sent["description"]
+    assert server.count("CreateDatasetVersion") == 0
+
+
+@pytest.mark.parametrize("trouble", [(500, b""), (429, {"code": 429, "message": "Too many"}), RESET])
+def test_trouble_is_not_taken_for_a_free_name(kaggle, server, artifact, shown, trouble):
+    """The official client takes any error for "the slug is free"."""
+    kaggle.pace = type(kaggle.pace)(first=0.05, most=0.1, patience=0.2)
+    server.say("GetDataset", itertools.repeat(trouble))
+
+    with pytest.raises(Unreachable):
+        publish(kaggle, artifact, shown)
+
+    assert server.count("CreateDataset") == server.count("StartBlobUpload") == 0
+
+
+def test_the_next_version_says_what_it_holds(kaggle, server, artifact, shown):
+    """Notes name the run and the weights."""
+    returns(server, artifact, m=b"{}")  # what is current is another artifact
+    downloads = iter([at(4), at(4)])
+
+    def current():
+        yield from downloads
+        returns(server, artifact)
+        yield from itertools.repeat(at(5))
+
+    server.say("GetDataset", current())
+
+    made = publish(kaggle, artifact, shown)
+
+    digest = hashlib.sha256(b"weights").hexdigest()
+    assert made.version == 5
+    assert server.bodies("CreateDatasetVersion")[0]["body"]["versionNotes"] == f"run_id=r1 sha256={digest}"
+
+
+def test_an_artifact_that_is_current_already_is_not_sent_again(kaggle, server, artifact, shown):
+    """The same command again is no new version."""
+    server.say("GetDataset", itertools.repeat(at(4)))
+
+    assert publish(kaggle, artifact, shown).version == 4
+
+    assert server.count("CreateDatasetVersion") == server.count("StartBlobUpload") == 0
+    assert "already" in shown[-1]
+
+
+def test_a_lost_answer_is_waited_for_and_the_call_is_not_repeated(kaggle, server, artifact, shown):
+    """The official client repeats it, and one call makes two versions."""
+    server.say("GetDataset", [GONE, GONE, at(1)])
+    server.say("CreateDataset", [RESET])
+
+    assert publish(kaggle, artifact, shown).version == 1
+    assert server.count("CreateDataset") == 1
+
+
+def test_a_call_that_never_arrived_is_left_open(kaggle, server, artifact, shown):
+    """Exit code 6, after some looks."""
+    server.say("GetDataset", itertools.repeat(GONE))
+    server.say("CreateDataset", [RESET])
+
+    with pytest.raises(Ambiguous):
+        publish(kaggle, artifact, shown)
+
+
+def test_a_dropped_upload_is_repeated_whole(kaggle, server, artifact, shown):
+    """The official client published a version without the file, and ended with 0."""
+    server.say("GetDataset", [GONE, at(1)])
+    server.say("put", [(503, b""), RESET, *[(200, b"")] * 2])
+
+    assert publish(kaggle, artifact, shown).version == 1
+    assert server.count("put") == 4
+
+
+@pytest.mark.parametrize(
+    ("operation", "answers", "kind"),
+    [
+        ("CreateDataset", [{"status": "error", "error": "The requested title is already in use"}], Refused),
+        ("CreateDataset", [{}], Refused),
+        ("put", itertools.repeat((400, b"")), Refused),
+        ("GetDatasetStatus", itertools.repeat({"status": "FAILED"}), RunFailed),
+        ("GetDatasetStatus", itertools.repeat({"status": "A_NEW_WORD"}), DeadlinePassed),
+        ("GetDatasetStatus", itertools.repeat({}), DeadlinePassed),
+        ("ListDatasetFiles", itertools.repeat({"datasetFiles": []}), DeadlinePassed),
+    ],
+)
+def test_what_is_not_ready_and_whole_is_not_published(kaggle, server, artifact, shown, operation, answers, kind):
+    """A refusal inside a success, a failure, an unknown word, a file that is missing."""
+    server.say("GetDataset", itertools.chain([GONE], itertools.repeat(at(1))))
+    server.say(operation, answers)
+
+    with pytest.raises(kind):
+        publish(kaggle, artifact, shown, deadline=0.5)
+
+
+def test_two_versions_for_one_call_are_noticed(kaggle, server, artifact, shown):
+    """Inference would mount one that we know nothing of."""
+    server.say("GetDataset", [GONE, at(2)])
+
+    with pytest.raises(Refused, match="version 2; expected 1"):
+        publish(kaggle, artifact, shown)
+
+
+def test_other_bytes_of_the_same_size_are_noticed(kaggle, server, artifact, shown):
+    """Stale and converted uploads were seen, with status ok."""
+    server.say("GetDataset", [GONE, at(1)])
+    returns(server, artifact, w=b"Weights")
+
+    with pytest.raises(Unverified, match="other bytes"):
+        publish(kaggle, artifact, shown)
+
+
+def test_a_broken_artifact_is_not_sent(kaggle, server, artifact, shown):
+    """It is verified before the first call."""
+    (artifact / "weights.npz").write_bytes(b"wEights")
+
+    with pytest.raises(Unverified):
+        publish(kaggle, artifact, shown)
+
+    assert not server.seen

@@ -1,0 +1,180 @@
+"""Submit: nothing is spent on a file that would be refused, and nothing is spent twice."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from between import RESET, Between
+
+from deploy import submit as submissions
+from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, Refused, RunFailed, UsageError
+from deploy.kernels import Run
+
+RUN = Run("ann/digits-infer-gpu", 3, "", "b1")
+
+
+@pytest.fixture
+def server(between: Between) -> Between:
+    """A competition that has its sample, two submissions left, and a score for everyone."""
+    url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
+    between.say("DownloadDataFile", itertools.repeat((302, {}, {"Location": url})))
+    between.say("ListSubmissions", itertools.repeat({"submissions": []}))
+    between.say("GetSubmissionLimits", itertools.repeat({"numToday": 3, "numTotal": 9, "numAllowedNow": 2}))
+    between.say("CreateCodeSubmission", [{"message": "ok", "ref": 7}])
+    between.say("GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}))
+    return between
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "submission.csv"
+    path.write_text("id,label\n1,0\n")
+    return path
+
+
+def submit(kaggle, file, shown, check=lambda given, sample: None, deadline: float = 60):
+    return submissions.submit(
+        kaggle,
+        RUN,
+        "digits",
+        submission=file,
+        check=check,
+        message="digits",
+        deadline_seconds=deadline,
+        show=shown.append,
+    )
+
+
+def test_a_checked_file_is_submitted_by_version_and_scored(kaggle, server, file, shown):
+    """The check sees the competition's own sample."""
+    judged = []
+
+    scored = submit(kaggle, file, shown, lambda given, sample: judged.append((given, sample.read_bytes())))
+
+    sent = server.bodies("CreateCodeSubmission")[0]
+    assert (scored.ref, scored.score) == (7, 0.987)
+    assert judged == [(file, b"id,label\n1,0\n")]
+    assert (sent["kernelOwner"], sent["kernelSlug"], sent["kernelVersion"]) == ("ann", "digits-infer-gpu", 3)
+    assert sent["fileName"] == "submission.csv"
+
+
+def test_a_file_that_does_not_pass_spends_nothing(kaggle, server, file, shown):
+    """One of the day's submissions is worth a local check."""
+
+    def check(given, sample):
+        raise ValueError("column label is missing")
+
+    with pytest.raises(ValueError, match="label"):
+        submit(kaggle, file, shown, check)
+
+    assert server.count("CreateCodeSubmission") == 0
+
+
+def test_a_missing_file_is_named_before_any_call(kaggle, server, tmp_path, shown):
+    """Pull comes first."""
+    with pytest.raises(UsageError, match="invoke pull"):
+        submit(kaggle, tmp_path / "submission.csv", shown)
+
+    assert not server.seen
+
+
+def test_without_submissions_left_nothing_is_sent(kaggle, server, file, shown):
+    """Exit code 7."""
+    server.say("GetSubmissionLimits", [{"numToday": 5, "numTotal": 9}])
+
+    with pytest.raises(NoQuota):
+        submit(kaggle, file, shown)
+
+    assert server.count("CreateCodeSubmission") == 0
+
+
+def test_all_zeros_mean_a_team_that_is_not_known_yet(kaggle, server, file, shown):
+    """Kaggle answers so before the first submission; only it can say whether the rules were accepted."""
+    server.say("GetSubmissionLimits", [{}])
+
+    assert submit(kaggle, file, shown).score == 0.987
+    assert "accepted its rules" in shown[0]
+
+
+def test_a_lost_answer_is_looked_for_and_no_second_one_is_spent(kaggle, server, file, shown):
+    """The description names the run."""
+    found = {"submissions": [{"ref": 9, "description": f"digits [run {RUN}]"}]}
+    server.say("CreateCodeSubmission", [RESET])
+    server.say("ListSubmissions", [{"submissions": []}, found])
+
+    assert submit(kaggle, file, shown).ref == 9
+    assert server.count("CreateCodeSubmission") == 1
+
+
+@pytest.mark.parametrize("lost", [RESET, {"message": "no number"}, (500, b"")])
+def test_a_submission_that_cannot_be_found_is_left_open(kaggle, server, file, shown, lost):
+    """Exit code 6."""
+    server.say("CreateCodeSubmission", [lost])
+
+    with pytest.raises(Ambiguous):
+        submit(kaggle, file, shown)
+
+    assert server.count("CreateCodeSubmission") == 1
+
+
+def test_the_same_run_is_not_submitted_twice(kaggle, server, file, shown):
+    """After Ctrl-C, or a deadline, the same command follows the same submission."""
+    mine = {"ref": 4, "description": f"digits [run {RUN}]"}
+    older = {"ref": 3, "description": "digits [run ann/digits-infer-gpu/33]", "status": "COMPLETE"}
+    server.say("ListSubmissions", [{"submissions": [older, mine]}])
+
+    assert submit(kaggle, file, shown).ref == 4
+    assert server.count("CreateCodeSubmission") == 0
+
+
+def test_a_run_that_failed_may_be_submitted_again(kaggle, server, file, shown):
+    """A Kaggle error is nobody's fault."""
+    failed = {"ref": 4, "description": f"digits [run {RUN}]", "status": "ERROR"}
+    server.say("ListSubmissions", [{"submissions": [failed]}])
+
+    assert submit(kaggle, file, shown).ref == 7
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("Notebook Timeout", "larger batches"),
+        ("Notebook Threw Exception", "hidden"),
+        ("Notebook Exceeded Allowed Compute", "smaller batches"),
+        ("Submission CSV Not Found", "submission.csv"),
+        ("Submission Scoring Error", "rows, ids or types"),
+        ("Kaggle Error", "again later"),
+        ("A new word", "kaggle.com"),
+    ],
+)
+def test_each_failure_of_the_rerun_comes_with_its_usual_cause(kaggle, server, file, shown, said, advice):
+    """Kaggle shows two words and no log."""
+    server.say("GetSubmission", [{"ref": 7, "status": "ERROR", "errorDescription": said}])
+
+    with pytest.raises(RunFailed, match=advice):
+        submit(kaggle, file, shown)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"ref": 7},
+        {"ref": 7, "status": "COMPLETE"},
+        {"ref": 7, "status": "NEW"},
+        {"ref": 7, "status": "COMPLETE", "publicScore": "nan"},
+    ],
+)
+def test_no_number_is_no_score(kaggle, server, file, shown, answer):
+    """A blank score once meant nineteen lost hours."""
+    server.say("GetSubmission", itertools.repeat(answer))
+
+    with pytest.raises(DeadlinePassed, match="without spending another"):
+        submit(kaggle, file, shown, deadline=0.2)
+
+
+def test_kaggles_refusal_is_told(kaggle, server, file, shown):
+    """Exit code 4, in its words."""
+    server.say("CreateCodeSubmission", [(400, {"code": 400, "message": "This competition has ended"})])
+
+    with pytest.raises(Refused, match="has ended"):
+        submit(kaggle, file, shown)

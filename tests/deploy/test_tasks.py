@@ -1,0 +1,68 @@
+"""The commands end with the documented exit codes, and with one JSON object where that was asked for."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TASKS = [
+    "build",
+    "check",
+    "dry-run",
+    "publish",
+    "pull",
+    "push-infer",
+    "push-train",
+    "relay",
+    "status",
+    "submit",
+    "watch",
+]
+
+
+def invoke(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "invoke", *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_every_task_is_listed_and_nothing_heavy_is_started_for_it():
+    """`invoke --list` is the first thing that one types."""
+    code = (
+        "import sys, tasks; heavy = {'kaggle', 'kagglesdk', 'requests', 'pandas', 'numpy', 'keras', 'jax', 'tensorflow',"
+        " 'jupytext', 'pipeline', 'localkaggle', 'deploy'}; sys.exit(', '.join(heavy & set(sys.modules)))"
+    )
+
+    listed = invoke("--list")
+    started = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert [line.split()[0] for line in listed.stdout.splitlines() if line[:2] == "  " and line[2] != " "] == TASKS
+    assert (started.returncode, started.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_help_of_a_task_has_an_example(task):
+    """One that can be copied."""
+    assert f"Example: invoke {task}" in " ".join(invoke("--help", task).stdout.split()).replace("- ", "-")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["push-train"], 3, "No Kaggle credentials"),
+        (["push-train", "--config", "no-such"], 2, "digits"),
+        (["dry-run", "--config", "no-such"], 2, "digits"),
+        (["watch", "--run", "nonsense"], 2, "owner/slug/version"),
+    ],
+)
+def test_an_error_is_a_message_an_exit_code_and_a_json_object(arguments, code, said):
+    """No traceback: the message says what to do."""
+    done = invoke(*arguments, "--json")
+
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, told["exit_code"]) == (code, code)
+    assert said in done.stderr and said in told["error"]
+    assert "Traceback" not in done.stderr
