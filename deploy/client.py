@@ -355,9 +355,10 @@ class Kaggle:
                 pause = verdicts.retry_after(error)
                 if pause is None:
                     pause = random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
-                if time.monotonic() + pause > end:
+                left = end - time.monotonic()
+                if left <= 0:
                     raise Unreachable(verdicts.unanswered(what, error)) from error
-                time.sleep(pause)
+                time.sleep(min(pause, left))
                 ceiling = min(ceiling * 2, self.pace.most)
 
     def _write(self, what: str, order: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from deploy import manifest, verdicts
+from deploy import manifest, transfer, verdicts
 from deploy.answers import log_lines
 from deploy.bundle import Bundle
 from deploy.client import Kaggle
@@ -236,6 +236,11 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
     target = into / folder_name(run)
     files, log = kaggle.kernel_output(run.handle, run.version)
     places = {name: safe(name) for name in files}
+    folders = {str(parent) for place in places.values() for parent in place.parents}
+    if folders & set(places):
+        raise BadAnswer(
+            f"{run} lists {sorted(folders & set(places))[0]!r} as a file and as a folder.\nNothing was written."
+        )
     with writing(into):
         into.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=into))
@@ -278,7 +283,7 @@ def safe(name: str) -> PurePosixPath:
     bad = (
         not name
         or any(
-            part in ("", ".", "..") or len(part.encode(errors="replace")) > 200 or part.endswith(".part")
+            part in ("", ".", "..") or len(part.encode(errors="replace")) > 200 or part.endswith(transfer.PARTIAL)
             for part in parts
         )
         or re.search(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:", name)

@@ -20,6 +20,7 @@ from requests.adapters import HTTPAdapter
 from deploy.errors import BadAnswer, writing
 
 CHUNK_BYTES = 1 << 20
+PARTIAL = ".relay-part"  # the ending of a file that is still coming; no output may have it
 
 
 def is_loopback(url: str) -> bool:
@@ -85,7 +86,7 @@ def save(response: requests.Response, path: Path) -> None:
         DiskError: if the disk is full or cannot be written.
     """
     response.raise_for_status()
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(path.name + PARTIAL)
     announced = response.headers.get("Content-Length", "")
     received = 0
     with writing(path):

@@ -285,6 +285,16 @@ def test_a_name_that_climbs_writes_nothing(kaggle, between, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_name_that_is_a_file_and_a_folder_writes_nothing(kaggle, between, tmp_path):
+    """No disk can hold both."""
+    between.say("ListKernelSessionOutput", [listing(between, {"a": b"x", "a/b": b"x"})])
+
+    with pytest.raises(BadAnswer, match="as a file and as a folder"):
+        kernels.pull(kaggle, OURS, tmp_path / "into")
+
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_signed_address_that_expired_is_asked_for_again(kaggle, between, tmp_path):
     """A large pull takes longer than the addresses live."""
     between.say("ListKernelSessionOutput", itertools.repeat(listing(between, {"x": b"x"})))

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from deploy import kernels, transfer, verdicts
 from deploy.errors import BadAnswer, UsageError
 
-PARTS = st.sampled_from(["..", ".", "", "a", "weights.npz", "/", "\\", "C:", "~", "\x00", "é", " ", "a.part", "%2e%2e"])
+PARTS = st.sampled_from(
+    ["..", ".", "", "a", "weights.npz", "/", "\\", "C:", "~", "\x00", "é", " ", "a.relay-part", "%2e%2e"]
+)
 
 
 @given(st.one_of(st.text(max_size=60), st.lists(PARTS, max_size=6).map("/".join)))

@@ -1,0 +1,87 @@
+"""The whole chain through the local Kaggle, which really runs the notebooks: the official client, no stand-in of ours."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from between import RESET_AFTER, Between
+from conftest import FAIL, write_kernel
+
+from deploy import relay
+from deploy.client import Kaggle, Pace
+from deploy.errors import RunFailed, UsageError
+from deploy.relay import Project
+
+
+@pytest.fixture
+def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
+    """A local Kaggle, behind a wire that passes all through unless told otherwise."""
+    from localkaggle.server import LocalKaggle
+
+    with LocalKaggle(tmp_path / "kaggle") as local:
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        with Between(local.environment["http_proxy"]) as wire:
+            monkeypatch.setenv("http_proxy", wire.address)
+            yield wire
+
+
+@pytest.fixture
+def live(wire: Between) -> Kaggle:
+    return Kaggle.connect(pace=Pace(first=0.1, most=0.5, patience=10))
+
+
+def project(root: Path, handoff: str = "dataset") -> Project:
+    return Project(root, "digits", "digits", handoff, root / "runs", root / "build", deadline_seconds=120)
+
+
+def test_the_chain_trains_publishes_infers_and_is_scored(live, wire, root, shown):
+    """Every link by version and hash; afterwards each single step finds what the chain made, and repeats nothing."""
+    ours = project(root)
+    judged: list[Path] = []
+
+    result = relay.run(live, ours, show=shown.append, check=lambda given, sample: judged.append(given))
+
+    assert (result.train.version, result.infer.version) == (1, 1)
+    assert result.dataset is not None and result.dataset.version == 1
+    weights = (result.trained / "artifact" / "weights.npz").read_bytes()
+    assert weights == b"digits" * 999
+    told = json.loads((result.inferred / "bundle.json").read_text())
+    assert told["expect"]["weights_sha256"] == hashlib.sha256(weights).hexdigest()
+    assert judged == [result.file] and result.values()["rows"] > 0
+    assert [path.name for path in result.pictures] == ["curve.png"]
+
+    assert relay.last_run(ours, "infer-gpu") == result.infer
+    assert relay.pull(live, ours, result.train) == result.trained
+    assert relay.publish(live, ours, result.trained, show=shown.append).version == 1
+    again = relay.submit(live, ours, result.infer, result.inferred, check=lambda *_: None, show=shown.append)
+    assert again == result.submission
+    assert wire.count("CreateDataset") == 1 and wire.count("CreateCodeSubmission") == 1
+    assert relay.status(live, ours)["runs"] == {str(result.train): "COMPLETE", str(result.infer): "COMPLETE"}
+
+
+def test_the_chain_hands_over_through_the_train_kernels_output(live, wire, root, shown):
+    """No upload: the output of the training is mounted. And answers that get lost on the way change nothing."""
+    wire.say("SaveKernel", [RESET_AFTER])
+    wire.say("CreateCodeSubmission", [RESET_AFTER])
+
+    result = relay.run(live, project(root, "kernel"), show=shown.append, check=lambda *_: None)
+
+    assert result.dataset is None and (result.train.version, result.infer.version) == (1, 1)
+    assert (wire.count("SaveKernel"), wire.count("CreateCodeSubmission"), wire.count("CreateDataset")) == (2, 1, 0)
+
+
+def test_a_failing_notebook_stops_the_chain_with_the_error_of_its_cell(live, root, shown):
+    """The journal keeps the version, so that its output can be pulled."""
+    write_kernel(root, "train-tpu", FAIL)
+    ours = project(root)
+
+    with pytest.raises(RunFailed, match="the batch does not fit") as caught:
+        relay.run(live, ours, show=shown.append, check=lambda *_: None)
+
+    assert "\x1b" not in str(caught.value)
+    assert relay.last_run(ours, "train-tpu").version == 1
+    with pytest.raises(UsageError, match="invoke pull"):
+        relay.last_pulled(ours, "train-tpu")
