@@ -1,0 +1,51 @@
+"""Log: what a session printed, piece by piece, as Kaggle keeps it: a JSON array with one object a line."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+
+
+class Log:
+    """The pieces of one session, written by it and read by others at the same time."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._pieces: list[str] = []
+        self._ended = False
+        self._changed = threading.Condition()
+
+    def start(self) -> None:
+        """Count the pieces' times from now."""
+        self._began = time.monotonic()
+
+    def add(self, stream: str, text: str) -> None:
+        """Add what was printed to "stdout" or "stderr"."""
+        piece = {"stream_name": stream, "time": round(time.monotonic() - self._began, 6), "data": text}
+        with self._changed:
+            self._pieces.append(json.dumps(piece))
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Say that nothing follows."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def text(self) -> str:
+        """Return the log as Kaggle stores it, as far as it goes."""
+        with self._changed:
+            return "[" + "\n,".join(self._pieces) + "\n]"
+
+    def follow(self) -> Iterator[str]:
+        """Yield each piece as JSON, from the first on, until the session has ended."""
+        place = 0
+        while True:
+            with self._changed:
+                if place == len(self._pieces) and not self._ended:
+                    self._changed.wait(timeout=1)
+                ready, ended = self._pieces[place:], self._ended
+            yield from ready
+            place += len(ready)
+            if ended and not ready:
+                return

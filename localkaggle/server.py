@@ -1,0 +1,402 @@
+"""Server: Kaggle's protocol on 127.0.0.1, for any of Kaggle's own clients.
+
+It answers `POST /api/v1/<service>/<Method>` as the site would, and the same call as a proxy for http://localhost: that is how the
+official client can be led here by environment variables alone, without a patch.
+"""
+
+import base64
+import binascii
+import json
+import re
+import secrets
+import shutil
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import kagglesdk.blobs.types.blob_api_service as blob_types
+import kagglesdk.competitions.types.competition_api_service as competition_types
+import kagglesdk.datasets.types.dataset_api_service as dataset_types
+import kagglesdk.kernels.types.kernels_api_service as kernel_types
+import kagglesdk.security.types.oauth_service as security_types
+from kagglesdk.kaggle_object import KaggleObject
+
+from localkaggle import competitions as hosted
+from localkaggle.competitions import Competition
+from localkaggle.datasets import Datasets
+from localkaggle.kernels import Kernels, Version
+from localkaggle.log import Log
+from localkaggle.protocol import Fault, Redirect, Storage
+from localkaggle.runner import Limits, Session, machine
+from localkaggle.submissions import Submissions
+
+USER = "rehearsal"
+BASE = "http://localhost"  # where the client believes Kaggle is; it comes here because this is its proxy
+SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}
+PACKAGES = [Path(__file__).resolve().parent.parent / name for name in ("pipeline", "deploy", "localkaggle")]
+
+
+class LocalKaggle:
+    """A Kaggle with one account. A context manager: it serves inside, and ends all sessions on the way out.
+
+    Args:
+        folder: empty or new; holds everything it stores.
+        competitions: slugs of embedded ones, or `Competition`s.
+        port: of 127.0.0.1; 0 takes a free one.
+        offline: give no session the internet, not even those that ask for it.
+        layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …) or "flat" (`<slug>`).
+        verified: whether the account is; if not, a TPU push gets a CPU in silence.
+        session_seconds: how long a session may take, by "TPU", "GPU", "CPU"; what is left out is Kaggle's.
+        memory_bytes, output_bytes: of a session. queue_seconds, ready_seconds: how long a push queues, and a dataset is processed.
+        python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than this one's.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        competitions: Sequence[str | Competition] = ("digits",),
+        port: int = 0,
+        offline: bool = False,
+        layout: str = "2026",
+        verified: bool = True,
+        session_seconds: Mapping[str, float] | None = None,
+        memory_bytes: int = 30 * 10**9,
+        output_bytes: int = 20 * 10**9,
+        queue_seconds: float = 0.3,
+        ready_seconds: float = 1.0,
+        python: Mapping[str, str] | None = None,
+    ) -> None:
+        if layout not in ("2026", "flat"):
+            raise ValueError(f"layout={layout!r}: expected '2026' or 'flat'")
+        self.folder = folder.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.layout, self.offline = layout, offline
+        self._seconds = {**SESSION_SECONDS, **(session_seconds or {})}
+        self._memory_bytes, self._output_bytes, self._python = memory_bytes, output_bytes, dict(python or {})
+        self.competitions: dict[str, Competition] = {}
+        self._visible: dict[str, Path] = {}
+        self._hidden: dict[str, Path] = {}
+        for item in competitions:
+            competition = hosted.EMBEDDED[item]() if isinstance(item, str) else item
+            self.competitions[competition.slug] = competition
+            for place, hidden in ((self._visible, False), (self._hidden, True)):
+                place[competition.slug] = (
+                    self.folder / "competitions" / competition.slug / ("hidden" if hidden else "visible")
+                )
+                competition.write(place[competition.slug], hidden=hidden)
+        self.key, self.token = secrets.token_hex(16), f"KGAT_{secrets.token_hex(16)}"
+        self.journal: list[tuple[str, Any, int, Any]] = []
+        self.lock = threading.RLock()
+        self.storage = Storage(self.folder)
+        self.kernels = Kernels(
+            self.storage,
+            self.folder / "sessions",
+            open_session=self._open_session,
+            known=self._known,
+            verified=verified,
+            queue_seconds=queue_seconds,
+        )
+        self.datasets = Datasets(
+            self.storage, self.folder / "datasets", ready_seconds=ready_seconds, address=_upload_address
+        )
+        self.submissions = Submissions(
+            self.storage,
+            self.folder / "sessions",
+            competitions=self.competitions,
+            visible=self._visible,
+            kernels=self.kernels,
+            open_session=self._open_session,
+            announce=self.datasets.announce,
+            address=_upload_address,
+        )
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, self))
+        self._server.daemon_threads = True
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1."""
+        return int(self._server.server_address[1])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables that lead any of Kaggle's clients here, with credentials of this Kaggle alone.
+
+        HOME is private because a token in the real one would win over these credentials, and be sent; the proxy for https is a port
+        that nobody listens on, so that what escapes fails at once.
+        """
+        home = self.folder / "home"
+        for name in (".kaggle", "tmp"):
+            (home / name).mkdir(parents=True, exist_ok=True)
+        proxy, nowhere = f"http://127.0.0.1:{self.port}", "http://127.0.0.1:9"
+        return {
+            "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
+            "KAGGLE_USERNAME": USER,
+            "KAGGLE_KEY": self.key,
+            "KAGGLE_CONFIG_DIR": str(home / ".kaggle"),
+            "HOME": str(home),
+            "TMPDIR": str(home / "tmp"),
+            **dict.fromkeys(("http_proxy", "HTTP_PROXY"), proxy),
+            **dict.fromkeys(("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"), nowhere),
+            **dict.fromkeys(("no_proxy", "NO_PROXY"), ""),
+        }
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kernels.close()
+        self.submissions.close()
+        self._server.shutdown()
+        self._server.server_close()
+
+    # Security
+
+    def IntrospectToken(self, request: Any, user: str) -> Any:
+        """Tell whose token it is."""
+        if request.token != self.token:
+            raise Fault(404, "Token not found")
+        answer = security_types.IntrospectTokenResponse()
+        answer.active, answer.username, answer.user_id, answer.scope = True, USER, 1, "resources.admin:*"
+        return answer
+
+    def user(self, header: str | None) -> str | None:
+        """Return whose credentials the Authorization header holds."""
+        kind, _, value = (header or "").partition(" ")
+        if kind == "Bearer":
+            return USER if secrets.compare_digest(value, self.token) else None
+        if kind == "Basic":
+            try:
+                given = base64.b64decode(value, validate=True)
+            except binascii.Error:
+                return None
+            return USER if secrets.compare_digest(given, f"{USER}:{self.key}".encode()) else None
+        return None
+
+    # Sessions
+
+    def _known(self, kind: str, name: str) -> bool:
+        """Return whether a source that a push names can be mounted."""
+        if kind == "competition":
+            return name in self.competitions
+        if kind == "dataset":
+            return self.datasets.mounted(name) is not None
+        return kind == "kernel" and self.kernels.latest_output(name) is not None
+
+    def _open_session(self, version: Version, folder: Path, rerun: bool) -> Session:
+        request, kind = version.request, machine(version.given)
+        inputs: dict[str, Path] = {}
+        for slug in request.competition_data_sources or []:
+            if slug in self.competitions:
+                inputs[self._place("competitions", slug)] = (self._hidden if rerun else self._visible)[slug]
+        for handle in request.dataset_data_sources or []:
+            mounted = self.datasets.mounted(handle)
+            if mounted:
+                inputs[self._place("datasets", "/".join(handle.split("/")[:2]))] = mounted
+        for handle in request.kernel_data_sources or []:
+            output = self.kernels.latest_output(handle)
+            if output:
+                inputs[self._place("notebooks", handle)] = output
+        asked = float(request.session_timeout_seconds or self._seconds[kind])
+        return Session(
+            folder,
+            version.notebook,
+            inputs=inputs,
+            shape=version.given,
+            internet=request.enable_internet and not self.offline and not rerun,
+            rerun=rerun,
+            limits=Limits(min(asked, self._seconds[kind]), self._memory_bytes, self._output_bytes),
+            hidden=[*PACKAGES, self.folder],
+            python=self._python.get(kind, sys.executable),
+            log=Log() if rerun else version.log,
+        )
+
+    def _place(self, kind: str, name: str) -> str:
+        return f"{kind}/{name}" if self.layout == "2026" else name.split("/")[-1]
+
+    def dispatch(self, service: str, method: str, body: bytes, authorization: str | None) -> tuple[str, Any, Any]:
+        """Answer one call: (method, request for the journal, answer). Raises `Fault` or `Redirect`."""
+        home, module = SERVICES.get(service, (None, None))
+        cls = getattr(module, f"Api{method}Request", None) or getattr(module, f"{method}Request", None)
+        owner = self if home == "" else getattr(self, home or "", None)
+        if cls is None or not method[:1].isupper() or not hasattr(owner, method):
+            raise Fault(404, f"{service}/{method} is not served here")
+        try:
+            data = json.loads(body or b"{}")
+            known = {field.json_name for field in cls._fields}
+            if not isinstance(data, dict) or set(data) - known:
+                raise ValueError(f"unknown fields {sorted(set(data) - known) if isinstance(data, dict) else data!r}")
+            request = cls.from_dict(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Fault(400, f"Malformed request: {error}") from error
+        user = self.user(authorization)
+        if user is None and method != "IntrospectToken":
+            raise Fault(401, "Unauthorized")
+        with self.lock:
+            answer = getattr(owner, method)(request, user)
+        return method, data, answer.__class__.to_dict(answer) if isinstance(answer, KaggleObject) else answer
+
+
+# Service → (attribute of LocalKaggle that answers, module of its messages).
+SERVICES = {
+    "kernels.KernelsApiService": ("kernels", kernel_types),
+    "datasets.DatasetApiService": ("datasets", dataset_types),
+    "blobs.BlobApiService": ("datasets", blob_types),
+    "competitions.CompetitionApiService": ("submissions", competition_types),
+    "security.OAuthService": ("", security_types),
+}
+
+
+def _upload_address(token: str) -> str:
+    return f"{BASE}/upload/{token}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, kaggle: LocalKaggle, *arguments: Any) -> None:
+        self.kaggle = kaggle
+        super().__init__(*arguments)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing; `LocalKaggle.journal` knows the calls."""
+
+    def handle_one(self) -> None:
+        """Answer any request."""
+        body = self._body()
+        address = urlsplit(self.path)
+        if address.netloc and address.hostname not in ("localhost", "127.0.0.1"):
+            return self._fail(
+                Fault(403, f"This is a Kaggle on 127.0.0.1; it leads nowhere else, and not to {address.hostname}")
+            )
+        path = re.sub(r"^/api(?=/v1/)", "", unquote(address.path))
+        call = re.fullmatch(r"/v1/([a-z]+\.[A-Za-z]+)/([A-Za-z]+)", path)
+        log = re.fullmatch(r"/v1/kernels/logs/stream/([^/]+/[^/]+)", path)
+        try:
+            if path.startswith("/upload/") and self.command == "PUT":
+                with self.kaggle.lock:
+                    code, headers = self.kaggle.datasets.receive(
+                        path.split("/")[2], self.headers.get("Content-Range"), body
+                    )
+                return self._send(code, b"", headers)
+            if path.startswith("/storage/") and self.command in ("GET", "HEAD"):
+                return self._download(path.split("/")[2])
+            if log and self.command == "GET":
+                return self._stream(log.group(1), parse_qs(address.query).get("versionLabel", [""])[0])
+            if call and self.command == "POST":
+                return self._call(call.group(1), call.group(2), body)
+            raise Fault(404, "Not found")
+        except Fault as fault:
+            return self._fail(fault)
+
+    do_GET = do_POST = do_PUT = do_HEAD = handle_one
+
+    def _call(self, service: str, method: str, body: bytes) -> None:
+        code, data, answer = 200, None, None
+        try:
+            _, data, answer = self.kaggle.dispatch(service, method, body, self.headers.get("Authorization"))
+            self._json(200, self._addressed(answer))
+        except Redirect as redirect:
+            code, answer = 302, None
+            name, _ = self.kaggle.storage.objects[redirect.key]
+            self._send(302, b"", {"Location": f"{self._base()}/storage/{redirect.key}/{name}?X-Goog-Signature=local"})
+        except Fault as fault:
+            code, answer = fault.code, fault.message
+            self._fail(fault)
+        finally:
+            # A token that somebody asks about is a credential; it stays out.
+            shown = None if method == "IntrospectToken" else data
+            self.kaggle.journal.append((method, shown, code, answer))
+
+    def _addressed(self, answer: Any) -> Any:
+        """Turn the keys and addresses in an answer into ones that this client can reach."""
+        if isinstance(answer, dict):
+            for file in answer.get("files") or []:
+                if isinstance(file, dict) and str(file.get("url", "")).isdigit():
+                    file["url"] = f"{self._base()}/storage/{file['url']}/file?X-Goog-Signature=local"
+            if str(answer.get("createUrl", "")).startswith(BASE):
+                answer["createUrl"] = self._base() + answer["createUrl"].removeprefix(BASE)
+        return answer
+
+    def _base(self) -> str:
+        """Return this server's address as this client sees it: through the proxy, or directly."""
+        return (
+            BASE
+            if urlsplit(self.path).netloc
+            else f"http://{self.headers.get('Host', f'127.0.0.1:{self.kaggle.port}')}"
+        )
+
+    def _download(self, key: str) -> None:
+        found = self.kaggle.storage.objects.get(key)
+        if found is None or not found[1].is_file():
+            raise Fault(404, "Not found")
+        size = found[1].stat().st_size
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        start = int(wanted.group(1)) if wanted else 0
+        if start > size:
+            raise Fault(416, "Range not satisfiable")
+        self.send_response(206 if wanted else 200)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(size - start))
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", f'"{found[1].stat().st_mtime_ns:x}-{size:x}"')
+        if wanted:
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        self.end_headers()
+        if self.command == "GET":
+            with found[1].open("rb") as file:
+                file.seek(start)
+                shutil.copyfileobj(file, self.wfile)
+
+    def _stream(self, handle: str, label: str) -> None:
+        if self.kaggle.user(self.headers.get("Authorization")) is None:
+            raise Fault(401, "Unauthorized")
+        kernel = self.kaggle.kernels.kernels.get(handle)
+        number = int(label[1:]) if re.fullmatch(r"v\d+", label) else len(kernel.versions) if kernel and not label else 0
+        version = self.kaggle.kernels.version(handle, number)
+        if version is None:
+            raise Fault(404, "Not found")
+        if version.done.is_set():
+            return self._send(200, version.log.text().encode(), {"Content-Type": "application/json"})
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        for piece in version.log.follow():
+            self.wfile.write(f"data: {piece}\n\n".encode())
+            self.wfile.flush()
+        self.wfile.write(b"data: END_OF_LOG\n\n")
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def _fail(self, fault: Fault) -> None:
+        self._json(fault.code, {"code": fault.code, "message": fault.message})
+
+    def _json(self, code: int, value: Any) -> None:
+        self._send(code, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+    def _send(self, code: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.send_response(code)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
