@@ -94,20 +94,19 @@ def dry_run(c: Context, config: str = "digits", json: bool = False) -> dict[str,
 
     from deploy import relay
     from deploy.errors import UsageError
-
-    runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    # The server is this process's: no run of it can need Kaggle's patience.
-    ours = project(config, runs, runs / "build", deadline_seconds=3600.0)
+    from localkaggle import competitions
     from localkaggle.server import LocalKaggle
 
-    from localkaggle import competitions
-
+    runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    ours = project(config, runs, runs / "build", deadline_seconds=3600.0)
     if ours.competition not in competitions.NAMES:
         raise UsageError(
             f"The local Kaggle has no competition {ours.competition!r}; it has: {', '.join(competitions.NAMES)}.\n"
             "Choose a config for one of these: invoke dry-run --config digits"
         )
-    with LocalKaggle(runs / "kaggle") as local:
+    with LocalKaggle(runs / "kaggle", competitions=[ours.competition]) as local:
+        for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
+            del os.environ[name]  # a token of the user's own would win over those of this Kaggle
         os.environ.update(local.environment)
         show(f"A Kaggle of its own runs in {runs / 'kaggle'}")
         result = relay.run(connect(), ours, show=show, check=check_submission)

@@ -78,16 +78,21 @@ def split(handle: str) -> tuple[str, str]:
     return owner, slug
 
 
-def log_lines(log: str) -> list[str]:
+def log_lines(log: str, *, stdout: bool = False) -> list[str]:
     """Return the lines of a log, which Kaggle stores as a JSON array of pieces and may cut anywhere.
 
-    >>> log_lines('[{"stream_name":"stdout","time":0.5,"data":"a\\\\nb\\\\n"}]')
+    Args:
+        stdout: leave out what libraries wrote to stderr.
+
+    >>> log_lines('[{"stream_name":"stdout","time":0.5,"data":"a\\nb\\n"}]')
     ['a', 'b']
     """
     try:
         pieces = json.loads(log or "[]")
-        return "".join(str(piece["data"]) for piece in pieces).splitlines()
-    except (ValueError, TypeError, KeyError):
+        return "".join(
+            str(piece["data"]) for piece in pieces if not (stdout and piece.get("stream_name") == "stderr")
+        ).splitlines()
+    except (ValueError, TypeError, KeyError, AttributeError):
         return log.splitlines()  # cut, or not JSON at all: shown as it is
 
 

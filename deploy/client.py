@@ -142,13 +142,19 @@ class Kaggle:
                 files[file.file_name] = file.url
         return files, log
 
-    def kernel_log(self, handle: str, version: int, *, patience: float | None = None) -> list[str]:
-        """Return the lines of the log of that version, as far as Kaggle tells it. `patience`: default that of the pace."""
+    def kernel_log(
+        self, handle: str, version: int, *, stdout: bool = False, patience: float | None = None
+    ) -> list[str]:
+        """Return the lines of the log of that version, as far as Kaggle tells it.
+
+        Args:
+            stdout: without stderr. patience: seconds; default that of the pace.
+        """
         request = _of_kernel(self._kernels_types.ApiListKernelSessionOutputRequest(), handle, version)
         request.page_size = 1
         what = f"read the log of {handle} version {version}"
         answer = self._read(what, lambda: self._kernels.list_kernel_session_output(request), patience)
-        return answers.log_lines(answer.log or "")
+        return answers.log_lines(answer.log or "", stdout=stdout)
 
     def get_kernel(self, handle: str) -> Source | None:
         """Return the current version of our own kernel, or None where there is none yet."""

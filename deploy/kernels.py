@@ -6,6 +6,7 @@ Gives  a `Run`: one execution of one kernel version; then a folder of its verifi
 Nothing is ever "the latest": another browser tab may have made that.
 """
 
+import json
 import math
 import re
 import shutil
@@ -38,6 +39,7 @@ from deploy.errors import (
 Show = Callable[[str], None]
 
 TAIL_LINES = 40
+PROGRESS = ("step", "steps", "epoch", "loss", "accuracy", "validation_accuracy", "images_per_second", "eta_seconds")
 LOOKS = 3  # at the current version, after a push whose answer was lost
 ARTIFACT = "artifact"
 
@@ -185,12 +187,25 @@ def _look(kaggle: Kaggle, run: Run, *, young: bool) -> tuple[str, str, str]:
     line = ""
     if status.name == "RUNNING":
         try:
-            log = kaggle.kernel_log(run.handle, run.version, patience=0)
-            lines = [verdicts.plain(text).strip() for text in log]
-            line = next((text for text in reversed(lines) if text), "")[:160]
+            line = _progress(kaggle.kernel_log(run.handle, run.version, stdout=True, patience=0))
         except (Refused, Denied, NoQuota, Unreachable):
             line = ""  # Kaggle may keep the log until the end; the status alone decides
     return status.name, status.failure, line
+
+
+def _progress(log: list[str]) -> str:
+    """Return how far the run is: its last line of progress (JSON with a step), or else the last line with a word."""
+    lines = [verdicts.plain(text).strip() for text in log[-200:]]
+    for text in reversed(lines):
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(value, dict) and "step" in value:
+            shown = {name: value.get(name) for name in PROGRESS}
+            numbers = {name: number for name, number in shown.items() if isinstance(number, (int, float))}
+            return "  ".join(f"{name} {number:.6g}" for name, number in numbers.items())
+    return next((text for text in reversed(lines) if any(map(str.isalpha, text))), "")[:160]
 
 
 def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:

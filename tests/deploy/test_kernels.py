@@ -148,6 +148,21 @@ def test_a_watch_follows_its_own_version_through_blips(kaggle, between, shown):
     ]
 
 
+def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown):
+    """The last line of progress, without stderr, brackets and keys."""
+    line = {"step": 43, "steps": 337, "loss": 0.25, "images_per_second": 1834.5, "other": "x"}
+    log = [
+        {"stream_name": "stdout", "data": json.dumps(line) + "\n}\n"},
+        {"stream_name": "stderr", "data": "I0000 oneDNN\n"},
+    ]
+    between.say("GetKernelSessionStatus", states("RUNNING", "COMPLETE"))
+    between.say("ListKernelSessionOutput", [{"log": json.dumps(log)}])
+
+    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+
+    assert shown[0].endswith("RUNNING  step 43  steps 337  loss 0.25  images_per_second 1834.5")
+
+
 def test_a_log_that_cannot_be_read_does_not_end_a_watch(kaggle, between, shown):
     """The status alone decides."""
     between.say("GetKernelSessionStatus", states("RUNNING", "COMPLETE"))
