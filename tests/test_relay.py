@@ -1,0 +1,306 @@
+"""The whole chain, through Kaggle's own client, against the local Kaggle: what must work, and what must fail by name."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from deploy import bundle, kernels, manifest
+from deploy import publish as datasets
+from deploy import submit as submissions
+from deploy.client import Kaggle
+from deploy.errors import RunFailed
+from localkaggle.competitions import Competition, digits
+from localkaggle.server import LocalKaggle
+from pipeline import submission as rules
+
+ROOT = Path(__file__).resolve().parent.parent
+PROMISED = {
+    *("submission", "rows", "score", "train_kernel", "train_version", "dataset", "dataset_version"),
+    *("infer_kernel", "infer_version", "seconds"),
+}
+
+
+def quiet(line: str) -> None:
+    """Take a line that a user would see."""
+
+
+@pytest.fixture(scope="session")
+def dry_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what `invoke dry-run --json` printed last, in a copy of the project: the developer's own runs are left alone."""
+    copy = tmp_path_factory.mktemp("project") / "kaggle-relay"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "build", "tests", "docs"))
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", "dry-run", "--json"], cwd=copy, capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    end: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return end
+
+
+@pytest.fixture
+def open_kaggle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[LocalKaggle, Kaggle]]]:
+    """Return a function that starts a local Kaggle and signs in; no session of it gets the internet."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> tuple[LocalKaggle, Kaggle]:
+            local = stack.enter_context(LocalKaggle(tmp_path / "kaggle", offline=True, **options))
+            for name, value in local.environment.items():
+                monkeypatch.setenv(name, value)
+            return local, Kaggle.connect()
+
+        yield start
+
+
+def written(folder: Path, kernel: str, code: str) -> Path:
+    """Write a folder of kernels with one that has this code, on infer-gpu's machine."""
+    shutil.copytree(ROOT / "kernels" / "infer-gpu", folder / kernel)
+    (folder / kernel / "notebook.py").write_text(f"# %%\n{code}\n")
+    return folder
+
+
+def pushed(kaggle: Kaggle, tmp_path: Path, kernel: str, **options: Any) -> kernels.Run:
+    """Build a kernel for digits and push it."""
+    built = bundle.build(
+        kernel, config="digits", competition="digits", owner=kaggle.username, out=tmp_path / "build", **options
+    )
+    return kernels.push(kaggle, built, timeout_seconds=3600)
+
+
+def watched(kaggle: Kaggle, run: kernels.Run) -> str:
+    return kernels.watch(kaggle, run, deadline_seconds=300, show=quiet)
+
+
+# What must work
+
+
+def test_the_dry_run_keeps_its_promise(dry_run):
+    """One line of JSON at the end, with every key that scripts rely on, and a score that means something."""
+    assert set(dry_run) >= PROMISED
+    assert dry_run["score"] >= 0.97
+    assert (dry_run["train_version"], dry_run["dataset_version"], dry_run["infer_version"]) == (1, 1, 1)
+
+
+def test_the_submission_has_a_row_for_every_id_of_the_sample(dry_run):
+    """The file that was submitted is the file that is named."""
+    with Path(dry_run["submission"]).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    assert len(rows) == dry_run["rows"] == 100
+    assert set(rows[0]) == {"id", "label"}
+
+
+def test_the_dry_run_leaves_pictures_to_look_at(dry_run):
+    """Curves, confusion, images, predictions, time: each a real PNG."""
+    names = {Path(path).name for path in dry_run["pictures"]}
+
+    assert names == {"curves.png", "confusion.png", "images.png", "predictions.png", "time.png"}
+    assert all(Path(path).read_bytes().startswith(b"\x89PNG") for path in dry_run["pictures"])
+
+
+def test_the_notebooks_were_really_executed(dry_run):
+    """Every code cell of both ran, in order, and the pictures are in them."""
+    folder = Path(dry_run["submission"]).parent.parent
+    for kernel, pictures in (("train-tpu", 4), ("infer-gpu", 1)):
+        notebook = nbformat.read(folder / f"digits-{kernel}-v1" / "__notebook__.ipynb", as_version=4)
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+        shown = [o for cell in code for o in cell.outputs if o.output_type == "display_data" and "image/png" in o.data]
+
+        assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+        assert len(shown) == pictures
+
+
+def test_the_artifact_knows_the_bundle_that_made_it(dry_run):
+    """From the submission back to the commit, without a gap."""
+    folder = Path(dry_run["submission"]).parent.parent
+    artifact = json.loads((folder / "digits-train-tpu-v1" / "artifact" / "manifest.json").read_text())
+    trained = json.loads((folder / "digits-train-tpu-v1" / "bundle.json").read_text())
+    inferred = json.loads((folder / "digits-infer-gpu-v1" / "bundle.json").read_text())
+
+    assert artifact["bundle_sha256"] == trained["bundle_sha256"]
+    assert inferred["expect"] == {name: artifact[name] for name in ("run_id", "weights_sha256")}
+
+
+def test_an_unknown_competition_is_refused_before_anything_runs():
+    """The local Kaggle says what it has, and the exit code says usage."""
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", "dry-run", "--config", "cifar100_wrn", "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 2
+    assert "digits" in json.loads(done.stdout.splitlines()[-1])["error"]
+    assert "Traceback" not in done.stderr
+
+
+# What must fail by name
+
+
+def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(open_kaggle, tmp_path):
+    """An account that is not verified gets a CPU in silence; the notebook notices before it spends anything."""
+    local, kaggle = open_kaggle(verified=False)
+    run = pushed(kaggle, tmp_path, "train-tpu")
+
+    with pytest.raises(RunFailed, match="Asked for TpuV5E8") as caught:
+        watched(kaggle, run)
+
+    assert caught.value.exit_code == 1
+    assert "verified" in str(caught.value)
+    assert local.kernels.version(run.handle, run.version).seconds < 60
+
+
+def inferring(kaggle: Kaggle, tmp_path: Path, dry_run: dict[str, Any], **options: Any) -> kernels.Run:
+    """Push infer-gpu for the artifact of the dry run."""
+    artifact = Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact"
+    found = manifest.verify(artifact)
+    expect = {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
+    return pushed(kaggle, tmp_path, "infer-gpu", expect=expect, **options)
+
+
+def published(kaggle: Kaggle, artifact: Path) -> datasets.DatasetVersion:
+    handle = bundle.dataset_handle(kaggle.username, "digits")
+    return datasets.publish(kaggle, artifact, handle, title=bundle.title(handle), deadline_seconds=60, show=quiet)
+
+
+def test_an_inference_that_opens_a_socket_fails(open_kaggle, tmp_path, dry_run):
+    """The internet is really off: the same chain with one line more ends with an error."""
+    _, kaggle = open_kaggle()
+    published(kaggle, Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact")
+    own = tmp_path / "kernels"
+    shutil.copytree(ROOT / "kernels" / "infer-gpu", own / "infer-gpu")
+    with (own / "infer-gpu" / "notebook.py").open("a") as file:
+        file.write("\n# %%\nimport socket\n\nsocket.create_connection(('192.0.2.1', 443), 5)\n")
+
+    run = inferring(kaggle, tmp_path, dry_run, kernels=own)
+
+    with pytest.raises(RunFailed, match="unreachable"):
+        watched(kaggle, run)
+
+
+def test_an_inference_refuses_the_artifact_of_another_run(open_kaggle, tmp_path, dry_run):
+    """An old dataset version is mounted in place of the new one: it is named, and nothing is predicted."""
+    _, kaggle = open_kaggle()
+    trained = Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact"
+    older = tmp_path / "older"
+    shutil.copytree(trained, older)
+    told = json.loads((older / "manifest.json").read_text())
+    (older / "manifest.json").write_text(json.dumps({**told, "run_id": "digits-19990101-000000-abcdef"}))
+    published(kaggle, older)
+
+    run = inferring(kaggle, tmp_path, dry_run)
+
+    with pytest.raises(RunFailed, match="digits-19990101-000000-abcdef"):
+        watched(kaggle, run)
+
+
+def test_bytes_that_changed_after_the_pull_are_not_published(open_kaggle, tmp_path, dry_run):
+    """One flipped bit in the weights is found before anything is sent."""
+    local, kaggle = open_kaggle()
+    changed = tmp_path / "changed"
+    shutil.copytree(Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact", changed)
+    weights = bytearray((changed / "weights.npz").read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (changed / "weights.npz").write_bytes(weights)
+
+    with pytest.raises(RunFailed, match=r"weights\.npz"):
+        published(kaggle, changed)
+
+    assert not [call for call in local.journal if call[0] == "StartBlobUpload"]
+
+
+# The six errors of a scored rerun, each by a notebook that behaves in sight and not on the hidden test set
+
+ANSWER = """
+import csv, os, time
+from pathlib import Path
+
+rerun = os.environ.get("KAGGLE_IS_COMPETITION_RERUN")
+folder = next(Path("/kaggle/input").rglob("sample_submission.csv")).parent
+rows = list(csv.reader((folder / "sample_submission.csv").open()))
+{before}
+with open("submission.csv", "w", newline="") as file:
+    csv.writer(file).writerows(rows)
+{after}
+"""
+RERUNS = {
+    "Notebook Timeout": {"before": "if rerun: time.sleep(300)"},
+    "Notebook Threw Exception": {"before": "if rerun: raise ValueError('the hidden test set is larger')"},
+    "Notebook Exceeded Allowed Compute": {"before": "if rerun: filled = bytearray(3 * 10**9); time.sleep(60)"},
+    "Submission CSV Not Found": {"after": "if rerun: os.remove('submission.csv')"},
+    "Submission Scoring Error": {"before": "rows = rows[:101]"},
+}
+
+
+def submitted(kaggle: Kaggle, tmp_path: Path, code: str) -> submissions.Submission:
+    run = pushed(kaggle, tmp_path, "score-gpu", kernels=written(tmp_path / "kernels", "score-gpu", code))
+    watched(kaggle, run)
+    folder = kernels.pull(kaggle, run, tmp_path / "runs")
+    return submissions.submit(
+        kaggle,
+        run,
+        "digits",
+        submission=folder / "submission.csv",
+        check=rules.check,
+        message="test",
+        deadline_seconds=120,
+        show=quiet,
+    )
+
+
+@pytest.mark.parametrize("error", RERUNS)
+def test_each_error_of_a_scored_rerun_is_told_with_its_cause(error, open_kaggle, tmp_path):
+    """Kaggle's own name, and what usually causes it."""
+    _, kaggle = open_kaggle(session_seconds={"GPU": 15}, memory_bytes=2 * 10**9)
+
+    with pytest.raises(RunFailed, match=error) as caught:
+        submitted(kaggle, tmp_path, ANSWER.format(**{"before": "", "after": "", **RERUNS[error]}))
+
+    assert re.search(r"Expected a score\. \w+", str(caught.value))
+
+
+def test_a_fault_of_kaggle_itself_is_told_as_such(open_kaggle, tmp_path):
+    """The sixth error is not the notebook's."""
+
+    def broken(given: Any, solution: Any) -> float:
+        raise RuntimeError("the metric fell over")
+
+    embedded = digits()
+    parts = {name: getattr(embedded, name) for name in embedded.__dataclass_fields__}
+    _, kaggle = open_kaggle(competitions=[Competition(**{**parts, "score": broken})])
+
+    with pytest.raises(RunFailed, match="Kaggle Error"):
+        submitted(kaggle, tmp_path, ANSWER.format(before="", after=""))
+
+
+def test_the_rerun_meets_the_hidden_test_set_and_is_scored_on_it(open_kaggle, tmp_path):
+    """A constant answer is right for about a tenth of the digits."""
+    _, kaggle = open_kaggle()
+
+    scored = submitted(kaggle, tmp_path, ANSWER.format(before="", after=""))
+
+    assert scored.score == pytest.approx(0.1, abs=0.02)
+
+
+def test_no_credential_of_this_machine_reaches_a_session(open_kaggle, tmp_path, monkeypatch):
+    """The environment of a run is made from nothing."""
+    _, kaggle = open_kaggle()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
+    code = "import os\nprint(sorted(os.environ))\nassert 'planted-secret' not in str(os.environ)\nassert 'KAGGLE_KEY' not in os.environ"
+
+    run = pushed(kaggle, tmp_path, "score-gpu", kernels=written(tmp_path / "kernels", "score-gpu", code))
+
+    assert watched(kaggle, run) == "COMPLETE"
+    assert "planted-secret" in os.environ["AWS_SECRET_ACCESS_KEY"]
