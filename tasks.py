@@ -86,9 +86,9 @@ def finished(result: Any, config: str) -> dict[str, Any]:
     return end
 
 
-@task(help={**CONFIG, **JSON})
+@task(help={**CONFIG, **JSON, "internet": "let train-tpu reach the internet, as on Kaggle; without it nothing can"})
 @reported
-def dry_run(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+def dry_run(c: Context, config: str = "digits", internet: bool = False, json: bool = False) -> dict[str, Any]:
     """Run the whole chain on this machine: no account, no network. Example: invoke dry-run"""
     import time
 
@@ -104,7 +104,7 @@ def dry_run(c: Context, config: str = "digits", json: bool = False) -> dict[str,
             f"The local Kaggle has no competition {ours.competition!r}; it has: {', '.join(competitions.NAMES)}.\n"
             "Choose a config for one of these: invoke dry-run --config digits"
         )
-    with LocalKaggle(runs / "kaggle", competitions=[ours.competition]) as local:
+    with LocalKaggle(runs / "kaggle", competitions=[ours.competition], offline=not internet) as local:
         for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
             del os.environ[name]  # a token of the user's own would win over those of this Kaggle
         os.environ.update(local.environment)

@@ -39,7 +39,17 @@ from deploy.errors import (
 Show = Callable[[str], None]
 
 TAIL_LINES = 40
-PROGRESS = ("step", "steps", "epoch", "loss", "accuracy", "validation_accuracy", "images_per_second", "eta_seconds")
+# How the numbers of a progress line are shown; a run may write more of them.
+PROGRESS = {
+    "step": "step {:.0f}",
+    "steps": "of {:.0f}",
+    "epoch": "epoch {:.1f}",
+    "loss": "loss {:.4f}",
+    "accuracy": "accuracy {:.3f}",
+    "validation_accuracy": "validation {:.3f}",
+    "images_per_second": "{:,.0f} images/s",
+    "eta_seconds": "{:.0f} s to go",
+}
 LOOKS = 3  # at the current version, after a push whose answer was lost
 ARTIFACT = "artifact"
 
@@ -202,9 +212,9 @@ def _progress(log: list[str]) -> str:
         except ValueError:
             continue
         if isinstance(value, dict) and "step" in value:
-            shown = {name: value.get(name) for name in PROGRESS}
-            numbers = {name: number for name, number in shown.items() if isinstance(number, (int, float))}
-            return "  ".join(f"{name} {number:.6g}" for name, number in numbers.items())
+            numbers = {name: value.get(name) for name in PROGRESS}
+            known = {name: number for name, number in numbers.items() if isinstance(number, (int, float))}
+            return "  ".join(PROGRESS[name].format(number) for name, number in known.items())
     return next((text for text in reversed(lines) if any(map(str.isalpha, text))), "")[:160]
 
 

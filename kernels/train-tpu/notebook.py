@@ -66,4 +66,8 @@ for picture in figures.of_training(output):
 # %%
 import json
 
-print(json.dumps({key: trained.manifest[key] for key in ("run_id", "weights_sha256", "metrics", "versions", "seconds")}, indent=2))
+print(
+    json.dumps(
+        {key: trained.manifest[key] for key in ("run_id", "weights_sha256", "metrics", "versions", "seconds")}, indent=2
+    )
+)

@@ -1,0 +1,158 @@
+"""Wire: HTTP for the server. Each request is a call of a service, an upload, a download, or a log to follow."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from localkaggle.protocol import BASE, Fault, Redirect
+
+if TYPE_CHECKING:
+    from localkaggle.server import LocalKaggle
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one connection. `kaggle` does the rest."""
+
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, kaggle: "LocalKaggle", *arguments: Any) -> None:
+        self.kaggle = kaggle
+        super().__init__(*arguments)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing; `LocalKaggle.journal` knows the calls."""
+
+    def handle_one(self) -> None:
+        """Answer any request."""
+        body = self._body()
+        address = urlsplit(self.path)
+        if address.netloc and address.hostname not in ("localhost", "127.0.0.1"):
+            return self._fail(
+                Fault(403, f"This is a Kaggle on 127.0.0.1; it leads nowhere else, and not to {address.hostname}")
+            )
+        path = re.sub(r"^/api(?=/v1/)", "", unquote(address.path))
+        call = re.fullmatch(r"/v1/([a-z]+\.[A-Za-z]+)/([A-Za-z]+)", path)
+        log = re.fullmatch(r"/v1/kernels/logs/stream/([^/]+/[^/]+)", path)
+        try:
+            if path.startswith("/upload/") and self.command == "PUT":
+                with self.kaggle.lock:
+                    code, headers = self.kaggle.datasets.receive(
+                        path.split("/")[2], self.headers.get("Content-Range"), body
+                    )
+                return self._send(code, b"", headers)
+            if path.startswith("/storage/") and self.command in ("GET", "HEAD"):
+                return self._download(path.split("/")[2])
+            if log and self.command == "GET":
+                return self._stream(log.group(1), parse_qs(address.query).get("versionLabel", [""])[0])
+            if call and self.command == "POST":
+                return self._call(call.group(1), call.group(2), body)
+            raise Fault(404, "Not found")
+        except Fault as fault:
+            return self._fail(fault)
+
+    do_GET = do_POST = do_PUT = do_HEAD = handle_one
+
+    def _call(self, service: str, method: str, body: bytes) -> None:
+        code, data, answer = 200, None, None
+        try:
+            _, data, answer = self.kaggle.dispatch(service, method, body, self.headers.get("Authorization"))
+            self._json(200, self._addressed(answer))
+        except Redirect as redirect:
+            code, answer = 302, None
+            name, _ = self.kaggle.storage.objects[redirect.key]
+            self._send(302, b"", {"Location": f"{self._base()}/storage/{redirect.key}/{name}?X-Goog-Signature=local"})
+        except Fault as fault:
+            code, answer = fault.code, fault.message
+            self._fail(fault)
+        finally:
+            # A token that somebody asks about is a credential; it stays out.
+            shown = None if method == "IntrospectToken" else data
+            self.kaggle.journal.append((method, shown, code, answer))
+
+    def _addressed(self, answer: Any) -> Any:
+        """Turn the keys and addresses in an answer into ones that this client can reach."""
+        if isinstance(answer, dict):
+            for file in answer.get("files") or []:
+                if isinstance(file, dict) and str(file.get("url", "")).isdigit():
+                    file["url"] = f"{self._base()}/storage/{file['url']}/file?X-Goog-Signature=local"
+            if str(answer.get("createUrl", "")).startswith(BASE):
+                answer["createUrl"] = self._base() + answer["createUrl"].removeprefix(BASE)
+        return answer
+
+    def _base(self) -> str:
+        """Return this server's address as this client sees it: through the proxy, or directly."""
+        return (
+            BASE
+            if urlsplit(self.path).netloc
+            else f"http://{self.headers.get('Host', f'127.0.0.1:{self.kaggle.port}')}"
+        )
+
+    def _download(self, key: str) -> None:
+        found = self.kaggle.storage.objects.get(key)
+        if found is None or not found[1].is_file():
+            raise Fault(404, "Not found")
+        size = found[1].stat().st_size
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        start = int(wanted.group(1)) if wanted else 0
+        if start > size:
+            raise Fault(416, "Range not satisfiable")
+        self.send_response(206 if wanted else 200)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(size - start))
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", f'"{found[1].stat().st_mtime_ns:x}-{size:x}"')
+        if wanted:
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        self.end_headers()
+        if self.command == "GET":
+            with found[1].open("rb") as file:
+                file.seek(start)
+                shutil.copyfileobj(file, self.wfile)
+
+    def _stream(self, handle: str, label: str) -> None:
+        if self.kaggle.user(self.headers.get("Authorization")) is None:
+            raise Fault(401, "Unauthorized")
+        kernel = self.kaggle.kernels.kernels.get(handle)
+        number = int(label[1:]) if re.fullmatch(r"v\d+", label) else len(kernel.versions) if kernel and not label else 0
+        version = self.kaggle.kernels.version(handle, number)
+        if version is None:
+            raise Fault(404, "Not found")
+        if version.done.is_set():
+            return self._send(200, version.log.text().encode(), {"Content-Type": "application/json"})
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        for piece in version.log.follow():
+            self.wfile.write(f"data: {piece}\n\n".encode())
+            self.wfile.flush()
+        self.wfile.write(b"data: END_OF_LOG\n\n")
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def _fail(self, fault: Fault) -> None:
+        self._json(fault.code, {"code": fault.code, "message": fault.message})
+
+    def _json(self, code: int, value: Any) -> None:
+        self._send(code, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+    def _send(self, code: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.send_response(code)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
