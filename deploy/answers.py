@@ -84,7 +84,7 @@ def log_lines(log: str, *, stdout: bool = False) -> list[str]:
     Args:
         stdout: leave out what libraries wrote to stderr.
 
-    >>> log_lines('[{"stream_name":"stdout","time":0.5,"data":"a\\nb\\n"}]')
+    >>> log_lines('[{"stream_name":"stdout","time":0.5,"data":"a\\\\nb\\\\n"}]')
     ['a', 'b']
     """
     try:

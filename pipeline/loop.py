@@ -232,19 +232,31 @@ class Loop:
         )
 
     def _initial_state(self) -> State:
-        groups = {
-            "trainable": self.model.trainable_variables,
-            "other": self.model.non_trainable_variables,
-            "optimizer": self.optimizer.variables,
-        }
-        names = [f"{group}/{v.path}" for group, variables in groups.items() for v in variables]
-        trainable, other, optimizer = ([v.value for v in variables] for variables in groups.values())
+        trainable, other, optimizer = (
+            [v.value for v in variables]
+            for variables in (
+                self.model.trainable_variables,
+                self.model.non_trainable_variables,
+                self.optimizer.variables,
+            )
+        )
+        names = [f"trainable/{v.path}" for v in self.model.trainable_variables]
+        # Keras counts seed generators and optimizers up within a session (adam_2/…): their places are what stays the same.
+        for group, variables in (
+            ("other", self.model.non_trainable_variables),
+            ("optimizer", self.optimizer.variables),
+        ):
+            names += [f"{group}/{place}/{v.path.split('/')[-1]}" for place, v in enumerate(variables)]
         average = []
         if self.applied.ema_momentum is not None:
             names += [f"average/{v.path}" for v in self.model.trainable_variables]
             average = [jnp.array(value) for value in trainable]
         names += ["totals/loss", "totals/correct", "totals/count"]
-        totals = (jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+        place = trainable[0].sharding
+        if isinstance(place, jax.sharding.NamedSharding):
+            place = jax.sharding.NamedSharding(place.mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
+        # On all devices, like the weights: what a checkpoint brings back is put where its leaf was.
+        totals = tuple(jax.device_put(jnp.zeros((), kind), place) for kind in (jnp.float32, jnp.int32, jnp.int32))
         return State((trainable, other, optimizer, average, totals), names)
 
     def _save(self, folder: Path, origin: dict[str, Any]) -> None:

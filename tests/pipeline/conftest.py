@@ -1,0 +1,87 @@
+"""A small competition of generated images, a fast config, and one trained run that many tests look at."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline import config as configs
+from pipeline.config import Config
+
+CLASSES = ("10", "9", "A b", "ß")  # texts, whose sorted order is not their order as numbers
+
+
+def draw(label: int, random: np.random.Generator) -> np.ndarray:
+    """Return an 8x8 image whose bright quarter tells the label: uint8 (8, 8)."""
+    image = random.integers(0, 60, (8, 8), dtype=np.uint8)
+    row, column = divmod(label, 2)
+    image[row * 4 : row * 4 + 4, column * 4 : column * 4 + 4] += 180
+    return image
+
+
+def write_competition(folder: Path, *, train: int = 96, test: int = 21, seed: int = 0) -> Path:
+    """Write a competition of the form of `digits`, with four labels."""
+    random = np.random.default_rng(seed)
+    rows = ["id,label"]
+    for part, number in (("train", train), ("test", test)):
+        (folder / part).mkdir(parents=True)
+        for index in range(number):
+            name = f"{part[1]}{index:03d}"
+            Image.fromarray(draw(index % 4, random)).save(folder / part / f"{name}.png")
+            if part == "train":
+                rows.append(f"{name},{CLASSES[index % 4]}")
+    (folder / "train.csv").write_text("\n".join(rows) + "\n")
+    # Not sorted, so that an order that is made up is found out.
+    ids = [f"e{index:03d}" for index in random.permutation(test)]
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{name},x\n" for name in ids))
+    return folder
+
+
+@pytest.fixture
+def competition(tmp_path: Path) -> Path:
+    """Return a folder with a competition that the test may spoil."""
+    return write_competition(tmp_path / "competition")
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Config:
+    """Return a config for that competition which trains in a few seconds."""
+    digits = configs.load("digits")
+    return replace(
+        digits,
+        name="tiny",
+        num_classes=4,
+        batch=16,
+        epochs=8,
+        warmup_epochs=1,
+        model_options={"width": 4, "dropout": 0.1},
+        optimizer=replace(digits.optimizer, base_rate=2e-2, base_batch=8),
+        progress_seconds=0,
+        checkpoint_seconds=3600,
+    )
+
+
+@pytest.fixture(scope="session")
+def trained(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[str]]:
+    """Return (competition folder, output folder, shown lines) of one run; not to be changed."""
+    from pipeline import training
+
+    folder = write_competition(tmp_path_factory.mktemp("trained") / "competition")
+    lines: list[str] = []
+    training.train(tiny, folder, folder.parent / "out", show=lines.append)
+    return folder, folder.parent / "out", lines
+
+
+@pytest.fixture
+def flipped() -> Callable[[Path, int], None]:
+    """Return a function that flips one bit of a file."""
+
+    def flip(path: Path, place: int) -> None:
+        content = bytearray(path.read_bytes())
+        content[place % len(content)] ^= 1 << (place % 8)
+        path.write_bytes(content)
+
+    return flip

@@ -1,0 +1,146 @@
+"""The rules by which numbers tuned at one batch are scaled to another."""
+
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import config as configs
+from pipeline import learning_rate
+
+DIGITS = configs.load("digits")
+IMAGES = 50_000
+kappas = st.integers(1, 64)
+
+
+def at(kappa: int, **optimizer: object) -> learning_rate.Applied:
+    """Return the numbers at `kappa` times a base batch of 64."""
+    given_ = replace(DIGITS.optimizer, base_batch=64, **optimizer)
+    return learning_rate.apply(replace(DIGITS, optimizer=given_, batch=64 * kappa), IMAGES)
+
+
+@given(kappas)
+def test_sgd_moves_equally_far_in_an_epoch_at_any_batch(kappa):
+    """Rate x steps an epoch is what an epoch can move the weights (Goyal et al. 2017)."""
+    steps = IMAGES / (64 * kappa)
+
+    applied = at(kappa, name="sgd", base_rate=0.1)
+
+    assert applied.peak_rate * steps == pytest.approx(0.1 * IMAGES / 64)
+
+
+@given(kappas)
+def test_adam_s_rate_grows_with_the_square_root(kappa):
+    """Malladi et al. 2022."""
+    assert at(kappa, name="adam", base_rate=1e-3).peak_rate == pytest.approx(1e-3 * kappa**0.5)
+
+
+@given(st.integers(1, 9))
+def test_adam_s_betas_forget_as_fast_per_image(kappa):
+    """1 - beta grows with the batch, inside the rule's range."""
+    applied = at(kappa, name="adam", beta_1=0.9, beta_2=0.999)
+
+    assert 1 - applied.beta_1 == pytest.approx(kappa * 0.1)
+    assert 1 - applied.beta_2 == pytest.approx(kappa * 0.001)
+
+
+@given(kappas)
+def test_weight_decay_keeps_its_time_constant_in_epochs(kappa):
+    """batch / (rate x decay x images) does not move (Wang and Aitchison 2024)."""
+    applied = at(kappa, name="adamw", base_rate=1e-3, weight_decay=0.05)
+
+    tau = applied.batch / (applied.peak_rate * applied.weight_decay * IMAGES)
+
+    assert tau == pytest.approx(64 / (1e-3 * 0.05 * IMAGES))
+
+
+@given(kappas, st.floats(0.5, 0.999))
+def test_averages_forget_as_fast_per_image(kappa, momentum):
+    """A step at kappa times the batch is kappa steps of the average."""
+    assert learning_rate.scaled_average(momentum, kappa) == pytest.approx(momentum**kappa)
+
+
+@pytest.mark.parametrize("name", configs.OPTIMIZERS)
+def test_the_base_batch_changes_nothing(name):
+    """kappa = 1 is what was tuned."""
+    given_ = replace(DIGITS.optimizer, name=name, weight_decay=0.01, ema_momentum=0.99)
+
+    applied = at(1, name=name, weight_decay=0.01, ema_momentum=0.99)
+
+    for field in ("momentum", "beta_1", "beta_2", "epsilon", "weight_decay", "ema_momentum"):
+        assert getattr(applied, field) == pytest.approx(getattr(given_, field))
+    assert applied.peak_rate == pytest.approx(given_.base_rate)
+
+
+def test_the_rate_rises_linearly_and_falls_along_a_cosine():
+    """0 at the start, the peak after the warm-up, its half in the middle of the fall, 0 at the last step."""
+    applied = replace(at(1), peak_rate=1.0, warmup_steps=10, total_steps=110)
+
+    rate = learning_rate.schedule(applied)
+
+    found = [float(rate(step)) for step in (0, 5, 10, 60, 110)]
+    assert found == pytest.approx([0, 0.5, 1, 0.5, 0], abs=1e-6)
+
+
+def test_without_a_warm_up_the_rate_begins_at_its_peak():
+    """A cosine from the first step on."""
+    applied = replace(at(1), peak_rate=1.0, warmup_steps=0, total_steps=100)
+
+    rate = learning_rate.schedule(applied)
+
+    assert [float(rate(0)), float(rate(100))] == pytest.approx([1, 0], abs=1e-6)
+
+
+@given(st.integers(1, 5000), st.integers(1, 512), st.integers(1, 20))
+def test_the_steps_hold_every_image_of_every_epoch(images, batch, epochs):
+    """Rounded up, never down: no image is dropped."""
+    config = replace(DIGITS, batch=batch, epochs=epochs, warmup_epochs=0)
+
+    applied = learning_rate.apply(config, images)
+
+    assert applied.total_steps * batch >= epochs * images
+    assert (applied.total_steps - 1) * batch < epochs * images
+    assert applied.warmup_steps < applied.total_steps
+
+
+@pytest.mark.parametrize(
+    ("config", "images", "said"),
+    [
+        (replace(DIGITS, batch=32 * 16), 10**6, "square-root rule"),
+        (replace(DIGITS, batch=16384, optimizer=replace(DIGITS.optimizer, name="sgd")), 10**7, "8192"),
+        (replace(DIGITS, warmup_epochs=0), 10**6, "without a warm-up"),
+        (replace(DIGITS, epochs=5, warmup_epochs=1), 10_000, "steps in all"),
+        (DIGITS, 1000, "steps an epoch"),
+    ],
+)
+def test_a_rule_that_is_left_behind_warns(config, images, said):
+    """Each limit has its own sentence."""
+    assert any(said in warning for warning in learning_rate.apply(config, images).warnings)
+
+
+def test_what_was_tuned_warns_of_nothing():
+    """At its own batch a config is what its author tried."""
+    config = replace(DIGITS, batch=DIGITS.optimizer.base_batch)
+
+    assert learning_rate.apply(config, 1000).warnings == ()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sgd", "SGD"), ("adam", "Adam"), ("adamw", "AdamW")])
+def test_the_keras_optimizer_has_the_applied_numbers(name, kind):
+    """What is printed is what runs."""
+    applied = at(4, name=name, weight_decay=0.01)
+
+    made = learning_rate.optimizer(applied)
+
+    assert isinstance(made, getattr(keras.optimizers, kind))
+    assert made.weight_decay == pytest.approx(applied.weight_decay)
+    if name == "sgd":
+        assert made.momentum == applied.momentum
+    else:
+        assert (made.beta_1, made.beta_2, made.epsilon) == (applied.beta_1, applied.beta_2, applied.epsilon)
+    made.build([keras.Variable(np.zeros(3))])
+    made.iterations.assign(applied.warmup_steps)
+    assert float(made.learning_rate) == pytest.approx(applied.peak_rate, rel=1e-4)

@@ -1,0 +1,117 @@
+"""The models are those that they claim to be, and the same under both backends."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from pipeline import config as configs
+from pipeline import model
+from pipeline.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = configs.load("digits")
+WRN = configs.load("cifar100_wrn")
+SMALL_WRN = replace(WRN, model_options={"k": 1, "n": 1, "kernel_size": 3}, num_classes=7)
+
+
+def test_the_wide_resnet_is_that_of_the_benchmark():
+    """103,465,028 parameters, 12,544 of them not trainable: the source's own count."""
+    counts = model.count(model.build(WRN))
+
+    assert counts == {"total": 103_465_028, "trainable": 103_452_484, "non_trainable": 12_544}
+
+
+@pytest.mark.parametrize("config", [DIGITS, SMALL_WRN], ids=lambda config: config.model)
+def test_every_layer_with_weights_has_a_name_of_its_own(config):
+    """A name that Keras counts up differs from one session to the next, and weights are stored by name."""
+    first = [weight.path for weight in model.build(config).weights]
+
+    second = [weight.path for weight in model.build(config).weights]
+
+    assert first == second
+    assert len(set(first)) == len(first)
+    assert not [path for path in first if re.search(r"^(conv2d|dense|batch_normalization)(_\d+)?/", path)]
+
+
+@pytest.mark.parametrize("config", [DIGITS, SMALL_WRN], ids=lambda config: config.model)
+def test_a_model_takes_uint8_and_gives_float32_logits(config):
+    """Also under a policy that computes in another type."""
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        built = model.build(config)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+    found = built(np.zeros((2, config.data.height, config.data.width, config.data.channels), np.uint8))
+
+    assert found.shape == (2, config.num_classes)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+
+
+def test_the_batchnorm_momentum_is_the_one_that_was_asked_for():
+    """It is scaled with the batch, in one other place."""
+    built = model.build(DIGITS, 0.8)
+
+    found = {layer.momentum for layer in built.layers if isinstance(layer, keras.layers.BatchNormalization)}
+
+    assert found == {0.8}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "resnet"}, "expected one of small_cnn, wide_resnet"),
+        ({"model_options": {"depth": 3}}, "unknown: depth"),
+        ({"model": "wide_resnet", "model_options": {"k": 3}}, "missing: kernel_size, n"),
+    ],
+)
+def test_a_model_that_cannot_be_built_is_refused_by_name(changes, said):
+    """With what it takes."""
+    with pytest.raises(ConfigError, match=said):
+        model.build(replace(DIGITS, **changes))
+
+
+def test_every_model_can_be_reached_from_a_config():
+    """A function that is not in the list is not found."""
+    functions = set(re.findall(r"^def (\w+)\(\s*images:", Path(model.__file__).read_text(), re.MULTILINE))
+
+    assert set(model.MODELS) == functions
+
+
+@pytest.mark.parametrize("config", [DIGITS, SMALL_WRN], ids=lambda config: config.model)
+def test_the_same_weights_give_the_same_outputs_under_tensorflow(config, tmp_path):
+    """To 1e-5 in float32: trained here, inferred there."""
+    random = np.random.default_rng(0)
+    built = model.build(config)
+    weights = [random.normal(0, 0.1, weight.shape) ** 2 ** ("variance" in weight.path) for weight in built.weights]
+    built.set_weights(weights)
+    images = random.integers(0, 256, (9, config.data.height, config.data.width, config.data.channels), dtype=np.uint8)
+    np.savez(tmp_path / "in.npz", images, *weights)
+    code = f"""
+import numpy as np
+from pipeline import config, model
+arrays = list(np.load({str(tmp_path / "in.npz")!r}).values())
+built = model.build(config.from_json({config.to_json()!r}))
+built.set_weights(arrays[1:])
+import keras
+assert keras.backend.backend() == "tensorflow"
+np.save({str(tmp_path / "out.npy")!r}, np.asarray(built(arrays[0])))
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert np.max(np.abs(np.load(tmp_path / "out.npy") - np.asarray(built(images)))) < 1e-5

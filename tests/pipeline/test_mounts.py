@@ -1,0 +1,79 @@
+"""Inputs are found by a marker file, under every layout that Kaggle has, and never guessed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline import mounts
+from pipeline.errors import ArtifactError, DataError
+
+SAMPLE = "sample_submission.csv"
+
+
+def put(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path.parent
+
+
+@pytest.mark.parametrize("place", ["competitions/digits", "digits"])
+def test_a_competition_is_found_under_both_layouts(tmp_path, place):
+    """The one of 2026 and the flat one."""
+    folder = put(tmp_path / place / SAMPLE)
+
+    assert mounts.competition(tmp_path, "digits", SAMPLE) == folder
+
+
+def test_two_competitions_of_one_name_are_refused(tmp_path):
+    """One of them is not the one."""
+    put(tmp_path / "digits" / SAMPLE)
+    put(tmp_path / "competitions" / "digits" / SAMPLE)
+
+    with pytest.raises(DataError, match="found 2"):
+        mounts.competition(tmp_path, "digits", SAMPLE)
+
+
+def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
+    """A listing saves a session that would only look around."""
+    put(tmp_path / "competitions" / "other" / SAMPLE)
+
+    with pytest.raises(DataError, match=r"competitions/other/sample_submission\.csv"):
+        mounts.competition(tmp_path, "digits", SAMPLE)
+
+
+@pytest.mark.parametrize(
+    "place", ["datasets/ann/digits-artifact", "digits-artifact", "notebooks/ann/digits-train-tpu/artifact"]
+)
+def test_an_artifact_is_found_wherever_it_is_mounted(tmp_path, place):
+    """As a dataset, flat, or in a kernel's output."""
+    folder = put(tmp_path / place / "manifest.json", json.dumps({"run_id": "r1"}))
+    put(tmp_path / "datasets" / "ann" / "other" / "manifest.json", "not JSON")
+
+    assert mounts.artifact(tmp_path, "r1") == folder
+
+
+def test_an_older_artifact_is_named_and_refused(tmp_path):
+    """The old dataset version is mounted: plausible, and wrong."""
+    put(tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json", json.dumps({"run_id": "old"}))
+
+    with pytest.raises(ArtifactError, match=r"run_id old"):
+        mounts.artifact(tmp_path, "new")
+
+
+def test_two_copies_of_an_artifact_are_refused(tmp_path):
+    """Nothing says which one."""
+    for name in ("a", "b"):
+        put(tmp_path / name / "manifest.json", json.dumps({"run_id": "r1"}))
+
+    with pytest.raises(ArtifactError, match="found 2"):
+        mounts.artifact(tmp_path, "r1")
+
+
+def test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise(monkeypatch):
+    """Only where it may make no folder at the root."""
+    monkeypatch.delenv("LOCALKAGGLE_ROOT", raising=False)
+    assert mounts.root() == Path("/kaggle")
+
+    monkeypatch.setenv("LOCALKAGGLE_ROOT", "/somewhere")
+    assert mounts.root() == Path("/somewhere")

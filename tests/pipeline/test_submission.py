@@ -1,0 +1,147 @@
+"""A submission is equal to the sample in ids, order, columns and kinds, or it is refused, and nothing is lost."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import submission
+from pipeline.errors import DataError, SubmissionError
+
+IDS = ("001", "NA", "c,d", "ü", "1e5")
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    """Return a sample with awkward ids and whole-number placeholders."""
+    return written(tmp_path / "sample_submission.csv", [("id", "label"), *((name, "0") for name in IDS)])
+
+
+def written(path: Path, rows: list[tuple[str, ...]], **options: str) -> Path:
+    with path.open("w", newline="", encoding=options.pop("encoding", "utf-8")) as file:
+        csv.writer(file, **options).writerows(rows)
+    return path
+
+
+def test_predictions_are_written_in_the_sample_s_order(tmp_path, sample):
+    """Whatever order they come in."""
+    rows = submission.write(tmp_path / "submission.csv", sample, IDS[::-1], ["5", "4", "3", "2", "1"])
+
+    with (tmp_path / "submission.csv").open(newline="", encoding="utf-8") as file:
+        found = list(csv.reader(file))
+    assert rows == 5
+    assert found == [["id", "label"], *([name, str(n)] for n, name in enumerate(IDS, 1))]
+    assert submission.check(tmp_path / "submission.csv", sample) == 5
+
+
+MUTATIONS = {
+    "a row is missing": lambda rows: rows[:-1],
+    "a row is twice": lambda rows: [*rows, rows[1]],
+    "an id is another": lambda rows: [*rows[:-1], ("zzz", "1")],
+    "an id lost its zeros": lambda rows: [rows[0], ("1", "1"), *rows[2:]],
+    "rows are in another order": lambda rows: [rows[0], *rows[:0:-1]],
+    "a column is missing": lambda rows: [row[:1] for row in rows],
+    "a column is too many": lambda rows: [(*row, "x") for row in rows],
+    "columns are exchanged": lambda rows: [row[::-1] for row in rows],
+    "a column is renamed": lambda rows: [("id", "target"), *rows[1:]],
+    "a value is empty": lambda rows: [*rows[:-1], (rows[-1][0], "")],
+    "a value is NaN": lambda rows: [*rows[:-1], (rows[-1][0], "nan")],
+    "a value is infinite": lambda rows: [*rows[:-1], (rows[-1][0], "inf")],
+    "a value is a fraction": lambda rows: [*rows[:-1], (rows[-1][0], "1.5")],
+    "a value is a word": lambda rows: [*rows[:-1], (rows[-1][0], "three")],
+    "it has only a header": lambda rows: rows[:1],
+    "it is empty": lambda rows: [],
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_file_that_kaggle_would_refuse_is_refused_here(tmp_path, sample, mutation):
+    """Before a submission is spent."""
+    rows = [("id", "label"), *((name, "1") for name in IDS)]
+    path = written(tmp_path / "submission.csv", MUTATIONS[mutation](rows))
+
+    with pytest.raises(SubmissionError) as caught:
+        submission.check(path, sample)
+
+    assert str(path) in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize("options", [{"encoding": "utf-8-sig"}, {"lineterminator": "\n"}, {"quoting": "ALL"}])
+def test_a_file_that_differs_only_in_spelling_is_accepted(tmp_path, sample, options):
+    """A BOM, line ends and quotes mean nothing."""
+    chosen = {name: csv.QUOTE_ALL if value == "ALL" else value for name, value in options.items()}
+    path = written(tmp_path / "s.csv", [("id", "label"), *((name, "7") for name in IDS)], **chosen)
+
+    assert submission.check(path, sample) == 5
+
+
+def test_all_problems_are_named_at_once(tmp_path, sample):
+    """One correction, not one submission a problem."""
+    path = written(tmp_path / "s.csv", [("id", "label"), ("001", "x"), ("001", "1"), ("new", "")])
+
+    with pytest.raises(SubmissionError) as caught:
+        submission.check(path, sample)
+
+    for word in ("missing", "unknown", "repeated", "whole numbers"):
+        assert word in str(caught.value)
+
+
+def test_a_refused_write_leaves_the_older_file_as_it_was(tmp_path, sample):
+    """And no other file beside it."""
+    path = tmp_path / "submission.csv"
+    submission.write(path, sample, IDS, ["1"] * 5)
+    before = path.read_bytes()
+
+    with pytest.raises(SubmissionError):
+        submission.write(path, sample, IDS[1:], ["2"] * 4)
+
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["sample_submission.csv", "submission.csv"]
+
+
+def test_a_sample_with_text_takes_text(tmp_path):
+    """The kind is the sample's own."""
+    sample = written(tmp_path / "sample.csv", [("image", "breed"), ("a", "dog"), ("b", "cat")])
+
+    assert submission.write(tmp_path / "s.csv", sample, ["b", "a"], ["lynx", "wolf"]) == 2
+
+
+def test_a_sample_with_fractions_takes_finite_numbers(tmp_path):
+    """NaN and infinity are not scored."""
+    sample = written(tmp_path / "sample.csv", [("id", "p"), ("a", "0.5")])
+    written(tmp_path / "good.csv", [("id", "p"), ("a", "1e-3")])
+    written(tmp_path / "bad.csv", [("id", "p"), ("a", "NaN")])
+
+    assert submission.check(tmp_path / "good.csv", sample) == 1
+    with pytest.raises(SubmissionError, match="finite"):
+        submission.check(tmp_path / "bad.csv", sample)
+
+
+def test_a_missing_file_is_named(tmp_path, sample):
+    """It is not an empty one."""
+    with pytest.raises(DataError, match=r"nothing\.csv is missing"):
+        submission.check(tmp_path / "nothing.csv", sample)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_whatever_is_accepted_equals_the_sample_in_ids_and_order(tmp_path_factory, data):
+    """No mixture of changes goes through."""
+    folder = tmp_path_factory.mktemp("s")
+    sample = written(folder / "sample.csv", [("id", "label"), *((name, "0") for name in IDS)])
+    names = data.draw(st.lists(st.sampled_from([*IDS, "x", ""]), max_size=6))
+    values = data.draw(
+        st.lists(st.sampled_from(["1", "2.0", "", "a", "-3", "nan"]), min_size=len(names), max_size=len(names))
+    )
+    path = written(folder / "s.csv", [("id", "label"), *zip(names, values, strict=True)])
+
+    try:
+        submission.check(path, sample)
+        accepted = True
+    except SubmissionError:
+        accepted = False
+
+    assert accepted == (tuple(names) == IDS and set(values) <= {"1", "-3"})
