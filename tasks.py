@@ -18,6 +18,7 @@ from invoke.tasks import task
 ROOT = Path(__file__).resolve().parent
 CONFIG = {"config": "a name in pipeline/configs/, or the path of a .py file of that form"}
 JSON = {"json": "print the result as one JSON object on the last line"}
+SUBJECTS = ("relay",)
 RUN = {"run": "owner/slug/version; default: the last one that we pushed", "kernel": "train-tpu or infer-gpu"}
 
 
@@ -39,6 +40,8 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
         else:
             if as_json:
                 print(json.dumps(result), flush=True)
+            if result and result.get("exit_code"):
+                sys.exit(result["exit_code"])  # measured, and missed: not an error, and not a success
             return
         print(message, file=sys.stderr, flush=True)
         if as_json:
@@ -86,9 +89,24 @@ def finished(result: Any, config: str) -> dict[str, Any]:
     return end
 
 
-@task(help={**CONFIG, **JSON, "internet": "let train-tpu reach the internet, as on Kaggle; without it nothing can"})
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        "internet": "let train-tpu reach the internet, as on Kaggle; without it nothing can",
+        "tpu-python": "interpreter for train-tpu, with the versions of constraints/tpu-image.txt; default: this one",
+        "gpu-python": "interpreter for infer-gpu, with the versions of constraints/gpu-image.txt; default: this one",
+    }
+)
 @reported
-def dry_run(c: Context, config: str = "digits", internet: bool = False, json: bool = False) -> dict[str, Any]:
+def dry_run(
+    c: Context,
+    config: str = "digits",
+    internet: bool = False,
+    tpu_python: str = "",
+    gpu_python: str = "",
+    json: bool = False,
+) -> dict[str, Any]:
     """Run the whole chain on this machine: no account, no network. Example: invoke dry-run"""
     import time
 
@@ -104,7 +122,15 @@ def dry_run(c: Context, config: str = "digits", internet: bool = False, json: bo
             f"The local Kaggle has no competition {ours.competition!r}; it has: {', '.join(competitions.NAMES)}.\n"
             "Choose a config for one of these: invoke dry-run --config digits"
         )
-    with LocalKaggle(runs / "kaggle", competitions=[ours.competition], offline=not internet) as local:
+    given = {"TPU": tpu_python, "GPU": gpu_python}
+    for machine, path in given.items():
+        if path and not os.access(path, os.X_OK):
+            raise UsageError(
+                f"--{machine.lower()}-python {path}: expected an interpreter that can be run.\n"
+                "Give the path of an environment's bin/python, or leave the option out."
+            )
+    python = {machine: str(Path(path).absolute()) for machine, path in given.items() if path}
+    with LocalKaggle(runs / "kaggle", competitions=[ours.competition], offline=not internet, python=python) as local:
         for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
             del os.environ[name]  # a token of the user's own would win over those of this Kaggle
         os.environ.update(local.environment)
@@ -248,3 +274,33 @@ def check(c: Context) -> None:
     """Run what must pass before a commit: ruff, mypy, pytest. Example: invoke check"""
     for command in ("ruff check", "ruff format --check", "mypy", "pytest -q"):
         c.run(f"{sys.executable} -m {command}", echo=True)
+
+
+@task(
+    positional=["subject"],
+    help={
+        "subject": f"one of: {', '.join(SUBJECTS)}",
+        "short": "in this environment, and without what takes many minutes",
+        "record": "keep the table in docs/results.md, and the picture of the run in docs/pictures/",
+        **JSON,
+    },
+)
+@reported
+def prove(c: Context, subject: str, short: bool = False, record: bool = False, json: bool = False) -> dict[str, Any]:
+    """Measure again what docs/results.md claims; exit 1 on a miss. Example: invoke prove relay --short"""
+    from importlib import import_module
+
+    from deploy.errors import UsageError
+    from proofs import table
+
+    if subject not in SUBJECTS:
+        raise UsageError(f"Nothing is claimed about {subject!r}; expected one of: {', '.join(SUBJECTS)}.")
+    pictures = ROOT / "docs" / "pictures" if record else None
+    rows = import_module(f"proofs.{subject}").rows(ROOT, short=short, show=show, pictures=pictures)
+    command = f"invoke prove {subject}{' --short' if short else ''}"
+    measured = table.measure(subject, rows, ROOT, command=command, show=show)
+    if record:
+        table.record(measured, ROOT / "docs" / "results.md")
+    missed = sum(not row.passed for row in measured.rows)
+    show(f"{len(measured.rows) - missed} of {len(measured.rows)} claims hold")
+    return {**measured.to_json(), "exit_code": 0 if measured.passed else 1}

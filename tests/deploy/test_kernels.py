@@ -160,7 +160,7 @@ def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown
 
     kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
-    assert shown[0].endswith("RUNNING  step 43  steps 337  loss 0.25  images_per_second 1834.5")
+    assert shown[0].endswith("RUNNING  step 43  of 337  loss 0.2500  1,834 images/s")
 
 
 def test_a_log_that_cannot_be_read_does_not_end_a_watch(kaggle, between, shown):

@@ -1,0 +1,118 @@
+"""Table: rows of claim, target and figure; printed while they come in, and kept in docs/results.md."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+Show = Callable[[str], None]
+NAMED = ("keras", "jax", "tensorflow-cpu", "kaggle")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim.
+
+    Attributes:
+        claim: as the issue or the README states it. target: what was asked for. figure: what came out.
+        passed: whether the figure meets the target. seed: of what is random in it; None where nothing is.
+    """
+
+    claim: str
+    target: str
+    figure: str
+    passed: bool
+    seed: int | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The word for `passed`."""
+        return "pass" if self.passed else "MISS"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one subject, with what they were measured on."""
+
+    subject: str
+    rows: tuple[Row, ...]
+    where: Mapping[str, Any]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every row passed, and there is one."""
+        return bool(self.rows) and all(row.passed for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as what `json.dumps` takes."""
+        return {
+            "subject": self.subject,
+            "passed": self.passed,
+            "where": dict(self.where),
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+    def to_markdown(self) -> str:
+        """Return it as a section of docs/results.md, without its heading."""
+        lines = [", ".join(f"{name} {value}" for name, value in self.where.items()) + ".", ""]
+        lines += ["| claim | target | figure | seed | |", "|---|---|---|---|---|"]
+        for row in self.rows:
+            cells = (row.claim, row.target, row.figure, "" if row.seed is None else str(row.seed), row.verdict)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+        return "\n".join(lines) + "\n"
+
+
+def measure(subject: str, rows: Iterable[Row], root: Path, *, command: str, show: Show) -> Table:
+    """Take the rows as they come, show each, and return the table."""
+    taken = []
+    for row in rows:
+        seed = "" if row.seed is None else f"  seed {row.seed}"
+        show(f"{row.verdict:4}  {row.claim}\n      target {row.target}; figure {row.figure}{seed}")
+        taken.append(row)
+    where = {
+        "Command": f"`{command}`",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": commit(root),
+        "machine": f"{platform.machine()} {platform.system()}, {len(os.sched_getaffinity(0))} CPU cores",
+        "Python": platform.python_version(),
+        **{name: version(name) for name in NAMED},
+    }
+    return Table(subject, tuple(taken), where)
+
+
+def commit(root: Path) -> str:
+    """Return the commit that is measured, and whether the working tree differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+    return git("rev-parse", "--short=12", "HEAD") + (" with local changes" if git("status", "--porcelain") else "")
+
+
+def record(table: Table, results: Path) -> None:
+    """Replace the subject's section of docs/results.md, which is marked by comments."""
+    text = results.read_text(encoding="utf-8")
+    begin, end = f"<!-- prove {table.subject} -->\n", f"<!-- end {table.subject} -->"
+    changed, count = re.subn(
+        re.escape(begin) + ".*?" + re.escape(end), lambda _: begin + table.to_markdown() + end, text, flags=re.DOTALL
+    )
+    if count != 1:
+        raise ValueError(f"{results} has {count} sections between {begin.strip()} and {end}; expected 1")
+    results.write_text(changed, encoding="utf-8")
+
+
+def last_json(text: str) -> dict[str, Any]:
+    """Return the JSON object on the last line of what a command printed.
+
+    >>> last_json('step 1\\n{"score": 0.99}\\n')
+    {'score': 0.99}
+    """
+    found: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+    return found
