@@ -111,7 +111,7 @@ def dry_run(
     import time
 
     from deploy import relay
-    from deploy.errors import UsageError
+    from deploy.errors import Detached, UsageError
     from localkaggle import competitions
     from localkaggle.server import LocalKaggle
 
@@ -135,7 +135,10 @@ def dry_run(
             del os.environ[name]  # a token of the user's own would win over those of this Kaggle
         os.environ.update(local.environment)
         show(f"A Kaggle of its own runs in {runs / 'kaggle'}")
-        result = relay.run(connect(), ours, show=show, check=check_submission)
+        try:
+            result = relay.run(connect(), ours, show=show, check=check_submission)
+        except (KeyboardInterrupt, Detached):
+            raise Detached(f"Interrupted. This Kaggle has ended, with its runs; what it left is in {runs}") from None
     return finished(result, config)
 
 

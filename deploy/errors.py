@@ -13,7 +13,8 @@ RelayError            the root; each class carries its exit code, those of docs/
 ├── Unreachable     6: no answer; what happened at Kaggle's end is unknown
 │   └── Ambiguous      the unanswered call was one that changes something
 ├── NoQuota         7: no quota or no free slot; the same call may succeed later
-└── DiskError       8: the local disk is full, or cannot be written
+├── DiskError       8: the local disk is full, or cannot be written
+└── Detached      130: Ctrl-C while waiting; what runs on Kaggle goes on
 
 Each message says what was received, what was expected, and the edit that fixes it.
 """
@@ -94,6 +95,12 @@ class DiskError(RelayError):
     """The local disk is full, or cannot be written."""
 
     exit_code = 8
+
+
+class Detached(RelayError):
+    """Ctrl-C while waiting; what runs on Kaggle goes on."""
+
+    exit_code = 130
 
 
 @contextmanager

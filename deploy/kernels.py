@@ -25,6 +25,7 @@ from deploy.errors import (
     BadAnswer,
     DeadlinePassed,
     Denied,
+    Detached,
     DiskError,
     NoQuota,
     NotFound,
@@ -157,7 +158,7 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show) -> s
         RunFailed: if it ended otherwise; with Kaggle's message, the error of the failing cell and the tail of the log.
         DeadlinePassed: after `deadline_seconds`; the run goes on, and the message says how to re-attach.
         Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
-        KeyboardInterrupt: passed on, after the line that re-attaches was shown.
+        Detached: on Ctrl-C; the message says how to re-attach.
     """
     attach = f"The run goes on. To follow it again: invoke watch --run {run}"
     began = time.monotonic()
@@ -180,8 +181,7 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show) -> s
             time.sleep(pause)
             pause = min(pause * 1.5, kaggle.pace.most)
     except KeyboardInterrupt:
-        show(attach)
-        raise
+        raise Detached(f"Detached from {run}.\n{attach}") from None
     except Unreachable as error:
         raise Unreachable(f"{error}\n{attach}") from error
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from deploy import verdicts
 from deploy.answers import Scored
 from deploy.client import Kaggle
-from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, RunFailed, Unreachable, UsageError
+from deploy.errors import Ambiguous, DeadlinePassed, Detached, NoQuota, RunFailed, Unreachable, UsageError
 from deploy.kernels import Run
 
 Show = Callable[[str], None]
@@ -145,8 +145,7 @@ def _follow(kaggle: Kaggle, ref: int, run: Run, deadline_seconds: float, show: S
             time.sleep(pause)
             pause = min(pause * 1.5, kaggle.pace.most)
     except KeyboardInterrupt:
-        show(attach)
-        raise
+        raise Detached(f"Detached from submission {ref}.\n{attach}") from None
     except Unreachable as error:
         raise Unreachable(f"{error}\n{attach}") from error
 

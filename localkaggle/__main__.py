@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="serve|export")
     serve = commands.add_parser("serve", help="serve until Ctrl-C", description="Serve on 127.0.0.1 until Ctrl-C.")
     serve.set_defaults(command=_serve)
-    serve.add_argument("--port", type=int, default=0, help="default: a free one")
+    serve.add_argument("--port", type=_port, default=0, help="default: a free one")
     serve.add_argument("--folder", type=Path, help="where to keep everything; default: a temporary folder")
     serve.add_argument(
         "--offline", action="store_true", help="no session gets the internet, not even those that ask for it"
@@ -42,6 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     export.add_argument("folder", type=Path, help="empty, or not there yet")
     options = parser.parse_args(arguments)
     return int(options.command(options))
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{port} is no port: expected 0 (a free one) to 65535")
+    return port
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -130,6 +130,11 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
     folder = _existing(options.input)
+    if not options.artifact.is_dir():
+        raise ConfigError(
+            f"--artifact {options.artifact}: there is no such folder. Expected one with manifest.json.\n"
+            "Correct the path, or make one: python -m pipeline train --config C --input DIR --output OUT"
+        )
     _backend("tensorflow")
     from pipeline import artifact, inference
 

@@ -152,7 +152,7 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         expect: values that the manifest must have, for example run_id and weights_sha256 of the run that was pushed.
 
     Raises:
-        ArtifactError: if a file is missing, changed or not announced, or the manifest is not what `expect` says.
+        ArtifactError: if an announced file is missing or changed, or the manifest is not what `expect` says. Other files are not read.
     """
     path = folder / MANIFEST
     if not path.is_file():
