@@ -28,10 +28,11 @@ class KernelStatus:
 
 @dataclass(frozen=True)
 class Source:
-    """The current version of a kernel: its number and the text that was pushed."""
+    """A version of a kernel: its number, the text that was pushed, and what it asks for, named as in kernel-metadata.json."""
 
     version: int
     text: str
+    asks: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,25 @@ class Quota:
     tpu_seconds: float | None
 
 
+def text(value: Any) -> str:
+    """Return a text that Kaggle may leave out. Raises `TypeError` for anything else: the answer cannot be read then."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} in place of a text")
+    return value or ""
+
+
+def number(value: Any) -> int:
+    """Return a whole number that Kaggle may leave out, 0 then. Raises `TypeError` for anything else."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise TypeError(f"{type(value).__name__} in place of a number")
+    return value or 0
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """Return a list of texts that Kaggle may leave out. Raises `TypeError` for anything else."""
+    return tuple(text(item) for item in value or ())
+
+
 def split(handle: str) -> tuple[str, str]:
     """Return owner and slug of `owner/slug`. Raises `UsageError` for anything else."""
     owner, slash, slug = handle.partition("/")
@@ -89,21 +109,21 @@ def log_lines(log: str, *, stdout: bool = False) -> list[str]:
     """
     try:
         pieces = json.loads(log or "[]")
-        return "".join(
-            str(piece["data"]) for piece in pieces if not (stdout and piece.get("stream_name") == "stderr")
-        ).splitlines()
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return log.splitlines()  # cut, or not JSON at all: shown as it is
+        whole = "".join(str(piece["data"]) for piece in pieces if not (stdout and piece.get("stream_name") == "stderr"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        whole = log  # cut, or not JSON at all: shown as it is
+    # A piece may end inside a character; its halves fit together again, and what is left over cannot be encoded.
+    return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace").splitlines()
 
 
 def scored(item: Any) -> Scored:
     """Return the submission that the client's object describes."""
     return Scored(
-        item.ref or 0,
+        number(item.ref),
         item.status.name,
-        item.description or "",
-        item.public_score or "",
-        item.error_description or "",
+        text(item.description),
+        text(item.public_score),
+        text(item.error_description),
     )
 
 

@@ -3,54 +3,30 @@
 Reads  handles, versions, files
 Gives  plain values (deploy/answers.py); an answer that is missing or unknown never looks like success
 
-Questions are repeated through blips, with full jitter, for at most `pace.patience` seconds. A call that changes
-something is sent once: where its answer is lost it raises `Ambiguous`, and the caller looks before it concludes.
+How often it is asked and what happens where no answer comes is in deploy/exchange.py.
 Calls about a kernel's run name the version: without it Kaggle answers for the latest, whoever made that.
 """
 
-import random
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
-
-import requests
+from typing import Any, Self
 
 from deploy import answers, credentials, transfer, verdicts
 from deploy.answers import Dataset, KernelStatus, Limits, Quota, Saved, Scored, Source, split
-from deploy.errors import Ambiguous, BadAnswer, Denied, NotFound, Refused, Unreachable, UsageError
+from deploy.errors import Ambiguous, BadAnswer, Refused, Unreachable, UsageError
+from deploy.exchange import LOOPBACK, REMOTE, UNREADABLE, Exchange, Pace
 
-T = TypeVar("T")
-
-PAGES_AT_MOST = 1000
+# Fields of a kernel's metadata as GetKernel tells them: kernel-metadata.json's name → the SDK's.
+ASKED = ("enable_internet", "is_private", "machine_shape")
+SOURCES = {f"{kind}_sources": f"{kind}_data_sources" for kind in ("dataset", "competition", "kernel", "model")}
 INVALID = ("tags", "dataset_sources", "competition_sources", "kernel_sources", "model_sources")
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How patiently Kaggle is asked, in seconds.
-
-    Attributes:
-        first, most: between two polls, at the start and in the long run.
-        patience: how long one unanswered question is repeated.
-    """
-
-    first: float
-    most: float
-    patience: float
-
-
-REMOTE = Pace(first=5, most=60, patience=300)
-LOOPBACK = Pace(first=0.5, most=2, patience=15)
-
-
-class Kaggle:
+class Kaggle(Exchange):
     """A signed-in connection. Use `Kaggle.connect()`."""
 
     def __init__(self, client: Any, username: str, pace: Pace, timeouts: tuple[float, float]) -> None:
-        self.username = username
-        self.pace = pace
+        super().__init__(username, pace)
         from kagglesdk.blobs.types import blob_api_service as blobs_types
         from kagglesdk.competitions.types import competition_api_service as competitions_types
         from kagglesdk.datasets.types import dataset_api_service as datasets_types
@@ -81,7 +57,7 @@ class Kaggle:
         """
         try:
             client, username = credentials.sign_in(timeouts)
-        except (requests.RequestException, ValueError, TypeError) as error:
+        except UNREADABLE as error:
             verdict = verdicts.judge("sign in", error)
             raise verdict or Unreachable(verdicts.unanswered("sign in", error)) from error
         here = transfer.is_loopback(client.http_client()._endpoint)
@@ -108,9 +84,18 @@ class Kaggle:
         for name in ("dataset", "competition", "kernel", "model"):
             setattr(request, f"{name}_data_sources", list(metadata.get(f"{name}_sources", [])))
         request.session_timeout_seconds = timeout_seconds
-        answer = self._write(f"push {metadata['id']}", lambda: self._kernels.save_kernel(request))
-        invalid = {kind: tuple(getattr(answer, f"invalid_{kind}") or ()) for kind in INVALID}
-        return Saved(answer.version_number or 0, answer.url or "", answer.error or "", invalid)
+
+        def order() -> Saved:
+            answer = self._kernels.save_kernel(request)
+            invalid = {kind: answers.texts(getattr(answer, f"invalid_{kind}")) for kind in INVALID}
+            return Saved(
+                answers.number(answer.version_number),
+                answers.text(answer.url),
+                verdicts.told(f"push {metadata['id']}", answer.error),
+                invalid,
+            )
+
+        return self._write(f"push {metadata['id']}", order)
 
     def kernel_status(self, handle: str, version: int) -> KernelStatus:
         """Return the state of that version. A word that the client does not know comes back as UNKNOWN(word)."""
@@ -121,7 +106,7 @@ class Kaggle:
                 answer = self._kernels.get_kernel_session_status(request)
             except KeyError as error:
                 return KernelStatus(f"UNKNOWN({error.args[0]})", "")
-            return KernelStatus(answer.status.name, answer.failure_message or "")
+            return KernelStatus(answer.status.name, answers.text(answer.failure_message))
 
         return self._read(f"ask for the status of {handle} version {version}", ask)
 
@@ -137,6 +122,8 @@ class Kaggle:
         for page in self._pages(what, request, 100, self._kernels.list_kernel_session_output):
             log = log or page.log or ""
             for file in page.files or ():
+                if not isinstance(file.file_name, str) or not isinstance(file.url, str):
+                    raise BadAnswer(f"Could not {what}: a file has no name or no address.\nTry again in a minute.")
                 if file.file_name in files:
                     raise BadAnswer(f"Could not {what}: {file.file_name!r} is listed twice.\nTry again.")
                 files[file.file_name] = file.url
@@ -153,17 +140,22 @@ class Kaggle:
         request = _of_kernel(self._kernels_types.ApiListKernelSessionOutputRequest(), handle, version)
         request.page_size = 1
         what = f"read the log of {handle} version {version}"
-        answer = self._read(what, lambda: self._kernels.list_kernel_session_output(request), patience)
-        return answers.log_lines(answer.log or "", stdout=stdout)
+        ask = lambda: answers.text(self._kernels.list_kernel_session_output(request).log)  # noqa: E731
+        return answers.log_lines(self._read(what, ask, patience), stdout=stdout)
 
-    def get_kernel(self, handle: str) -> Source | None:
-        """Return the current version of our own kernel, or None where there is none yet."""
-        request = _of_kernel(self._kernels_types.ApiGetKernelRequest(), handle, None)
-        answer = self._mine(handle, f"look at {handle}", lambda: self._kernels.get_kernel(request))
-        if answer is None:
-            return None
-        metadata, blob = answer.metadata, answer.blob
-        return Source(metadata.current_version_number or 0 if metadata else 0, blob.source or "" if blob else "")
+    def get_kernel(self, handle: str, version: int | None = None) -> Source | None:
+        """Return a version of our own kernel, the current one without a number; None where it is not there."""
+        request = _of_kernel(self._kernels_types.ApiGetKernelRequest(), handle, version)
+
+        def ask() -> Source:
+            answer = self._kernels.get_kernel(request)
+            metadata, blob = answer.metadata, answer.blob
+            asks = {name: getattr(metadata, name, None) for name in ASKED}
+            asks |= {name: answers.texts(getattr(metadata, was, None)) for name, was in SOURCES.items()}
+            newest = answers.number(metadata.current_version_number)
+            return Source(version or newest, answers.text(blob.source if blob else ""), asks)
+
+        return self._mine(handle, f"look at {handle}", ask)
 
     def quota(self) -> Quota:
         """Return the accelerator time that is left this week."""
@@ -176,11 +168,13 @@ class Kaggle:
     def dataset(self, handle: str) -> Dataset | None:
         """Return what Kaggle knows of our own dataset, or None where there is none yet."""
         request = _of_dataset(self._datasets_types.ApiGetDatasetRequest(), handle)
-        answer = self._mine(handle, f"look at the dataset {handle}", lambda: self._datasets.get_dataset(request))
-        if answer is None:
-            return None
-        notes = {version.version_number: version.version_notes or "" for version in answer.versions or ()}
-        return Dataset(answer.current_version_number or 0, notes)
+
+        def ask() -> Dataset:
+            answer = self._datasets.get_dataset(request)
+            notes = {answers.number(v.version_number): answers.text(v.version_notes) for v in answer.versions or ()}
+            return Dataset(answers.number(answer.current_version_number), notes)
+
+        return self._mine(handle, f"look at the dataset {handle}", ask)
 
     def dataset_status(self, handle: str) -> str:
         """Return Kaggle's word for how far the current version is, READY at the end; an unknown word as UNKNOWN(word)."""
@@ -282,10 +276,15 @@ class Kaggle:
         request.kernel_version = version
         request.file_name, request.submission_description = file_name, description
         what = f"submit {handle} version {version} to {competition}"
-        answer = self._write(what, lambda: self._competitions.create_code_submission(request))
-        if not answer.ref:
-            raise Ambiguous(f"Kaggle took the call to {what} and gave no number: {answer.message!r}.\n{verdicts.LOOK}")
-        return int(answer.ref)
+
+        def order() -> tuple[int, str]:
+            answer = self._competitions.create_code_submission(request)
+            return answers.number(answer.ref), answers.text(answer.message)
+
+        ref, message = self._write(what, order)
+        if ref < 1:
+            raise Ambiguous(f"Kaggle took the call to {what} and gave no number: {message!r}.\n{verdicts.LOOK}")
+        return ref
 
     def get_submission(self, ref: int) -> Scored:
         """Return the submission of that number."""
@@ -301,12 +300,21 @@ class Kaggle:
         return self._read(f"look at submission {ref}", ask)
 
     def list_submissions(self, competition: str) -> list[Scored]:
-        """Return the latest submissions of our team, newest first."""
-        request = self._competitions_types.ApiListSubmissionsRequest()
-        request.competition_name, request.page, request.page_size = competition, 1, 50
+        """Return the latest submissions of our team, newest first; as many as a team can make in months."""
         what = f"list the submissions to {competition}"
-        answer = self._read(what, lambda: self._competitions.list_submissions(request))
-        return [answers.scored(item) for item in answer.submissions or ()]
+        found: dict[int, Scored] = {}
+        request = self._competitions_types.ApiListSubmissionsRequest()
+        request.competition_name, request.page_size = competition, 100
+        for request.page in range(1, 11):
+
+            def ask() -> list[Scored]:
+                return [answers.scored(item) for item in self._competitions.list_submissions(request).submissions or ()]
+
+            listed = self._read(what, ask)
+            found.update({item.ref: item for item in listed})
+            if len(listed) < request.page_size:
+                break
+        return list(found.values())
 
     def submission_limits(self, competition: str) -> Limits:
         """Return how many submissions are left; all zeros where our team is not known yet."""
@@ -314,66 +322,11 @@ class Kaggle:
         request.competition_name = competition
         what = f"ask for the submission limits of {competition}"
         answer = self._read(what, lambda: self._competitions.get_submission_limits(request))
-        return Limits(answer.num_today or 0, answer.num_total or 0, answer.num_allowed_now or 0)
+        return Limits(*map(answers.number, (answer.num_today, answer.num_total, answer.num_allowed_now)))
 
     def download(self, url: str, path: Path) -> None:
         """Download a signed address, as `kernel_output` gives them."""
         self._read(f"download {path.name}", lambda: transfer.fetch(self._anonymous, url, path))
-
-    # How questions and orders are sent
-
-    def _pages(self, what: str, request: Any, size: int, ask: Callable[[Any], Any]) -> Iterator[Any]:
-        request.page_size, seen = size, {""}
-        for _ in range(PAGES_AT_MOST):
-            page = self._read(what, lambda: ask(request))
-            yield page
-            token = page.next_page_token or ""
-            if not token:
-                return
-            if token in seen:
-                raise BadAnswer(f"Could not {what}: Kaggle repeats the page {token!r}.\nTry again in a minute.")
-            seen.add(token)
-            request.page_token = token
-        raise BadAnswer(f"Could not {what}: there are more than {PAGES_AT_MOST} pages.\nWrite fewer files.")
-
-    def _mine(self, handle: str, what: str, ask: Callable[[], T]) -> T | None:
-        """Ask for a thing of ours; None where it is not there, which Kaggle tells by 404 or, to the owner too, by 403."""
-        try:
-            return self._read(what, ask)
-        except NotFound:
-            return None
-        except Denied:
-            if split(handle)[0] == self.username:
-                return None
-            raise
-
-    def _read(self, what: str, ask: Callable[[], T], patience: float | None = None) -> T:
-        """Ask, and ask again through blips; full jitter, so that many watchers do not come back together."""
-        end = time.monotonic() + (self.pace.patience if patience is None else patience)
-        ceiling = self.pace.first / 5
-        while True:
-            try:
-                return ask()
-            except (requests.RequestException, ValueError, TypeError, KeyError) as error:
-                verdict = verdicts.judge(what, error)
-                if verdict is not None and not verdicts.is_busy(error):
-                    raise verdict from error
-                pause = verdicts.retry_after(error)
-                if pause is None:
-                    pause = random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise Unreachable(verdicts.unanswered(what, error)) from error
-                time.sleep(min(pause, left))
-                ceiling = min(ceiling * 2, self.pace.most)
-
-    def _write(self, what: str, order: Callable[[], T]) -> T:
-        """Send once. Raises `Ambiguous` where no answer, or no readable one, came: it may have happened."""
-        try:
-            return order()
-        except (requests.RequestException, ValueError, TypeError, KeyError) as error:
-            verdict = verdicts.judge(what, error)
-            raise verdict or Ambiguous(f"{verdicts.unanswered(what, error)}\n{verdicts.LOOK}") from error
 
 
 def _of_kernel(request: Any, handle: str, version: int | None) -> Any:

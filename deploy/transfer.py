@@ -8,7 +8,9 @@ ever) and follows a redirect to any host over plain HTTP.
 """
 
 import ipaddress
+import shutil
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from requests.adapters import HTTPAdapter
 from deploy.errors import BadAnswer, writing
 
 CHUNK_BYTES = 1 << 20
+UNPACKED_AT_MOST = 20 * 10**9  # what an output may have in all
 PARTIAL = ".relay-part"  # the ending of a file that is still coming; no output may have it
 
 
@@ -109,6 +112,16 @@ def _unzip_one(url: str, part: Path, name: str) -> None:
     if not urlsplit(url).path.endswith(".zip") or name.endswith(".zip") or not zipfile.is_zipfile(part):
         return
     plain = part.with_name(part.name + ".plain")
+    try:
+        _unpack(part, plain, name)
+        plain.replace(part)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
+        raise requests.ConnectionError(f"{name} came as an archive that cannot be read: {error}") from error
+    finally:
+        plain.unlink(missing_ok=True)
+
+
+def _unpack(part: Path, plain: Path, name: str) -> None:
     with zipfile.ZipFile(part) as archive:
         members = archive.infolist()
         if len(members) != 1 or Path(members[0].filename).name != name:
@@ -116,10 +129,12 @@ def _unzip_one(url: str, part: Path, name: str) -> None:
                 f"Kaggle sent an archive of {[member.filename for member in members][:5]}; expected {name} alone.\n"
                 "Look at the file on kaggle.com; try again if it is there."
             )
+        if members[0].file_size > UNPACKED_AT_MOST:
+            raise BadAnswer(
+                f"{name} would unpack to {members[0].file_size:,} bytes; expected an output's size.\nLook at it on kaggle.com."
+            )
         with archive.open(members[0]) as source, plain.open("wb") as target:
-            while chunk := source.read(CHUNK_BYTES):
-                target.write(chunk)
-    plain.replace(part)
+            shutil.copyfileobj(source, target, CHUNK_BYTES)
 
 
 def fetch(session: requests.Session, url: str, path: Path) -> None:

@@ -17,14 +17,19 @@ from deploy.errors import CredentialError, Denied, NoQuota, NotFound, Refused, R
 RETRY_AFTER_AT_MOST = 120.0  # seconds
 LOOK = "It may or may not have happened; nothing was repeated. Look on kaggle.com, or at: invoke status"
 QUOTA = re.compile(r"maximum .{0,60}(session|quota)|session count|quota", re.IGNORECASE)
-CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Sequences that a terminal obeys (those that never end are cut after 200 characters), control characters, and those that turn
+# the direction of writing around.
+CONTROL = re.compile(
+    r"\x1b\[[0-?]{0,200}[ -/]{0,200}[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 def judge(what: str, error: Exception) -> RelayError | None:
     """Return the error to raise for what Kaggle answered; None where it is unknown what happened."""
     code, said = _code(error), _said(error)
-    if code is None or code >= 500 or code < 400:
-        return None
+    if code is None or code >= 500 or code < 400 or code == 408:
+        return None  # a request that took too long may have happened all the same
     heading = f"Kaggle refused to {what}: {code} {said}".rstrip()
     if code == 401:
         return CredentialError(f"{heading}.\nThe credentials have expired or are wrong.\n{HOW}")
@@ -75,10 +80,23 @@ def unanswered(what: str, error: Exception) -> str:
 
 def require_ok(what: str, answer: Any) -> None:
     """Raise `Refused` unless Kaggle's answer says `ok` and nothing else: an error also comes with HTTP 200."""
-    if answer.error or (answer.status or "").lower() != "ok":
-        said = plain(answer.error or f"status {answer.status!r}")
+    error = told(what, answer.error)
+    if error or not isinstance(answer.status, str) or answer.status.lower() != "ok":
+        said = plain(error or f"status {answer.status!r}")
         kind = NoQuota if QUOTA.search(said) else Refused
         raise kind(f"Kaggle refused to {what}: {said}.\nExpected status 'ok'. Correct what it says and try again.")
+
+
+def told(what: str, error: Any) -> str:
+    """Return the error inside an answer that came with HTTP 200: a text, or an object with a code, which is raised."""
+    if isinstance(error, dict):
+        said = " ".join(plain(str(error.get("message", ""))).split())[:500]
+        if error.get("code") == 429 or QUOTA.search(said):
+            raise NoQuota(f"Kaggle refused to {what}: {error.get('code')} {said}.\nTry again later.")
+        raise Refused(f"Kaggle refused to {what}: {error.get('code')} {said}.\nCorrect what it says and try again.")
+    if error is not None and not isinstance(error, str):
+        raise TypeError(f"{type(error).__name__} in place of an error's text")
+    return error or ""
 
 
 def plain(text: str) -> str:

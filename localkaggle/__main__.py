@@ -1,6 +1,7 @@
 """python -m localkaggle serve|export: a Kaggle on this machine for any Kaggle client, and its competitions as folders."""
 
 import argparse
+import shlex
 import signal
 import sys
 import tempfile
@@ -55,9 +56,12 @@ def _serve(options: argparse.Namespace) -> int:
     from localkaggle.runner import namespaces
     from localkaggle.server import LocalKaggle
 
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="localkaggle-"))
+    folder = options.folder if options.folder is not None else Path(tempfile.mkdtemp(prefix="localkaggle-"))
     try:
         kaggle = LocalKaggle(folder, port=options.port, offline=options.offline, layout=options.layout)
+    except FileExistsError as error:
+        print(f"Error: {error}.\nIt would mix two Kaggles. Choose another --folder.", file=sys.stderr)
+        return 2
     except OSError as error:
         print(
             f"Error: could not serve: {error}.\nExpected a free port and a folder to write. Correct --port or --folder.",
@@ -75,7 +79,7 @@ def _serve(options: argparse.Namespace) -> int:
             print("# Namespaces are not permitted here: paths are remapped, and the internet cannot be switched off.")
         print("# Paste this into another shell, and use kaggle or invoke there:")
         for name, value in kaggle.environment.items():
-            print(f"export {name}={value}")
+            print(f"export {name}={shlex.quote(value)}")
         print("# Ctrl-C ends it.", flush=True)
         stop.wait()
     print("# Ended, with all of its sessions.")

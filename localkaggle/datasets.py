@@ -4,6 +4,7 @@ import re
 import shutil
 import time
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -244,7 +245,8 @@ class Datasets:
             if blob is None or not blob.done:
                 raise Fault(400, f"Blob {file.token} was never uploaded")
             if blob.name.endswith(".zip"):
-                _unpack(blob.path, folder / blob.name.removesuffix(".zip"))  # as Kaggle does
+                # As Kaggle does; the name without its ending is a new name.
+                _unpack(blob.path, folder / require(FILE, blob.name.removesuffix(".zip"), "file name"))
             else:
                 folder.mkdir(parents=True, exist_ok=True)
                 if (folder / blob.name).exists():
@@ -276,6 +278,13 @@ def _accepted(answer: Any, handle: str) -> Any:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
+    try:
+        _extract(archive, folder)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
+        raise Fault(400, f"The archive cannot be read: {error}") from error
+
+
+def _extract(archive: Path, folder: Path) -> None:
     with zipfile.ZipFile(archive) as file:
         if sum(info.file_size for info in file.infolist()) > UNPACKED_AT_MOST:
             raise Fault(400, "The archive is too large")

@@ -5,7 +5,9 @@ public reports describe them (docs/facts.md).
 """
 
 import json
+import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +56,7 @@ class Version:
     folder: Path
     status: str = "QUEUED"
     failure: str = ""
+    began: float = 0.0
     seconds: float = 0.0
     log: Log = field(default_factory=Log)
     session: Session | None = None
@@ -145,16 +148,17 @@ class Kernels:
             wanted = getattr(request, f"{kind_of_source}_data_sources") or []
             missing = [source for source in wanted if not self._known(kind_of_source, source)]
             setattr(answer, f"invalid_{kind_of_source}_sources", missing)
+            setattr(request, f"{kind_of_source}_data_sources", [source for source in wanted if source not in missing])
         self.kernels[f"{owner}/{name}"] = kernel
         number = len(kernel.versions) + 1
         folder = self._folder / f"{owner}--{name}--v{number}"
         version = Version(number, request, _notebook(request), given, folder)
-        kernel.versions.append(version)
         if quick:
             version.status = "NEW_SCRIPT"
             version.done.set()
         else:
             self._begin(version)
+        kernel.versions.append(version)
         answer.ref, answer.url = f"/code/{owner}/{name}", f"https://www.kaggle.com/code/{owner}/{name}"
         answer.version_number, answer.kernel_id = number, kernel.id
         return answer
@@ -209,7 +213,11 @@ class Kernels:
         kernel, version = self._find(request, user)
         answer, metadata, blob = types.ApiGetKernelResponse(), types.ApiKernelMetadata(), types.ApiKernelBlob()
         metadata.id, metadata.ref, metadata.title = kernel.id, f"{kernel.owner}/{kernel.slug}", kernel.title
-        metadata.author, metadata.slug, metadata.current_version_number = kernel.owner, kernel.slug, version.number
+        metadata.author, metadata.slug, metadata.current_version_number = (
+            kernel.owner,
+            kernel.slug,
+            kernel.versions[-1].number,
+        )
         for name in (
             "language",
             "kernel_type",
@@ -229,12 +237,18 @@ class Kernels:
 
     def GetAcceleratorQuotaStatistics(self, request: Any, user: str) -> Any:
         """Tell the week's quota; durations as text, since the SDK's own writer loses whole days."""
-        running = {"TPU": 0.0, "GPU": 0.0}
+        now = time.monotonic()
+        running = [
+            (machine(version.given), now - version.began)
+            for kernel in self.kernels.values()
+            for version in kernel.versions
+            if version.status == "RUNNING"
+        ]
         return {
             "quotaRefreshTime": "2030-01-05T00:00:00Z",
             **{
                 f"{kind.lower()}Quota": {
-                    "timeUsed": f"{self.used_seconds[kind] + running[kind]:.0f}s",
+                    "timeUsed": f"{self.used_seconds[kind] + sum(seconds for of, seconds in running if of == kind):.0f}s",
                     "totalTimeAllowed": f"{WEEKLY_SECONDS[kind]:.0f}s",
                 }
                 for kind in WEEKLY_SECONDS
@@ -296,8 +310,12 @@ class Kernels:
 
     def _run(self, version: Version, session: Session) -> None:
         if not self._closing.wait(self._queue_seconds):
-            version.status = "RUNNING"
-        outcome: Outcome = session.run()
+            version.began, version.status = time.monotonic(), "RUNNING"
+        try:
+            outcome = session.run()
+        except Exception as error:
+            # A fault of this Kaggle or of this machine: the notebook must not look as if it ran for ever.
+            outcome = Outcome("exception", f"The session could not be run: {type(error).__name__}: {error}", 0.0)
         version.seconds = outcome.seconds
         kind = machine(version.given)
         if kind in self.used_seconds:
@@ -315,7 +333,7 @@ class Kernels:
         if not label:
             return kernel, kernel.versions[-1]
         number = label[1:] if label[:1] == "v" else ""
-        return kernel, self._version(kernel, int(number) if number.isdigit() else 0)
+        return kernel, self._version(kernel, int(number) if re.fullmatch(r"[0-9]{1,9}", number) else 0)
 
     def _kernel(self, handle: str, user: str) -> Kernel:
         kernel = self.kernels.get(handle)

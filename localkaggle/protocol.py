@@ -78,8 +78,8 @@ def page(items: list[str], token: str, size: int, most: int = 100) -> tuple[list
     >>> page(["a", "b", "c"], "2", 2)
     (['c'], '')
     """
-    if token and not token.isdigit():
+    if token and not re.fullmatch(r"[0-9]{1,9}", token):
         raise Fault(400, f"Invalid page token: {token[:40]!r}")
-    start, count = int(token or 0), min(size or 20, most)
+    start, count = int(token or 0), min(max(size or 20, 1), most)
     following = start + count
     return items[start:following], str(following) if following < len(items) else ""

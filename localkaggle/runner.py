@@ -6,12 +6,14 @@ Gives  what it left in /kaggle/working, its log while it runs, and how it ended
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -73,6 +75,34 @@ def namespaces() -> tuple[str, ...]:
     return ()
 
 
+@cache
+def needed(python: str) -> tuple[Path, ...]:
+    """Return the folders that this interpreter needs to start and to import.
+
+    Raises:
+        OSError: if it cannot be run.
+    """
+    code = "import json, os, sys; print(json.dumps([sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path]))"
+    done = subprocess.run([python, "-s", "-c", code], capture_output=True, text=True, timeout=60)  # noqa: S603 - fixed words
+    if done.returncode:
+        raise OSError(f"{python} does not run: {done.stderr.strip()[-200:]}")
+    paths = {Path(path) for path in json.loads(done.stdout) if path}
+    paths |= {path.resolve() for path in paths}
+    return tuple(sorted(path for path in paths if path.exists()))
+
+
+def outermost(folders: Sequence[Path]) -> list[str]:
+    """Return the folders, in order, without those that lie in another of them.
+
+    >>> outermost([Path("/home/ann"), Path("/work"), Path("/home/ann/project")])
+    ['/home/ann', '/work']
+    """
+    resolved = sorted({path.resolve() for path in folders})
+    return [
+        str(path) for path in resolved if not any(path != other and path.is_relative_to(other) for other in resolved)
+    ]
+
+
 def machine(shape: str) -> str:
     """Return "TPU", "GPU" or "CPU".
 
@@ -93,7 +123,7 @@ class Session:
         internet: whether the network of this machine can be reached.
         rerun: whether this is the scored rerun of a submission.
         limits: what it may use.
-        hidden: folders that look empty inside, beside the project's own packages.
+        hidden: folders that look empty inside, beside the user's home.
         python: the interpreter; it needs papermill and ipykernel.
         log: gets what is printed.
     """
@@ -112,18 +142,22 @@ class Session:
         python: str = sys.executable,
         log: Log,
     ) -> None:
-        self.working, self._scratch = folder / "working", folder / "tmp"
+        self.working, self._scratch, self._private = folder / "working", folder / "tmp", folder / "private"
         self._folder, self._inputs, self._limits, self._hidden = folder, inputs, limits, hidden
         self._internet, self._python, self._log = internet, python, log
-        for path in (self.working, self._scratch / "home"):
+        for path in (self.working, self._scratch / "home", self._private):
             path.mkdir(parents=True)
+        self._private.chmod(0o1777)
         (self.working / NOTEBOOK).write_text(notebook, encoding="utf-8")
         self._namespaces = namespaces()
         self._environment = self._describe(shape, rerun)
         self._cancelled = threading.Event()
 
     def run(self) -> Outcome:
-        """Run it to its end and return how it ended. Nothing of it survives, nor does it survive this process."""
+        """Run it to its end and return how it ended. Nothing of it survives.
+
+        With namespaces it does not survive a kill -9 of this process either; without them its first process does not.
+        """
         self._log.start()
         began = time.monotonic()
         process = self._start()
@@ -158,12 +192,17 @@ class Session:
             return self._spawn(command, cwd=self.working)
         root = self._folder / "root"
         root.mkdir()
+        kept = [str(path) for path in needed(self._python)]
+        if self._internet:
+            kept.append(str(Path("/etc/resolv.conf").resolve()))  # often a link into /run, which is left out
         spec = {
             "root": str(root),
             "working": str(self.working),
             "tmp": str(self._scratch),
+            "private": str(self._private),
             "inputs": [[str(path), place] for place, path in sorted(self._inputs.items())],
-            "hidden": [str(path) for path in self._hidden if path.is_dir()],
+            "covered": outermost([Path(pwd.getpwuid(os.getuid()).pw_dir), *self._hidden]),  # HOME may be another
+            "kept": kept,
             "isolated": not self._internet,
             "environment": self._environment,
             "command": command,
@@ -199,7 +238,7 @@ class Session:
             "TMPDIR": f"{root}/tmp",  # noqa: S108
             "KAGGLE_KERNEL_RUN_TYPE": "Batch",
             "KAGGLE_URL_BASE": "https://www.kaggle.com",
-            "KAGGLE_CONTAINER_NAME": f"localkaggle-{self._folder.name}",
+            "KAGGLE_CONTAINER_NAME": f"localkaggle-{self._folder.name}-{uuid.uuid4().hex[:12]}",
             "MPLBACKEND": "agg",
             "PYTHONUSERBASE": f"{home}/.local",
             "PYTHONUNBUFFERED": "1",
@@ -262,7 +301,9 @@ class Session:
             self._log.add(name, line.decode("utf-8", "replace"))
 
     def _tidy(self) -> None:
-        for name in ("root", "tmp", "kaggle"):
+        if not self._namespaces:
+            _kill_strays(self._environment["KAGGLE_CONTAINER_NAME"])
+        for name in ("root", "tmp", "private", "kaggle"):
             path = self._folder / name
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)  # scratch; the next session has its own
@@ -312,6 +353,16 @@ def _size(folder: Path) -> int:
             except FileNotFoundError:
                 continue  # removed since it was listed
     return total
+
+
+def _kill_strays(container: str) -> None:
+    """Kill what a session without a process namespace left: a daemon leaves the tree, its environment stays."""
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("KAGGLE_CONTAINER_NAME") == container:
+                process.kill()
+        except psutil.Error:
+            continue  # gone, or somebody else's
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

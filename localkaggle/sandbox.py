@@ -1,9 +1,10 @@
 """Sandbox: the inside of one session. Started by `unshare` in new namespaces, it builds Kaggle's file system and becomes the notebook's process.
 
 Reads  a JSON specification (see `build`)
-Gives  a process whose root holds everything of this machine, read-only, and /kaggle as a session on Kaggle finds it
+Gives  a process whose root holds the programs of this machine, read-only, and /kaggle as a session on Kaggle finds it
 
 The host gets no /kaggle: the new root is a tmpfs with the host's entries bound into it, which an ordinary user may make too in a user namespace.
+Left out are its devices, sockets and scratch, the user's home and this project; and no right is kept that could bring them back.
 Uses the standard library alone; the interpreter may be another than the server's.
 """
 
@@ -22,6 +23,9 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = 1024, 2048, 4096, 16384, 1 << 18, 1 << 21
 LOCKED = MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME | MS_RELATIME
 SYS_MOUNT_SETATTR, AT_RECURSIVE, AT_FDCWD, MOUNT_ATTR_RDONLY = 442, 0x8000, -100, 1
+# From <asm/unistd.h> (x86-64, and the numbering that newer machines share), <sys/mount.h> and <linux/prctl.h>.
+SYS_PIVOT_ROOT = {"x86_64": 155}.get(os.uname().machine, 41)
+MNT_DETACH, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 2, 24, 38
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -51,33 +55,44 @@ def seal(target: str) -> None:
 def build(spec: dict[str, Any]) -> None:
     """Mount the new root.
 
-    `spec` holds: root, an empty folder; working and tmp, folders that stay writable; inputs, [[folder, place below
-    /kaggle/input], …]; hidden, folders of the host that look empty inside.
+    `spec` holds: root, an empty folder; working, tmp and private, folders that stay writable; inputs, [[folder, place below
+    /kaggle/input], …]; covered, folders of the host that look empty inside; kept, folders that are seen all the same.
     """
     root = spec["root"]
     mount("none", "/", None, MS_REC | MS_PRIVATE)  # nothing that follows is seen by the host
     mount("tmpfs", root, "tmpfs", 0, "mode=755")
     for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
         target = f"{root}/{entry.name}"
-        if entry.name in ("kaggle", "lost+found", "proc"):
+        if entry.name in ("kaggle", "lost+found", "proc", "dev", "tmp", "run"):
             continue
         if entry.is_symlink():
             Path(target).symlink_to(Path(entry.path).readlink())
         elif entry.is_dir():
             Path(target).mkdir()
-            bind(entry.path, target, read_only=entry.name not in ("dev", "tmp"))
+            bind(entry.path, target, read_only=True)
         elif entry.is_file():
             Path(target).touch()
             bind(entry.path, target, read_only=True)
-    Path(f"{root}/proc").mkdir()
+    for name in ("proc", "dev", "tmp", "run", "kaggle"):
+        Path(f"{root}/{name}").mkdir()
     try:
-        mount("proc", f"{root}/proc", "proc", 0)
+        mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     except PermissionError:
         bind("/proc", f"{root}/proc", read_only=False)  # some containers allow no new one; the old shows more processes
-    for folder in spec["hidden"]:
-        mount("tmpfs", root + folder, "tmpfs", MS_RDONLY, "mode=755,size=4k")
+    _devices(f"{root}/dev")
+    for folder in spec["covered"]:
+        if Path(root + folder).is_dir():
+            mount("tmpfs", root + folder, "tmpfs", 0, "mode=755,size=1m")
+    for place in ("tmp", "var/tmp"):
+        Path(f"{root}/{place}").mkdir(parents=True, exist_ok=True)
+        bind(spec["private"], f"{root}/{place}", read_only=False)
+    for folder in spec["kept"]:
+        _keep(folder, root + folder)
+    for folder in spec["covered"]:
+        if Path(root + folder).is_dir():
+            seal(root + folder)
     for name in ("working", "tmp"):
-        Path(f"{root}/kaggle/{name}").mkdir(parents=True)
+        Path(f"{root}/kaggle/{name}").mkdir()
         bind(spec[name], f"{root}/kaggle/{name}", read_only=False)
     Path(f"{root}/kaggle/input").mkdir()
     mount("tmpfs", f"{root}/kaggle/input", "tmpfs", 0, "mode=755")
@@ -86,6 +101,52 @@ def build(spec: dict[str, Any]) -> None:
         Path(target).mkdir(parents=True)
         bind(source, target, read_only=True)
     seal(f"{root}/kaggle/input")
+
+
+def _devices(folder: str) -> None:
+    """Make a /dev of what a program needs; no disk, no memory of the host."""
+    mount("tmpfs", folder, "tmpfs", MS_NOSUID, "mode=755")
+    for name in ("null", "zero", "full", "random", "urandom", "tty"):
+        Path(f"{folder}/{name}").touch()
+        bind(f"/dev/{name}", f"{folder}/{name}", read_only=False)
+    for name, source in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+        Path(f"{folder}/{name}").symlink_to(f"/proc/self/{source}")
+    for name in ("shm", "pts"):
+        Path(f"{folder}/{name}").mkdir()
+    mount("tmpfs", f"{folder}/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+    mount("devpts", f"{folder}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    Path(f"{folder}/ptmx").symlink_to("pts/ptmx")
+
+
+def _keep(source: str, target: str) -> None:
+    """Show a file or folder of the host where something was put over it."""
+    if not Path(target).exists():
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        if Path(source).is_dir():
+            Path(target).mkdir()
+        else:
+            Path(target).touch()
+        bind(source, target, read_only=True)
+
+
+def enter(root: str) -> None:
+    """Make `root` the root, take the old one away, and give up every right that could bring it back."""
+    os.chdir(root)
+    Path("old").mkdir()
+    if LIBC.syscall(SYS_PIVOT_ROOT, b".", b"old") != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), root)
+    os.chdir("/")
+    if LIBC.umount2(b"/old", MNT_DETACH) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), "/old")
+    Path("/old").rmdir()
+    mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+    for capability in range(64):
+        LIBC.prctl(
+            PR_CAPBSET_DROP, capability, 0, 0, 0
+        )  # a number that this kernel does not have is refused, and harmless
+    LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def loopback_up() -> None:
@@ -102,7 +163,7 @@ def main() -> None:
     if spec["isolated"]:
         loopback_up()
     build(spec)
-    os.chroot(spec["root"])
+    enter(spec["root"])
     os.chdir("/kaggle/working")
     os.execvpe(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606 - the notebook's own process
 

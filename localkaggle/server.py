@@ -36,7 +36,7 @@ from localkaggle.wire import Handler
 
 USER = "rehearsal"
 SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}
-PACKAGES = [Path(__file__).resolve().parent.parent / name for name in ("pipeline", "deploy", "localkaggle")]
+PROJECT = Path(__file__).resolve().parent.parent
 
 
 class LocalKaggle:
@@ -74,6 +74,8 @@ class LocalKaggle:
             raise ValueError(f"layout={layout!r}: expected '2026' or 'flat'")
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
+        if any(self.folder.iterdir()):
+            raise FileExistsError(f"{self.folder} is not empty; expected a new folder, or an empty one")
         self.layout, self.offline = layout, offline
         self._seconds = {**SESSION_SECONDS, **(session_seconds or {})}
         self._memory_bytes, self._output_bytes, self._python = memory_bytes, output_bytes, dict(python or {})
@@ -170,7 +172,7 @@ class LocalKaggle:
         """Return whose credentials the Authorization header holds."""
         kind, _, value = (header or "").partition(" ")
         if kind == "Bearer":
-            return USER if secrets.compare_digest(value, self.token) else None
+            return USER if secrets.compare_digest(value.encode(), self.token.encode()) else None
         if kind == "Basic":
             try:
                 given = base64.b64decode(value, validate=True)
@@ -212,7 +214,7 @@ class LocalKaggle:
             internet=request.enable_internet and not self.offline and not rerun,
             rerun=rerun,
             limits=Limits(min(asked, self._seconds[kind]), self._memory_bytes, self._output_bytes),
-            hidden=[*PACKAGES, self.folder],
+            hidden=[PROJECT, self.folder],
             python=self._python.get(kind, sys.executable),
             log=Log() if rerun else version.log,
         )

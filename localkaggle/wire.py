@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import traceback
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
@@ -28,9 +29,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_one(self) -> None:
         """Answer any request."""
-        body = self._body()
         address = urlsplit(self.path)
         if address.netloc and address.hostname not in ("localhost", "127.0.0.1"):
+            self.close_connection = True  # its body stays unread
             return self._fail(
                 Fault(403, f"This is a Kaggle on 127.0.0.1; it leads nowhere else, and not to {address.hostname}")
             )
@@ -38,6 +39,7 @@ class Handler(BaseHTTPRequestHandler):
         call = re.fullmatch(r"/v1/([a-z]+\.[A-Za-z]+)/([A-Za-z]+)", path)
         log = re.fullmatch(r"/v1/kernels/logs/stream/([^/]+/[^/]+)", path)
         try:
+            body = self._body()
             if path.startswith("/upload/") and self.command == "PUT":
                 with self.kaggle.lock:
                     code, headers = self.kaggle.datasets.receive(
@@ -53,6 +55,13 @@ class Handler(BaseHTTPRequestHandler):
             raise Fault(404, "Not found")
         except Fault as fault:
             return self._fail(fault)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # the client has gone
+        except Exception as error:
+            # A fault of this server: said as the site would, and shown to whoever mends it.
+            traceback.print_exc()
+            self.close_connection = True
+            return self._fail(Fault(500, f"Internal error: {type(error).__name__}"))
 
     do_GET = do_POST = do_PUT = do_HEAD = handle_one
 
@@ -117,7 +126,13 @@ class Handler(BaseHTTPRequestHandler):
         if self.kaggle.user(self.headers.get("Authorization")) is None:
             raise Fault(401, "Unauthorized")
         kernel = self.kaggle.kernels.kernels.get(handle)
-        number = int(label[1:]) if re.fullmatch(r"v\d+", label) else len(kernel.versions) if kernel and not label else 0
+        number = (
+            int(label[1:])
+            if re.fullmatch(r"v[0-9]{1,9}", label)
+            else len(kernel.versions)
+            if kernel and not label
+            else 0
+        )
         version = self.kaggle.kernels.version(handle, number)
         if version is None:
             raise Fault(404, "Not found")
@@ -135,7 +150,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            announced = self.headers.get("Content-Length") or "0"
+            if not re.fullmatch(r"[0-9]{1,12}", announced):
+                self.close_connection = True  # where the next request begins cannot be known
+                raise Fault(400, f"Invalid Content-Length: {announced[:40]!r}")
+            return self.rfile.read(int(announced))
         parts = []
         while size := int(self.rfile.readline().split(b";")[0], 16):
             parts.append(self.rfile.read(size))

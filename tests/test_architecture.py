@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "inference": LEAVES | {"artifact", "data", "model", "submission"},
     "figures": LEAVES | {"data"},
 }
-DOOR = {"client", "credentials", "transfer"}
+DOOR = {"client", "credentials", "exchange", "transfer"}
 HEAVY = {"jax", "jaxlib", "tensorflow", "keras", "pandas", "sklearn", "matplotlib"}
 
 

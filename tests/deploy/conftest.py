@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from between import Between
 
-from deploy.client import Kaggle, Pace
+from deploy.client import Kaggle
+from deploy.exchange import Pace
 
 TRAIN = """# %% [markdown]
 # # Train

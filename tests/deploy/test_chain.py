@@ -10,8 +10,9 @@ from between import RESET_AFTER, Between
 from conftest import FAIL, write_kernel
 
 from deploy import relay
-from deploy.client import Kaggle, Pace
+from deploy.client import Kaggle
 from deploy.errors import RunFailed, UsageError
+from deploy.exchange import Pace
 from deploy.relay import Project
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from between import HANG, RESET, Between
 
-from deploy.client import Kaggle, Pace
+from deploy.client import Kaggle
 from deploy.errors import BadAnswer, CredentialError, NotFound, Unreachable, UsageError
+from deploy.exchange import Pace
 
 QUICK = Pace(first=0.05, most=0.2, patience=5)
 

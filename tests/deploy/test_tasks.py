@@ -12,6 +12,7 @@ TASKS = [
     "build",
     "check",
     "dry-run",
+    "prove",
     "publish",
     "pull",
     "push-infer",

@@ -1,0 +1,752 @@
+"""Runner: what a session is. The notebooks here are real; they write down what they find, and each test states one fact of it."""
+
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import kagglesdk.blobs.types.blob_api_service as blob_types
+import kagglesdk.datasets.types.dataset_api_service as dataset_types
+import nbformat
+import psutil
+import pytest
+import requests
+from conftest import finished, notebook, save
+from kagglesdk import KaggleClient
+from kagglesdk.kaggle_env import KaggleEnv
+
+from localkaggle import runner
+from localkaggle.server import LocalKaggle
+
+ROOT = Path(__file__).resolve().parents[2]
+SANDBOX = ROOT / "localkaggle" / "sandbox.py"
+PACKAGES = ("pipeline", "deploy", "localkaggle")
+PLANTED = "a token of the developer"
+READ_ONLY = "OSError: [Errno 30] Read-only file system"
+
+# What the notebooks below share: `attempt` gives what an action gave, or its error as text.
+TOOLS = """
+import glob, importlib, json, os, socket, stat, subprocess, sys, tempfile
+from pathlib import Path
+
+def attempt(action, *arguments):
+    try:
+        return action(*arguments)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+def change(path):
+    with open(path, "a") as file:
+        file.write("planted")
+    return "written"
+
+def connect(host, port):
+    with socket.create_connection((host, port), 5) as plug:
+        plug.sendall(b"from a session")
+    return "connected"
+
+def mounted(root="/kaggle"):
+    names = ("train.csv", "of-a-dataset.txt", "of-a-kernel.txt")
+    found = [path for path in glob.glob(f"{root}/input/**", recursive=True) if path.endswith(names)]
+    return sorted(os.path.relpath(path, f"{root}/input") for path in found)
+
+def tell(**facts):
+    Path("facts.json").write_text(json.dumps(facts, default=str))
+"""
+ENDLESS = """
+import subprocess, time
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+print("begun", flush=True)
+"""
+TPU = """
+import jax
+
+folder = Path("charts/by-epoch")
+folder.mkdir(parents=True)
+Path(folder / "loss.txt").write_text("0.5")
+Path("link").symlink_to("/etc/hostname")
+Path("of-a-kernel.txt").write_text("of a kernel")
+print("to the output")
+print("to the error stream", file=sys.stderr)
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+tell(devices=len(jax.devices()), environment=dict(os.environ), connected=attempt(connect, "127.0.0.1", PORT))
+"""
+GPU = """
+import jax
+
+def with_the_project(name):
+    sys.path.insert(0, PROJECT)
+    try:
+        return attempt(importlib.import_module, name)
+    finally:
+        sys.path.remove(PROJECT)
+
+def of_processes(name):
+    texts = [attempt(Path(path).read_bytes) for path in glob.glob(f"/proc/[0-9]*/{name}")]
+    return [text.decode(errors="replace").replace("\\0", "\\n") for text in texts if isinstance(text, bytes)]
+
+needed = [sys.prefix, sys.base_prefix, *map(os.path.realpath, [sys.executable, *sys.path])]
+files = [path for path in glob.glob("/kaggle/input/**", recursive=True) if os.path.isfile(path) and not os.path.islink(path)]
+tell(
+    folder=os.getcwd(),
+    mounted=mounted(),
+    content=[Path(path).read_text() for path in sorted(glob.glob("/kaggle/input/**/of-a-*.txt", recursive=True))],
+    inputs=sorted({attempt(change, path).split(": '")[0] for path in [*files, "/kaggle/input/new", "/kaggle/input/datasets/new"]}),
+    host=[attempt(change, f"{folder}/planted") for folder in ("/etc", "/home", "/usr", "/var")],
+    output=attempt(change, "/kaggle/working/new"),
+    scratch=attempt(change, tempfile.mkdtemp() + "/new"),
+    imports=[attempt(importlib.import_module, name) for name in PACKAGES],
+    project=[with_the_project(name) for name in MODULES],
+    looks_empty=[glob.glob(f"{path}/*") for path in [SERVER, *(f"{PROJECT}/{name}" for name in PACKAGES)]],
+    home=[path for path in glob.glob(f"{HOME}/*", include_hidden=True) if not any(f"{part}/".startswith(f"{path}/") for part in needed)],
+    temporary=[attempt(change, f"{folder}/{MARK}") for folder in ("/tmp", "/var/tmp")],
+    disks=[path for path in glob.glob("/dev/**", recursive=True) if os.path.exists(path) and stat.S_ISBLK(os.stat(path).st_mode)],
+    remounted=subprocess.run(["mount", "-o", "remount,bind,rw", "/usr"], capture_output=True).returncode == 0,
+    made_disk=attempt(os.mknod, "/kaggle/tmp/disk", stat.S_IFBLK | 0o600, os.makedev(7, 0)),
+    environment=dict(os.environ),
+    kaggles=[1 for text in of_processes("environ") if "KAGGLE_KERNEL_RUN_TYPE=Batch" in text],
+    planted=[1 for text in of_processes("environ") if PLANTED in text],
+    commands=" ".join(of_processes("cmdline")),
+    interfaces=[name for _, name in socket.if_nameindex()],
+    connected=[attempt(connect, "127.0.0.1", PORT), attempt(connect, "192.0.2.1", 80)],
+    devices=len(jax.devices()),
+)
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A finished version, and what its notebook wrote into facts.json."""
+
+    version: Any
+    facts: dict[str, Any]
+
+    @property
+    def slug(self) -> str:
+        """The kernel's name."""
+        return self.version.request.slug.split("/")[1]
+
+
+def unique(name: str) -> str:
+    """Return a slug that no other run of these tests has, so that its processes are nobody else's."""
+    return f"{name}-{uuid4().hex[:8]}"
+
+
+@contextmanager
+def led(environment: Mapping[str, str]) -> Iterator[Any]:
+    """Give Kaggle's client, led by that environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        user, key = environment["KAGGLE_USERNAME"], environment["KAGGLE_KEY"]
+        yield KaggleClient(env=KaggleEnv.LOCAL, username=user, password=key)
+
+
+def push(environment: Mapping[str, str], slug: str, text: str, **fields: Any) -> int:
+    """Push a notebook and return the version's number."""
+    with led(environment) as client:
+        answer = save(client, text, slug, **fields)
+    assert not answer.error
+    return int(answer.version_number)
+
+
+def ended(kaggle: LocalKaggle, slug: str, *cells: str, text: str = "", **fields: Any) -> Any:
+    """Run a notebook to its end and return the version."""
+    return finished(kaggle, slug, push(kaggle.environment, slug, text or notebook(*cells), **fields))
+
+
+def tells(kaggle: LocalKaggle, slug: str, *cells: str, **fields: Any) -> Told:
+    """Run a notebook that tells facts."""
+    version = ended(kaggle, slug, TOOLS, *cells, **fields)
+    assert version.status == "COMPLETE", printed(version)
+    return Told(version, json.loads((version.working / "facts.json").read_text()))
+
+
+def with_dataset(kaggle: LocalKaggle) -> None:
+    """Make the dataset rehearsal/small-dataset of one file."""
+    content = b"of a dataset"
+    upload = blob_types.ApiStartBlobUploadRequest()
+    upload.name, upload.content_length = "of-a-dataset.txt", len(content)
+    request, file = dataset_types.ApiCreateDatasetRequest(), dataset_types.ApiDatasetNewFile()
+    request.owner_slug, request.slug, request.title = "rehearsal", "small-dataset", "Small Dataset"
+    with led(kaggle.environment) as client:
+        announced = client.blobs.blob_api_client.start_blob_upload(upload)
+        assert requests.put(announced.create_url, data=content, timeout=30).ok
+        file.token = announced.token
+        request.files = [file]
+        assert client.datasets.dataset_api_client.create_dataset(request).status == "ok"
+
+
+def printed(version: Any, *streams: str) -> str:
+    """Return what a session printed."""
+    pieces = json.loads(version.log.text())
+    return "".join(piece["data"] for piece in pieces if not streams or piece["stream_name"] in streams)
+
+
+def of_session(slug: str) -> list[int]:
+    """Return the processes of a kernel's sessions: all inherit the name of their container."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if f"--{slug}--" in process.environ().get("KAGGLE_CONTAINER_NAME", ""):
+                found.append(process.pid)
+        except psutil.Error:
+            continue  # it ended since it was listed, or belongs to another user
+    return found
+
+
+def soon(happened: Callable[[], object]) -> bool:
+    """Wait until something has happened, and tell whether it did."""
+    deadline = time.monotonic() + 30
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bool(happened())
+
+
+@pytest.fixture(scope="module")
+def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalKaggle]]:
+    """Return a function that starts a local Kaggle, which ends with this file. The developer has a secret."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GITHUB_TOKEN", PLANTED)
+
+        def start(**options: Any) -> LocalKaggle:
+            options = {"queue_seconds": 0.05, "ready_seconds": 0, **options}
+            return stack.enter_context(LocalKaggle(tmp_path_factory.mktemp("kaggle"), **options))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def sandboxed() -> None:
+    """Without namespaces there is no sandbox to speak of; these notebooks would try to change the host."""
+    if not runner.namespaces():
+        pytest.skip("namespaces are not permitted on this machine")
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[socket.socket]:
+    """Return a server of this machine; a connection to it needs nobody to answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def port(listener) -> str:
+    return f"PORT = {listener.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def kaggle_2026(sandboxed, begin) -> LocalKaggle:
+    return begin()
+
+
+@pytest.fixture(scope="module")
+def tpu(kaggle_2026, port) -> Told:
+    """A TPU session that asked for the internet."""
+    return tells(kaggle_2026, unique("tpu-session"), port, TPU, machine_shape="TpuV5E8", enable_internet=True)
+
+
+@pytest.fixture(scope="module")
+def gpu(kaggle_2026, tpu, port) -> Told:
+    """A GPU session without internet, with a source of each kind; one is the output of the TPU session."""
+    with_dataset(kaggle_2026)
+    given = {
+        "SERVER": str(kaggle_2026.folder),
+        "PROJECT": str(ROOT),
+        "HOME": pwd.getpwuid(os.getuid()).pw_dir,
+        "PACKAGES": PACKAGES,
+        "MODULES": ("pipeline.config", "deploy.manifest", "localkaggle.server"),
+        "PLANTED": PLANTED,
+        "MARK": tpu.slug,
+    }
+    sources = {
+        "competition_data_sources": ["digits"],
+        "dataset_data_sources": ["rehearsal/small-dataset"],
+        "kernel_data_sources": [f"rehearsal/{tpu.slug}"],
+    }
+    return tells(
+        kaggle_2026,
+        "gpu-session",
+        port,
+        f"globals().update({given})",
+        GPU,
+        machine_shape="NvidiaTeslaT4",
+        **sources,
+    )
+
+
+@pytest.fixture(scope="module")
+def flat(sandboxed, begin, port) -> Told:
+    """A session that asked for the internet on an offline Kaggle with the flat layout; a script's output is one of its sources."""
+    kaggle = begin(layout="flat", offline=True)
+    with_dataset(kaggle)
+    ended(kaggle, "small-script", text="open('of-a-kernel.txt', 'w').write('of a script')", kernel_type="script")
+    sources = {
+        "competition_data_sources": ["digits"],
+        "dataset_data_sources": ["rehearsal/small-dataset"],
+        "kernel_data_sources": ["rehearsal/small-script"],
+    }
+    facts = 'tell(mounted=mounted(), environment=dict(os.environ), connected=attempt(connect, "127.0.0.1", PORT))'
+    return tells(kaggle, "flat-session", port, facts, enable_internet=True, **sources)
+
+
+# Folders
+
+
+def test_sources_are_mounted_as_on_kaggle(gpu, tpu):
+    """The layout of 2026: by kind, and by owner."""
+    assert gpu.facts["mounted"] == [
+        "competitions/digits/train.csv",
+        "datasets/rehearsal/small-dataset/of-a-dataset.txt",
+        f"notebooks/rehearsal/{tpu.slug}/of-a-kernel.txt",
+    ]
+    assert gpu.facts["content"] == ["of a dataset", "of a kernel"]
+
+
+def test_sources_can_be_mounted_flat(flat):
+    """The layout that many notebooks were written for; a script is run like a notebook."""
+    names = ["digits/train.csv", "small-dataset/of-a-dataset.txt", "small-script/of-a-kernel.txt"]
+
+    assert flat.facts["mounted"] == names
+
+
+def test_no_input_can_be_changed(gpu):
+    """Neither a file of any source, nor the folder itself."""
+    assert gpu.facts["inputs"] == [READ_ONLY]
+
+
+def test_a_session_works_in_its_output(gpu):
+    """/kaggle/working is where it starts, and what it leaves there is the version's output."""
+    assert gpu.facts["folder"] == "/kaggle/working"
+    assert gpu.facts["output"] == gpu.facts["scratch"] == "written"
+    assert gpu.version.files() == ["__notebook__.ipynb", "facts.json", "new"]
+
+
+def test_files_in_folders_are_output_and_links_are_not(tpu):
+    """A link would lead out of the output."""
+    assert (tpu.version.working / "link").is_symlink()
+    assert tpu.version.files() == ["__notebook__.ipynb", "charts/by-epoch/loss.txt", "facts.json", "of-a-kernel.txt"]
+
+
+def test_the_host_is_read_only(gpu):
+    """Although the session has the rights of whoever started it."""
+    assert len(gpu.facts["host"]) == 4
+    assert all(fact.startswith(READ_ONLY) for fact in gpu.facts["host"])
+
+
+# What a session must not see
+
+
+def test_the_packages_of_the_project_cannot_be_imported(gpu):
+    """A notebook that imports what its bundle lacks fails here as on Kaggle."""
+    assert gpu.facts["imports"] == [f"ModuleNotFoundError: No module named '{name}'" for name in PACKAGES]
+
+
+def test_not_even_with_the_project_on_the_path(gpu):
+    """Its packages look empty."""
+    assert len(gpu.facts["project"]) == 3
+    assert all(fact.startswith("ModuleNotFoundError: No module named") for fact in gpu.facts["project"])
+
+
+def test_the_server_and_the_project_look_empty(gpu, kaggle_2026):
+    """They hold the hidden test set, and what a bundle may lack."""
+    assert list(kaggle_2026.folder.glob("competitions/digits/hidden/test/*.png"))
+    assert gpu.facts["looks_empty"] == [[]] * 4
+
+
+def test_the_home_of_the_developer_looks_empty(gpu):
+    """But for the interpreter, if that is where it was installed."""
+    assert gpu.facts["home"] == []
+
+
+def test_the_temporary_folders_are_the_own_of_the_session(gpu, tpu):
+    """What it writes there does not reach the host."""
+    assert gpu.facts["temporary"] == ["written"] * 2
+    assert not Path("/tmp", tpu.slug).exists() and not Path("/var/tmp", tpu.slug).exists()  # noqa: S108 - not written to
+
+
+def test_no_right_of_root_is_kept(gpu):
+    """None that would make the host writable again, or reach its disks."""
+    assert gpu.facts["remounted"] is False
+    assert gpu.facts["disks"] == []
+    assert gpu.facts["made_disk"] == "PermissionError: [Errno 1] Operation not permitted"
+
+
+def test_the_environment_is_that_of_kaggle(gpu):
+    """What notebooks ask for to know where they are."""
+    environment = gpu.facts["environment"]
+
+    assert environment["KAGGLE_KERNEL_RUN_TYPE"] == "Batch"
+    assert environment["LOCALKAGGLE_ACCELERATOR"] == "NvidiaTeslaT4"
+    assert environment["TMPDIR"] == "/kaggle/tmp"
+    assert not {"KAGGLE_IS_COMPETITION_RERUN", "LOCALKAGGLE_ROOT"} & environment.keys()
+
+
+def test_nothing_of_the_environment_of_the_host_gets_in(gpu):
+    """No process of the session has it."""
+    inherited = {"GITHUB_TOKEN", "KAGGLE_KEY", "KAGGLE_CONFIG_DIR", "PYTHONPATH", "http_proxy"}
+
+    assert os.environ["GITHUB_TOKEN"] == PLANTED
+    assert len(gpu.facts["kaggles"]) >= 2 and gpu.facts["planted"] == []  # papermill and the notebook's kernel
+    assert not inherited & gpu.facts["environment"].keys()
+
+
+def test_a_session_sees_its_own_processes_alone(gpu):
+    """The command of the process that runs these tests is not among them."""
+    assert "ipykernel_launcher" in gpu.facts["commands"]
+    assert "pytest" not in gpu.facts["commands"]
+
+
+# Network
+
+
+def test_without_internet_there_is_no_network(gpu):
+    """Not even that of this machine: the session has a loopback of its own."""
+    assert gpu.facts["interfaces"] == ["lo"]
+    assert gpu.facts["connected"] == [
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "OSError: [Errno 101] Network is unreachable",
+    ]
+
+
+def test_with_internet_the_network_of_this_machine_is_reached(tpu):
+    """Shown by a server of this machine."""
+    assert tpu.facts["connected"] == "connected"
+
+
+def test_an_offline_kaggle_gives_nobody_the_internet(flat):
+    """Whatever the push asked for."""
+    assert flat.version.request.enable_internet
+    assert flat.facts["connected"] == "ConnectionRefusedError: [Errno 111] Connection refused"
+
+
+def test_one_session_reached_the_server_of_this_machine(listener, tpu, gpu, flat):
+    """The one that was allowed to."""
+    listener.settimeout(10)
+    with listener.accept()[0] as plug:
+        assert plug.recv(100) == b"from a session"
+    listener.settimeout(0)
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+
+
+# Machines
+
+
+def test_a_tpu_is_eight_devices(tpu):
+    """As many as JAX sees on a v5e-8."""
+    assert tpu.facts["devices"] == 8
+    assert tpu.facts["environment"]["XLA_FLAGS"] == "--xla_force_host_platform_device_count=8"
+    assert tpu.facts["environment"]["LOCALKAGGLE_ACCELERATOR"] == "TpuV5E8"
+
+
+def test_a_gpu_is_one_device(gpu):
+    """Nothing is forced there."""
+    assert gpu.facts["devices"] == 1
+    assert "XLA_FLAGS" not in gpu.facts["environment"]
+
+
+def test_a_session_without_accelerator_says_so(flat):
+    """The notebook may want to fail early."""
+    assert not {"LOCALKAGGLE_ACCELERATOR", "XLA_FLAGS"} & flat.facts["environment"].keys()
+
+
+# Ends
+
+
+@pytest.fixture(scope="module")
+def bench(begin) -> LocalKaggle:
+    """A local Kaggle whose sessions may use little."""
+    return begin(competitions=(), memory_bytes=600 * 10**6, output_bytes=10**6, session_seconds={"GPU": 2})
+
+
+def test_the_log_holds_what_was_printed_and_where(tpu):
+    """Piece by piece, in the order of time, as Kaggle keeps it."""
+    times = [piece["time"] for piece in json.loads(tpu.version.log.text())]
+
+    assert "to the output\n" in printed(tpu.version, "stdout")
+    assert "to the error stream\n" in printed(tpu.version, "stderr")
+    assert len(times) > 1 and times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("cell", "shape", "says"),
+    [
+        ("time.sleep(600)", "NvidiaTeslaT4", "exceeded 2 seconds"),
+        ("held = b'1' * 10**9; time.sleep(600)", "", "more than 600,000,000 bytes of memory"),
+        (
+            "open('large', 'wb').write(bytes(2 * 10**6)); time.sleep(600)",
+            "",
+            "/kaggle/working holds more than 1,000,000",
+        ),
+        ("open('large', 'wb').write(bytes(2 * 10**6))", "", "/kaggle/working holds more than 1,000,000"),
+    ],
+    ids=["time", "memory", "output while it runs", "output at its end"],
+)
+def test_a_session_that_uses_too_much_ends_with_the_reason(sandboxed, bench, cell, shape, says):
+    """And nothing of it survives, although it started a process apart from itself."""
+    slug = unique("greedy")
+
+    version = ended(bench, slug, ENDLESS, cell, machine_shape=shape)
+
+    assert version.status == "ERROR" and says in version.failure
+    assert not of_session(slug)
+
+
+def test_nothing_survives_the_end_of_a_notebook(tpu):
+    """It had started a process that would take ten minutes."""
+    assert tpu.version.status == "COMPLETE"
+    assert not of_session(tpu.slug)
+
+
+@pytest.fixture(scope="module")
+def failed(begin, bench) -> Any:
+    """A version whose second cell of three throws an exception."""
+    return ended(bench, "failing", "open('kept', 'w').close(); print(6 * 7)", "{}['no such key']", "print('never')")
+
+
+def test_an_exception_ends_a_session(failed):
+    """The rest of the notebook is not executed."""
+    assert (failed.status, failed.failure) == (
+        "ERROR",
+        "The notebook threw an exception (exit code 1); see the log",
+    )
+    assert "never" not in printed(failed, "stdout")
+
+
+def test_the_traceback_is_in_the_log(failed):
+    """With the cell that threw it."""
+    text = printed(failed)
+
+    assert "42\n" in text and "Traceback (most recent call last)" in text
+    assert "KeyError: 'no such key'" in text and "{}['no such key']" in re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
+def test_the_executed_notebook_is_kept_up_to_the_exception(failed):
+    """As __notebook__.ipynb, among the files that were written until then."""
+    kept = nbformat.read(failed.working / "__notebook__.ipynb", as_version=4)
+    outputs = {cell.source: cell.outputs for cell in kept.cells if cell.cell_type == "code"}
+
+    assert failed.files() == ["__notebook__.ipynb", "kept"]
+    assert outputs["open('kept', 'w').close(); print(6 * 7)"][0]["text"] == "42\n"
+    assert outputs["{}['no such key']"][-1]["ename"] == "KeyError"
+    assert outputs["print('never')"] == []
+
+
+def test_a_kernel_that_dies_is_an_exception(bench):
+    """As when a library crashes."""
+    version = ended(bench, "dying", "import os; os._exit(3)")
+
+    assert version.status == "ERROR" and "DeadKernelError" in printed(version)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({}, "No kernel name found in notebook"),
+        ({"kernelspec": {"name": "julia-1.9", "display_name": "Julia", "language": "julia"}}, "No such kernel"),
+        (None, "Notebook does not appear to be JSON"),
+    ],
+    ids=["no kernelspec", "another language's kernelspec", "no notebook"],
+)
+def test_what_cannot_be_executed_fails_with_the_reason_in_its_log(bench, metadata, says):
+    """A push is taken as on Kaggle, which looks into it later."""
+    text = "print('hello')"
+    if metadata is not None:
+        text = json.dumps({**json.loads(notebook(text)), "metadata": metadata})
+
+    version = ended(bench, "no-notebook", text=text)
+
+    assert version.status == "ERROR" and says in printed(version)
+
+
+def test_all_sessions_end_with_their_kaggle(sandboxed, tmp_path):
+    """Leaving its context waits for them."""
+    slug = unique("endless")
+    with LocalKaggle(tmp_path / "kaggle", competitions=(), queue_seconds=0) as kaggle:
+        push(kaggle.environment, slug, notebook(ENDLESS, "time.sleep(600)"))
+        version = kaggle.kernels.version(f"rehearsal/{slug}", 1)
+        assert soon(lambda: "begun" in printed(version)) and of_session(slug)
+
+    assert version.status == "CANCEL_ACKNOWLEDGED"
+    assert not of_session(slug)
+
+
+KAGGLE = """
+import json, sys, threading
+from pathlib import Path
+from localkaggle.server import LocalKaggle
+
+with LocalKaggle(Path(sys.argv[1]), competitions=(), queue_seconds=0) as kaggle:
+    print(json.dumps(kaggle.environment), flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_no_session_survives_a_kaggle_that_is_killed(sandboxed, tmp_path):
+    """SIGKILL gives nobody the time to tidy up: the kernel of the system does."""
+    slug = unique("endless")
+    words = [sys.executable, "-c", KAGGLE, str(tmp_path / "kaggle")]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            push(
+                json.loads(process.stdout.readline()),
+                slug,
+                notebook(ENDLESS, "open('begun', 'w').close(); time.sleep(600)"),
+            )
+            assert soon(lambda: list(tmp_path.glob("kaggle/sessions/*/working/begun")))
+            begun = of_session(slug)
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+    assert len(begun) >= 3  # papermill, the notebook's kernel, and the process that it started
+    assert soon(lambda: not of_session(slug))
+
+
+# Users and machines with fewer rights
+
+AS_A_USER = """
+import json, os, socket
+
+def attempt(action, *arguments):
+    try:
+        return action(*arguments)
+    except OSError as error:
+        return error.strerror
+
+print(json.dumps({
+    "folder": os.getcwd(),
+    "input": open("/kaggle/input/datasets/small/one.txt").read(),
+    "host": attempt(open, "/usr/planted", "w"),
+    "change": attempt(open, "/kaggle/input/datasets/small/one.txt", "a"),
+    "covered": os.listdir("/usr/share"),
+    "interfaces": [name for _, name in socket.if_nameindex()],
+    "processes": sum(name.isdigit() for name in os.listdir("/proc")),
+    "environment": sorted(os.environ),
+}, default=str))
+open("left", "w").write("left by a user")
+"""
+
+
+@pytest.fixture
+def nobody() -> Iterator[tuple[Path, dict[str, Any], str]]:
+    """Return a folder of a user without rights, what makes a process that user's, and an interpreter for it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user; the other tests have shown it for this one")
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("this machine has no interpreter that every user can read")
+    user = pwd.getpwnam("nobody")
+    become = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    if subprocess.run(["unshare", *runner.AS_USER, "true"], capture_output=True, **become).returncode != 0:
+        pytest.skip("an ordinary user may not open a namespace on this machine")
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        for name in ("root", "working", "tmp", "private", "small"):
+            (folder / name).mkdir()
+        (folder / "small/one.txt").write_text("read by a user")
+        shutil.copy(SANDBOX, folder)
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, user.pw_uid, user.pw_gid)
+        yield folder, become, python
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_an_ordinary_user_gets_the_same_sandbox(nobody):
+    """In a user namespace, with no right that root has."""
+    folder, become, python = nobody
+    kept = next(path for path in sorted(Path("/usr/share").iterdir()) if path.is_dir())
+    spec = {
+        **{name: str(folder / name) for name in ("root", "working", "tmp", "private")},
+        "inputs": [[str(folder / "small"), "datasets/small"]],
+        "covered": ["/usr/share"],
+        "kept": [str(kept)],
+        "isolated": True,
+        "environment": {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "LC_ALL": "C.UTF-8"},
+        "command": [python, "-c", AS_A_USER],
+    }
+    (folder / "session.json").write_text(json.dumps(spec))
+    words = [
+        *runner.NAMESPACES,
+        *runner.AS_USER,
+        "--net",
+        python,
+        str(folder / SANDBOX.name),
+        str(folder / "session.json"),
+    ]
+
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, **become)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "folder": "/kaggle/working",
+        "input": "read by a user",
+        "host": "Read-only file system",
+        "change": "Read-only file system",
+        "covered": [kept.name],
+        "interfaces": ["lo"],
+        "processes": 1,
+        "environment": ["KAGGLE_KERNEL_RUN_TYPE", "LC_ALL"],
+    }
+    assert (folder / "working/left").read_text() == "left by a user"
+    assert (folder / "working/left").stat().st_uid == become["user"]
+
+
+REMAPPED = """
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+root = os.environ["LOCALKAGGLE_ROOT"]
+tell(
+    mounted=mounted(root),
+    same=os.path.samefile(os.getcwd(), f"{root}/working"),
+    scratch=tempfile.gettempdir() == f"{root}/tmp",
+    environment=dict(os.environ),
+    connected=attempt(connect, "127.0.0.1", PORT),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def remapped(begin, port) -> Told:
+    """A session without internet on a machine where namespaces are not permitted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "namespaces", lambda: ())
+        return tells(begin(), unique("remapped-session"), port, REMAPPED, competition_data_sources=["digits"])
+
+
+def test_without_namespaces_paths_are_remapped_and_the_log_says_so(remapped):
+    """The notebook finds its folders through LOCALKAGGLE_ROOT; what is missing is named, not passed over."""
+    first = json.loads(remapped.version.log.text())[0]
+
+    assert "namespaces are not permitted on this machine" in first["data"] and first["stream_name"] == "stderr"
+    assert "the internet cannot be switched off" in first["data"] and remapped.facts["connected"] == "connected"
+    assert remapped.facts["mounted"] == ["competitions/digits/train.csv"]
+    assert remapped.facts["same"] and remapped.facts["scratch"]
+    assert PLANTED not in remapped.facts["environment"].values()
+    assert remapped.version.files() == ["__notebook__.ipynb", "facts.json"]
+
+
+def test_tidying_up_after_remapped_paths_keeps_the_sources(remapped):
+    """The links are removed, and not what they lead to."""
+    folder = Path(remapped.facts["environment"]["LOCALKAGGLE_ROOT"])
+
+    assert not folder.exists()
+    assert len(list(folder.parents[2].glob("competitions/digits/visible/train/*.png"))) == 1197
+
+
+def test_nothing_survives_the_end_of_a_notebook_with_remapped_paths(remapped):
+    """There the kernel of the system does not tidy up."""
+    assert not of_session(remapped.slug)
