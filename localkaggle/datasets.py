@@ -101,6 +101,8 @@ class Datasets:
 
     def announce(self, name: str, size: int) -> str:
         """Return the token of a new upload."""
+        if (size or 0) < 0:
+            raise Fault(400, f"Invalid content length: {size}")
         token = f"blob-{len(self.blobs) + 1:06d}"
         self.blobs[token] = Blob(require(FILE, name, "file name"), size or 0, self._storage.fresh())
         return token
@@ -117,10 +119,14 @@ class Datasets:
             return 308, {"Range": f"bytes=0-{have - 1}"} if have else {}
         start = 0
         if content_range:
-            found = re.match(r"bytes (\d+)-", content_range)
-            if not found or int(found.group(1)) > have:
+            found = re.fullmatch(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)", content_range)
+            if not found:
                 return 400, {}
-            start = int(found.group(1))
+            start, last, total = map(int, found.groups())
+            if start > have or last != start + len(body) - 1 or total != blob.size:
+                return 400, {}
+        if start + len(body) > blob.size:
+            return 400, {}
         with blob.path.open("r+b" if blob.path.exists() else "wb") as file:
             file.seek(start)
             file.truncate()
@@ -234,6 +240,9 @@ class Datasets:
         folder.mkdir(parents=True)
         try:
             self._take(folder, files or (), directories or ())
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            shutil.rmtree(folder)
+            raise Fault(400, "A file and a folder have the same name") from error
         except BaseException:
             shutil.rmtree(folder)
             raise
@@ -246,7 +255,10 @@ class Datasets:
                 raise Fault(400, f"Blob {file.token} was never uploaded")
             if blob.name.endswith(".zip"):
                 # As Kaggle does; the name without its ending is a new name.
-                _unpack(blob.path, folder / require(FILE, blob.name.removesuffix(".zip"), "file name"))
+                place = folder / require(FILE, blob.name.removesuffix(".zip"), "file name")
+                if place.exists():
+                    raise Fault(400, f"Duplicate name: {place.name}")
+                _unpack(blob.path, place)
             else:
                 folder.mkdir(parents=True, exist_ok=True)
                 if (folder / blob.name).exists():

@@ -41,7 +41,7 @@ def slug(title: str) -> str:
 
 def require(pattern: re.Pattern[str], name: str, what: str) -> str:
     """Return the name, which came over the network, if it may become part of a path; else 400."""
-    if not pattern.fullmatch(name) or name in (".", ".."):
+    if not pattern.fullmatch(name) or name in (".", "..") or len(name.encode(errors="replace")) > 250:
         raise Fault(400, f"Invalid {what}: {name[:80]!r}")
     return name
 

@@ -5,7 +5,6 @@ official client can be led here by environment variables alone, without a patch.
 """
 
 import base64
-import binascii
 import json
 import secrets
 import sys
@@ -176,7 +175,7 @@ class LocalKaggle:
         if kind == "Basic":
             try:
                 given = base64.b64decode(value, validate=True)
-            except binascii.Error:
+            except ValueError:  # not Base64, or not even ASCII
                 return None
             return USER if secrets.compare_digest(given, f"{USER}:{self.key}".encode()) else None
         return None
@@ -222,8 +221,8 @@ class LocalKaggle:
     def _place(self, kind: str, name: str) -> str:
         return f"{kind}/{name}" if self.layout == "2026" else name.split("/")[-1]
 
-    def dispatch(self, service: str, method: str, body: bytes, authorization: str | None) -> tuple[str, Any, Any]:
-        """Answer one call: (method, request for the journal, answer). Raises `Fault` or `Redirect`."""
+    def dispatch(self, service: str, method: str, body: bytes, authorization: str | None) -> Any:
+        """Answer one call with what becomes JSON. Raises `Fault` or `Redirect`."""
         home, module = SERVICES.get(service, (None, None))
         cls = getattr(module, f"Api{method}Request", None) or getattr(module, f"{method}Request", None)
         owner = self if home == "" else getattr(self, home or "", None)
@@ -235,14 +234,14 @@ class LocalKaggle:
             if not isinstance(data, dict) or set(data) - known:
                 raise ValueError(f"unknown fields {sorted(set(data) - known) if isinstance(data, dict) else data!r}")
             request = cls.from_dict(data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Fault(400, f"Malformed request: {error}") from error
         user = self.user(authorization)
         if user is None and method != "IntrospectToken":
             raise Fault(401, "Unauthorized")
         with self.lock:
             answer = getattr(owner, method)(request, user)
-        return method, data, answer.__class__.to_dict(answer) if isinstance(answer, KaggleObject) else answer
+        return answer.__class__.to_dict(answer) if isinstance(answer, KaggleObject) else answer
 
 
 # Service → (attribute of LocalKaggle that answers, module of its messages).

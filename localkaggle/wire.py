@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from localkaggle.protocol import BASE, Fault, Redirect
 
@@ -19,6 +19,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one connection. `kaggle` does the rest."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are written apart; each answer would wait 40 ms for the client's ACK
 
     def __init__(self, kaggle: "LocalKaggle", *arguments: Any) -> None:
         self.kaggle = kaggle
@@ -66,21 +67,24 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_HEAD = handle_one
 
     def _call(self, service: str, method: str, body: bytes) -> None:
-        code, data, answer = 200, None, None
+        code, answer = 500, None  # unless something better comes of it
         try:
-            _, data, answer = self.kaggle.dispatch(service, method, body, self.headers.get("Authorization"))
+            answer = self.kaggle.dispatch(service, method, body, self.headers.get("Authorization"))
+            code = 200
             self._json(200, self._addressed(answer))
         except Redirect as redirect:
             code, answer = 302, None
             name, _ = self.kaggle.storage.objects[redirect.key]
-            self._send(302, b"", {"Location": f"{self._base()}/storage/{redirect.key}/{name}?X-Goog-Signature=local"})
+            self._send(
+                302, b"", {"Location": f"{self._base()}/storage/{redirect.key}/{quote(name)}?X-Goog-Signature=local"}
+            )
         except Fault as fault:
             code, answer = fault.code, fault.message
             self._fail(fault)
         finally:
             # A token that somebody asks about is a credential; it stays out.
-            shown = None if method == "IntrospectToken" else data
-            self.kaggle.journal.append((method, shown, code, answer))
+            asked = None if method == "IntrospectToken" else _parsed(body)
+            self.kaggle.journal.append((method, asked, code, answer))
 
     def _addressed(self, answer: Any) -> Any:
         """Turn the keys and addresses in an answer into ones that this client can reach."""
@@ -123,9 +127,12 @@ class Handler(BaseHTTPRequestHandler):
                 shutil.copyfileobj(file, self.wfile)
 
     def _stream(self, handle: str, label: str) -> None:
-        if self.kaggle.user(self.headers.get("Authorization")) is None:
+        user = self.kaggle.user(self.headers.get("Authorization"))
+        if user is None:
             raise Fault(401, "Unauthorized")
         kernel = self.kaggle.kernels.kernels.get(handle)
+        if kernel is None or kernel.owner != user:
+            raise Fault(403, "Permission 'kernels.get' was denied")
         number = (
             int(label[1:])
             if re.fullmatch(r"v[0-9]{1,9}", label)
@@ -140,13 +147,16 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(200, version.log.text().encode(), {"Content-Type": "application/json"})
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Connection", "close")
+        self.send_header("Transfer-Encoding", "chunked")  # a client that reads by the chunk gets each line as it comes
         self.end_headers()
-        self.close_connection = True
         for piece in version.log.follow():
-            self.wfile.write(f"data: {piece}\n\n".encode())
-            self.wfile.flush()
-        self.wfile.write(b"data: END_OF_LOG\n\n")
+            self._chunk(f"data: {piece}\n\n".encode())
+        self._chunk(b"data: END_OF_LOG\n\n")
+        self._chunk(b"")
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.wfile.flush()
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -175,3 +185,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        return None  # it was refused for that

@@ -48,7 +48,9 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Callable[[LocalKaggle], Any]:
         from kagglesdk.kaggle_env import KaggleEnv
 
         return KaggleClient(
-            env=KaggleEnv.LOCAL, username=kaggle.environment["KAGGLE_USERNAME"], password=key or kaggle.environment["KAGGLE_KEY"]
+            env=KaggleEnv.LOCAL,
+            username=kaggle.environment["KAGGLE_USERNAME"],
+            password=key or kaggle.environment["KAGGLE_KEY"],
         )
 
     return connect
@@ -66,7 +68,12 @@ def save(client: Any, text: str, slug: str = "small-kernel", **fields: Any) -> A
     """Push a notebook and return the server's answer."""
     request = kernel_types.ApiSaveKernelRequest()
     request.slug, request.new_title, request.text = f"rehearsal/{slug}", slug.replace("-", " ").title(), text
-    request.language, request.kernel_type, request.is_private, request.enable_internet = "python", "notebook", True, False
+    request.language, request.kernel_type, request.is_private, request.enable_internet = (
+        "python",
+        "notebook",
+        True,
+        False,
+    )
     for name, value in fields.items():
         setattr(request, name, value)
     return client.kernels.kernels_api_client.save_kernel(request)
@@ -92,10 +99,19 @@ def ran(kaggle: LocalKaggle, client: Any, *cells: str, **fields: Any) -> Any:
 
 def command(kaggle: LocalKaggle, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Kaggle's own command line."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ["PYTHONPATH"], "LANG": "C.UTF-8", **kaggle.environment}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.environ["PYTHONPATH"],
+        "LANG": "C.UTF-8",
+        **kaggle.environment,
+    }
     environment["RELAY_NETWORK_VIOLATIONS"] = os.environ["RELAY_NETWORK_VIOLATIONS"]
     return subprocess.run(
-        [str(Path(sys.executable).parent / "kaggle"), *words], env=environment, capture_output=True, text=True, timeout=60
+        [str(Path(sys.executable).parent / "kaggle"), *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 

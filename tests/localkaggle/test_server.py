@@ -34,6 +34,13 @@ print("after")
 
 
 @pytest.fixture
+def small() -> Competition:
+    """Return a competition of one file."""
+    files = {"sample_submission.csv": b"id,label\n"}
+    return Competition("small", "Small", {}, files, files, {}, score=lambda given, solution: 1.0)
+
+
+@pytest.fixture
 def kaggle(start) -> LocalKaggle:
     """Return a local Kaggle whose pushes stay queued: nothing runs unless a test says so."""
     return start(competitions=(), queue_seconds=FOR_EVER)
@@ -298,27 +305,25 @@ def test_a_missing_kernel_and_somebody_elses_look_the_same(ended, client, owner,
     assert code(caught) == 403
 
 
-def test_a_kernel_gives_back_what_was_pushed(kaggle, client):
+def test_a_kernel_gives_back_what_was_pushed(start, client, small):
     """Source, settings and sources of its newest version."""
-    connected = client(kaggle)
+    connected = client(start(competitions=[small], queue_seconds=FOR_EVER))
     text = notebook("print('é')")
-    save(connected, text, machine_shape="NvidiaTeslaT4", competition_data_sources=["digits"])
+    save(connected, text, machine_shape="NvidiaTeslaT4", competition_data_sources=["small"])
 
     answer = connected.kernels.kernels_api_client.get_kernel(asked(types.ApiGetKernelRequest))
 
     assert answer.blob.source == text
     assert (answer.metadata.ref, answer.metadata.title) == ("rehearsal/small-kernel", "Small Kernel")
-    assert (answer.metadata.machine_shape, answer.metadata.competition_data_sources) == ("NvidiaTeslaT4", ["digits"])
+    assert (answer.metadata.machine_shape, answer.metadata.competition_data_sources) == ("NvidiaTeslaT4", ["small"])
     assert answer.metadata.is_private is True and answer.metadata.enable_internet is False
 
 
 # What a push is told
 
 
-def test_sources_that_do_not_exist_are_reported_and_the_push_goes_on(start, client):
+def test_sources_that_do_not_exist_are_reported_and_the_push_goes_on(start, client, small):
     """Kaggle mounts the others; its own client only prints the names."""
-    files = {"sample_submission.csv": b"id,label\n"}
-    small = Competition("small", "Small", {}, files, files, {}, score=lambda given, solution: 1.0)
     connected = client(start(competitions=[small], queue_seconds=FOR_EVER))
 
     answer = save(
@@ -530,8 +535,8 @@ def test_the_log_of_an_ended_run_is_json(ended, client):
     [
         ("rehearsal/small-kernel", "v1", None, 401),
         ("rehearsal/small-kernel", "v1", ("rehearsal", "wrong"), 401),
-        ("rehearsal/missing", "", (), 404),
-        ("nobody/small-kernel", "v1", (), 404),
+        ("rehearsal/missing", "", (), 403),
+        ("nobody/small-kernel", "v1", (), 403),
         ("rehearsal/small-kernel", "v2", (), 404),
         ("rehearsal/small-kernel", "1", (), 404),
     ],
@@ -766,3 +771,30 @@ def test_a_layout_that_is_none_is_refused(tmp_path):
         LocalKaggle(tmp_path / "kaggle", layout="2025")
 
     assert not (tmp_path / "kaggle").exists()
+
+
+@pytest.mark.parametrize("name", ["é.txt", "日本.txt", 'a"b;c.txt', "100%.txt"])
+def test_an_output_can_be_fetched_whatever_its_name_is(ended, client, name):
+    """An address holds no letter that an address may not hold, and nobody's name adds a header."""
+    path = ended.kernels.version("rehearsal/small-kernel", 1).working / name
+    path.write_text("whole")
+    request = types.ApiDownloadKernelOutputRequest()
+    request.owner_slug, request.kernel_slug, request.version_number, request.file_path = (
+        "rehearsal",
+        "small-kernel",
+        1,
+        name,
+    )
+
+    try:
+        assert client(ended).kernels.kernels_api_client.download_kernel_output(request).text == "whole"
+    finally:
+        path.unlink()
+
+
+def test_the_journal_knows_what_a_refused_call_asked_for(kaggle, client):
+    """A fault is looked for in the request that met it."""
+    with pytest.raises(requests.HTTPError):
+        client(kaggle).kernels.kernels_api_client.get_kernel(asked(types.ApiGetKernelRequest))
+
+    assert kaggle.journal[-1][:3] == ("GetKernel", {"userName": "rehearsal", "kernelSlug": "small-kernel"}, 403)
