@@ -18,6 +18,7 @@ from invoke.tasks import task
 ROOT = Path(__file__).resolve().parent
 CONFIG = {"config": "a name in pipeline/configs/, or the path of a .py file of that form"}
 JSON = {"json": "print the result as one JSON object on the last line"}
+AGAIN = {"again": "push also if the current version holds this very bundle and has not failed"}
 SUBJECTS = ("relay",)
 RUN = {"run": "owner/slug/version; default: the last one that we pushed", "kernel": "train-tpu or infer-gpu"}
 
@@ -70,6 +71,16 @@ def connect() -> Any:
     from deploy.client import Kaggle
 
     return Kaggle.connect()
+
+
+def settled(config: str, **more: Any) -> Any:
+    """Return the project after what an interrupted push left open was looked up at Kaggle."""
+    from deploy import relay
+
+    ours = project(config, **more)
+    if relay.unclear(ours):
+        relay.settle(connect(), ours, show=show)
+    return ours
 
 
 def check_submission(submission: Path, sample: Path) -> int:
@@ -158,36 +169,36 @@ def build(
     c: Context, kernel: str = "train-tpu", config: str = "digits", owner: str = "", json: bool = False
 ) -> dict[str, Any]:
     """Build a notebook into build/ and send nothing. Example: invoke build --kernel train-tpu --owner ann"""
-    from deploy import kernels, relay
+    from deploy import output, relay
 
-    ours = project(config)
-    artifact = relay.last_pulled(ours, relay.TRAIN) / kernels.ARTIFACT if kernel == relay.INFER else None
+    ours = settled(config)
+    artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT if kernel == relay.INFER else None
     built = relay.build(ours, kernel, owner or connect().username, artifact=artifact)
     show(f"Built {built.notebook}: {built.size:,} bytes, bundle {built.sha256}. Nothing was sent.")
     return {"handle": built.handle, "notebook": str(built.notebook), "bundle_sha256": built.sha256, "size": built.size}
 
 
-@task(help={**CONFIG, **JSON})
+@task(help={**CONFIG, **JSON, **AGAIN})
 @reported
-def push_train(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+def push_train(c: Context, config: str = "digits", again: bool = False, json: bool = False) -> dict[str, Any]:
     """Build and push the training. Example: invoke push-train --config digits"""
     from deploy import relay
 
     ours = project(config)
-    run = relay.push(connect(), ours, relay.TRAIN, show=show)
+    run = relay.push(connect(), ours, relay.TRAIN, again=again, show=show)
     show(f"{run.url}\nNext: invoke watch --config {config}")
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
 
-@task(help={**CONFIG, **JSON})
+@task(help={**CONFIG, **JSON, **AGAIN})
 @reported
-def push_infer(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+def push_infer(c: Context, config: str = "digits", again: bool = False, json: bool = False) -> dict[str, Any]:
     """Build and push the inference for the artifact that was pulled and published last. Example: invoke push-infer"""
-    from deploy import kernels, relay
+    from deploy import output, relay
 
-    ours = project(config)
-    artifact = relay.last_pulled(ours, relay.TRAIN) / kernels.ARTIFACT
-    run = relay.push(connect(), ours, relay.INFER, artifact=artifact, show=show)
+    ours = settled(config)
+    artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT
+    run = relay.push(connect(), ours, relay.INFER, artifact=artifact, again=again, show=show)
     show(f"{run.url}\nNext: invoke watch --kernel infer-gpu --config {config}")
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
@@ -205,7 +216,7 @@ def watch(
     """Follow a run to its end. Example: invoke watch --run ann/digits-train-tpu/3"""
     from deploy import relay
 
-    ours = project(config, deadline_seconds=hours * 3600)
+    ours = settled(config, deadline_seconds=hours * 3600)
     known = relay.known_run(ours, run, kernel)
     status = relay.watch(connect(), ours, known, show=show)
     show(f"Next: invoke pull --run {known} --config {config}")
@@ -220,7 +231,7 @@ def pull(
     """Download and verify what a run wrote. Example: invoke pull --kernel infer-gpu"""
     from deploy import relay
 
-    ours = project(config)
+    ours = settled(config)
     known = relay.known_run(ours, run, kernel)
     folder = relay.pull(connect(), ours, known)
     show(f"The output of {known} is in {folder}")
@@ -233,9 +244,9 @@ def publish(c: Context, config: str = "digits", json: bool = False) -> dict[str,
     """Make the artifact that was pulled last a version of its dataset. Example: invoke publish --config digits"""
     from deploy import relay
 
-    ours = project(config)
-    folder = relay.last_pulled(ours, relay.TRAIN)
-    made = relay.publish(connect(), ours, folder, show=show)
+    ours = settled(config)
+    run = relay.last_run(ours, relay.TRAIN)
+    made = relay.publish(connect(), ours, run, relay.pulled(ours, run), show=show)
     show(f"Next: invoke push-infer --config {config}")
     return {"dataset": made.handle, "dataset_version": made.version, "files": dict(made.files)}
 
@@ -246,7 +257,7 @@ def submit(c: Context, run: str = "", config: str = "digits", json: bool = False
     """Check and submit the inference that was pulled last; spends one submission. Example: invoke submit"""
     from deploy import relay
 
-    ours = project(config)
+    ours = settled(config)
     known = relay.known_run(ours, run, relay.INFER)
     folder = relay.pulled(ours, known)
     scored = relay.submit(connect(), ours, known, folder, check=check_submission, show=show)
@@ -261,10 +272,11 @@ def status(c: Context, config: str = "digits", json: bool = False) -> dict[str, 
     from deploy import relay
 
     ours = project(config)
-    found = relay.status(connect(), ours)
-    for table, rows in found["journal"].items():
+    journal = relay.standing(ours)
+    for table, rows in journal.items():
         for row in rows:
             show(f"{table:12}" + "  ".join(f"{name}={value}" for name, value in row.items() if value not in (None, "")))
+    found = {"journal": journal, **relay.status(connect(), ours)}
     for run, name in found["runs"].items():
         show(f"{'now':12}{run}  {name}")
     for name, hours in found["hours_left"].items():

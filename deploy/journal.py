@@ -23,14 +23,17 @@ COLUMNS = {
         "handle",
         "bundle_sha256",
         "git_commit",
+        "before",
         "version",
         "url",
         "status",
     ),
-    "publishes": ("config", "handle", "run_id", "weights_sha256", "version"),
+    "publishes": ("config", "handle", "run_id", "weights_sha256", "before", "version"),
     "submissions": ("config", "competition", "handle", "kernel_version", "ref", "status", "score"),
 }
 INTENDED, DONE = "intended", "done"
+# Ends of a call after which it is known that nothing was made; after any other, and without one, it may have been.
+NOT_MADE = ("CredentialError", "Denied", "DiskError", "NoQuota", "NotFound", "Refused", "UsageError")
 
 
 class Journal:
@@ -50,6 +53,11 @@ class Journal:
                     f"CREATE TABLE IF NOT EXISTS {table} "
                     f"(id INTEGER PRIMARY KEY, at TEXT NOT NULL, outcome TEXT NOT NULL, {', '.join(columns)})"
                 )
+                there = {row["name"] for row in base.execute(f"PRAGMA table_info({table})")}
+                for column in (
+                    name for name in columns if name not in there
+                ):  # written by an older version of this file
+                    base.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
     @contextmanager
     def recording(self, table: str, **intent: Any) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Kernels: push a bundle, watch exactly that version, pull what it wrote.
+"""Kernels: push a bundle, and watch exactly that version.
 
 Reads  a bundle (deploy/bundle.py)
-Gives  a `Run`: one execution of one kernel version; then a folder of its verified output
+Gives  a `Run`: one execution of one kernel version, and how it ended
 
 Nothing is ever "the latest": another browser tab may have made that.
 """
@@ -9,32 +9,25 @@ Nothing is ever "the latest": another browser tab may have made that.
 import json
 import math
 import re
-import shutil
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 
-from deploy import manifest, transfer, verdicts
-from deploy.answers import log_lines
+from deploy import verdicts
+from deploy.answers import Source
 from deploy.bundle import Bundle
-from deploy.client import Kaggle
+from deploy.client import SOURCES, Kaggle
 from deploy.errors import (
     Ambiguous,
-    BadAnswer,
     DeadlinePassed,
     Denied,
     Detached,
-    DiskError,
     NoQuota,
     NotFound,
     Refused,
     RunFailed,
     Unreachable,
-    Unverified,
     UsageError,
-    writing,
 )
 
 Show = Callable[[str], None]
@@ -51,8 +44,9 @@ PROGRESS = {
     "images_per_second": "{:,.0f} images/s",
     "eta_seconds": "{:.0f} s to go",
 }
-LOOKS = 3  # at the current version, after a push whose answer was lost
-ARTIFACT = "artifact"
+LOOKS = 3  # at the versions, after a push whose answer was lost
+OTHERS_AT_MOST = 10  # versions that others may have pushed since
+ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT")
 
 
 @dataclass(frozen=True)
@@ -80,19 +74,27 @@ def parse(text: str) -> Run:
     return Run(match[1], int(match[2]), "", "")
 
 
-def push(kaggle: Kaggle, bundle: Bundle, *, timeout_seconds: int) -> Run:
-    """Push the bundle and return the run that Kaggle started for it.
+def push(
+    kaggle: Kaggle, bundle: Bundle, *, timeout_seconds: int, again: bool = False, show: Show = lambda line: None
+) -> Run:
+    """Push the bundle and return the run that Kaggle started for it; the run that holds it already, if there is one.
 
     Args:
         timeout_seconds: after which Kaggle stops the session; there is no call to stop one.
+        again: push even if the current version holds this very bundle and has not failed.
 
     Raises:
         NoQuota: if the week's accelerator time is used up, or too many sessions run.
-        Refused: if Kaggle says no, or would have started the run without one of its sources.
+        Refused: if Kaggle says no, or started the run without one of its sources.
         Ambiguous: if no answer came, and the version that is there now cannot be told to be ours or not.
     """
-    _require_quota(kaggle, bundle)
     before = kaggle.get_kernel(bundle.handle)
+    if before is not None and not again:
+        run = _holding(kaggle, bundle, before)
+        if run is not None:
+            show(f"{run} holds this bundle already; nothing was sent. To run it once more: --again")
+            return run
+    _require_quota(kaggle, bundle)
     text = bundle.notebook.read_text(encoding="utf-8")
     try:
         saved = kaggle.save_kernel(bundle.metadata, text, timeout_seconds=timeout_seconds)
@@ -103,18 +105,43 @@ def push(kaggle: Kaggle, bundle: Bundle, *, timeout_seconds: int) -> Run:
         kind = NoQuota if verdicts.QUOTA.search(said) else Refused
         later = "Try again later: invoke status" if kind is NoQuota else "Correct what it says and push again."
         raise kind(f"Kaggle refused to run {bundle.handle}: {said}\nExpected a new version. {later}")
-    wrong = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in saved.invalid.items() if names]
-    if wrong:
-        raise Refused(
-            f"Kaggle did not accept all that {bundle.handle} asks for ({verdicts.plain('; '.join(wrong))}).\n"
-            f"{f'Version {saved.version} runs without it, and its result is worth nothing. ' if saved.version else ''}"
-            "Expected the empty lists. Check on kaggle.com that they exist, are yours, and that you joined the competition."
-        )
+    _require_sources(bundle, saved.version, saved.invalid)
     if saved.version < 1:
         raise Ambiguous(
             f"Kaggle took the push of {bundle.handle} and gave no version number; expected 1 or more.\n{verdicts.LOOK}"
         )
     return Run(bundle.handle, saved.version, saved.url, bundle.sha256)
+
+
+def _holding(kaggle: Kaggle, bundle: Bundle, source: Source) -> Run | None:
+    """Return the run of this version if it holds the bundle, with all it asks for, and has not failed."""
+    if bundle.sha256 not in source.text or _missing(bundle, source):
+        return None
+    status = kaggle.kernel_status(bundle.handle, source.version).name
+    return None if status in ENDED_BADLY else _run(bundle, source.version)
+
+
+def _run(bundle: Bundle, version: int) -> Run:
+    return Run(bundle.handle, version, f"https://www.kaggle.com/code/{bundle.handle}", bundle.sha256)
+
+
+def _missing(bundle: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
+    """Return what the bundle asks for and the version does not have, by kind."""
+    lacking = {
+        kind: tuple(sorted(set(bundle.metadata.get(kind, [])) - set(source.asks.get(kind) or ()))) for kind in SOURCES
+    }
+    return {kind: names for kind, names in lacking.items() if names}
+
+
+def _require_sources(bundle: Bundle, version: int, wrong: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise `Refused` if anything that the bundle asks for was not accepted."""
+    named = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items() if names]
+    if named:
+        raise Refused(
+            f"Kaggle did not accept all that {bundle.handle} asks for ({verdicts.plain('; '.join(named))}).\n"
+            f"{f'Version {version} runs without it, and its result is worth nothing. ' if version else ''}"
+            "Expected the empty lists. Check on kaggle.com that they exist, are yours, and that you joined the competition."
+        )
 
 
 def _require_quota(kaggle: Kaggle, bundle: Bundle) -> None:
@@ -133,19 +160,28 @@ def _require_quota(kaggle: Kaggle, bundle: Bundle) -> None:
 
 
 def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous) -> Run:
-    """After a push whose answer was lost, return the run if the current version is new and holds our source."""
+    """After a push whose answer was lost, return the run if a version is new and holds our source."""
     for _ in range(LOOKS):
         time.sleep(kaggle.pace.first)
-        now = kaggle.get_kernel(bundle.handle)
-        if now is not None and now.version > before:
-            if bundle.sha256 in now.text:
-                return Run(bundle.handle, now.version, f"https://www.kaggle.com/code/{bundle.handle}", bundle.sha256)
-            raise Ambiguous(
-                f"The answer to the push of {bundle.handle} was lost, and its version {now.version} is not ours.\n{verdicts.LOOK}"
-            ) from lost
+        found = find(kaggle, bundle.handle, bundle.sha256, before)
+        if found is not None:
+            _require_sources(bundle, found.version, _missing(bundle, found))
+            return _run(bundle, found.version)
     raise Ambiguous(
-        f"The answer to the push of {bundle.handle} was lost, and no new version has appeared.\n{verdicts.LOOK}"
+        f"The answer to the push of {bundle.handle} was lost, and no new version holds our bundle.\n{verdicts.LOOK}"
     ) from lost
+
+
+def find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | None:
+    """Return the version after `before` whose source holds this bundle, newest first; None if there is none."""
+    newest = kaggle.get_kernel(handle)
+    if newest is None:
+        return None
+    for version in range(newest.version, max(before, newest.version - OTHERS_AT_MOST), -1):
+        source = newest if version == newest.version else kaggle.get_kernel(handle, version)
+        if source is not None and sha256 in source.text:
+            return source
+    return None
 
 
 def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show) -> str:
@@ -240,110 +276,3 @@ def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(math.floor(seconds), 60)
     return f"{minutes // 60:d}:{minutes % 60:02d}:{rest:02d}"
-
-
-def folder_name(run: Run) -> str:
-    """Return the name of the folder that `pull` makes: `<slug>-v<N>`."""
-    return f"{run.handle.partition('/')[2]}-v{run.version}"
-
-
-def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
-    """Download all that this version wrote into `into/<slug>-v<N>/`, verified, in one rename, and return that folder.
-
-    Files go to a fresh folder first. If `artifact/manifest.json` is there, every file in `artifact/` must have the size
-    and sha256 that it says, and its `bundle_sha256` must be the run's. An equal folder that is there already is kept.
-
-    Raises:
-        BadAnswer: if a name would leave the folder. Nothing is written then.
-        Unverified: if the artifact is not what its manifest says.
-        DiskError: if the disk is full, or another folder of that name is there.
-    """
-    target = into / folder_name(run)
-    files, log = kaggle.kernel_output(run.handle, run.version)
-    places = {name: safe(name) for name in files}
-    folders = {str(parent) for place in places.values() for parent in place.parents}
-    if folders & set(places):
-        raise BadAnswer(
-            f"{run} lists {sorted(folders & set(places))[0]!r} as a file and as a folder.\nNothing was written."
-        )
-    with writing(into):
-        into.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=into))
-    try:
-        for name, place in places.items():
-            path = fresh / place
-            if not path.resolve().is_relative_to(fresh.resolve()):
-                raise BadAnswer(f"{run} lists {name!r}, which lies outside of {target}; nothing was kept.")
-            _download(kaggle, run, name, files[name], path)
-        note = fresh / f"{run.handle.partition('/')[2]}.log"
-        if log and not note.exists():
-            with writing(note):
-                note.write_text("\n".join(log_lines(log)) + "\n", encoding="utf-8")
-        _verify(fresh / ARTIFACT, run)
-        if target.exists():
-            if _tree(target) != _tree(fresh):
-                raise DiskError(
-                    f"{target} exists and is not what {run} wrote; expected no folder, or an equal one.\n"
-                    "Move it away and pull again."
-                )
-            return target
-        with writing(target):
-            fresh.chmod(0o755)
-            fresh.rename(target)
-        return target
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)  # after the rename there is nothing left to remove
-
-
-def safe(name: str) -> PurePosixPath:
-    """Return the server's name as a relative path that stays inside the folder it is put in.
-
-    Raises:
-        BadAnswer: if it is absolute, climbs, or is no plain name on some system.
-
-    >>> str(safe("artifact/weights.npz"))
-    'artifact/weights.npz'
-    """
-    parts = name.split("/")
-    bad = (
-        not name
-        or any(
-            part in ("", ".", "..") or len(part.encode(errors="replace")) > 200 or part.endswith(transfer.PARTIAL)
-            for part in parts
-        )
-        or re.search(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:", name)
-        or (not name.isascii() and not name.isprintable())
-        or len(parts) > 20
-    )
-    if bad:
-        raise BadAnswer(
-            f"Kaggle lists an output file {name[:200]!r}; expected a plain name inside the folder.\n"
-            "Nothing was written. Rename it in the notebook and run that again."
-        )
-    return PurePosixPath(name)
-
-
-def _download(kaggle: Kaggle, run: Run, name: str, url: str, path: Path) -> None:
-    try:
-        kaggle.download(url, path)
-    except (Denied, NotFound):
-        # A signed address expires while the files before it are downloaded; one more listing renews it.
-        renewed, _ = kaggle.kernel_output(run.handle, run.version)
-        if name not in renewed:
-            raise
-        kaggle.download(renewed[name], path)
-
-
-def _verify(artifact: Path, run: Run) -> None:
-    if not (artifact / manifest.NAME).is_file():
-        return
-    found = manifest.verify(artifact)
-    if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:
-        raise Unverified(
-            f"The artifact of {run} was made by bundle {found.bundle_sha256 or 'none'}; expected {run.bundle_sha256}.\n"
-            "It is another run's. Push again."
-        )
-
-
-def _tree(folder: Path) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): manifest.sha256(path) for path in folder.rglob("*") if path.is_file()}

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from deploy import manifest
 from deploy.client import Kaggle
-from deploy.errors import Ambiguous, DeadlinePassed, NotFound, Refused, RunFailed, Unverified, writing
+from deploy.errors import Ambiguous, DeadlinePassed, Denied, NotFound, Refused, RunFailed, Unverified, writing
 from deploy.manifest import Manifest
 
 Show = Callable[[str], None]
 
 FILES_AT_MOST = 20
 LOST = 12  # polls for the version of a call whose answer was lost
+SETTLED = ("READY", "FAILED", "DELETED")
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,24 @@ class DatasetVersion:
 
 
 def publish(
-    kaggle: Kaggle, artifact: Path, handle: str, *, title: str, deadline_seconds: float, show: Show
+    kaggle: Kaggle,
+    artifact: Path,
+    handle: str,
+    *,
+    title: str,
+    deadline_seconds: float,
+    show: Show,
+    sending: Callable[[int], None] = lambda before: None,
+    sent_after: int | None = None,
 ) -> DatasetVersion:
     """Publish the artifact as the next version of the dataset, or return the current one where it is equal.
 
     Args:
         artifact: a folder with manifest.json; every file in it is verified first.
         handle: owner/slug. title: slugifies to the slug; used when the dataset is created.
-        deadline_seconds: for the new version to be ready.
+        deadline_seconds: for all of it.
+        sending: is told the version before ours, right before the one call that must not be made twice.
+        sent_after: that number, if an earlier call may have been made and nobody knows what came of it.
 
     Raises:
         Unverified: if the artifact is not what its manifest says, or what came back is not what was sent.
@@ -50,6 +61,7 @@ def publish(
         DeadlinePassed: if it is not ready in time; the same command goes on from there.
         Ambiguous: if the call's answer was lost and no version has appeared.
     """
+    end = time.monotonic() + deadline_seconds
     with tempfile.TemporaryDirectory(prefix="relay-publish-") as temporary:
         staging = Path(temporary) / "artifact"
         with writing(staging):
@@ -65,9 +77,8 @@ def publish(
                 f"{artifact} holds {len(found.files) + 1} files, or folders; expected at most {FILES_AT_MOST} files, flat.\n"
                 "Kaggle skips folders. Pack them into one file."
             )
-        before = kaggle.dataset(handle)
-        version = before.version if before else 0
-        if before and _ready(kaggle, handle, version, sizes) and _same_manifest(kaggle, handle, version, staging):
+        version = _settled(kaggle, handle, end, show, sent_after)
+        if version and _ready(kaggle, handle, version, sizes) and _same_manifest(kaggle, handle, version, staging):
             _compare(kaggle, handle, version, found, staging)
             show(f"{handle} version {version} holds this artifact already; nothing was sent.")
             return DatasetVersion(handle, version, sizes)
@@ -75,17 +86,40 @@ def publish(
         tokens = [kaggle.upload(staging / name) for name in sorted(sizes)]
         note = f"run_id={found.run_id} sha256={found.weights_sha256}"
         lost = None
+        sending(version or 0)
         try:
-            if before is None:
+            if version is None:
                 kaggle.create_dataset(handle, title=title, description=note, tokens=tokens)
             else:
                 kaggle.create_dataset_version(handle, notes=note, tokens=tokens)
         except Ambiguous as error:
             lost = error
-        _wait(kaggle, handle, version + 1, sizes, deadline_seconds, show, lost)
-        _compare(kaggle, handle, version + 1, found, staging)
-        show(f"{handle} version {version + 1} is ready; its bytes came back equal.")
-        return DatasetVersion(handle, version + 1, sizes)
+        expected = (version or 0) + 1
+        _wait(kaggle, handle, expected, sizes, end, show, lost)
+        _compare(kaggle, handle, expected, found, staging)
+        show(f"{handle} version {expected} is ready; its bytes came back equal.")
+        return DatasetVersion(handle, expected, sizes)
+
+
+def _settled(kaggle: Kaggle, handle: str, end: float, show: Show, sent_after: int | None) -> int | None:
+    """Return the current version, None without a dataset, once no other is on its way: an unfinished one is not current yet."""
+    pause, last, looks = kaggle.pace.first, "", 0
+    while True:
+        now = kaggle.dataset(handle)
+        version = now.version if now else None
+        status = _status(kaggle, handle) if now else "NOT_THERE_YET"
+        arrived = sent_after is None or (version or 0) > sent_after
+        if status in SETTLED and (arrived or looks >= LOST):
+            return version
+        if now is None and (arrived or looks >= LOST):
+            return None
+        looks += 1
+        seen = f"version {version or 0} {status}"
+        if seen != last:
+            show(f"{handle}  {seen}: an earlier call is waited for")
+            last, pause = seen, kaggle.pace.first
+        _sleep(pause, end, f"{handle} is at {seen}; expected READY.")
+        pause = min(pause * 1.5, kaggle.pace.most)
 
 
 def _wait(
@@ -93,16 +127,16 @@ def _wait(
     handle: str,
     expected: int,
     sizes: Mapping[str, int],
-    deadline_seconds: float,
+    end: float,
     show: Show,
     lost: Ambiguous | None,
 ) -> None:
     """Return when the current version is the expected one, ready, and lists the files that were sent."""
-    began, pause, last, looks = time.monotonic(), kaggle.pace.first, "", 0
+    pause, last, looks = kaggle.pace.first, "", 0
     while True:
         now = kaggle.dataset(handle)
         version = now.version if now else 0
-        status = kaggle.dataset_status(handle) if now else "NOT_THERE_YET"
+        status = _status(kaggle, handle) if now else "NOT_THERE_YET"
         seen = f"version {version} {status}"
         if seen != last:
             show(f"{handle}  {seen}")
@@ -112,33 +146,39 @@ def _wait(
                 f"{handle} is at version {version}; expected {expected}: somebody else adds versions, or a call counted twice.\n"
                 "Look at its versions on kaggle.com, then publish again."
             )
-        if version == expected:
-            lost = None
-            if status in ("FAILED", "DELETED"):
-                raise RunFailed(f"{handle} version {version} is {status}; expected READY.\nPublish again.")
-            if status == "READY" and _listed(kaggle, handle, version) == sizes:
-                return
+        if status in ("FAILED", "DELETED"):
+            raise RunFailed(f"{handle} is {status} at version {version}; expected {expected}, READY.\nPublish again.")
+        if version == expected and status == "READY" and _listed(kaggle, handle, version) == sizes:
+            return
         looks += 1
-        if lost is not None and looks >= LOST:
+        if lost is not None and version < expected and status in ("READY", "NOT_THERE_YET") and looks >= LOST:
             raise lost
-        if time.monotonic() - began + pause > deadline_seconds:
-            raise DeadlinePassed(
-                f"{handle} is at {seen} after {deadline_seconds:.0f} seconds; expected version {expected}, READY, with"
-                f" {len(sizes)} files.\nKaggle may need longer. To go on from here: invoke publish"
-            )
-        time.sleep(pause)
+        _sleep(pause, end, f"{handle} is at {seen}; expected version {expected}, READY, with {len(sizes)} files.")
         pause = min(pause * 1.5, kaggle.pace.most)
 
 
+def _sleep(pause: float, end: float, state: str) -> None:
+    if time.monotonic() + pause > end:
+        raise DeadlinePassed(f"{state}\nKaggle may need longer. To go on from here: invoke publish")
+    time.sleep(pause)
+
+
+def _status(kaggle: Kaggle, handle: str) -> str:
+    try:
+        return kaggle.dataset_status(handle)
+    except (NotFound, Denied):
+        return "NOT_THERE_YET"  # a new dataset is not found for some seconds, in one call and not in another
+
+
 def _ready(kaggle: Kaggle, handle: str, version: int, sizes: Mapping[str, int]) -> bool:
-    return kaggle.dataset_status(handle) == "READY" and _listed(kaggle, handle, version) == sizes
+    return _status(kaggle, handle) == "READY" and _listed(kaggle, handle, version) == sizes
 
 
 def _listed(kaggle: Kaggle, handle: str, version: int) -> dict[str, int]:
     try:
         return kaggle.dataset_files(handle, version)
-    except NotFound:
-        return {}  # a new version is not found for some seconds
+    except (NotFound, Denied):
+        return {}  # as above
 
 
 def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> bool:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, kernels, manifest
+from deploy import bundle, kernels, manifest, output
 from deploy import publish as datasets
 from deploy import submit as submissions
 from deploy.bundle import Bundle
 from deploy.client import Kaggle
-from deploy.errors import UsageError
-from deploy.journal import COLUMNS, DONE, Journal
+from deploy.errors import RelayError, UsageError
+from deploy.journal import COLUMNS, DONE, NOT_MADE, Journal
 from deploy.kernels import Run, Show
 from deploy.publish import DatasetVersion
 from deploy.submit import Check, Submission
@@ -121,9 +121,9 @@ def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check) -> Result
     published = None
     if project.handoff == "dataset":
         step(f"Publish the artifact of {train} as a dataset")
-        published = publish(kaggle, project, trained, show=show)
+        published = publish(kaggle, project, train, trained, show=show)
     step(f"Push {INFER}, which accepts this artifact alone")
-    infer = push(kaggle, project, INFER, artifact=trained / kernels.ARTIFACT, show=show)
+    infer = push(kaggle, project, INFER, artifact=trained / output.ARTIFACT, show=show)
     step(f"Watch {infer}")
     watch(kaggle, project, infer, show=show)
     step(f"Pull {infer}")
@@ -155,12 +155,15 @@ def build(project: Project, kernel: str, owner: str, *, artifact: Path | None = 
     )
 
 
-def push(kaggle: Kaggle, project: Project, kernel: str, *, show: Show, artifact: Path | None = None) -> Run:
-    """Build and push a kernel, and record the version that Kaggle gave."""
+def push(
+    kaggle: Kaggle, project: Project, kernel: str, *, show: Show, artifact: Path | None = None, again: bool = False
+) -> Run:
+    """Build and push a kernel, and record the version that Kaggle gave. `again`: also if it holds this bundle already."""
     built = build(project, kernel, kaggle.username, artifact=artifact)
     if artifact is not None and project.handoff == "dataset":
-        _require_published(project, artifact)
-    with project.journal().recording(
+        _require_published(project, artifact, kaggle.username)
+    journal = project.journal()
+    with journal.recording(
         "pushes",
         kernel=kernel,
         config=project.name,
@@ -169,13 +172,37 @@ def push(kaggle: Kaggle, project: Project, kernel: str, *, show: Show, artifact:
         bundle_sha256=built.sha256,
         git_commit=built.git_commit,
     ) as outcome:
-        run = kernels.push(kaggle, built, timeout_seconds=SESSION_SECONDS)
+        run = kernels.push(kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show)
         outcome.update(version=run.version, url=run.url)
     changed = ", with local changes" if built.git_dirty else ""
     show(
         f"{run} is pushed: bundle {built.sha256[:12]}, {built.size:,} bytes, commit {built.git_commit[:12] or 'none'}{changed}"
     )
     return run
+
+
+def unclear(project: Project) -> list[dict[str, Any]]:
+    """Return the last push of each kernel of which nobody knows what came."""
+    journal = project.journal()
+    last = [journal.last("pushes", kernel=kernel, config=project.name) for kernel in (TRAIN, INFER)]
+    return [entry for entry in last if entry is not None and entry["outcome"] not in (DONE, *NOT_MADE)]
+
+
+def settle(kaggle: Kaggle, project: Project, *, show: Show) -> None:
+    """Find out what came of such a push: the version that holds its bundle, or none."""
+    journal = project.journal()
+    for entry in unclear(project):
+        before = journal.last("pushes", handle=entry["handle"], outcome=DONE)
+        found = kernels.find(kaggle, entry["handle"], entry["bundle_sha256"], before["version"] if before else 0)
+        if found is None:
+            show(
+                f"The last push of {entry['kernel']} had no answer, and no version of {entry['handle']} holds its bundle."
+            )
+            journal.note("pushes", entry["id"], outcome="Refused")
+        else:
+            url = f"https://www.kaggle.com/code/{entry['handle']}"
+            journal.note("pushes", entry["id"], outcome=DONE, version=found.version, url=url)
+            show(f"The last push of {entry['kernel']} had no answer; it became {entry['handle']}/{found.version}.")
 
 
 def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
@@ -190,15 +217,23 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
 
 def pull(kaggle: Kaggle, project: Project, run: Run) -> Path:
     """Pull a run's output into `runs` and return its folder."""
-    return kernels.pull(kaggle, run, project.runs)
+    return output.pull(kaggle, run, project.runs)
 
 
-def publish(kaggle: Kaggle, project: Project, trained: Path, *, show: Show) -> DatasetVersion:
-    """Publish the artifact in a pulled folder, and record its version."""
-    artifact = trained / kernels.ARTIFACT
+def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: Show) -> DatasetVersion:
+    """Publish the artifact that this run wrote, from its pulled folder, and record its version."""
+    artifact = trained / output.ARTIFACT
     handle = bundle.dataset_handle(kaggle.username, project.competition)
     found = manifest.verify(artifact)
-    with project.journal().recording(
+    if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:
+        raise UsageError(
+            f"The artifact in {artifact} was made by bundle {found.bundle_sha256[:12] or 'none'}; {run} has {run.bundle_sha256[:12]}.\n"
+            f"It is another run's. Move {trained} away and pull again: invoke pull --run {run}"
+        )
+    journal = project.journal()
+    last = journal.last("publishes", handle=handle)
+    unclear = last is not None and last["outcome"] not in (DONE, *NOT_MADE)
+    with journal.recording(
         "publishes", config=project.name, handle=handle, run_id=found.run_id, weights_sha256=found.weights_sha256
     ) as outcome:
         version = datasets.publish(
@@ -208,6 +243,8 @@ def publish(kaggle: Kaggle, project: Project, trained: Path, *, show: Show) -> D
             title=bundle.title(handle),
             deadline_seconds=project.deadline_seconds,
             show=show,
+            sending=lambda before: journal.note("publishes", outcome["id"], before=before),
+            sent_after=last["before"] if last is not None and unclear else None,
         )
         outcome.update(version=version.version)
     return version
@@ -248,12 +285,17 @@ def last_pulled(project: Project, kernel: str) -> Path:
 
 
 def pulled(project: Project, run: Run) -> Path:
-    """Return where the output of this run was pulled to. Raises `UsageError` if it was not, or is gone."""
-    folder = project.runs / kernels.folder_name(run)
+    """Return where the output of this run was pulled to. Raises `UsageError` if it was not, is gone, or is another run's."""
+    folder = project.runs / output.folder_name(run)
     if not folder.is_dir():
         raise UsageError(
             f"{run} has not been pulled; expected its output in {folder}.\n"
             f"Run: invoke pull --run {run} --config {project.config}"
+        )
+    if run.bundle_sha256 and (held := output.bundle_of(folder)) != run.bundle_sha256:
+        raise UsageError(
+            f"{folder} was written by bundle {held[:12] or 'none'}; {run} has {run.bundle_sha256[:12]}: it is another run's.\n"
+            f"Move it away, then: invoke pull --run {run} --config {project.config}"
         )
     return folder
 
@@ -267,27 +309,39 @@ def known_run(project: Project, named: str | None, kernel: str) -> Run:
     return Run(run.handle, run.version, found["url"] or "", found["bundle_sha256"]) if found else run
 
 
-def status(kaggle: Kaggle, project: Project) -> dict[str, Any]:
-    """Return the journal's newest entries, how the last run of each kernel stands now, and the hours left this week."""
+def standing(project: Project) -> dict[str, list[dict[str, Any]]]:
+    """Return the journal's newest entries, by table; nobody has to be asked for that."""
     journal = project.journal()
-    entries = {table: journal.recent(table, 5, config=project.name) for table in COLUMNS}
-    runs = {}
+    return {table: journal.recent(table, 5, config=project.name) for table in COLUMNS}
+
+
+def status(kaggle: Kaggle, project: Project) -> dict[str, Any]:
+    """Return how the last run of each kernel stands now, and the accelerator hours that are left this week.
+
+    What one question meets is told in its place, and does not hide the others' answers.
+    """
+    journal, runs = project.journal(), {}
     for kernel in (TRAIN, INFER):
         found = journal.last("pushes", kernel=kernel, config=project.name, outcome=DONE)
         if found:
-            now = kaggle.kernel_status(found["handle"], found["version"])
-            runs[f"{found['handle']}/{found['version']}"] = now.name
-    quota = kaggle.quota()
-    seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}
-    hours = {name: None if left is None else left / 3600 for name, left in seconds.items()}
-    return {"journal": entries, "runs": runs, "hours_left": hours}
+            name = f"{found['handle']}/{found['version']}"
+            try:
+                runs[name] = kaggle.kernel_status(found["handle"], found["version"]).name
+            except RelayError as error:
+                runs[name] = f"not known: {str(error).splitlines()[0]}"
+    try:
+        quota = kaggle.quota()
+        seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}
+    except RelayError:
+        seconds = {"TPU": None, "GPU": None}
+    return {"runs": runs, "hours_left": {name: None if left is None else left / 3600 for name, left in seconds.items()}}
 
 
-def _require_published(project: Project, artifact: Path) -> None:
+def _require_published(project: Project, artifact: Path, owner: str) -> None:
     """Raise `UsageError` unless the last thing that we published is this artifact: Kaggle mounts the newest version."""
-    weights = manifest.verify(artifact).weights_sha256
-    found = project.journal().last("publishes", config=project.name, outcome=DONE)
-    if found is None or found["weights_sha256"] != weights:
+    held = manifest.verify(artifact)
+    found = project.journal().last("publishes", handle=bundle.dataset_handle(owner, project.competition))
+    if found is None or found["outcome"] != DONE or found["run_id"] != held.run_id:
         raise UsageError(
             f"The artifact in {artifact} is not what was published last ({found['run_id'] if found else 'nothing'});"
             f" {INFER} would refuse what Kaggle mounts.\nRun: invoke publish --config {project.config}"
@@ -295,11 +349,17 @@ def _require_published(project: Project, artifact: Path) -> None:
 
 
 def _last(project: Project, kernel: str) -> dict[str, Any]:
-    found = project.journal().last("pushes", kernel=kernel, config=project.name, outcome=DONE)
+    """Return the newest push, which must have become a version: an older one is not what the user means."""
+    found = project.journal().last("pushes", kernel=kernel, config=project.name)
+    task = "push-train" if kernel == TRAIN else "push-infer"
     if found is None:
-        task = "push-train" if kernel == TRAIN else "push-infer"
         raise UsageError(
             f"The journal in {project.runs} knows no push of {kernel} with the config {project.name}.\n"
             f"Run: invoke {task} --config {project.config}, or name a run: --run owner/slug/version"
+        )
+    if found["outcome"] != DONE:
+        raise UsageError(
+            f"The last push of {kernel} made no version that we know of (it ended as {found['outcome']}).\n"
+            f"Run: invoke {task} --config {project.config}, or name the run that you mean: --run owner/slug/version"
         )
     return found

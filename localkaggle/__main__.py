@@ -60,7 +60,7 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         kaggle = LocalKaggle(folder, port=options.port, offline=options.offline, layout=options.layout)
     except FileExistsError as error:
-        print(f"Error: {error}.\nIt would mix two Kaggles. Choose another --folder.", file=sys.stderr)
+        print(f"Error: {error}.\nChoose another --folder.", file=sys.stderr)
         return 2
     except OSError as error:
         print(
@@ -78,6 +78,7 @@ def _serve(options: argparse.Namespace) -> int:
         if not namespaces():
             print("# Namespaces are not permitted here: paths are remapped, and the internet cannot be switched off.")
         print("# Paste this into another shell, and use kaggle or invoke there:")
+        print("unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN  # a token of your own would win over the key below")
         for name, value in kaggle.environment.items():
             print(f"export {name}={shlex.quote(value)}")
         print("# Ctrl-C ends it.", flush=True)

@@ -77,13 +77,15 @@ def namespaces() -> tuple[str, ...]:
 
 @cache
 def needed(python: str) -> tuple[Path, ...]:
-    """Return the folders that this interpreter needs to start and to import.
+    """Return the folders that this interpreter needs to start and to import, with no path that the user's shell adds.
 
     Raises:
         OSError: if it cannot be run.
     """
     code = "import json, os, sys; print(json.dumps([sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path]))"
-    done = subprocess.run([python, "-s", "-c", code], capture_output=True, text=True, timeout=60)  # noqa: S603 - fixed words
+    done = subprocess.run(
+        [python, "-s", "-c", code], capture_output=True, text=True, timeout=60, env={"PATH": os.environ.get("PATH", "")}
+    )  # noqa: S603 - fixed words
     if done.returncode:
         raise OSError(f"{python} does not run: {done.stderr.strip()[-200:]}")
     paths = {Path(path) for path in json.loads(done.stdout) if path}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from between import RESET_AFTER, Between
-from conftest import FAIL, write_kernel
+from small import FAIL, write_kernel
 
 from deploy import relay
 from deploy.client import Kaggle
@@ -56,7 +56,7 @@ def test_the_chain_trains_publishes_infers_and_is_scored(live, wire, root, shown
 
     assert relay.last_run(ours, "infer-gpu") == result.infer
     assert relay.pull(live, ours, result.train) == result.trained
-    assert relay.publish(live, ours, result.trained, show=shown.append).version == 1
+    assert relay.publish(live, ours, result.train, result.trained, show=shown.append).version == 1
     again = relay.submit(live, ours, result.infer, result.inferred, check=lambda *_: None, show=shown.append)
     assert again == result.submission
     assert wire.count("CreateDataset") == 1 and wire.count("CreateCodeSubmission") == 1

@@ -1,6 +1,5 @@
 """Push, watch and pull against a server that says what real ones have said."""
 
-import hashlib
 import itertools
 import json
 
@@ -10,15 +9,12 @@ from between import RESET
 from deploy import bundle, kernels
 from deploy.errors import (
     Ambiguous,
-    BadAnswer,
     DeadlinePassed,
     Detached,
-    DiskError,
     NoQuota,
     Refused,
     RunFailed,
     Unreachable,
-    Unverified,
 )
 
 HANDLE = "ann/digits-train-tpu"
@@ -34,8 +30,9 @@ def built(root, between):
     return bundle.build("train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root)
 
 
-def current(version: int, text: str) -> dict[str, object]:
-    return {"metadata": {"currentVersionNumber": version}, "blob": {"source": text}}
+def current(version: int, text: str, sources: tuple[str, ...] = ("digits",)) -> dict[str, object]:
+    metadata = {"currentVersionNumber": version, "competitionDataSources": list(sources)}
+    return {"metadata": metadata, "blob": {"source": text}}
 
 
 def test_a_push_sends_the_bundle_and_every_setting_written_out(kaggle, between, built):
@@ -113,7 +110,7 @@ def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(kaggle, b
     between.say("GetKernel", [same, same, same, same])
 
     with pytest.raises(Ambiguous):
-        kernels.push(kaggle, built, timeout_seconds=3600)
+        kernels.push(kaggle, built, timeout_seconds=3600, again=True)
 
 
 def test_without_quota_nothing_is_pushed(kaggle, between, built):
@@ -147,6 +144,95 @@ def test_a_watch_follows_its_own_version_through_blips(kaggle, between, shown):
         "UNKNOWN(NEW_WORD)",
         "COMPLETE",
     ]
+
+
+def test_a_lost_push_that_lacks_a_source_is_no_success(kaggle, between, built):
+    """The answer would have said so; the version that it made says it too."""
+    between.say("SaveKernel", [RESET])
+    between.say("GetKernel", [FIRST, *itertools.repeat(current(1, built.sha256, sources=()), 3)])
+
+    with pytest.raises(Refused, match="competition sources: digits"):
+        kernels.push(kaggle, built, timeout_seconds=3600)
+
+
+@pytest.mark.parametrize("status", ["QUEUED", "RUNNING", "COMPLETE"])
+def test_the_same_bundle_is_not_pushed_twice(kaggle, between, built, shown, status):
+    """The same command after a crash finds what the first one made."""
+    between.say("GetKernel", [current(7, f"… {built.sha256} …")])
+    between.say("GetKernelSessionStatus", [{"status": status}])
+
+    run = kernels.push(kaggle, built, timeout_seconds=3600, show=shown.append)
+
+    assert (str(run), run.bundle_sha256) == ("ann/digits-train-tpu/7", built.sha256)
+    assert between.count("SaveKernel") == 0 and "--again" in shown[0]
+
+
+@pytest.mark.parametrize("status", ["ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"])
+def test_a_bundle_whose_run_failed_is_pushed_again(kaggle, between, built, status):
+    """A retry is what the user means then."""
+    between.say("GetKernel", [current(7, built.sha256)])
+    between.say("GetKernelSessionStatus", [{"status": status}])
+    between.say("SaveKernel", [{"versionNumber": 8}])
+
+    assert kernels.push(kaggle, built, timeout_seconds=3600).version == 8
+
+
+def test_a_bundle_is_pushed_again_on_request(kaggle, between, built):
+    """Without a question about the run that holds it."""
+    between.say("GetKernel", [current(7, built.sha256)])
+    between.say("SaveKernel", [{"versionNumber": 8}])
+
+    assert kernels.push(kaggle, built, timeout_seconds=3600, again=True).version == 8
+
+
+def test_our_version_is_found_behind_one_of_somebody_else(kaggle, between, built):
+    """Another browser tab may have saved the notebook since."""
+    between.say("SaveKernel", [RESET])
+    between.say("GetKernel", [FIRST, current(2, "theirs"), current(2, built.sha256)])
+
+    assert kernels.push(kaggle, built, timeout_seconds=3600).version == 1
+    assert between.bodies("GetKernel")[-1]["versionLabel"] == "v1"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"versionNumber": "1"},
+        {"versionNumber": 1, "url": 5},
+        {"versionNumber": 1, "invalidDatasetSources": [3]},
+        {"versionNumber": True},
+        [],
+        "text",
+        None,
+    ],
+)
+def test_an_answer_of_the_wrong_types_is_no_success_and_no_traceback(kaggle, between, built, answer):
+    """It may have happened: what is there is looked at."""
+    between.say("SaveKernel", [(200, answer)])
+    between.say("GetKernel", itertools.repeat(FIRST))
+
+    with pytest.raises(Ambiguous):
+        kernels.push(kaggle, built, timeout_seconds=3600)
+
+
+def test_a_refusal_inside_an_answer_of_200_is_a_refusal(kaggle, between, built):
+    """Kaggle's gateway answers so when it is too busy."""
+    between.say(
+        "SaveKernel", [{"error": {"code": 429, "message": "Too many requests", "status": "RESOURCE_EXHAUSTED"}}]
+    )
+
+    with pytest.raises((NoQuota, Ambiguous)) as caught:
+        kernels.push(kaggle, built, timeout_seconds=3600)
+
+    assert caught.type is NoQuota
+
+
+@pytest.mark.parametrize("answer", [{"status": None}, {"status": 5}, {"status": "RUNNING", "failureMessage": 7}, []])
+def test_an_odd_answer_does_not_end_a_watch(kaggle, between, shown, answer):
+    """Nine hours of training are not lost to one of them."""
+    between.say("GetKernelSessionStatus", [(200, answer), {"status": "COMPLETE"}])
+
+    assert kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
 
 
 def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown):
@@ -227,99 +313,3 @@ def test_silence_tells_how_to_attach_again(between, kaggle, shown):
 
     with pytest.raises(Unreachable, match="invoke watch --run"):
         kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
-
-
-def listing(between, files: dict[str, bytes], log: str = "") -> dict[str, object]:
-    return {
-        "files": [{"fileName": name, "url": between.serve(name.strip("./"), data)} for name, data in files.items()],
-        "log": log,
-    }
-
-
-def artifact(bundle_sha256: str = "b1", weights: bytes = b"weights") -> dict[str, bytes]:
-    digest = hashlib.sha256(b"weights").hexdigest()
-    files = {"weights.npz": {"sha256": digest, "size": 7}}
-    value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": bundle_sha256, "files": files}
-    return {"artifact/manifest.json": json.dumps(value).encode(), "artifact/weights.npz": weights}
-
-
-OURS = kernels.Run(HANDLE, 2, "", "b1")
-
-
-def test_a_pull_brings_every_file_in_one_rename(kaggle, between, tmp_path):
-    """No temporary folder stays; the log comes along as text."""
-    log = json.dumps([{"data": "hello\n"}])
-    between.say("ListKernelSessionOutput", [listing(between, {**artifact(), "a/b.png": b"p"}, log)])
-
-    folder = kernels.pull(kaggle, OURS, tmp_path)
-
-    assert folder == tmp_path / "digits-train-tpu-v2" and list(tmp_path.iterdir()) == [folder]
-    assert (folder / "a" / "b.png").read_bytes() == b"p"
-    assert (folder / "digits-train-tpu.log").read_text() == "hello\n"
-
-
-def test_an_equal_folder_is_kept_and_another_is_not_touched(kaggle, between, tmp_path):
-    """Outputs of two runs were once mixed by a newer file that was kept."""
-    between.say("ListKernelSessionOutput", itertools.repeat(listing(between, artifact())))
-    folder = kernels.pull(kaggle, OURS, tmp_path)
-    assert kernels.pull(kaggle, OURS, tmp_path) == folder
-
-    (folder / "artifact" / "weights.npz").write_bytes(b"newer and longer than what Kaggle has")
-
-    with pytest.raises(DiskError, match="Move it away"):
-        kernels.pull(kaggle, OURS, tmp_path)
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
-        (artifact(weights=b"wEights"), "sha256"),
-        (artifact(weights=b""), "0 bytes"),
-        (artifact(bundle_sha256="b2"), "another run's"),
-    ],
-)
-def test_an_artifact_that_is_not_what_it_says_is_not_kept(kaggle, between, tmp_path, files, said):
-    """Old or cut weights predict, too."""
-    between.say("ListKernelSessionOutput", [listing(between, files)])
-
-    with pytest.raises(Unverified, match=said):
-        kernels.pull(kaggle, OURS, tmp_path)
-
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_name_that_climbs_writes_nothing(kaggle, between, tmp_path):
-    """All names are judged before the first byte."""
-    between.say("ListKernelSessionOutput", [listing(between, {"good": b"x", "../evil": b"x"})])
-
-    with pytest.raises(BadAnswer, match="plain name"):
-        kernels.pull(kaggle, OURS, tmp_path / "into")
-
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_name_that_is_a_file_and_a_folder_writes_nothing(kaggle, between, tmp_path):
-    """No disk can hold both."""
-    between.say("ListKernelSessionOutput", [listing(between, {"a": b"x", "a/b": b"x"})])
-
-    with pytest.raises(BadAnswer, match="as a file and as a folder"):
-        kernels.pull(kaggle, OURS, tmp_path / "into")
-
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_signed_address_that_expired_is_asked_for_again(kaggle, between, tmp_path):
-    """A large pull takes longer than the addresses live."""
-    between.say("ListKernelSessionOutput", itertools.repeat(listing(between, {"x": b"x"})))
-    between.say("between", [(403, {"code": 403, "message": "expired"})])
-
-    assert (kernels.pull(kaggle, OURS, tmp_path) / "x").read_bytes() == b"x"
-
-
-def test_an_address_that_leaves_this_machine_unencrypted_is_refused(kaggle, between, tmp_path):
-    """The cloud's metadata address is a favourite."""
-    between.say("ListKernelSessionOutput", [{"files": [{"fileName": "x", "url": "http://169.254.169.254/x"}]}])
-
-    with pytest.raises(BadAnswer, match="https"):
-        kernels.pull(kaggle, OURS, tmp_path)

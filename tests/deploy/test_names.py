@@ -7,7 +7,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy import kernels, transfer, verdicts
+from deploy import kernels, output, transfer, verdicts
 from deploy.errors import BadAnswer, UsageError
 
 PARTS = st.sampled_from(
@@ -20,7 +20,7 @@ def test_a_name_is_refused_or_stays_inside(name):
     """The official client once wrote `../` names outside of the folder it was given."""
     folder = Path("/target")
     try:
-        place = kernels.safe(name)
+        place = output.safe(name)
     except BadAnswer:
         return
 
@@ -35,13 +35,13 @@ def test_a_name_is_refused_or_stays_inside(name):
 def test_known_tricks_are_refused(name):
     """Corpus of names that have escaped somewhere."""
     with pytest.raises(BadAnswer):
-        kernels.safe(name)
+        output.safe(name)
 
 
 @pytest.mark.parametrize("name", ["submission.csv", "artifact/weights.npz", "a b.png", "größe.csv", ".hidden/x"])
 def test_plain_names_pass(name):
     """What notebooks really write."""
-    assert str(kernels.safe(name)) == name
+    assert str(output.safe(name)) == name
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import kagglesdk.blobs.types.blob_api_service as blob_types
 import kagglesdk.datasets.types.dataset_api_service as types
 import pytest
 import requests
-from conftest import finished, notebook, save
 from kagglesdk import KaggleClient
 from kagglesdk.kaggle_env import KaggleEnv
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
+from sessions import finished, notebook, save
 
 from localkaggle.server import LocalKaggle
 

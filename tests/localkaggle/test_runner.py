@@ -24,9 +24,9 @@ import nbformat
 import psutil
 import pytest
 import requests
-from conftest import finished, notebook, save
 from kagglesdk import KaggleClient
 from kagglesdk.kaggle_env import KaggleEnv
+from sessions import finished, notebook, save
 
 from localkaggle import runner
 from localkaggle.server import LocalKaggle

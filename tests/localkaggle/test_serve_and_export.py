@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import notebook
+from sessions import notebook
 
 from localkaggle.__main__ import main
 from localkaggle.runner import namespaces

@@ -11,11 +11,11 @@ from pathlib import Path
 import kagglesdk.kernels.types.kernels_api_service as types
 import pytest
 import requests
-from conftest import finished, notebook, ran, save
 from kagglesdk import KaggleClient
 from kagglesdk.kaggle_env import KaggleEnv
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWorkerStatus
 from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
+from sessions import finished, notebook, ran, save
 
 from localkaggle.competitions import Competition
 from localkaggle.kernels import SOURCE_BYTES

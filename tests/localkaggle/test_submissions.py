@@ -9,8 +9,8 @@ import kagglesdk.competitions.types.competition_api_service as types
 import kagglesdk.kernels.types.kernels_api_service as kernel_types
 import pytest
 import requests
-from conftest import notebook, ran, save
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
+from sessions import notebook, ran, save
 
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.kernels import Version

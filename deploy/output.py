@@ -1,0 +1,156 @@
+"""Output: what a run wrote, downloaded whole and verified, in one rename.
+
+Reads  the listing of one kernel version, and the addresses in it
+Gives  a folder that is complete, or nothing
+"""
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path, PurePosixPath
+
+from deploy import manifest, transfer
+from deploy.answers import log_lines
+from deploy.client import Kaggle
+from deploy.errors import BadAnswer, DeadlinePassed, Denied, DiskError, Refused, Unverified, writing
+from deploy.kernels import ENDED_BADLY, Run
+
+ARTIFACT = "artifact"
+
+
+def folder_name(run: Run) -> str:
+    """Return the name of the folder that `pull` makes: `<slug>-v<N>`."""
+    return f"{run.handle.partition('/')[2]}-v{run.version}"
+
+
+def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
+    """Download all that this version wrote into `into/<slug>-v<N>/`, verified, in one rename, and return that folder.
+
+    Files go to a fresh folder first. If `artifact/manifest.json` is there, every file in `artifact/` must have the size
+    and sha256 that it says, and its `bundle_sha256` must be the run's. An equal folder that is there already is kept.
+
+    Raises:
+        DeadlinePassed: if the run has not ended.
+        BadAnswer: if a name would leave the folder. Nothing is written then.
+        Unverified: if the artifact is not what its manifest says, or there is no output although the run is complete.
+        DiskError: if the disk is full, or another folder of that name is there.
+    """
+    target = into / folder_name(run)
+    status = kaggle.kernel_status(run.handle, run.version).name
+    if status not in ("COMPLETE", *ENDED_BADLY):
+        raise DeadlinePassed(
+            f"{run} is {status}; expected its end: what it has written until now is not all.\n"
+            f"To wait for it: invoke watch --run {run}"
+        )
+    files, log = kaggle.kernel_output(run.handle, run.version)
+    if status == "COMPLETE" and not files:
+        raise Unverified(
+            f"{run} is COMPLETE and lists no output; expected at least __notebook__.ipynb.\n"
+            "Kaggle may need a minute: pull again."
+        )
+    places = {name: safe(name) for name in files}
+    folders = {str(parent) for place in places.values() for parent in place.parents}
+    if folders & set(places):
+        raise BadAnswer(
+            f"{run} lists {sorted(folders & set(places))[0]!r} as a file and as a folder.\nNothing was written."
+        )
+    with writing(into):
+        into.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=into))
+    try:
+        for name, place in places.items():
+            path = fresh / place
+            if not path.resolve().is_relative_to(fresh.resolve()):
+                raise BadAnswer(f"{run} lists {name!r}, which lies outside of {target}; nothing was kept.")
+            _download(kaggle, run, name, files, path)
+        note = fresh / f"{run.handle.partition('/')[2]}.log"
+        if log and not note.exists():
+            with writing(note):
+                note.write_text("\n".join(log_lines(log)) + "\n", encoding="utf-8")
+        _verify(fresh / ARTIFACT, run)
+        if target.exists():
+            if _tree(target) != _tree(fresh):
+                raise DiskError(
+                    f"{target} exists and is not what {run} wrote; expected no folder, or an equal one.\n"
+                    "Move it away and pull again."
+                )
+            return target
+        with writing(target):
+            fresh.chmod(0o755)
+            fresh.rename(target)
+        return target
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)  # after the rename there is nothing left to remove
+
+
+def bundle_of(folder: Path) -> str:
+    """Return the sha256 of the bundle that wrote this folder; "" where it does not say."""
+    path = folder / "bundle.json"
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return str(told.get("bundle_sha256", "")) if isinstance(told, dict) else ""
+
+
+def safe(name: str) -> PurePosixPath:
+    """Return the server's name as a relative path that stays inside the folder it is put in.
+
+    Raises:
+        BadAnswer: if it is absolute, climbs, or is no plain name on some system.
+
+    >>> str(safe("artifact/weights.npz"))
+    'artifact/weights.npz'
+    """
+    parts = name.split("/")
+    bad = (
+        not name
+        or any(
+            part in ("", ".", "..") or len(part.encode(errors="replace")) > 200 or part.endswith(transfer.PARTIAL)
+            for part in parts
+        )
+        or re.search(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:", name)
+        or (not name.isascii() and not name.isprintable())
+        or len(parts) > 20
+    )
+    if bad:
+        raise BadAnswer(
+            f"Kaggle lists an output file {name[:200]!r}; expected a plain name inside the folder.\n"
+            "Nothing was written. Rename it in the notebook and run that again."
+        )
+    return PurePosixPath(name)
+
+
+def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], path: Path) -> None:
+    try:
+        kaggle.download(files[name], path)
+    except BadAnswer:
+        raise  # an address that is not safe does not get better
+    except (Refused, Denied):
+        # A signed address expires while the files before it are downloaded; one more listing renews all of them.
+        renewed, _ = kaggle.kernel_output(run.handle, run.version)
+        if name not in renewed:
+            raise
+        files.update(renewed)
+        kaggle.download(files[name], path)
+
+
+def _verify(artifact: Path, run: Run) -> None:
+    if not artifact.exists():
+        return
+    if not (artifact / manifest.NAME).is_file():
+        raise Unverified(
+            f"{run} lists files in {artifact.name}/ and no {manifest.NAME} among them; expected one that names the others.\n"
+            "Kaggle may need a minute: pull again. If it stays so, push again."
+        )
+    found = manifest.verify(artifact)
+    if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:
+        raise Unverified(
+            f"The artifact of {run} was made by bundle {found.bundle_sha256 or 'none'}; expected {run.bundle_sha256}.\n"
+            "It is another run's. Push again."
+        )
+
+
+def _tree(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): manifest.sha256(path) for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,159 @@
+"""A pull brings all that a run wrote, verified, or nothing."""
+
+import hashlib
+import itertools
+import json
+
+import pytest
+
+from deploy import kernels, output
+from deploy.errors import BadAnswer, DeadlinePassed, DiskError, Unverified
+
+HANDLE = "ann/digits-train-tpu"
+
+
+@pytest.fixture(autouse=True)
+def complete(between):
+    between.say("GetKernelSessionStatus", itertools.repeat({"status": "COMPLETE"}))
+
+
+def listing(between, files: dict[str, bytes], log: str = "") -> dict[str, object]:
+    return {
+        "files": [{"fileName": name, "url": between.serve(name.strip("./"), data)} for name, data in files.items()],
+        "log": log,
+    }
+
+
+def artifact(bundle_sha256: str = "b1", weights: bytes = b"weights") -> dict[str, bytes]:
+    digest = hashlib.sha256(b"weights").hexdigest()
+    files = {"weights.npz": {"sha256": digest, "size": 7}}
+    value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": bundle_sha256, "files": files}
+    return {"artifact/manifest.json": json.dumps(value).encode(), "artifact/weights.npz": weights}
+
+
+OURS = kernels.Run(HANDLE, 2, "", "b1")
+
+
+def test_a_pull_brings_every_file_in_one_rename(kaggle, between, tmp_path):
+    """No temporary folder stays; the log comes along as text."""
+    log = json.dumps([{"data": "hello\n"}])
+    between.say("ListKernelSessionOutput", [listing(between, {**artifact(), "a/b.png": b"p"}, log)])
+
+    folder = output.pull(kaggle, OURS, tmp_path)
+
+    assert folder == tmp_path / "digits-train-tpu-v2" and list(tmp_path.iterdir()) == [folder]
+    assert (folder / "a" / "b.png").read_bytes() == b"p"
+    assert (folder / "digits-train-tpu.log").read_text() == "hello\n"
+
+
+def test_a_run_that_goes_on_is_not_pulled(kaggle, between, tmp_path):
+    """What it has written until now would look like all of it."""
+    between.say("GetKernelSessionStatus", [{"status": "RUNNING"}])
+
+    with pytest.raises(DeadlinePassed, match="invoke watch --run ann/digits-train-tpu/2") as caught:
+        output.pull(kaggle, OURS, tmp_path)
+
+    assert caught.value.exit_code == 5 and not list(tmp_path.iterdir())
+
+
+def test_a_failed_run_can_be_pulled(kaggle, between, tmp_path):
+    """Its log and its pictures tell why."""
+    between.say("GetKernelSessionStatus", [{"status": "ERROR"}])
+    between.say("ListKernelSessionOutput", [listing(between, {"x.png": b"p"})])
+
+    assert (output.pull(kaggle, OURS, tmp_path) / "x.png").read_bytes() == b"p"
+
+
+def test_a_complete_run_without_output_is_not_believed(kaggle, between, tmp_path):
+    """A notebook always leaves itself."""
+    between.say("ListKernelSessionOutput", [{"files": []}])
+
+    with pytest.raises(Unverified, match="no output"):
+        output.pull(kaggle, OURS, tmp_path)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_artifact_without_a_manifest_is_not_kept(kaggle, between, tmp_path):
+    """Nothing says what it is."""
+    between.say("ListKernelSessionOutput", [listing(between, {"artifact/weights.npz": b"weights"})])
+
+    with pytest.raises(Unverified, match=r"manifest\.json"):
+        output.pull(kaggle, OURS, tmp_path)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_log_that_is_cut_inside_a_character_can_be_written(kaggle, between, tmp_path):
+    """A piece may hold half of one; the other half may be missing."""
+    log = '[{"data": "a\\ud83d"}, {"data": "\\ude00b\\n\\ud83d"}]'
+    between.say("ListKernelSessionOutput", [listing(between, {"x": b"x"}, log)])
+
+    assert "a😀b" in (output.pull(kaggle, OURS, tmp_path) / "digits-train-tpu.log").read_text()
+
+
+def test_an_equal_folder_is_kept_and_another_is_not_touched(kaggle, between, tmp_path):
+    """Outputs of two runs were once mixed by a newer file that was kept."""
+    between.say("ListKernelSessionOutput", itertools.repeat(listing(between, artifact())))
+    folder = output.pull(kaggle, OURS, tmp_path)
+    assert output.pull(kaggle, OURS, tmp_path) == folder
+
+    (folder / "artifact" / "weights.npz").write_bytes(b"newer and longer than what Kaggle has")
+
+    with pytest.raises(DiskError, match="Move it away"):
+        output.pull(kaggle, OURS, tmp_path)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (artifact(weights=b"wEights"), "sha256"),
+        (artifact(weights=b""), "0 bytes"),
+        (artifact(bundle_sha256="b2"), "another run's"),
+    ],
+)
+def test_an_artifact_that_is_not_what_it_says_is_not_kept(kaggle, between, tmp_path, files, said):
+    """Old or cut weights predict, too."""
+    between.say("ListKernelSessionOutput", [listing(between, files)])
+
+    with pytest.raises(Unverified, match=said):
+        output.pull(kaggle, OURS, tmp_path)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_climbs_writes_nothing(kaggle, between, tmp_path):
+    """All names are judged before the first byte."""
+    between.say("ListKernelSessionOutput", [listing(between, {"good": b"x", "../evil": b"x"})])
+
+    with pytest.raises(BadAnswer, match="plain name"):
+        output.pull(kaggle, OURS, tmp_path / "into")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_a_file_and_a_folder_writes_nothing(kaggle, between, tmp_path):
+    """No disk can hold both."""
+    between.say("ListKernelSessionOutput", [listing(between, {"a": b"x", "a/b": b"x"})])
+
+    with pytest.raises(BadAnswer, match="as a file and as a folder"):
+        output.pull(kaggle, OURS, tmp_path / "into")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_signed_address_that_expired_is_asked_for_again(kaggle, between, tmp_path):
+    """A large pull takes longer than the addresses live."""
+    between.say("ListKernelSessionOutput", itertools.repeat(listing(between, {"x": b"x"})))
+    between.say("between", [(403, {"code": 403, "message": "expired"})])
+
+    assert (output.pull(kaggle, OURS, tmp_path) / "x").read_bytes() == b"x"
+
+
+def test_an_address_that_leaves_this_machine_unencrypted_is_refused(kaggle, between, tmp_path):
+    """The cloud's metadata address is a favourite."""
+    between.say("ListKernelSessionOutput", [{"files": [{"fileName": "x", "url": "http://169.254.169.254/x"}]}])
+
+    with pytest.raises(BadAnswer, match="https"):
+        output.pull(kaggle, OURS, tmp_path)
