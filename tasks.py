@@ -66,6 +66,19 @@ def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "buil
     return Project(ROOT, config, settings.competition, settings.handoff, runs, builds, **more)
 
 
+def number(option: str, text: str, least: float, most: float) -> float:
+    """Return an option's number. Raises `UsageError` unless it is one between the two."""
+    from deploy.errors import UsageError
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not least <= value <= most:
+        raise UsageError(f"--{option} {text[:40]}: expected a number from {least:.3g} to {most:g}.\nCorrect it.")
+    return value
+
+
 def connect() -> Any:
     """Return a connection with the user's own credentials."""
     from deploy.client import Kaggle
@@ -122,7 +135,7 @@ def dry_run(
     import time
 
     from deploy import relay
-    from deploy.errors import Detached, UsageError
+    from deploy.errors import Detached, RelayError, UsageError
     from localkaggle import competitions
     from localkaggle.server import LocalKaggle
 
@@ -150,6 +163,9 @@ def dry_run(
             result = relay.run(connect(), ours, show=show, check=check_submission)
         except (KeyboardInterrupt, Detached):
             raise Detached(f"Interrupted. This Kaggle has ended, with its runs; what it left is in {runs}") from None
+        except RelayError as error:
+            note = f"(This was a rehearsal: its Kaggle has ended, and what it left is in {runs}. Once it is mended: invoke dry-run)"
+            raise type(error)(f"{error}\n{note}") from error
     return finished(result, config)
 
 
@@ -210,13 +226,13 @@ def watch(
     kernel: str = "train-tpu",
     run: str = "",
     config: str = "digits",
-    hours: float = 24.0,
+    hours: str = "24",
     json: bool = False,
 ) -> dict[str, Any]:
     """Follow a run to its end. Example: invoke watch --run ann/digits-train-tpu/3"""
     from deploy import relay
 
-    ours = settled(config, deadline_seconds=hours * 3600)
+    ours = settled(config, deadline_seconds=number("hours", hours, 1 / 60, 24 * 14) * 3600)
     known = relay.known_run(ours, run, kernel)
     status = relay.watch(connect(), ours, known, show=show)
     show(f"Next: invoke pull --run {known} --config {config}")

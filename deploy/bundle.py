@@ -132,7 +132,9 @@ def build(
             " and no other takes them.\nPull a finished training first: invoke pull"
         )
     handle = kernel_handle(owner, competition, kernel)
-    modules, config_name = _modules(root, config)
+    files, config_name = _modules(root, config)
+    # %%writefile refuses an empty cell, and ends each file with one newline.
+    modules = {name: _read(path).rstrip("\n") or "# empty" for name, path in files.items()}
     metadata = _metadata(source / "kernel-metadata.json", handle, competition)
     if consumes and handoff == "dataset":
         metadata["dataset_sources"] = [dataset or dataset_handle(owner, competition)]
@@ -149,7 +151,7 @@ def build(
     identity = {"kernel": kernel, "config": config_name, "competition": competition, "expect": dict(expect or {})}
     covered = {**identity, "modules": modules, "cells": own, "metadata": metadata}
     sha256 = hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
-    commit, dirty = _commit(root, [root / "pipeline", source])
+    commit, dirty = _commit(root, [*files.values(), source / "notebook.py", source / "kernel-metadata.json"])
     provenance = {**identity, "git_commit": commit, "git_dirty": dirty, "bundle_sha256": sha256}
 
     head = f"# {metadata['title']}\n\nBuilt from commit `{commit or 'none'}`{' with local changes' if dirty else ''}; bundle `{sha256}`.\n\n"
@@ -177,8 +179,8 @@ def build(
     )
 
 
-def _modules(root: Path, config: str) -> tuple[dict[str, str], str]:
-    """Return {path in the notebook: text} of what travels, and the config's name: the whole include list is here."""
+def _modules(root: Path, config: str) -> tuple[dict[str, Path], str]:
+    """Return {path in the notebook: file} of what travels, and the config's name: the whole include list is here."""
     package = root / "pipeline"
     if not (package / "__init__.py").is_file():
         raise UsageError(
@@ -201,8 +203,7 @@ def _modules(root: Path, config: str) -> tuple[dict[str, str], str]:
         other_config = inside.parts[0] == "configs" and inside.name != "__init__.py"
         if not hidden and not other_config and path.is_file():
             files[f"pipeline/{inside.as_posix()}"] = path
-    # %%writefile refuses an empty cell, and ends each file with one newline.
-    return {name: _read(files[name]).rstrip("\n") or "# empty" for name in sorted(files)}, chosen.stem
+    return {name: files[name] for name in sorted(files)}, chosen.stem
 
 
 def _read(path: Path) -> str:
@@ -261,6 +262,9 @@ def _commit(root: Path, paths: list[Path]) -> tuple[str, bool]:
             return None  # no git on this machine is as good as no commit
         return done.stdout.strip() if done.returncode == 0 else None
 
+    names = [str(path.resolve()) for path in paths]
     commit = git("rev-parse", "HEAD")
-    changed = git("status", "--porcelain", "--", *(str(path.resolve()) for path in paths))
-    return commit or "", not commit or changed is None or bool(changed)
+    changed = git("status", "--porcelain", "--", *names)
+    known = git("ls-files", "--", *names)  # an ignored file travels too, and no commit holds it
+    whole = known is not None and len(known.splitlines()) == len(set(names))
+    return commit or "", not commit or changed is None or bool(changed) or not whole

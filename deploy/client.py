@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import requests
+
 from deploy import answers, credentials, transfer, verdicts
 from deploy.answers import Dataset, KernelStatus, Limits, Quota, Saved, Scored, Source, split
-from deploy.errors import Ambiguous, BadAnswer, Refused, Unreachable, UsageError
+from deploy.errors import Ambiguous, BadAnswer, CredentialError, Refused, Unreachable, UsageError
 from deploy.exchange import LOOPBACK, REMOTE, UNREADABLE, Exchange, Pace
 
 # Fields of a kernel's metadata as GetKernel tells them: kernel-metadata.json's name → the SDK's.
@@ -57,9 +59,16 @@ class Kaggle(Exchange):
         """
         try:
             client, username = credentials.sign_in(timeouts)
-        except UNREADABLE as error:
+        except requests.RequestException as error:
             verdict = verdicts.judge("sign in", error)
             raise verdict or Unreachable(verdicts.unanswered("sign in", error)) from error
+        except (OSError, *UNREADABLE) as error:
+            if str(getattr(error, "doc", "")).lstrip().startswith("<"):  # a page, in place of Kaggle's answer
+                raise Unreachable(verdicts.unanswered("sign in", error)) from error
+            # What the error says may quote the file, and so the key.
+            raise CredentialError(
+                f"The Kaggle credentials that were found cannot be read ({type(error).__name__}).\n{credentials.HOW}"
+            ) from error
         here = transfer.is_loopback(client.http_client()._endpoint)
         return cls(client, username, pace or (LOOPBACK if here else REMOTE), timeouts)
 

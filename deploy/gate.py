@@ -91,7 +91,7 @@ def _metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
         pins = " It silently makes a TPU run a CPU run." if key.startswith("docker") else ""
         yield f"kernel-metadata.json has the key {key!r}, which nothing may set.{pins} Remove it"
     owner, _, slug = str(metadata.get("id", "")).partition("/")
-    if not owner or not re.fullmatch(r"[a-z0-9-]{5,50}", slug):
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", owner) or not re.fullmatch(r"[a-z0-9-]{5,50}", slug):
         yield f"id is {metadata.get('id')!r}; expected owner/slug, the slug of 5 to 50 lower-case letters, digits and hyphens"
     if slugify(str(metadata.get("title", ""))) != slug:
         yield f"title {metadata.get('title')!r} gives the address {slugify(str(metadata.get('title', '')))!r}, not {slug!r}"

@@ -19,12 +19,14 @@ from deploy.bundle import Bundle
 from deploy.client import SOURCES, Kaggle
 from deploy.errors import (
     Ambiguous,
+    CredentialError,
     DeadlinePassed,
     Denied,
     Detached,
     NoQuota,
     NotFound,
     Refused,
+    RelayError,
     RunFailed,
     Unreachable,
     UsageError,
@@ -68,9 +70,11 @@ def parse(text: str) -> Run:
     >>> parse("ann/digits-train-tpu/3").version
     3
     """
-    match = re.fullmatch(r"([\w-]+/[\w-]+)/v?([1-9]\d*)", text)
+    match = re.fullmatch(r"([A-Za-z0-9_-]{1,50}/[A-Za-z0-9-]{1,100})/v?([1-9][0-9]{0,8})", text)
     if match is None:
-        raise UsageError(f"--run {text!r} is not a run; expected owner/slug/version.\nExample: ann/digits-train-tpu/3")
+        raise UsageError(
+            f"--run {text[:80]!r} is not a run; expected owner/slug/version.\nExample: ann/digits-train-tpu/3"
+        )
     return Run(match[1], int(match[2]), "", "")
 
 
@@ -218,8 +222,8 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show) -> s
             pause = min(pause * 1.5, kaggle.pace.most)
     except KeyboardInterrupt:
         raise Detached(f"Detached from {run}.\n{attach}") from None
-    except Unreachable as error:
-        raise Unreachable(f"{error}\n{attach}") from error
+    except (Unreachable, CredentialError) as error:
+        raise type(error)(f"{error}\n{attach}") from error
 
 
 def _look(kaggle: Kaggle, run: Run, *, young: bool) -> tuple[str, str, str]:
@@ -259,7 +263,7 @@ def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:
         return f"{run} was saved and not run; expected a run.\nPush again: invoke push-train or push-infer"
     try:
         lines = [verdicts.plain(line) for line in kaggle.kernel_log(run.handle, run.version)]
-    except (Refused, Denied, Unreachable) as error:
+    except RelayError as error:
         lines = [f"(the log could not be read: {str(error).splitlines()[0]})"]
     errors = [line.strip() for line in lines if re.match(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)", line)]
     parts = [f"{run} ended as {name}; expected COMPLETE.", verdicts.plain(failure).strip()]

@@ -94,13 +94,13 @@ def _export(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 2
-    if options.folder.exists() and (not options.folder.is_dir() or any(options.folder.iterdir())):
-        print(
-            f"Error: {options.folder} is not an empty folder; expected one, or a new name.\nChoose another.",
-            file=sys.stderr,
-        )
-        return 2
     try:
+        if options.folder.exists() and (not options.folder.is_dir() or any(options.folder.iterdir())):
+            print(
+                f"Error: {options.folder} is not an empty folder; expected one, or a new name.\nChoose another.",
+                file=sys.stderr,
+            )
+            return 2
         competitions.EMBEDDED[options.competition]().write(options.folder)
     except OSError as error:
         print(

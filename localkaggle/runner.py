@@ -83,9 +83,9 @@ def needed(python: str) -> tuple[Path, ...]:
         OSError: if it cannot be run.
     """
     code = "import json, os, sys; print(json.dumps([sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path]))"
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 - fixed words
         [python, "-s", "-c", code], capture_output=True, text=True, timeout=60, env={"PATH": os.environ.get("PATH", "")}
-    )  # noqa: S603 - fixed words
+    )
     if done.returncode:
         raise OSError(f"{python} does not run: {done.stderr.strip()[-200:]}")
     paths = {Path(path) for path in json.loads(done.stdout) if path}

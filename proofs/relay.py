@@ -49,14 +49,25 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     folder = Path(tempfile.mkdtemp(prefix="prove-relay-"))
     try:
         checkout = environment.current(root) if short else environment.fresh(root, folder, show)
-        yield from _dry_run(root, checkout, folder, short=short, show=show, pictures=pictures)
-        yield from _tests(root, checkout, folder, short=short, show=show)
-        yield from _numbers(checkout, folder)
-        yield from _hygiene(checkout, folder)
-        if not short:
-            yield from _images(root, checkout, folder, show)
+        parts = {
+            "the dry run": _dry_run(root, checkout, folder, short=short, show=show, pictures=pictures),
+            "the tests": _tests(root, checkout, folder, short=short, show=show),
+            "the numbers": _numbers(checkout, folder),
+            "hygiene": _hygiene(checkout, folder),
+            "Kaggle's images": iter(()) if short else _images(root, checkout, folder, show),
+        }
+        for name, part in parts.items():
+            yield from _whole(name, part)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _whole(name: str, part: Iterator[Row]) -> Iterator[Row]:
+    """Yield the rows of a part; where a command that it builds on left nothing, that is a miss and not the end."""
+    try:
+        yield from part
+    except (OSError, LookupError, ValueError, SyntaxError) as error:  # a ParseError is a SyntaxError
+        yield Row(f"All of {name} can be measured", "yes", f"no: {type(error).__name__}: {error}"[:300], False)
 
 
 def _dry_run(

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -80,7 +81,7 @@ def measure(subject: str, rows: Iterable[Row], root: Path, *, command: str, show
         "Command": f"`{command}`",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit(root),
-        "machine": f"{platform.machine()} {platform.system()}, {len(os.sched_getaffinity(0))} CPU cores",
+        "machine": f"{platform.machine()} {sys.platform}, {len(os.sched_getaffinity(0))} CPU cores",
         "Python": platform.python_version(),
         **{name: version(name) for name in NAMED},
     }
@@ -91,9 +92,10 @@ def commit(root: Path) -> str:
     """Return the commit that is measured, and whether the working tree differs from it."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
 
-    return git("rev-parse", "--short=12", "HEAD") + (" with local changes" if git("status", "--porcelain") else "")
+    head = git("rev-parse", "--short=12", "HEAD")
+    return head + (" with local changes" if git("status", "--porcelain") else "") if head else "none"
 
 
 def record(table: Table, results: Path) -> None:

@@ -128,6 +128,13 @@ def test_a_local_change_shows_in_the_provenance(root):
     git("commit", "-qm", "first")
     (root / "README.md").write_text("does not travel")
     assert build(root).git_dirty is False and len(build(root).git_commit) == 40
+    (root / ".gitignore").write_text("pipeline/extra.py\n")
+    (root / "pipeline" / "extra.py").write_text("ignored = 'and travels'\n")
+    assert build(root).git_dirty is True
+    (root / "pipeline" / "extra.py").unlink()
+    (root / "mine.py").write_text("CONFIG = 2\n")
+    assert build(root, config=str(root / "mine.py")).git_dirty is True
+    assert build(root).git_dirty is False
 
     (root / "pipeline" / "model.py").write_text("changed = True\n")
 

@@ -21,7 +21,7 @@ def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
     """A local Kaggle, behind a wire that passes all through unless told otherwise."""
     from localkaggle.server import LocalKaggle
 
-    with LocalKaggle(tmp_path / "kaggle") as local:
+    with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)
         with Between(local.environment["http_proxy"]) as wire:

@@ -161,3 +161,17 @@ def test_a_server_that_is_gone_is_unreachable(between: Between):
 
     with pytest.raises(Unreachable, match="Check the network"):
         kaggle.quota()
+
+
+@pytest.mark.parametrize("content", [b"[]", b"\xff\xfe", b"{", b'{"username": 3, "key": 4}'])
+def test_credentials_that_cannot_be_read_are_named_as_such(between, tmp_path, monkeypatch, content):
+    """Not the network is at fault; and what is in the file is not shown."""
+    monkeypatch.delenv("KAGGLE_USERNAME")
+    monkeypatch.delenv("KAGGLE_KEY")
+    monkeypatch.setenv("KAGGLE_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "kaggle.json").write_bytes(content)
+
+    with pytest.raises(CredentialError) as caught:
+        Kaggle.connect()
+
+    assert caught.value.exit_code == 3

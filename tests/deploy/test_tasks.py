@@ -67,3 +67,21 @@ def test_an_error_is_a_message_an_exit_code_and_a_json_object(arguments, code, s
     assert (done.returncode, told["exit_code"]) == (code, code)
     assert said in done.stderr and said in told["error"]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("hours", ["abc", "nan", "-1", "1e9", "inf"])
+def test_a_number_that_makes_no_sense_is_refused(hours):
+    """A wait that never ends is none."""
+    done = invoke("watch", "--run", "ann/digits-train-tpu/1", "--hours", hours)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "--hours" in done.stderr
+
+
+@pytest.mark.parametrize("run", ["ann/x/0", "ann/x/" + "9" * 5000, "ann/" + "x" * 300 + "/1", "a b/c/1", "../../etc/1"])
+def test_a_run_that_cannot_be_is_refused(run):
+    """Before anybody is asked about it."""
+    done = invoke("watch", "--run", run)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert len(done.stderr) < 500
