@@ -26,6 +26,7 @@ from kagglesdk.kaggle_object import KaggleObject
 from localkaggle import competitions as hosted
 from localkaggle.competitions import Competition
 from localkaggle.datasets import Datasets
+from localkaggle.faults import Faults
 from localkaggle.kernels import Kernels, Version
 from localkaggle.log import Log
 from localkaggle.protocol import BASE, Fault, Storage
@@ -90,6 +91,7 @@ class LocalKaggle:
                 )
                 competition.write(place[competition.slug], hidden=hidden)
         self.key, self.token = secrets.token_hex(16), f"KGAT_{secrets.token_hex(16)}"
+        self.faults = Faults()
         self.journal: list[tuple[str, Any, int, Any]] = []
         self.lock = threading.RLock()
         self.storage = Storage(self.folder)
@@ -152,6 +154,7 @@ class LocalKaggle:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.faults.close()
         self.kernels.close()
         self.submissions.close()
         self._server.shutdown()

@@ -1,5 +1,7 @@
 """Wire: HTTP for the server. Each request is a call of a service, an upload, a download, or a log to follow."""
 
+import contextlib
+import io
 import json
 import re
 import shutil
@@ -29,7 +31,31 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing; `LocalKaggle.journal` knows the calls."""
 
     def handle_one(self) -> None:
-        """Answer any request."""
+        """Answer any request, or let it go wrong as planned."""
+        faults, operation = self.kaggle.faults, _operation(self.path)
+        planned = faults.take(operation)
+        if planned is None:
+            return self._answer()
+        buffer, written, kept = io.BytesIO(), self.wfile, self.close_connection
+        self.wfile = buffer
+
+        def answered() -> bytes:
+            self._answer()
+            return buffer.getvalue()
+
+        try:
+            usable = faults.strike(*planned, operation, answered, self._body_away, written.write)
+            written.flush()
+        finally:
+            self.wfile = written
+        self.close_connection = kept or not usable
+
+    def _body_away(self) -> None:
+        """Read what the client sends, for a request that nobody will look at."""
+        with contextlib.suppress(Fault):
+            self._body()
+
+    def _answer(self) -> None:
         address = urlsplit(self.path)
         if address.netloc and address.hostname not in ("localhost", "127.0.0.1"):
             self.close_connection = True  # its body stays unread
@@ -185,6 +211,14 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def _operation(path: str) -> str:
+    """Return the method that a path calls, or the kind of what it leads to: "storage", "upload" or "log"."""
+    parts = urlsplit(path).path.strip("/").split("/")
+    if "v1" in parts:
+        return "log" if "stream" in parts else parts[-1]
+    return parts[0]
 
 
 def _parsed(body: bytes) -> Any:
