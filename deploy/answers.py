@@ -98,20 +98,25 @@ def split(handle: str) -> tuple[str, str]:
     return owner, slug
 
 
-def log_lines(log: str, *, stdout: bool = False) -> list[str]:
-    """Return the lines of a log, which Kaggle stores as a JSON array of pieces and may cut anywhere.
+def log_pieces(log: str) -> list[tuple[str, str]]:
+    """Return (stream, text) of the pieces of a log, which Kaggle stores as a JSON array and may cut anywhere.
 
-    Args:
-        stdout: leave out what libraries wrote to stderr.
-
-    >>> log_lines('[{"stream_name":"stdout","time":0.5,"data":"a\\\\nb\\\\n"}]')
-    ['a', 'b']
+    >>> log_pieces('[{"stream_name":"stdout","time":0.5,"data":"a\\nb"}]')
+    [('stdout', 'a\nb')]
     """
     try:
-        pieces = json.loads(log or "[]")
-        whole = "".join(str(piece["data"]) for piece in pieces if not (stdout and piece.get("stream_name") == "stderr"))
+        return [(str(piece.get("stream_name", "")), str(piece["data"])) for piece in json.loads(log or "[]")]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        whole = log  # cut, or not JSON at all: shown as it is
+        return [("", log)]  # cut, or not JSON at all: shown as it is
+
+
+def log_lines(log: str, *, stdout: bool = False) -> list[str]:
+    """Return the lines of a log. `stdout`: leave out what libraries wrote to stderr.
+
+    >>> log_lines('[{"stream_name":"stdout","time":0.5,"data":"a\\nb\\n"}]')
+    ['a', 'b']
+    """
+    whole = "".join(data for stream, data in log_pieces(log) if not (stdout and stream == "stderr"))
     # A piece may end inside a character; its halves fit together again, and what is left over cannot be encoded.
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace").splitlines()
 

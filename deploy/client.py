@@ -7,7 +7,7 @@ How often it is asked and what happens where no answer comes is in deploy/exchan
 Calls about a kernel's run name the version: without it Kaggle answers for the latest, whoever made that.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +44,7 @@ class Kaggle(Exchange):
         self._competitions = client.competitions.competition_api_client
         self._blobs = client.blobs.blob_api_client
         self._anonymous = transfer.anonymous(timeouts)
+        self._http, self._timeouts = client.http_client(), timeouts
 
     @classmethod
     def connect(cls, *, pace: Pace | None = None, timeouts: tuple[float, float] = (10, 60)) -> Self:
@@ -152,6 +153,28 @@ class Kaggle(Exchange):
         ask = lambda: answers.text(self._kernels.list_kernel_session_output(request).log)  # noqa: E731
         return answers.log_lines(self._read(what, ask, patience), stdout=stdout)
 
+    def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
+        """Yield (stream, text) of that version's log from its beginning, as it is written; ends with the run or the connection.
+
+        Raises:
+            requests.RequestException, ValueError: as the connection breaks. Nothing is repeated here.
+        """
+        with transfer.copied(self._http._session, self._timeouts) as session:
+            base = self._http._endpoint if "api." in self._http._endpoint else f"{self._http._endpoint}/api"
+            address = f"{base}/v1/kernels/logs/stream/{handle}"
+            label = {"versionLabel": f"v{version}"}
+            headers = {"Accept": "text/event-stream, */*", "Content-Type": None}
+            with session.get(address, params=label, headers=headers, stream=True, allow_redirects=False) as answer:
+                answer.raise_for_status()
+                if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
+                    yield from answers.log_pieces(answer.text)
+                    return
+                for line in answer.iter_lines(chunk_size=None, decode_unicode=True):
+                    if line == "data: END_OF_LOG":
+                        return
+                    if line.startswith("data:"):
+                        yield from answers.log_pieces(f"[{line.removeprefix('data:')}]")
+
     def get_kernel(self, handle: str, version: int | None = None) -> Source | None:
         """Return a version of our own kernel, the current one without a number; None where it is not there."""
         request = _of_kernel(self._kernels_types.ApiGetKernelRequest(), handle, version)
@@ -166,10 +189,12 @@ class Kaggle(Exchange):
 
         return self._mine(handle, f"look at {handle}", ask)
 
-    def quota(self) -> Quota:
-        """Return the accelerator time that is left this week."""
+    def quota(self, patience: float | None = None) -> Quota:
+        """Return the accelerator time that is left this week. `patience`: seconds; default that of the pace."""
         request = self._kernels_types.ApiGetAcceleratorQuotaStatisticsRequest()
-        answer = self._read("ask for the quota", lambda: self._kernels.get_accelerator_quota_statistics(request))
+        answer = self._read(
+            "ask for the quota", lambda: self._kernels.get_accelerator_quota_statistics(request), patience
+        )
         return Quota(answers.left(answer.gpu_quota), answers.left(answer.tpu_quota))
 
     # Datasets

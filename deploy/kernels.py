@@ -6,7 +6,6 @@ Gives  a `Run`: one execution of one kernel version, and how it ended
 Nothing is ever "the latest": another browser tab may have made that.
 """
 
-import json
 import math
 import re
 import time
@@ -31,21 +30,11 @@ from deploy.errors import (
     Unreachable,
     UsageError,
 )
+from deploy.live import Live
 
 Show = Callable[[str], None]
 
 TAIL_LINES = 40
-# How the numbers of a progress line are shown; a run may write more of them.
-PROGRESS = {
-    "step": "step {:.0f}",
-    "steps": "of {:.0f}",
-    "epoch": "epoch {:.1f}",
-    "loss": "loss {:.4f}",
-    "accuracy": "accuracy {:.3f}",
-    "validation_accuracy": "validation {:.3f}",
-    "images_per_second": "{:,.0f} images/s",
-    "eta_seconds": "{:.0f} s to go",
-}
 LOOKS = 3  # at the versions, after a push whose answer was lost
 OTHERS_AT_MOST = 10  # versions that others may have pushed since
 ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT")
@@ -188,74 +177,80 @@ def find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | None
     return None
 
 
-def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show) -> str:
+def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queue_seconds: float | None = None) -> str:
     """Follow that version until it ends, and return "COMPLETE".
 
     Args:
-        show: is given a line whenever the status, or the last line of the log, has changed.
+        deadline_seconds: for the run itself, from the moment it is seen running.
+        queue_seconds: for it to begin; default: the same.
+        show: is given a line whenever the status, or the run's progress, has changed.
 
     Raises:
-        RunFailed: if it ended otherwise; with Kaggle's message, the error of the failing cell and the tail of the log.
-        DeadlinePassed: after `deadline_seconds`; the run goes on, and the message says how to re-attach.
+        RunFailed: if it ended otherwise; with Kaggle's message, the failing cell, its error and what usually helps.
+        DeadlinePassed: after the deadline; the run goes on, and the message says how to re-attach.
         Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
         Detached: on Ctrl-C; the message says how to re-attach.
     """
     attach = f"The run goes on. To follow it again: invoke watch --run {run}"
-    began = time.monotonic()
+    began, running = time.monotonic(), 0.0
     pause, last = kaggle.pace.first, ""
+    left = _quota_left(kaggle, run)
     try:
-        while True:
-            elapsed = time.monotonic() - began
-            name, failure, line = _look(kaggle, run, young=elapsed < kaggle.pace.most)
-            seen = f"{name}  {line}".rstrip()
-            if seen != last:
-                show(f"{run}  {_clock(elapsed)}  {seen}")
-                # Something happened: look often again.
-                last, pause = seen, kaggle.pace.first
-            if name == "COMPLETE":
-                return name
-            if name in ("ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"):
-                raise RunFailed(_failed(kaggle, run, name, failure))
-            if elapsed + pause > deadline_seconds:
-                raise DeadlinePassed(f"{run} is {name} after {_clock(elapsed)}; expected its end by now.\n{attach}")
-            time.sleep(pause)
-            pause = min(pause * 1.5, kaggle.pace.most)
+        with Live(kaggle, run.handle, run.version) as live:
+            while True:
+                now = time.monotonic()
+                name, failure = _look(kaggle, run, young=now - began < kaggle.pace.most)
+                if name == "RUNNING":
+                    running = running or now
+                seen = f"{name}  {live.line}{_projected(live, now - running, left)}".rstrip() if running else name
+                if name == "COMPLETE" or seen != last:
+                    show(f"{run}  {_clock(now - began)}  {seen if name == 'RUNNING' else name}")
+                    # Something happened: look often again.
+                    last, pause = seen, kaggle.pace.first
+                if name == "COMPLETE":
+                    return name
+                if name in ("ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"):
+                    raise RunFailed(_failed(kaggle, run, name, failure))
+                end = running + deadline_seconds if running else began + (queue_seconds or deadline_seconds)
+                if now + pause > end:
+                    waited = "running" if running else "waiting for a machine"
+                    raise DeadlinePassed(
+                        f"{run} is {name} after {_clock(now - began)}, {waited}; expected its end by now.\n{attach}"
+                    )
+                time.sleep(pause)
+                pause = min(pause * 1.5, kaggle.pace.most)
     except KeyboardInterrupt:
         raise Detached(f"Detached from {run}.\n{attach}") from None
     except (Unreachable, CredentialError) as error:
         raise type(error)(f"{error}\n{attach}") from error
 
 
-def _look(kaggle: Kaggle, run: Run, *, young: bool) -> tuple[str, str, str]:
-    """Return status, failure message and the last line of the log."""
+def _quota_left(kaggle: Kaggle, run: Run) -> float | None:
+    """Return the seconds that the week has left for this run's accelerator; None where Kaggle does not say."""
+    try:
+        quota = kaggle.quota(patience=0)
+    except RelayError:
+        return None  # only shown
+    return quota.tpu_seconds if run.handle.endswith("tpu") else quota.gpu_seconds
+
+
+def _projected(live: Live, seconds: float, left: float | None) -> str:
+    """Return what the run will have taken at its end, of what the week had left when the watch began."""
+    ahead = live.progress.get("eta_seconds")
+    if not isinstance(ahead, (int, float)) or not math.isfinite(ahead) or left is None:
+        return ""
+    return f"  about {(seconds + ahead) / 3600:.1f} of {left / 3600:.1f} hours left this week"
+
+
+def _look(kaggle: Kaggle, run: Run, *, young: bool) -> tuple[str, str]:
+    """Return status and failure message."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
     except (NotFound, Denied):
         if not young:
             raise
-        return "NOT_THERE_YET", "", ""  # a new version is not found for some seconds
-    line = ""
-    if status.name == "RUNNING":
-        try:
-            line = _progress(kaggle.kernel_log(run.handle, run.version, stdout=True, patience=0))
-        except (Refused, Denied, NoQuota, Unreachable):
-            line = ""  # Kaggle may keep the log until the end; the status alone decides
-    return status.name, status.failure, line
-
-
-def _progress(log: list[str]) -> str:
-    """Return how far the run is: its last line of progress (JSON with a step), or else the last line with a word."""
-    lines = [verdicts.plain(text).strip() for text in log[-200:]]
-    for text in reversed(lines):
-        try:
-            value = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(value, dict) and "step" in value:
-            numbers = {name: value.get(name) for name in PROGRESS}
-            known = {name: number for name, number in numbers.items() if isinstance(number, (int, float))}
-            return "  ".join(PROGRESS[name].format(number) for name, number in known.items())
-    return next((text for text in reversed(lines) if any(map(str.isalpha, text))), "")[:160]
+        return "NOT_THERE_YET", ""  # a new version is not found for some seconds
+    return status.name, status.failure
 
 
 def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:
@@ -266,14 +261,17 @@ def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:
     except RelayError as error:
         lines = [f"(the log could not be read: {str(error).splitlines()[0]})"]
     errors = [line.strip() for line in lines if re.match(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)", line)]
+    cells = re.findall(r'Exception encountered at "In \[(\d+)\]"', "\n".join(lines))
     parts = [f"{run} ended as {name}; expected COMPLETE.", verdicts.plain(failure).strip()]
+    if cells:
+        parts.append(f"The failing cell is In [{cells[-1]}] of {run.url or run}.")
     if errors:
         parts.append(f"The failing cell said: {errors[-1]}")
     if lines:
         parts.append(f"The end of its log:\n{chr(10).join('  | ' + line for line in lines[-TAIL_LINES:])}")
-    parts.append(
-        "Correct the cause and push again. What it wrote until then, if anything: invoke pull --run " + str(run)
-    )
+    known = verdicts.crash("\n".join([failure, *lines[-TAIL_LINES:]]))
+    parts.append(known or "Correct the cause and push again.")
+    parts.append(f"What it wrote until then, if anything: invoke pull --run {run}")
     return "\n".join(part for part in parts if part)
 
 

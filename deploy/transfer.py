@@ -77,6 +77,14 @@ def anonymous(timeouts: tuple[float, float]) -> requests.Session:
     return session
 
 
+def copied(session: requests.Session, timeouts: tuple[float, float]) -> requests.Session:
+    """Return a guarded session with the same credentials, for another thread."""
+    other = guarded(requests.Session(), timeouts)
+    other.auth, other.trust_env = session.auth, session.trust_env
+    other.headers.update(session.headers)
+    return other
+
+
 def _no_credentials(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
 

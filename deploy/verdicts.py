@@ -25,6 +25,50 @@ CONTROL = re.compile(
 )
 
 
+# What the end of a failed run's log says, and what usually helps. The first that fits counts.
+AGAIN = "in the config and push again."
+CRASHES = (
+    (
+        r"Asked for \w+|Unable to initialize backend 'tpu'",
+        "Kaggle gave another machine. Verify the account at kaggle.com/settings, remove any docker pin, and push again.",
+    ),
+    (
+        r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError|exit code 137|DeadKernelError",
+        f"Memory ran out. Lower batch, or the image size, {AGAIN}",
+    ),
+    (
+        r"No space left|Disk quota exceeded|\[Errno 28\]",
+        "/kaggle/working is full. Keep fewer checkpoints, write scratch to /kaggle/tmp, and push again.",
+    ),
+    (
+        r"[Nn]etwork is unreachable|Name or service not known|Temporary failure in name resolution|NameResolutionError",
+        "The notebook reached for the internet, which is off in infer-gpu. Mount what it needs as a dataset, and push again.",
+    ),
+    (
+        r"ModuleNotFoundError|ImportError",
+        "Kaggle's image lacks that module, or has another version. Use what it has (constraints/), and push again.",
+    ),
+    (
+        r"exceeded [\d.]+ seconds|maximum allowed execution time",
+        f"The session's time ended. Lower epochs, or raise batch, {AGAIN}",
+    ),
+    (
+        r"this is the artifact of another run",
+        "Kaggle mounted an older version. Publish the artifact again, wait for it, and push infer again.",
+    ),
+    (r"No kernel name found", "The notebook has no kernelspec. Make it with invoke build, and push that."),
+)
+
+
+def crash(log: str) -> str:
+    """Return what usually helps against what the end of a log says; "" where nothing is known.
+
+    >>> crash("OSError: [Errno 28] No space left on device").split(".")[0]
+    '/kaggle/working is full'
+    """
+    return next((fix for shape, fix in CRASHES if re.search(shape, log)), "")
+
+
 def judge(what: str, error: Exception) -> RelayError | None:
     """Return the error to raise for what Kaggle answered; None where it is unknown what happened."""
     code, said = _code(error), _said(error)

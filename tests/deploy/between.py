@@ -91,7 +91,11 @@ class Between:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             kind = "text/html" if isinstance(body, bytes) else "application/json"
             return self._send(handler, status, data, {"Content-Type": kind, **headers})
-        status, data, headers = self._forward(handler, raw)
+        try:
+            status, data, headers = self._forward(handler, raw)
+        except ConnectionRefusedError:  # nobody is behind this wire
+            handler.close_connection = True
+            return
         if said == RESET_AFTER:
             handler.close_connection = True
             return

@@ -30,6 +30,15 @@ def built(root, between):
     return bundle.build("train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root)
 
 
+STREAM = "digits-train-tpu"  # the last part of the address of its log
+
+
+def stream(*pieces: dict[str, str], whole: bool = True):
+    """Return a live log as Kaggle sends it, to its end or cut off."""
+    events = [f"data: {json.dumps(piece)}\n\n" for piece in pieces]
+    return 200, "".join([*events, *["data: END_OF_LOG\n\n"] * whole]).encode(), {"Content-Type": "text/event-stream"}
+
+
 def current(version: int, text: str, sources: tuple[str, ...] = ("digits",)) -> dict[str, object]:
     metadata = {"currentVersionNumber": version, "competitionDataSources": list(sources)}
     return {"metadata": metadata, "blob": {"source": text}}
@@ -132,7 +141,6 @@ def test_a_watch_follows_its_own_version_through_blips(kaggle, between, shown):
     between.say(
         "GetKernelSessionStatus", [FIRST, *states("QUEUED", "RUNNING", "NEW_WORD"), (502, b""), *states("COMPLETE")]
     )
-    between.say("ListKernelSessionOutput", [{"log": json.dumps([{"data": "step 1\n\x1b[2Kstep 2\n\n"}])}])
 
     assert kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
 
@@ -140,7 +148,7 @@ def test_a_watch_follows_its_own_version_through_blips(kaggle, between, shown):
     assert [line.split("  ", 2)[2] for line in shown] == [
         "NOT_THERE_YET",
         "QUEUED",
-        "RUNNING  step 2",
+        "RUNNING",
         "UNKNOWN(NEW_WORD)",
         "COMPLETE",
     ]
@@ -236,26 +244,73 @@ def test_an_odd_answer_does_not_end_a_watch(kaggle, between, shown, answer):
 
 
 def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown):
-    """The last line of progress, without stderr, brackets and keys."""
-    line = {"step": 43, "steps": 337, "loss": 0.25, "images_per_second": 1834.5, "other": "x"}
-    log = [
-        {"stream_name": "stdout", "data": json.dumps(line) + "\n}\n"},
-        {"stream_name": "stderr", "data": "I0000 oneDNN\n"},
-    ]
-    between.say("GetKernelSessionStatus", states("RUNNING", "COMPLETE"))
-    between.say("ListKernelSessionOutput", [{"log": json.dumps(log)}])
+    """The last line of progress, without stderr, brackets and keys, and what it will have cost."""
+    line = {"step": 43, "steps": 337, "loss": 0.25, "images_per_second": 1834.5, "eta_seconds": 7200, "other": "x"}
+    written = {"stream_name": "stdout", "data": json.dumps(line) + "\n}\n"}
+    library = {"stream_name": "stderr", "data": "I0000 oneDNN\n"}
+    between.say("GetAcceleratorQuotaStatistics", [LEFT])
+    between.say("GetKernelSessionStatus", states(*["RUNNING"] * 8, "COMPLETE"))
+    between.say(STREAM, [stream(written, library)])
 
     kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
-    assert shown[0].endswith("RUNNING  step 43  of 337  loss 0.2500  1,834 images/s")
+    told = "step 43  of 337  loss 0.2500  1,834 images/s  7200 s to go  about 2.0 of 20.0 hours left this week"
+    assert any(seen.endswith(f"RUNNING  {told}") for seen in shown)
 
 
-def test_a_log_that_cannot_be_read_does_not_end_a_watch(kaggle, between, shown):
+def test_a_log_that_breaks_off_is_followed_again(kaggle, between, shown):
+    """From its beginning, as Kaggle sends it; and a line may come in two pieces, with what a terminal would obey."""
+    first = stream({"data": '{"step": 1, "loss"'}, whole=False)
+    second = stream({"data": '{"step": 1, "loss"'}, {"data": ": 2.5}\n\x1b[2Kwords\n"})
+    between.say("GetKernelSessionStatus", states(*["RUNNING"] * 20, "COMPLETE"))
+    between.say(STREAM, [first, RESET, (500, b""), (200, b"<html>"), second])
+
+    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+
+    assert any(seen.endswith("RUNNING  step 1  loss 2.5000") for seen in shown)
+
+
+@pytest.mark.parametrize("answer", [(500, b""), (404, b""), (200, b"\xff\xfe"), RESET])
+def test_a_log_that_cannot_be_read_does_not_end_a_watch(kaggle, between, shown, answer):
     """The status alone decides."""
-    between.say("GetKernelSessionStatus", states("RUNNING", "COMPLETE"))
-    between.say("ListKernelSessionOutput", itertools.repeat((500, b"")))
+    between.say("GetKernelSessionStatus", states("RUNNING", "RUNNING", "COMPLETE"))
+    between.say(STREAM, itertools.repeat(answer))
 
     assert kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
+
+
+def test_waiting_for_a_machine_and_running_have_their_own_limits(kaggle, between, shown):
+    """A TPU is waited for up to seven hours; a run that hangs should not be."""
+    between.say("GetKernelSessionStatus", [*states(*["QUEUED"] * 8), *itertools.repeat({"status": "RUNNING"}, 90)])
+
+    with pytest.raises(DeadlinePassed, match="running"):
+        kernels.watch(kaggle, RUN, deadline_seconds=0.5, queue_seconds=30, show=shown.append)
+
+    between.say("GetKernelSessionStatus", itertools.repeat({"status": "QUEUED"}))
+    with pytest.raises(DeadlinePassed, match="waiting for a machine"):
+        kernels.watch(kaggle, RUN, deadline_seconds=30, queue_seconds=0.5, show=shown.append)
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("tensorflow.errors.ResourceExhaustedError: RESOURCE_EXHAUSTED: 16G", "Lower batch"),
+        ("OSError: [Errno 28] No space left on device", "Keep fewer checkpoints"),
+        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "Mount what it needs"),
+        ("ModuleNotFoundError: No module named 'timm'", "constraints/"),
+        ("pipeline.errors.DeviceError: Asked for TpuV5E8; this session has 1 x cpu", "Verify the account"),
+    ],
+)
+def test_a_failed_run_tells_its_cell_and_what_usually_helps(kaggle, between, shown, words, fix):
+    """So that nobody has to search for what everybody meets."""
+    log = [{"data": f'Exception encountered at "In [7]":\n{words}\n'}]
+    between.say("GetKernelSessionStatus", states("ERROR"))
+    between.say("ListKernelSessionOutput", [{"log": json.dumps(log)}])
+
+    with pytest.raises(RunFailed, match=r"In \[7\]") as caught:
+        kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+
+    assert fix in str(caught.value)
 
 
 def test_a_failed_run_tells_kaggles_message_and_the_error_of_the_cell(kaggle, between, shown):
