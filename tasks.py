@@ -5,7 +5,6 @@ Exit codes: docs/design.md. With --json the last line of stdout is one JSON obje
 """
 
 import functools
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -19,7 +18,7 @@ ROOT = Path(__file__).resolve().parent
 CONFIG = {"config": "a name in pipeline/configs/, or the path of a .py file of that form"}
 JSON = {"json": "print the result as one JSON object on the last line"}
 AGAIN = {"again": "push also if the current version holds this very bundle and has not failed"}
-SUBJECTS = ("relay",)
+SUBJECTS = ("relay", "kaggle")
 RUN = {"run": "owner/slug/version; default: the last one that we pushed", "kernel": "train-tpu or infer-gpu"}
 
 
@@ -28,6 +27,9 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
 
     @functools.wraps(body)
     def run(*arguments: Any, **options: Any) -> None:
+        from deploy import secrets
+
+        secrets.guard_tracebacks()
         as_json = options.get("json", False)
         try:
             result = body(*arguments, **options)
@@ -37,24 +39,26 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
             known = getattr(error, "exit_code", None)
             if not isinstance(known, int):
                 raise  # a fault of this project: the traceback is what helps
-            code, message = known, str(error)
+            code, message = known, secrets.redact(str(error))
         else:
             if as_json:
-                print(json.dumps(result), flush=True)
+                print(secrets.to_json(result), flush=True)
             if result and result.get("exit_code"):
                 sys.exit(result["exit_code"])  # measured, and missed: not an error, and not a success
             return
         print(message, file=sys.stderr, flush=True)
         if as_json:
-            print(json.dumps({"error": message, "exit_code": code}), flush=True)
+            print(secrets.to_json({"error": message, "exit_code": code}), flush=True)
         sys.exit(code)
 
     return run
 
 
 def show(line: str) -> None:
-    """Print at once, also into a pipe."""
-    print(line, flush=True)
+    """Print at once, also into a pipe, and without secrets."""
+    from deploy import secrets
+
+    print(secrets.redact(line), flush=True)
 
 
 def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any) -> Any:
@@ -88,11 +92,11 @@ def connect() -> Any:
 
 def settled(config: str, **more: Any) -> Any:
     """Return the project after what an interrupted push left open was looked up at Kaggle."""
-    from deploy import relay
+    from deploy import settlement
 
     ours = project(config, **more)
-    if relay.unclear(ours):
-        relay.settle(connect(), ours, show=show)
+    if settlement.unclear(ours):
+        settlement.settle(connect(), ours, show=show)
     return ours
 
 
@@ -298,6 +302,35 @@ def status(c: Context, config: str = "digits", json: bool = False) -> dict[str, 
     for name, hours in found["hours_left"].items():
         show(f"{name:12}{'unknown' if hours is None else f'{hours:.1f} hours are left this week'}")
     return dict(found)
+
+
+@task(
+    name="init",
+    help={
+        **JSON,
+        "competition": "the last part of its address on kaggle.com",
+        "config": "name of the new config; default: the competition's, with underscores",
+        "user": "owner of the handles; default: who is signed in",
+    },
+)
+@reported
+def init_project(
+    c: Context, competition: str = "", config: str = "", user: str = "", json: bool = False
+) -> dict[str, Any]:
+    """Make the template your competition's own. Example: invoke init --competition leaf-diseases"""
+    from deploy import start
+
+    return dict(start.begin(ROOT, competition, config=config, user=user, show=show).values())
+
+
+@task(help={**CONFIG, **JSON})
+@reported
+def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
+    """Look at all that a relay needs, and spend nothing. Example: invoke doctor"""
+    from deploy import doctor, start
+
+    rows = doctor.examine(ROOT, lambda: project(config or start.default_config(ROOT)), show=show)
+    return {"rows": [row.to_json() for row in rows], "exit_code": doctor.exit_code(rows)}
 
 
 @task

@@ -101,8 +101,8 @@ def split(handle: str) -> tuple[str, str]:
 def log_pieces(log: str) -> list[tuple[str, str]]:
     """Return (stream, text) of the pieces of a log, which Kaggle stores as a JSON array and may cut anywhere.
 
-    >>> log_pieces('[{"stream_name":"stdout","time":0.5,"data":"a\\nb"}]')
-    [('stdout', 'a\nb')]
+    >>> log_pieces('[{"stream_name":"stdout","time":0.5,"data":"a b"}]')
+    [('stdout', 'a b')]
     """
     try:
         return [(str(piece.get("stream_name", "")), str(piece["data"])) for piece in json.loads(log or "[]")]
@@ -113,8 +113,8 @@ def log_pieces(log: str) -> list[tuple[str, str]]:
 def log_lines(log: str, *, stdout: bool = False) -> list[str]:
     """Return the lines of a log. `stdout`: leave out what libraries wrote to stderr.
 
-    >>> log_lines('[{"stream_name":"stdout","time":0.5,"data":"a\\nb\\n"}]')
-    ['a', 'b']
+    >>> log_lines('[{"data": "one l"}, {"data": "ine"}]')
+    ['one line']
     """
     whole = "".join(data for stream, data in log_pieces(log) if not (stdout and stream == "stderr"))
     # A piece may end inside a character; its halves fit together again, and what is left over cannot be encoded.

@@ -152,7 +152,10 @@ def build(
     covered = {**identity, "modules": modules, "cells": own, "metadata": metadata}
     sha256 = hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
     commit, dirty = _commit(root, [*files.values(), source / "notebook.py", source / "kernel-metadata.json"])
-    provenance = {**identity, "git_commit": commit, "git_dirty": dirty, "bundle_sha256": sha256}
+    sealed = any(
+        "provenance.seal(" in cell["source"] for cell in own
+    )  # then a pull can ask for the list that it writes
+    provenance = {**identity, "sealed": sealed, "git_commit": commit, "git_dirty": dirty, "bundle_sha256": sha256}
 
     head = f"# {metadata['title']}\n\nBuilt from commit `{commit or 'none'}`{' with local changes' if dirty else ''}; bundle `{sha256}`.\n\n"
     cells = [

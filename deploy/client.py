@@ -44,6 +44,7 @@ class Kaggle(Exchange):
         self._competitions = client.competitions.competition_api_client
         self._blobs = client.blobs.blob_api_client
         self._anonymous = transfer.anonymous(timeouts)
+        self._attend(client.http_client())
         self._http, self._timeouts = client.http_client(), timeouts
 
     @classmethod
@@ -301,6 +302,22 @@ class Kaggle(Exchange):
         request.competition_name, request.file_name = competition, name
         what = f"download {name} of the competition {competition}"
         self._read(what, lambda: transfer.save(self._competitions.download_data_file(request), path))
+
+    def competition_files(self, competition: str) -> list[str]:
+        """Return the names of the competition's files, the first page of them."""
+        request = self._competitions_types.ApiListDataFilesRequest()
+        request.competition_name, request.page_size = competition, 100
+        what = f"list the files of the competition {competition}"
+        return self._read(
+            what, lambda: [answers.text(f.name) for f in self._competitions.list_data_files(request).files or ()]
+        )
+
+    def open_competition_file(self, competition: str, name: str) -> None:
+        """Ask for one file of the competition, and read nothing of it."""
+        request = self._competitions_types.ApiDownloadDataFileRequest()
+        request.competition_name, request.file_name = competition, name
+        what = f"open {name} of the competition {competition}"
+        self._read(what, lambda: self._competitions.download_data_file(request).close())
 
     def submit_code(self, competition: str, handle: str, version: int, *, file_name: str, description: str) -> int:
         """Submit that kernel version and return the submission's number. Sent once; may raise `Ambiguous`."""

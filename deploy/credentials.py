@@ -11,14 +11,16 @@ all three stay in this module.
 import contextlib
 import importlib.metadata
 import io
+import json
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import requests
 
-from deploy import transfer
+from deploy import secrets, transfer
 from deploy.errors import CredentialError, UsageError
 
 OLDEST = (2, 2, 4)
@@ -39,12 +41,7 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
         UsageError: if the client is missing or too old, or KAGGLE_API_ENVIRONMENT is one that it would ignore.
         requests.RequestException: if Kaggle had to be asked, and did not answer.
     """
-    environment = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
-    if environment not in ("PROD", "LOCALHOST"):
-        # The client takes every other value for PROD in silence: a test would talk to the real site.
-        raise UsageError(
-            f"KAGGLE_API_ENVIRONMENT={environment!r} cannot work: expected LOCALHOST, PROD, or nothing.\nUnset it."
-        )
+    place = environment()
     heard = io.StringIO()
     with contextlib.redirect_stdout(heard), _in_a_hurry(timeouts):
         api = _api(timeouts)
@@ -57,9 +54,9 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
     if not name:
         raise CredentialError(f"The Kaggle credentials that were found name no user.\n{HOW}")
     http = client.http_client()
-    if transfer.is_loopback(http._endpoint) != (environment == "LOCALHOST"):
+    if transfer.is_loopback(http._endpoint) != (place == "LOCALHOST"):
         raise UsageError(
-            f"The Kaggle client talks to {http._endpoint} although KAGGLE_API_ENVIRONMENT={environment}.\n"
+            f"The Kaggle client talks to {http._endpoint} although KAGGLE_API_ENVIRONMENT={place}.\n"
             "It reads that variable when it is imported. Set it before Python starts."
         )
     if api.config_values.get(api.CONFIG_NAME_AUTH_METHOD) == "LEGACY_API_KEY":
@@ -68,11 +65,39 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
     return client, str(name)
 
 
+def environment() -> str:
+    """Return PROD or LOCALHOST. Raises `UsageError` for a KAGGLE_API_ENVIRONMENT that the client would ignore."""
+    value = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
+    if value not in ("PROD", "LOCALHOST"):
+        # The client takes every other value for PROD in silence: a test would talk to the real site.
+        raise UsageError(
+            f"KAGGLE_API_ENVIRONMENT={value!r} cannot work: expected LOCALHOST, PROD, or nothing.\nUnset it."
+        )
+    return value
+
+
+def versions(timeouts: tuple[float, float]) -> dict[str, str]:
+    """Return the versions of the client and of what it needs, after it was imported.
+
+    Raises:
+        UsageError: if it is missing, too old, or cannot be imported.
+    """
+    environment()  # the import signs in
+    with contextlib.redirect_stdout(io.StringIO()), _in_a_hurry(timeouts):
+        _api(timeouts)
+    found = {}
+    for name in ("kaggle", "kagglesdk", "six"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
 def _api(timeouts: tuple[float, float]) -> Any:
     """Return a `KaggleApi` that builds its clients with timeouts, without a voice, and with nothing of our command line."""
     try:
         version = importlib.metadata.version("kaggle")
-        from kaggle.api.kaggle_api_extended import KaggleApi
+        with _without_a_voice():
+            from kaggle.api.kaggle_api_extended import KaggleApi
     except (ImportError, OSError) as error:
         raise UsageError(
             f"The Kaggle client cannot be imported: {error}.\n"
@@ -89,6 +114,7 @@ def _api(timeouts: tuple[float, float]) -> Any:
         def build_kaggle_client(self) -> Any:
             """Build as the base class does, then add timeouts and take away what prints, which would show the key."""
             client = super().build_kaggle_client()
+            _remember(self.config_values)  # this comes before each first use of a credential
             http = client.http_client()
             http._verbose = False
             http._response_processor = None
@@ -97,6 +123,30 @@ def _api(timeouts: tuple[float, float]) -> Any:
             return client
 
     return Api()
+
+
+def _remember(values: dict[str, Any]) -> None:
+    """Keep what the client is about to send out of every text from now on."""
+    from kagglesdk.kaggle_env import get_access_token_from_env
+
+    user = str(values.get("username", ""))
+    for secret in (values.get("key"), values.get("token"), get_access_token_from_env()[0]):
+        secrets.know(secret, user)
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        held = json.loads(Path("~/.kaggle/credentials.json").expanduser().read_text(encoding="utf-8"))
+        for name in ("refresh_token", "access_token"):
+            secrets.know(held.get(name))
+
+
+@contextlib.contextmanager
+def _without_a_voice() -> Iterator[None]:
+    """Hide VERBOSE from the client while it is imported: it would log every address from then on, those that are signed too."""
+    names = ("VERBOSE", "VERBOSE_OUTPUT")
+    hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 @contextlib.contextmanager

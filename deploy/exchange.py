@@ -4,6 +4,7 @@ Questions are repeated through blips, with full jitter, for at most `pace.patien
 something is sent once: where its answer is lost it raises `Ambiguous`, and the caller looks before it concludes.
 """
 
+import email.utils
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -47,11 +48,29 @@ class Exchange:
     Args:
         username: whose things are ours.
         pace: how patiently Kaggle is asked.
+
+    Attributes:
+        signed_by: "key" or "token", by what each call is signed.
+        ahead_seconds: of this machine's clock before Kaggle's, by the last answer; None until one came.
     """
 
     def __init__(self, username: str, pace: Pace) -> None:
         self.username = username
         self.pace = pace
+        self.signed_by = ""
+        self.ahead_seconds: float | None = None
+
+    def _attend(self, http: Any) -> None:
+        """Learn from the client's connection by what it signs, and from each answer what time it is at Kaggle's end."""
+        self.signed_by = "key" if isinstance(http._session.auth, tuple) else "token"
+        http._response_processor = self._note_time
+
+    def _note_time(self, response: requests.Response) -> None:
+        try:
+            moment = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
+            self.ahead_seconds = time.time() - moment.timestamp()
+        except (ValueError, TypeError, OverflowError):
+            return  # a date that cannot be read tells nothing
 
     def _pages(self, what: str, request: Any, size: int, ask: Callable[[Any], Any]) -> Iterator[Any]:
         request.page_size, seen = size, {""}

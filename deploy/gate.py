@@ -6,12 +6,12 @@ Gives  nothing, or one `UsageError` that names every problem at once
 Kaggle's client checks almost none of this, and Kaggle itself answers most of it with a run on the wrong machine.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deploy.errors import UsageError
+from deploy.secrets import PLAIN, find, redact
 
 BYTES_AT_MOST = 900_000  # Kaggle refuses 1 MB
 SHAPES = (
@@ -37,20 +37,7 @@ KNOWN = {
     *("id", "title", "code_file", "language", "kernel_type", "machine_shape"),
     *("competition_sources", "dataset_sources", "kernel_sources", "model_sources"),
 }
-SECRETS = (
-    ("a Kaggle token", re.compile(r"KGAT_[A-Za-z0-9_-]{8,}")),
-    (
-        "a Kaggle key",
-        re.compile(r"""username.{0,200}?key["']?\s*[:=]\s*["']?[0-9a-f]{32}\b""", re.DOTALL | re.IGNORECASE),
-    ),
-    (
-        "a Kaggle key",
-        re.compile(r"""\bkey["']?\s*[:=]\s*["']?[0-9a-f]{32}\b.{0,200}?username""", re.DOTALL | re.IGNORECASE),
-    ),
-    ("a Kaggle key", re.compile(r"""KAGGLE_KEY["'\])]*\s*[:=]\s*["']?[0-9a-f]{32}\b""")),
-    # At least one digit: "Bearer authentication-something" is a sentence.
-    ("an Authorization header", re.compile(r"\b(?:Basic|Bearer)\s+(?=[A-Za-z+/_=.~-]*[0-9])[A-Za-z0-9+/_=.~-]{16,}")),
-)
+SECRETS = tuple((shape.kind, shape.pattern) for shape in PLAIN)  # for deploy/doctor.py; find and redact know more
 
 
 def check(notebook: Mapping[str, Any], metadata: Mapping[str, Any], *, size: int, offline: bool) -> None:
@@ -65,7 +52,8 @@ def check(notebook: Mapping[str, Any], metadata: Mapping[str, Any], *, size: int
     problems = [*_notebook(notebook, size), *_metadata(metadata, offline), *secrets(notebook, metadata)]
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise UsageError(f"The bundle {metadata.get('id')} may not be pushed:\n{listed}\nNothing was sent.")
+        # What is refused is quoted, and may hold a key itself.
+        raise UsageError(redact(f"The bundle {metadata.get('id')} may not be pushed:\n{listed}\nNothing was sent."))
 
 
 def _notebook(notebook: Mapping[str, Any], size: int) -> Iterator[str]:
@@ -93,8 +81,10 @@ def _metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
     owner, _, slug = str(metadata.get("id", "")).partition("/")
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", owner) or not re.fullmatch(r"[a-z0-9-]{5,50}", slug):
         yield f"id is {metadata.get('id')!r}; expected owner/slug, the slug of 5 to 50 lower-case letters, digits and hyphens"
-    if slugify(str(metadata.get("title", ""))) != slug:
-        yield f"title {metadata.get('title')!r} gives the address {slugify(str(metadata.get('title', '')))!r}, not {slug!r}"
+    title = str(metadata.get("title", ""))
+    if slugify(title) != slug:
+        # As an address, a key in it would have another shape.
+        yield f"title {title!r} gives the address {slugify(redact(title))!r}, not {slug!r}"
     for key, expected in (("language", "python"), ("kernel_type", "notebook")):
         if metadata.get(key) != expected:
             yield f"{key} is {metadata.get(key)!r}; expected {expected!r}"
@@ -117,23 +107,44 @@ def _metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
 
 
 def secrets(notebook: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where a key seems to be, never the key itself."""
-    texts = [(f"cell {place} ({source.partition(chr(10))[0][:60]})", source) for place, source in _sources(notebook)]
-    for where, text in [*texts, ("kernel-metadata.json", json.dumps(dict(metadata)))]:
-        for kind, shape in SECRETS:
-            found = shape.search(text)
-            if found:
-                yield f"{kind} seems to be in {_without_secrets(where)}, line {text.count(chr(10), 0, found.start()) + 1}. Remove it, and revoke it"
+    """Yield where a key seems to be, in anything that would be sent; never the key itself."""
+    for where, text in _texts(notebook, metadata):
+        for kind, line in dict.fromkeys((found.kind, found.line) for found in find(text)):
+            yield f"{kind} seems to be in {where}, line {line}. Remove it, and revoke it"
 
 
-def _sources(notebook: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+def without_secrets(what: str, text: str) -> None:
+    """Raise `UsageError` if a key seems to be in a text that is about to be sent as `what`."""
+    found = dict.fromkeys((found.kind, found.line) for found in find(text))
+    if found:
+        listed = "\n".join(f"  - {kind}, line {line}" for kind, line in found)
+        raise UsageError(
+            f"A secret seems to be in {redact(what)}:\n{listed}\n"
+            "Expected none: what is sent stays there, and may be shared later. Nothing was sent. Remove it, and revoke it."
+        )
+
+
+def _texts(notebook: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (where it is, text) of all that a push sends."""
     for place, cell in enumerate(notebook.get("cells", []), start=1):
-        yield place, str(cell.get("source", ""))
-        if cell.get("metadata"):
-            yield place, json.dumps(cell["metadata"])
+        source = cell.get("source", "")
+        text = "".join(map(str, source)) if isinstance(source, list) else str(source)
+        # First without secrets, then cut: a part of a key has no shape any more.
+        where = f"cell {place} ({redact(text.partition(chr(10))[0])[:60]})"
+        yield where, text
+        yield from _values({key: value for key, value in cell.items() if key != "source"}, where)
+    yield from _values({key: value for key, value in notebook.items() if key != "cells"}, "the notebook")
+    yield from _values(metadata, "kernel-metadata.json")
 
 
-def _without_secrets(text: str) -> str:
-    for _, shape in SECRETS:
-        text = shape.sub("…", text)
-    return text
+def _values(value: Any, where: str, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each name and each text in there as it stands, behind its name: JSON would write other characters around a key."""
+    if isinstance(value, Mapping):
+        for key, held in value.items():
+            yield where, str(key)
+            yield from _values(held, f"{where}, {redact(str(key))}", str(key))
+    elif isinstance(value, (list, tuple)):
+        for held in value:
+            yield from _values(held, where, name)
+    else:
+        yield where, f"{name}: {value}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.errors import DiskError, writing
+from deploy.secrets import redact
 
 COLUMNS = {
     "pushes": (
@@ -78,7 +79,7 @@ class Journal:
         names = self._known(table, values)
         with self._open() as base:
             changes = ", ".join(f"{name} = ?" for name in names)
-            base.execute(f"UPDATE {table} SET {changes} WHERE id = ?", [*values.values(), entry])  # noqa: S608 - checked names
+            base.execute(f"UPDATE {table} SET {changes} WHERE id = ?", [*_told(values), entry])  # noqa: S608 - checked names
 
     def last(self, table: str, **where: Any) -> dict[str, Any] | None:
         """Return the newest entry with these values, or None."""
@@ -92,7 +93,7 @@ class Journal:
         with self._open() as base:
             rows = base.execute(
                 f"SELECT * FROM {table} WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608 - checked names
-                [*where.values(), count],
+                [*_told(where), count],
             )
             return [dict(row) for row in rows]
 
@@ -102,7 +103,7 @@ class Journal:
             marks = ", ".join("?" * len(names))
             cursor = base.execute(
                 f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})",  # noqa: S608 - checked names
-                list(values.values()),
+                _told(values),
             )
             return int(cursor.lastrowid or 0)
 
@@ -126,3 +127,8 @@ class Journal:
                 f"The journal {self.path} cannot be used: {error}.\nExpected a SQLite file that this user may write.\n"
                 "Free some space, or move the file away; versions can then be named with --run."
             ) from error
+
+
+def _told(values: dict[str, Any]) -> list[Any]:
+    """Return the values as they are kept and looked for: without secrets, as nothing else can be kept."""
+    return [redact(value) if isinstance(value, str) else value for value in values.values()]

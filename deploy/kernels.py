@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from deploy import verdicts
+from deploy import gate, verdicts
 from deploy.answers import Source
 from deploy.bundle import Bundle
 from deploy.client import SOURCES, Kaggle
@@ -89,6 +89,7 @@ def push(
             return run
     _require_quota(kaggle, bundle)
     text = bundle.notebook.read_text(encoding="utf-8")
+    gate.without_secrets(f"the bundle of {bundle.handle}", text)  # it may have been edited since it was built
     try:
         saved = kaggle.save_kernel(bundle.metadata, text, timeout_seconds=timeout_seconds)
     except Ambiguous as error:
@@ -257,7 +258,9 @@ def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:
     if name == "NEW_SCRIPT":
         return f"{run} was saved and not run; expected a run.\nPush again: invoke push-train or push-infer"
     try:
-        lines = [verdicts.plain(line) for line in kaggle.kernel_log(run.handle, run.version)]
+        # As one text: a key of several lines has its shape only whole.
+        log = verdicts.plain("\n".join(kaggle.kernel_log(run.handle, run.version)))
+        lines = log.split("\n") if log else []
     except RelayError as error:
         lines = [f"(the log could not be read: {str(error).splitlines()[0]})"]
     errors = [line.strip() for line in lines if re.match(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)", line)]

@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from deploy import manifest, transfer
 from deploy.answers import log_lines
@@ -16,7 +17,7 @@ from deploy.client import Kaggle
 from deploy.errors import BadAnswer, DeadlinePassed, Denied, DiskError, Refused, Unverified, writing
 from deploy.kernels import ENDED_BADLY, Run
 
-ARTIFACT = "artifact"
+ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 
 
 def folder_name(run: Run) -> str:
@@ -27,8 +28,8 @@ def folder_name(run: Run) -> str:
 def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
     """Download all that this version wrote into `into/<slug>-v<N>/`, verified, in one rename, and return that folder.
 
-    Files go to a fresh folder first. If `artifact/manifest.json` is there, every file in `artifact/` must have the size
-    and sha256 that it says, and its `bundle_sha256` must be the run's. An equal folder that is there already is kept.
+    Files go to a fresh folder first. Every file that `outputs.json` and `artifact/manifest.json` name must have the size and
+    sha256 that they say, and the artifact's `bundle_sha256` must be the run's. An equal folder that is there already is kept.
 
     Raises:
         DeadlinePassed: if the run has not ended.
@@ -68,6 +69,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
         if log and not note.exists():
             with writing(note):
                 note.write_text("\n".join(log_lines(log)) + "\n", encoding="utf-8")
+        _verify_outputs(fresh, run, complete=status == "COMPLETE")
         _verify(fresh / ARTIFACT, run)
         if target.exists():
             if _tree(target) != _tree(fresh):
@@ -86,12 +88,15 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
 
 def bundle_of(folder: Path) -> str:
     """Return the sha256 of the bundle that wrote this folder; "" where it does not say."""
-    path = folder / "bundle.json"
+    return str(_bundle(folder).get("bundle_sha256", ""))
+
+
+def _bundle(folder: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = json.loads((folder / BUNDLE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return ""
-    return str(told.get("bundle_sha256", "")) if isinstance(told, dict) else ""
+        return {}  # written by no bundle of ours
+    return told if isinstance(told, dict) else {}
 
 
 def safe(name: str) -> PurePosixPath:
@@ -150,6 +155,40 @@ def _verify(artifact: Path, run: Run) -> None:
             f"The artifact of {run} was made by bundle {found.bundle_sha256 or 'none'}; expected {run.bundle_sha256}.\n"
             "It is another run's. Push again."
         )
+
+
+def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
+    """Compare what came with what the run's last cell wrote down; raise `Unverified` where they differ."""
+    for notebook in folder.glob("*.ipynb"):
+        try:
+            whole = "cells" in json.loads(notebook.read_text(encoding="utf-8"))
+        except (ValueError, TypeError):
+            whole = False
+        if not whole:
+            raise Unverified(
+                f"{notebook.name} of {run} came, and is no notebook; expected the executed one.\nPull again."
+            )
+    told = folder / OUTPUTS
+    if not told.is_file():
+        if complete and _bundle(folder).get("sealed") is True:
+            raise Unverified(
+                f"{run} has no {OUTPUTS}; expected the list of its files, which its last cell writes.\n"
+                "Kaggle may need a minute: pull again. If it stays so, push again."
+            )
+        return
+    try:
+        files = {
+            str(name): (str(e["sha256"]), int(e["size"])) for name, e in json.loads(told.read_text())["files"].items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Unverified(f"{OUTPUTS} of {run} cannot be read: {error}.\nPull again.") from error
+    for name, (digest, size) in files.items():
+        path = folder / safe(name)
+        if not path.is_file() or path.stat().st_size != size or manifest.sha256(path) != digest:
+            raise Unverified(
+                f"{name} of {run} is {'not what the run wrote' if path.is_file() else 'missing'}; expected {size} bytes, sha256"
+                f" {digest[:12]}….\nKaggle may need a minute: pull again."
+            )
 
 
 def _tree(folder: Path) -> dict[str, str]:

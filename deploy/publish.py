@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import manifest
+from deploy import gate, manifest
 from deploy.client import Kaggle
 from deploy.errors import Ambiguous, DeadlinePassed, Denied, NotFound, Refused, RunFailed, Unverified, writing
 from deploy.manifest import Manifest
@@ -22,6 +22,7 @@ from deploy.manifest import Manifest
 Show = Callable[[str], None]
 
 FILES_AT_MOST = 20
+TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is looked through; no text of an artifact is as large
 LOST = 12  # polls for the version of a call whose answer was lost
 SETTLED = ("READY", "FAILED", "DELETED")
 
@@ -56,6 +57,7 @@ def publish(
         sent_after: that number, if an earlier call may have been made and nobody knows what came of it.
 
     Raises:
+        UsageError: if a secret seems to be in one of its texts. Nothing is sent then.
         Unverified: if the artifact is not what its manifest says, or what came back is not what was sent.
         Refused: if Kaggle says no, or somebody else adds versions at the same time.
         DeadlinePassed: if it is not ready in time; the same command goes on from there.
@@ -77,8 +79,9 @@ def publish(
                 f"{artifact} holds {len(found.files) + 1} files, or folders; expected at most {FILES_AT_MOST} files, flat.\n"
                 "Kaggle skips folders. Pack them into one file."
             )
+        _require_no_secrets(staging, f"{handle}: {title}")
         version = _settled(kaggle, handle, end, show, sent_after)
-        if version and _ready(kaggle, handle, version, sizes) and _same_manifest(kaggle, handle, version, staging):
+        if version and _same_manifest(kaggle, handle, version, staging):
             _compare(kaggle, handle, version, found, staging)
             show(f"{handle} version {version} holds this artifact already; nothing was sent.")
             return DatasetVersion(handle, version, sizes)
@@ -99,6 +102,19 @@ def publish(
         _compare(kaggle, handle, expected, found, staging)
         show(f"{handle} version {expected} is ready; its bytes came back equal.")
         return DatasetVersion(handle, expected, sizes)
+
+
+def _require_no_secrets(staging: Path, name: str) -> None:
+    """Raise `UsageError` if one seems to be in the texts among these files, in their names, or in the name of the dataset."""
+    gate.without_secrets("the dataset's name", name)
+    for path in sorted(staging.iterdir()):
+        gate.without_secrets("a file's name", path.name)
+        if path.stat().st_size <= TEXT_AT_MOST:
+            try:
+                text = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue  # numbers
+            gate.without_secrets(path.name, text)
 
 
 def _settled(kaggle: Kaggle, handle: str, end: float, show: Show, sent_after: int | None) -> int | None:
@@ -170,10 +186,6 @@ def _status(kaggle: Kaggle, handle: str) -> str:
         return "NOT_THERE_YET"  # a new dataset is not found for some seconds, in one call and not in another
 
 
-def _ready(kaggle: Kaggle, handle: str, version: int, sizes: Mapping[str, int]) -> bool:
-    return _status(kaggle, handle) == "READY" and _listed(kaggle, handle, version) == sizes
-
-
 def _listed(kaggle: Kaggle, handle: str, version: int) -> dict[str, int]:
     try:
         return kaggle.dataset_files(handle, version)
@@ -184,11 +196,19 @@ def _listed(kaggle: Kaggle, handle: str, version: int) -> dict[str, int]:
 def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> bool:
     """Return whether that version has our manifest, which names every other file by its sha256.
 
-    Not the notes: the first version of a dataset has none, and notes can be edited.
+    Not the notes: the first version of a dataset has none, and notes can be edited. What differs is read once more, since
+    another version would be made of it.
     """
     path = staging.parent / "published" / manifest.NAME
-    kaggle.download_dataset_file(handle, version, manifest.NAME, path)
-    return manifest.sha256(path) == manifest.sha256(staging / manifest.NAME)
+    ours = manifest.sha256(staging / manifest.NAME)
+    for _ in range(2):
+        try:
+            kaggle.download_dataset_file(handle, version, manifest.NAME, path)
+        except NotFound:
+            continue  # another thing was published there, without a manifest
+        if manifest.sha256(path) == ours:
+            return True
+    return False
 
 
 def _compare(kaggle: Kaggle, handle: str, version: int, found: Manifest, staging: Path) -> None:

@@ -13,50 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, kernels, manifest, output
+from deploy import bundle, kernels, manifest, output, settlement
 from deploy import publish as datasets
 from deploy import submit as submissions
 from deploy.bundle import Bundle
 from deploy.client import Kaggle
 from deploy.errors import RelayError, UsageError
-from deploy.journal import COLUMNS, DONE, NOT_MADE, Journal
+from deploy.journal import COLUMNS, DONE, NOT_MADE
 from deploy.kernels import Run, Show
+from deploy.project import INFER as INFER
+from deploy.project import TRAIN as TRAIN
+from deploy.project import Project as Project
 from deploy.publish import DatasetVersion
 from deploy.submit import Check, Submission
 
-TRAIN, INFER = "train-tpu", "infer-gpu"
 SESSION_SECONDS = 9 * 3600  # Kaggle's cap for both accelerators
-DEADLINE_SECONDS = 24 * 3600.0  # a TPU is waited for up to seven hours, and then the session itself
-
-
-@dataclass(frozen=True)
-class Project:
-    """What is relayed, and where its records are.
-
-    Attributes:
-        root: of the repository. runs: holds the journal and what was pulled. builds: holds the bundles.
-        config: a name in pipeline/configs/ or the path of a .py file; competition, handoff: as it says.
-        kernels: the folder of the notebooks; default root/kernels.
-        deadline_seconds: for each wait, for a run, a dataset or a score.
-    """
-
-    root: Path
-    config: str
-    competition: str
-    handoff: str
-    runs: Path
-    builds: Path
-    kernels: Path | None = None
-    deadline_seconds: float = DEADLINE_SECONDS
-
-    @property
-    def name(self) -> str:
-        """The config's name, by which the journal knows it."""
-        return Path(self.config).stem
-
-    def journal(self) -> Journal:
-        """The journal in `runs`."""
-        return Journal(self.runs / "journal.sqlite")
 
 
 @dataclass(frozen=True)
@@ -163,6 +134,10 @@ def push(
     if artifact is not None and project.handoff == "dataset":
         _require_published(project, artifact, kaggle.username)
     journal = project.journal()
+    known = None if again else settlement.pushed(kaggle, project, built)
+    if known is not None:
+        show(f"{known} holds this bundle already; nothing was sent. To run it once more: --again")
+        return known
     with journal.recording(
         "pushes",
         kernel=kernel,
@@ -179,30 +154,6 @@ def push(
         f"{run} is pushed: bundle {built.sha256[:12]}, {built.size:,} bytes, commit {built.git_commit[:12] or 'none'}{changed}"
     )
     return run
-
-
-def unclear(project: Project) -> list[dict[str, Any]]:
-    """Return the last push of each kernel of which nobody knows what came."""
-    journal = project.journal()
-    last = [journal.last("pushes", kernel=kernel, config=project.name) for kernel in (TRAIN, INFER)]
-    return [entry for entry in last if entry is not None and entry["outcome"] not in (DONE, *NOT_MADE)]
-
-
-def settle(kaggle: Kaggle, project: Project, *, show: Show) -> None:
-    """Find out what came of such a push: the version that holds its bundle, or none."""
-    journal = project.journal()
-    for entry in unclear(project):
-        before = journal.last("pushes", handle=entry["handle"], outcome=DONE)
-        found = kernels.find(kaggle, entry["handle"], entry["bundle_sha256"], before["version"] if before else 0)
-        if found is None:
-            show(
-                f"The last push of {entry['kernel']} had no answer, and no version of {entry['handle']} holds its bundle."
-            )
-            journal.note("pushes", entry["id"], outcome="Refused")
-        else:
-            url = f"https://www.kaggle.com/code/{entry['handle']}"
-            journal.note("pushes", entry["id"], outcome=DONE, version=found.version, url=url)
-            show(f"The last push of {entry['kernel']} had no answer; it became {entry['handle']}/{found.version}.")
 
 
 def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
@@ -232,7 +183,14 @@ def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: 
         )
     journal = project.journal()
     last = journal.last("publishes", handle=handle)
-    unclear = last is not None and last["outcome"] not in (DONE, *NOT_MADE)
+    sent_after = None
+    if (
+        last is not None
+        and last["outcome"] not in NOT_MADE
+        and (last["outcome"] != DONE or last["run_id"] == found.run_id)
+    ):
+        # A version was made, or may have been: that it is not seen yet is no reason for another.
+        sent_after = last["before"]
     with journal.recording(
         "publishes", config=project.name, handle=handle, run_id=found.run_id, weights_sha256=found.weights_sha256
     ) as outcome:
@@ -244,7 +202,7 @@ def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: 
             deadline_seconds=project.deadline_seconds,
             show=show,
             sending=lambda before: journal.note("publishes", outcome["id"], before=before),
-            sent_after=last["before"] if last is not None and unclear else None,
+            sent_after=sent_after,
         )
         outcome.update(version=version.version)
     return version
@@ -252,7 +210,9 @@ def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: 
 
 def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check: Check, show: Show) -> Submission:
     """Check and submit a pulled inference, and record its score."""
-    with project.journal().recording(
+    journal = project.journal()
+    last = journal.last("submissions", handle=run.handle, kernel_version=run.version)
+    with journal.recording(
         "submissions",
         config=project.name,
         competition=project.competition,
@@ -268,6 +228,9 @@ def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check:
             message=project.name,
             deadline_seconds=project.deadline_seconds,
             show=show,
+            known=(last["ref"] or 0) if last else 0,
+            unclear=last is not None and last["outcome"] not in (DONE, *NOT_MADE),
+            sent=lambda ref: journal.note("submissions", outcome["id"], ref=ref),
         )
         outcome.update(ref=scored.ref, status=scored.status, score=scored.score)
     return scored

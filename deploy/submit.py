@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import verdicts
+from deploy import gate, verdicts
 from deploy.answers import Scored
 from deploy.client import Kaggle
 from deploy.errors import Ambiguous, DeadlinePassed, Detached, NoQuota, RunFailed, Unreachable, UsageError
@@ -23,6 +23,7 @@ from deploy.kernels import Run
 Show = Callable[[str], None]
 Check = Callable[[Path, Path], object]
 
+LOOKS = 3  # at the list, for a submission whose answer was lost
 FILE = "submission.csv"
 SAMPLE = "sample_submission.csv"
 # What Kaggle says when the rerun fails, what usually causes it, and the edit. Kaggle's list, by name.
@@ -57,6 +58,9 @@ def submit(
     message: str,
     deadline_seconds: float,
     show: Show,
+    known: int = 0,
+    unclear: bool = False,
+    sent: Callable[[int], None] = lambda ref: None,
 ) -> Submission:
     """Submit what the run wrote, and return its score.
 
@@ -64,9 +68,12 @@ def submit(
         submission: the run's submission.csv, as pulled.
         check: is called with it and the competition's sample, before anything is spent; raises to stop.
         message: for the submission's description, before the name of the run.
+        known: the number of an earlier submission of this run; 0 if there is none that we know of.
+        unclear: whether an earlier call may have been made and nobody knows what came of it.
+        sent: is told the number as soon as Kaggle has given it.
 
     Raises:
-        UsageError: if there is no submission.csv.
+        UsageError: if there is no submission.csv, or a secret seems to be in the message.
         NoQuota: if no submission is left today.
         Refused, CredentialError: if Kaggle says no.
         RunFailed: if the scored rerun failed; with Kaggle's word for it, its usual cause, and the edit.
@@ -75,15 +82,22 @@ def submit(
     """
     if not submission.is_file():
         raise UsageError(f"{submission} is missing; expected what {run} wrote.\nRun: invoke pull --kernel infer-gpu")
+    gate.without_secrets("the submission's description", message)
     with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
         sample = Path(folder) / SAMPLE
         kaggle.download_competition_file(competition, SAMPLE, sample)
         check(submission, sample)
-    ref = _earlier(kaggle, competition, run)
+    ref = known if known and kaggle.get_submission(known).status != "ERROR" else 0
+    looks = LOOKS if unclear else 1
+    while not ref and looks:
+        ref, looks = _earlier(kaggle, competition, run), looks - 1
+        if not ref and looks:
+            time.sleep(kaggle.pace.first)
     if ref:
         show(f"{run} was submitted before, as {ref}; following that one.")
     else:
         ref = _send(kaggle, run, competition, message, show)
+    sent(ref)
     return _follow(kaggle, ref, run, deadline_seconds, show)
 
 
@@ -115,12 +129,13 @@ def _send(kaggle: Kaggle, run: Run, competition: str, message: str, show: Show) 
     try:
         return kaggle.submit_code(competition, run.handle, run.version, file_name=FILE, description=description)
     except Ambiguous as error:
-        time.sleep(kaggle.pace.first)
-        ref = _earlier(kaggle, competition, run)
-        if not ref:
-            raise
-        show(f"The answer was lost ({str(error).splitlines()[0]}), and the submission is there: {ref}.")
-        return ref
+        for _ in range(LOOKS):
+            time.sleep(kaggle.pace.first)
+            ref = _earlier(kaggle, competition, run)
+            if ref:
+                show(f"The answer was lost ({str(error).splitlines()[0]}), and the submission is there: {ref}.")
+                return ref
+        raise
 
 
 def _follow(kaggle: Kaggle, ref: int, run: Run, deadline_seconds: float, show: Show) -> Submission:

@@ -12,7 +12,8 @@ import time
 from typing import Any
 
 from deploy.credentials import HOW
-from deploy.errors import CredentialError, Denied, NoQuota, NotFound, Refused, RelayError
+from deploy.errors import Ambiguous, CredentialError, Denied, NoQuota, NotFound, Refused, RelayError
+from deploy.secrets import redact
 
 RETRY_AFTER_AT_MOST = 120.0  # seconds
 LOOK = "It may or may not have happened; nothing was repeated. Look on kaggle.com, or at: invoke status"
@@ -123,12 +124,13 @@ def unanswered(what: str, error: Exception) -> str:
 
 
 def require_ok(what: str, answer: Any) -> None:
-    """Raise `Refused` unless Kaggle's answer says `ok` and nothing else: an error also comes with HTTP 200."""
-    error = told(what, answer.error)
-    if error or not isinstance(answer.status, str) or answer.status.lower() != "ok":
-        said = plain(error or f"status {answer.status!r}")
-        kind = NoQuota if QUOTA.search(said) else Refused
-        raise kind(f"Kaggle refused to {what}: {said}.\nExpected status 'ok'. Correct what it says and try again.")
+    """Raise `Refused` if Kaggle's answer holds an error, which also comes with HTTP 200; `Ambiguous` if it says neither that nor `ok`."""
+    error = plain(told(what, answer.error))
+    if error:
+        kind = NoQuota if QUOTA.search(error) else Refused
+        raise kind(f"Kaggle refused to {what}: {error}.\nExpected status 'ok'. Correct what it says and try again.")
+    if not isinstance(answer.status, str) or answer.status.lower() != "ok":
+        raise Ambiguous(f"Kaggle took the call to {what} and answered status {answer.status!r}; expected 'ok'.\n{LOOK}")
 
 
 def told(what: str, error: Any) -> str:
@@ -144,12 +146,12 @@ def told(what: str, error: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text without what a terminal would obey. Newlines and tabs stay.
+    """Return the text without what a terminal would obey, and without secrets. Newlines and tabs stay.
 
     >>> plain("\\x1b[31mred\\x1b[0m")
     'red'
     """
-    return CONTROL.sub("", text)
+    return redact(CONTROL.sub("", text))  # before anybody cuts it: a part of a key has no shape any more
 
 
 def _body(error: Exception) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Kind:
         change: makes the answer wrong and returns whether it could; None: there is no answer.
         silence: the connection stays open without a byte. drip: one byte a second.
         cut: the share of the body that is sent.
+        only: the operations in whose answers there is something to go wrong; empty: all.
     """
 
     after: bool
@@ -63,6 +64,11 @@ class Kind:
     silence: bool = False
     drip: bool = False
     cut: float = 1.0
+    only: tuple[str, ...] = ()
+
+    def strikes(self, operation: str) -> bool:
+        """Return whether a request of this operation can go wrong in this way."""
+        return not self.only or operation in self.only
 
 
 def _refuse(code: int, message: str, **headers: str) -> Callable[[Answer, str], bool]:
@@ -209,6 +215,9 @@ def _same(answer: Answer, operation: str) -> bool:
     return True
 
 
+LISTS = ("ListKernelSessionOutput", "ListDatasetFiles")
+STATUSES = ("GetKernelSessionStatus", "GetDatasetStatus", "GetSubmission")
+MADE = ("SaveKernel", "CreateDataset", "CreateDatasetVersion")
 KINDS: dict[str, Kind] = {
     # Before: nothing has happened
     "500": Kind(False, _refuse(500, "Internal error")),
@@ -234,47 +243,56 @@ KINDS: dict[str, Kind] = {
     "empty object after": Kind(True, _empty),
     "cut off": Kind(True, _same, cut=0.5),
     "one byte a second": Kind(True, _same, drip=True),
-    "unknown word": Kind(True, _edit(_unknown_word)),
-    "a field is missing": Kind(True, _edit(_field_missing)),
-    "an error with 200": Kind(True, _edit(_error_text)),
-    "an older answer": Kind(True, _edit(_older)),
-    "endless pages": Kind(True, _edit(_endless)),
-    "a name that climbs": Kind(True, _edit(_names(lambda name: f"../../{name}"))),
-    "an absolute name": Kind(True, _edit(_names(lambda name: f"/tmp/{name}"))),  # noqa: S108 - it must be refused
-    "a name twice": Kind(True, _edit(_twice)),
-    "a file less": Kind(True, _edit(_one_less)),
-    "a source dropped": Kind(True, _edit(_dropped)),
-    "other bytes": Kind(True, _other_bytes),
-    "an expired address": Kind(True, _expired),
+    "unknown word": Kind(True, _edit(_unknown_word), only=STATUSES),
+    "a field is missing": Kind(
+        True, _edit(_field_missing), only=(*STATUSES, *MADE, "StartBlobUpload", "GetDataset", "CreateCodeSubmission")
+    ),
+    "an error with 200": Kind(True, _edit(_error_text), only=MADE),
+    "an older answer": Kind(True, _edit(_older), only=(*STATUSES, *LISTS, "GetDataset", "ListSubmissions")),
+    "endless pages": Kind(True, _edit(_endless), only=LISTS),
+    "a name that climbs": Kind(True, _edit(_names(lambda name: f"../../{name}")), only=LISTS),
+    "an absolute name": Kind(True, _edit(_names(lambda name: f"/tmp/{name}")), only=LISTS),  # noqa: S108 - it must be refused
+    "a name twice": Kind(True, _edit(_twice), only=LISTS),
+    "a file less": Kind(True, _edit(_one_less), only=LISTS),
+    "a source dropped": Kind(True, _edit(_dropped), only=("SaveKernel",)),
+    "other bytes": Kind(True, _other_bytes, only=("storage",)),
+    "an expired address": Kind(True, _expired, only=("storage",)),
 }
 
 
 @dataclass
 class Faults:
-    """What is planned, and what has come: `seen` holds the operation of every request since `reset`."""
+    """What is planned, and what has come: `seen` holds the operation of every request since then.
+
+    Following a log is not counted: when it asks again depends on the clock. `log` strikes all of these requests.
+    """
 
     seen: list[str] = field(default_factory=list)
     struck: list[tuple[int, str, str]] = field(default_factory=list)
+    log: str = ""
     _at: dict[int, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
-    def plan(self, faults: dict[int, str]) -> None:
+    def plan(self, faults: dict[int, str], log: str = "") -> None:
         """Forget what came, and let the request of each index (0 is the next one) go wrong in this way."""
-        unknown = set(faults.values()) - KINDS.keys()
+        unknown = {*faults.values(), *filter(None, [log])} - KINDS.keys()
         if unknown:
             raise ValueError(f"unknown kinds {sorted(unknown)}; expected some of {', '.join(KINDS)}")
         with self._lock:
             self._ended.set()  # whoever is kept in silence may go
             self._ended = threading.Event()
-            self.seen, self.struck, self._at = [], [], dict(faults)
+            self.seen, self.struck, self._at, self.log = [], [], dict(faults), log
 
     def take(self, operation: str) -> tuple[int, str] | None:
         """Count a request, and return its index and kind if something is planned for it."""
         with self._lock:
+            if operation == "log":
+                return (-1, self.log) if self.log else None
             index = len(self.seen)
             self.seen.append(operation)
-            return (index, self._at[index]) if index in self._at else None
+            name = self._at.get(index, "")
+            return (index, name) if name and KINDS[name].strikes(operation) else None
 
     def strike(
         self,

@@ -309,10 +309,12 @@ class Kernels:
         thread.start()
 
     def _run(self, version: Version, session: Session) -> None:
-        if not self._closing.wait(self._queue_seconds):
-            version.began, version.status = time.monotonic(), "RUNNING"
         try:
-            outcome = session.run()
+            if self._closing.wait(self._queue_seconds):
+                outcome = Outcome("cancelled", "The session was cancelled before it began", 0.0)
+            else:
+                version.began, version.status = time.monotonic(), "RUNNING"
+                outcome = session.run()
         except Exception as error:
             # A fault of this Kaggle or of this machine: the notebook must not look as if it ran for ever.
             outcome = Outcome("exception", f"The session could not be run: {type(error).__name__}: {error}", 0.0)

@@ -9,7 +9,7 @@ import json
 import secrets
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -52,6 +52,7 @@ class LocalKaggle:
         session_seconds: how long a session may take, by "TPU", "GPU", "CPU"; what is left out is Kaggle's.
         memory_bytes, output_bytes: of a session. queue_seconds, ready_seconds: how long a push queues, and a dataset is processed.
         python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than this one's.
+        session: makes a session; another than `Session` for what is not about notebooks.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class LocalKaggle:
         queue_seconds: float = 0.3,
         ready_seconds: float = 1.0,
         python: Mapping[str, str] | None = None,
+        session: Callable[..., Session] = Session,
     ) -> None:
         if layout not in ("2026", "flat"):
             raise ValueError(f"layout={layout!r}: expected '2026' or 'flat'")
@@ -79,6 +81,7 @@ class LocalKaggle:
         self.layout, self.offline = layout, offline
         self._seconds = {**SESSION_SECONDS, **(session_seconds or {})}
         self._memory_bytes, self._output_bytes, self._python = memory_bytes, output_bytes, dict(python or {})
+        self._session = session
         self.competitions: dict[str, Competition] = {}
         self._visible: dict[str, Path] = {}
         self._hidden: dict[str, Path] = {}
@@ -208,7 +211,7 @@ class LocalKaggle:
             if output:
                 inputs[self._place("notebooks", handle)] = output
         asked = float(request.session_timeout_seconds or self._seconds[kind])
-        return Session(
+        return self._session(
             folder,
             version.notebook,
             inputs=inputs,

@@ -1,6 +1,8 @@
 """Wire: HTTP for the server. Each request is a call of a service, an upload, a download, or a log to follow."""
 
+import base64
 import contextlib
+import hashlib
 import io
 import json
 import re
@@ -29,6 +31,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing; `LocalKaggle.journal` knows the calls."""
+
+    def handle(self) -> None:
+        """Answer until the connection ends, also where the client ends it in the middle."""
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            super().handle()
 
     def handle_one(self) -> None:
         """Answer any request, or let it go wrong as planned."""
@@ -143,6 +150,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(size - start))
         self.send_header("Accept-Ranges", "bytes")
+        if not wanted:
+            md5 = base64.b64encode(hashlib.md5(found[1].read_bytes(), usedforsecurity=False).digest()).decode()
+            self.send_header("x-goog-hash", f"md5={md5}")  # as Google's storage does, where Kaggle keeps its files
         self.send_header("ETag", f'"{found[1].stat().st_mtime_ns:x}-{size:x}"')
         if wanted:
             self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")

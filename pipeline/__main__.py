@@ -17,20 +17,23 @@ EXAMPLES = """examples:
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
 """
 
+IMAGES = 50_000  # of CIFAR-10, CIFAR-100: what `describe` counts steps with where it is not told
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code (docs/design.md)."""
     options = _parse(arguments)
     try:
         result = options.command(options)
-    except PipelineError as error:
-        print(f"Error: {error}", file=sys.stderr)
+    except (PipelineError, KeyboardInterrupt) as error:
+        code, message = getattr(error, "exit_code", 130), f"Error: {error}"
+        if isinstance(error, KeyboardInterrupt):
+            more = "goes on from the last checkpoint" if options.command is _train else "begins again"
+            message = f"Interrupted. The same command {more}."
+        print(message, file=sys.stderr)
         if options.json:
-            print(json.dumps({"error": str(error), "exit_code": error.exit_code}))
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("\nInterrupted. The same command goes on from the last checkpoint.", file=sys.stderr)
-        return 130
+            print(json.dumps({"error": message.removeprefix("Error: "), "exit_code": code}))
+        return code
     if options.json:
         print(json.dumps(result))
     return 0
@@ -58,20 +61,22 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             )
             command.add_argument("--output", required=True, type=Path, help="where to write")
         if name == "train":
-            command.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
-            command.add_argument("--fresh", action="store_true", help="set earlier checkpoints aside and begin again")
+            command.add_argument("--max-steps", type=int, help="stop after this step of the run, with status partial")
+            command.add_argument(
+                "--fresh", action="store_true", help="set earlier checkpoints and history aside, and begin again"
+            )
         if name == "infer":
             command.add_argument("--artifact", required=True, type=Path, help="the folder with manifest.json")
             command.add_argument("--precision", default="float32", help="float32 (default) or mixed_float16")
         if name == "describe":
             command.add_argument(
-                "--images", type=int, default=50_000, help="training images to count steps with (default 50000)"
+                "--images", type=int, help=f"training images to count steps with (default: {IMAGES} are assumed)"
             )
     return parser.parse_args(arguments)
 
 
 def _existing(folder: Path) -> Path:
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
         raise ConfigError(
             f"--input {folder}: there is no such folder. Expected a competition folder.\n"
             "Correct the path, or make the embedded one: python -m localkaggle export digits DIR"
@@ -79,18 +84,34 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def _backend(default: str) -> None:
-    """Choose Keras' backend, which has to be done before Keras is imported; the environment's own choice wins."""
-    os.environ.setdefault("KERAS_BACKEND", default)
+def _backend(*allowed: str) -> None:
+    """Choose Keras' backend, the first unless the environment chose one; that has to be done before Keras is imported."""
+    chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
+    if chosen not in allowed:
+        raise ConfigError(
+            f"KERAS_BACKEND={chosen} cannot work: this command runs on {' or '.join(allowed)}.\n"
+            "Remove the variable (env -u KERAS_BACKEND …), or set it to that."
+        )
+    os.environ["KERAS_BACKEND"] = chosen
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
 
 
 def _describe(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
-    _backend("jax")
+    images = IMAGES if options.images is None else options.images
+    if images < 1:
+        raise ConfigError(
+            f"--images {images}: expected 1 or more.\nGive the number of labelled images, or leave it out."
+        )
+    if options.images is None:
+        print(
+            f"Steps are counted with {images} training images, which are assumed; --images N gives another number.",
+            file=sys.stderr,
+        )
+    _backend("jax", "tensorflow")
     from pipeline import learning_rate, model
 
-    applied = learning_rate.apply(config, options.images)
+    applied = learning_rate.apply(config, images)
     built = model.build(config, applied.batchnorm_momentum)
     result = {
         "config": config.name,
@@ -98,7 +119,8 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         "parameters": model.count(built),
         "input": {"shape": [None, *built.input.shape[1:]], "dtype": "uint8"},
         "output": {"shape": [None, *built.output.shape[1:]], "dtype": "float32"},
-        "images": options.images,
+        "images": images,
+        "images_assumed": options.images is None,
         "optimizer": applied.to_json(),
     }
     if not options.json:
@@ -130,12 +152,12 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
     folder = _existing(options.input)
-    if not options.artifact.is_dir():
+    if not os.path.isdir(options.artifact):  # noqa: PTH112 - as above
         raise ConfigError(
             f"--artifact {options.artifact}: there is no such folder. Expected one with manifest.json.\n"
             "Correct the path, or make one: python -m pipeline train --config C --input DIR --output OUT"
         )
-    _backend("tensorflow")
+    _backend("tensorflow", "jax")
     from pipeline import artifact, inference
 
     loaded = artifact.load(options.artifact)
@@ -143,8 +165,7 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
         raise ConfigError(
             f"--config {config.name}: the artifact was trained with {loaded.config.name}.\nGive --config {loaded.config.name}, or another --artifact."
         )
-    options.output.mkdir(parents=True, exist_ok=True)
-    predictions = inference.infer(loaded, folder, options.output, precision=options.precision)
+    predictions = inference.infer(loaded, folder, options.output, config=config, precision=options.precision)
     return {
         "submission": str(options.output / "submission.csv"),
         "rows": len(predictions.ids),

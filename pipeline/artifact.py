@@ -4,10 +4,12 @@ Weights travel as arrays by name into a model that shared code rebuilds, never a
 saves models that 3.13.2 on its GPU image cannot load, and loading a model can run code. No pickle is read or written.
 """
 
+import errno
 import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -20,7 +22,7 @@ import numpy as np
 
 from pipeline import config as config_module
 from pipeline.config import Config
-from pipeline.errors import ArtifactError, PipelineError, writing
+from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading, writing
 
 MANIFEST, WEIGHTS, GOLDEN = "manifest.json", "weights.npz", "golden.npz"
 KEYS = (
@@ -36,6 +38,7 @@ KEYS = (
     "golden",
     "files",
 )
+AGAIN = "Pull or download the artifact again."
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,10 @@ def save(
     golden_outputs: np.ndarray,
     details: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write the artifact folder in one rename, replacing an older one, and return its manifest.
+    """Write the artifact folder beside its place, rename it there, and return its manifest.
+
+    An older artifact is renamed to `.<name>-old` first and removed last. If the second rename fails it gets its name back; after a kill
+    between the two, the next save gives it back.
 
     Args:
         folder: where; its parent exists.
@@ -109,12 +115,28 @@ def save(
         details: run_id, status, versions, git_commit, bundle_sha256, metrics, and what else the manifest should say.
 
     Raises:
-        DiskError: if there is no space; an older artifact is still there.
+        DivergedError: if a weight or a golden output is not finite. DiskError: if there is no space. An older artifact is still there.
     """
+    weights = weights_of(model)
+    wrong = [
+        name for name, array in {**weights, "golden outputs": golden_outputs}.items() if not np.isfinite(array).all()
+    ]
+    if wrong:
+        raise DivergedError(
+            f"{len(wrong)} arrays of the trained model are not finite, for example {', '.join(wrong[:3])} "
+            f"(optimizer.base_rate={config.optimizer.base_rate:g})"
+        )
+    old = folder.with_name(f".{folder.name}-old")
     with writing(folder):
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        for orphan in folder.parent.glob(f".{folder.name}-*"):  # of a save that was killed
+            shutil.rmtree(orphan, ignore_errors=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            _write(fresh / WEIGHTS, _npz(weights_of(model)))
+            _write(fresh / WEIGHTS, _npz(weights))
             _write(fresh / GOLDEN, _npz({"images": golden_images, "outputs": golden_outputs.astype(np.float32)}))
             files = {
                 name: {"sha256": sha256(fresh / name), "size": (fresh / name).stat().st_size}
@@ -133,11 +155,14 @@ def save(
                 raise ValueError(f"The manifest lacks {missing}")
             _write(fresh / MANIFEST, (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode())
             fresh.chmod(0o755)
-            old = folder.with_name(f".{folder.name}-old")
-            shutil.rmtree(old, ignore_errors=True)
             if folder.exists():
                 folder.rename(old)
-            fresh.rename(folder)
+            try:
+                fresh.rename(folder)
+            except OSError:
+                if old.exists():
+                    old.rename(folder)
+                raise
             shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -152,23 +177,11 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         expect: values that the manifest must have, for example run_id and weights_sha256 of the run that was pushed.
 
     Raises:
-        ArtifactError: if an announced file is missing or changed, or the manifest is not what `expect` says. Other files are not read.
+        ArtifactError: if an announced file is missing or changed, the manifest is not what `expect` says, or the parts do not fit each
+            other. Files that are not announced are not read.
     """
     path = folder / MANIFEST
-    if not path.is_file():
-        raise ArtifactError(
-            f"{folder} has no {MANIFEST}; expected an artifact as `python -m pipeline train` writes it.\nCorrect --artifact, or train first."
-        )
-    try:
-        manifest = json.loads(path.read_text())
-        missing = [key for key in KEYS if key not in manifest]
-        files = {
-            str(name): (str(entry["sha256"]), int(entry["size"])) for name, entry in manifest.get("files", {}).items()
-        }
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise ArtifactError(f"{path} is not a manifest: {error}.\nPull or download the artifact again.") from error
-    if missing:
-        raise ArtifactError(f"{path} lacks {', '.join(missing)}.\nPull or download the artifact again.")
+    manifest, files = _manifest(path)
     for key, value in (expect or {}).items():
         if manifest.get(key) != value:
             raise ArtifactError(
@@ -176,33 +189,91 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
                 "An old dataset version is mounted, or the files were exchanged. Publish the run again, then push infer again."
             )
     for name, (digest, size) in files.items():
-        file = folder / name
-        if Path(name).name != name or not file.is_file() or file.is_symlink():
-            raise ArtifactError(f"{file} is missing; {MANIFEST} announces it.\nPull or download the artifact again.")
-        if file.stat().st_size != size or sha256(file) != digest:
-            raise ArtifactError(
-                f"{file} has other bytes than {MANIFEST} says: {file.stat().st_size} bytes, sha256 {sha256(file)[:12]}…; "
-                f"expected {size} bytes, {digest[:12]}….\nIt was changed or cut off: pull or download the artifact again."
-            )
-    if manifest["weights_sha256"] != files.get(WEIGHTS, ("", 0))[0] or GOLDEN not in files:
-        raise ArtifactError(
-            f"{path} contradicts itself about {WEIGHTS} or {GOLDEN}.\nPull or download the artifact again."
-        )
+        _verify(folder, name, digest, size)
+    if GOLDEN not in files or manifest["weights_sha256"] != files.get(WEIGHTS, ("", 0))[0]:
+        raise ArtifactError(f"{path} contradicts itself about {WEIGHTS} or {GOLDEN}.\n{AGAIN}")
     try:
         config = config_module.from_json(manifest["config"])
-        golden = _arrays(folder / GOLDEN)
-        return Artifact(
-            manifest,
-            config,
-            tuple(map(str, manifest["classes"])),
-            _arrays(folder / WEIGHTS),
-            golden["images"],
-            golden["outputs"],
-        )
+        classes = _classes(manifest["classes"], config.num_classes)
+        weights, golden = _arrays(folder / WEIGHTS), _arrays(folder / GOLDEN)
+        found = Artifact(manifest, config, classes, weights, golden["images"], golden["outputs"])
     except PipelineError as error:
         raise ArtifactError(f"{path}: {error}") from error
-    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise ArtifactError(f"{folder} cannot be read: {error}.\nPull or download the artifact again.") from error
+    except Exception as error:  # what is not ours makes zipfile and numpy raise a dozen kinds
+        raise ArtifactError(f"{folder} cannot be read: {type(error).__name__}: {error}.\n{AGAIN}") from error
+    problem = _problem(found)
+    if problem:
+        raise ArtifactError(f"{folder} contradicts itself: {problem}.\n{AGAIN}")
+    return found
+
+
+def _manifest(path: Path) -> tuple[dict[str, Any], dict[str, tuple[str, int]]]:
+    """Return what manifest.json says, and of each file that it announces the sha256 and the size."""
+    with reading(path, ArtifactError, AGAIN):
+        if not path.is_file():
+            raise ArtifactError(
+                f"{path.parent} has no {MANIFEST}; expected an artifact as `python -m pipeline train` writes it.\n"
+                "Correct --artifact, or train first."
+            )
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            json.dumps(
+                manifest, ensure_ascii=False
+            ).encode()  # half of a surrogate pair could be neither shown nor written
+            files = {str(name): (entry["sha256"], entry["size"]) for name, entry in manifest.get("files", {}).items()}
+            for name, (digest, size) in files.items():
+                if not isinstance(digest, str) or not isinstance(size, int):
+                    raise ValueError(f"files[{name!r}] has sha256 {digest!r} and size {size!r}")
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+            raise ArtifactError(f"{path} is not a manifest: {error}.\n{AGAIN}") from error
+    missing = [key for key in KEYS if key not in manifest]
+    if missing:
+        raise ArtifactError(f"{path} lacks {', '.join(missing)}.\n{AGAIN}")
+    return manifest, files
+
+
+def _verify(folder: Path, name: str, digest: str, size: int) -> None:
+    """Refuse a file that is not there with these bytes."""
+    file = folder / name
+    # The name comes over the network: it is no path, and a link could be led elsewhere after it was checked.
+    good = re.fullmatch(r"[\w .-]{1,200}", name)
+    with reading(file, ArtifactError, AGAIN):
+        if not good or not file.is_file() or file.is_symlink():
+            raise ArtifactError(f"{folder / name[:200]} is missing; {MANIFEST} announces it.\n{AGAIN}")
+        found = file.stat().st_size, sha256(file)
+    if found != (size, digest):
+        raise ArtifactError(
+            f"{file} has other bytes than {MANIFEST} says: {found[0]} bytes, sha256 {found[1][:12]}…; "
+            f"expected {size} bytes, {digest[:12]}….\nIt was changed or cut off: pull or download the artifact again."
+        )
+
+
+def _classes(value: object, number: int) -> tuple[str, ...]:
+    """Return the labels' texts. Sorted is how `pipeline.data` gives them: in another order each prediction would get a wrong one."""
+    if (
+        isinstance(value, list)
+        and len(value) == number
+        and all(isinstance(name, str) for name in value)
+        and value == sorted(set(value))
+    ):
+        return tuple(value)
+    raise ArtifactError(f"classes={str(value)[:200]}; expected a sorted list of {number} different texts.\n{AGAIN}")
+
+
+def _problem(found: Artifact) -> str | None:
+    """Return in what weights and golden arrays do not fit the config; None where they fit."""
+    config, images, outputs = found.config, found.golden_images, found.golden_outputs
+    shape = (config.data.height, config.data.width, config.data.channels)
+    if images.dtype != np.uint8 or images.ndim != 4 or len(images) < 1 or images.shape[1:] != shape:
+        return (
+            f"golden images are {images.dtype} {images.shape}; expected uint8 (1 or more, {', '.join(map(str, shape))})"
+        )
+    if outputs.dtype != np.float32 or outputs.shape != (len(images), config.num_classes):
+        return f"golden outputs are {outputs.dtype} {outputs.shape}; expected float32 ({len(images)}, {config.num_classes})"
+    for name, array in {**found.weights, "golden outputs": outputs}.items():
+        if array.dtype != np.float32 or not np.isfinite(array).all():
+            return f"{name} is not finite float32"
+    return None
 
 
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:

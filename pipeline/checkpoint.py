@@ -1,15 +1,17 @@
 """Checkpoint: the whole state of a run as arrays, written so that a kill at any moment leaves a good one behind.
 
 A checkpoint is a folder `step-<8 digits>` with state.npz and manifest.json (sha256 of the state, the step, and what the run was
-made from). It is written under a temporary name, flushed to the disk, and renamed; the two newest are kept.
+made from). It is written under a temporary name, flushed to the disk, and renamed; the two newest that are whole are kept. One
+that is saved again stands as `step-<8 digits>.replaced`, where it is still found, until the new one is in its place.
 """
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.artifact import sha256
-from pipeline.errors import CheckpointError, writing
+from pipeline.errors import CheckpointError, reading, writing
 
 KEPT = 2
+# Nothing else in the folder is taken for a checkpoint: not "step-00000002 (copy)", and no file.
+NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
+UNFINISHED = ".writing-"
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,9 @@ class Checkpoint:
 
 
 def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Mapping[str, Any]) -> Path:
-    """Write a checkpoint and return its folder; older ones than the two newest are removed afterwards.
+    """Write a checkpoint and return its folder; all but this one and the newest other that is whole are removed afterwards.
+
+    A kill at any moment leaves one that `latest` finds, if there was one. Only one run at a time may write into the folder.
 
     Raises:
         DiskError: if it cannot be written; the earlier checkpoints are still there.
@@ -40,11 +47,17 @@ def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Map
     target = folder / f"step-{step:08d}"
     with writing(target):
         folder.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
+        for orphan in folder.glob(f"{UNFINISHED}*"):  # of a save that was killed: as large as a checkpoint
+            shutil.rmtree(orphan, ignore_errors=True)
+        fresh = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
         try:
             state = fresh / "state.npz"
             with state.open("wb") as file:
-                np.savez(file, **{f"{index:05d}": array for index, array in enumerate(arrays.values())})  # type: ignore[arg-type]
+                # np.savez leaves its archive open when the disk is full, and Python then complains of it on its own.
+                with zipfile.ZipFile(file, "w") as archive:
+                    for index, array in enumerate(arrays.values()):
+                        with archive.open(f"{index:05d}.npy", "w", force_zip64=True) as part:
+                            np.lib.format.write_array(part, array, allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
             manifest = {"step": step, "names": list(arrays), "sha256": sha256(state), "details": dict(details)}
@@ -52,13 +65,15 @@ def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Map
                 json.dump(manifest, text, sort_keys=True)
                 text.flush()
                 os.fsync(text.fileno())
-            shutil.rmtree(target, ignore_errors=True)
+            if target.exists():
+                aside = target.with_name(f"{target.name}.replaced")
+                shutil.rmtree(aside, ignore_errors=True)
+                target.rename(aside)
             fresh.rename(target)
             _sync(folder)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    for old in _newest_first(folder)[KEPT:]:
-        shutil.rmtree(old)
+    _prune(folder, target)
     return target
 
 
@@ -72,8 +87,8 @@ def latest(folder: Path) -> Checkpoint | None:
     for path in _newest_first(folder):
         try:
             return _load(path)
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            problems.append(f"{path.name}: {error}")
+        except Exception as error:  # a torn file makes json, zipfile and numpy raise a dozen kinds
+            problems.append(f"{path.name}: {type(error).__name__}: {error}")
     if problems:
         raise CheckpointError(
             f"{folder} holds {len(problems)} checkpoints and none is whole: {'; '.join(problems)}.\n"
@@ -82,25 +97,65 @@ def latest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def set_aside(folder: Path) -> None:
-    """Rename the folder to the first free `<name>-set-aside-<n>`, if it is there: nothing is deleted."""
-    if folder.exists():
+def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
+    """Move the folder, and with it what else the run wrote, to the first free `<name>-set-aside-<n>`: nothing is deleted."""
+    with writing(folder):
+        there = [path for path in records if path.exists()]
+        if not there and not (folder.is_dir() and any(folder.iterdir())):
+            return
         number = next(n for n in range(1, 10_000) if not folder.with_name(f"{folder.name}-set-aside-{n}").exists())
-        folder.rename(folder.with_name(f"{folder.name}-set-aside-{number}"))
+        target = folder.with_name(f"{folder.name}-set-aside-{number}")
+        if folder.is_dir():
+            folder.rename(target)
+        else:
+            target.mkdir()
+        for path in there:
+            path.rename(target / path.name)
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint that is whole; raise whatever a torn one makes of it."""
+    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text())
+    found, named = sha256(path / "state.npz"), NAME.fullmatch(path.name)
+    if found != manifest["sha256"]:
+        raise ValueError(f"state.npz has sha256 {found[:12]}…, expected {manifest['sha256'][:12]}…")
+    if named is None or manifest["step"] != int(named[1]):
+        raise ValueError(f"it holds step {manifest['step']}")
+    return manifest
 
 
 def _load(path: Path) -> Checkpoint:
-    manifest = json.loads((path / "manifest.json").read_text())
-    found = sha256(path / "state.npz")
-    if found != manifest["sha256"]:
-        raise ValueError(f"state.npz has sha256 {found[:12]}…, expected {manifest['sha256'][:12]}…")
+    manifest = _verified(path)
     with np.load(path / "state.npz", allow_pickle=False) as archive:
         arrays = {name: archive[f"{index:05d}"] for index, name in enumerate(manifest["names"])}
-    return Checkpoint(int(manifest["step"]), arrays, manifest["details"])
+    return Checkpoint(manifest["step"], arrays, dict(manifest["details"]))
+
+
+def _prune(folder: Path, newest: Path) -> None:
+    """Remove all but the checkpoint just written and the newest others that are whole: a torn one is nothing to fall back on."""
+    kept = [newest]
+    for path in _newest_first(folder):
+        if path == newest:
+            continue
+        if len(kept) < KEPT and path.name != f"{newest.name}.replaced":
+            try:
+                _verified(path)
+            except Exception:  # as in `latest`
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                kept.append(path)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"), reverse=True)
+    with reading(folder, CheckpointError, "Restore the folder, or choose another --output."):
+        if not folder.is_dir():
+            return []
+        found = [(NAME.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir()]
+    # Of one step the newer first: the one without ".replaced".
+    order = [(int(name[1]), name[2] is None, path) for name, path in found if name]
+    return [path for _, _, path in sorted(order, reverse=True)]
 
 
 def _sync(folder: Path) -> None:

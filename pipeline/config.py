@@ -10,43 +10,24 @@ import dataclasses
 import importlib
 import importlib.util
 import json
+import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, place
+from pipeline.fields import expect, file_name, text, truth, whole, within
 
 CONFIGS = Path(__file__).parent / "configs"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 HANDOFFS = ("dataset", "kernel")
-
-
-def _expect(holds: bool, name: str, value: object, expected: str, edit: str) -> None:
-    """Raise a `ConfigError` that names the field, the value, what was expected, and the edit."""
-    if not holds:
-        raise ConfigError(f"{name}={value!r} cannot work: expected {expected}.\n{edit}")
-
-
-def _whole(name: str, value: object, least: int) -> None:
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    _expect(good, name, value, f"a whole number of at least {least}", f"Set {name} to {least} or more in the config.")
-
-
-def _within(name: str, value: object, low: float, high: float, *, open_ends: bool = False) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
-    if good and open_ends:
-        good = low < value < high  # type: ignore[operator]
-    ends = "between {} and {}" + (", ends excluded" if open_ends else "")
-    _expect(good, name, value, "a number " + ends.format(low, high), f"Set {name} inside that range in the config.")
-
-
-def _file_name(name: str, value: object) -> None:
-    good = isinstance(value, str) and bool(value) and not value.startswith(("/", "~")) and ".." not in value.split("/")
-    _expect(good, name, value, "a path inside the competition folder", f"Set {name} to a name such as 'train.csv'.")
+# Far above what anyone needs, and far below what would end a run without a word for lack of memory.
+MOST_PIXELS, MOST_BATCH = 10_000, 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +36,8 @@ class Data:
 
     Attributes:
         height, width: pixels of every image.
-        channels: 1 (grey) or 3 (colour).
+        channels: 1 (grey) or 3 (colour), of 8 bits, as in the files: those with other channels (alpha, colour where grey is expected) or
+            16 bits are refused, since a conversion would lose something. Grey files are taken for colour, with three equal channels.
         train_csv: a table with one row an image: `id_column`, `label_column`.
         train_images, test_images: folders of `<id><suffix>`.
         sample_submission: the table whose ids, order, columns and types the submission repeats.
@@ -79,22 +61,36 @@ class Data:
     validation_fraction: float = 0.1
 
     def __post_init__(self) -> None:
-        _whole("data.height", self.height, 1)
-        _whole("data.width", self.width, 1)
-        _expect(
-            self.channels in (1, 3), "data.channels", self.channels, "1 (grey) or 3 (colour)", "Set channels to 1 or 3."
+        whole("data.height", self.height, 1, MOST_PIXELS)
+        whole("data.width", self.width, 1, MOST_PIXELS)
+        expect(
+            type(self.channels) is int and self.channels in (1, 3),
+            "data.channels",
+            self.channels,
+            "1 (grey) or 3 (colour)",
+            "Set channels to 1 or 3.",
+        )
+        for name in ("id_column", "label_column"):
+            text(f"data.{name}", getattr(self, name))
+        expect(
+            self.id_column != self.label_column,
+            "data.label_column",
+            self.label_column,
+            "another column than id_column",
+            "Set both to names in the first line of train_csv.",
         )
         for name in ("train_csv", "train_images", "test_images", "sample_submission"):
-            _file_name(f"data.{name}", getattr(self, name))
-        _expect(
+            file_name(f"data.{name}", getattr(self, name))
+        expect(
             self.suffix in (".png", ".jpg", ".jpeg"),
             "data.suffix",
             self.suffix,
             "'.png', '.jpg' or '.jpeg'",
             "Set suffix to the ending of the image files, with its dot.",
         )
-        _whole("data.crop_padding", self.crop_padding, 0)
-        _within("data.validation_fraction", self.validation_fraction, 0, 1, open_ends=True)
+        whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
+        truth("data.flip", self.flip)
+        within("data.validation_fraction", self.validation_fraction, 0, 1, open_ends=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +101,10 @@ class Optimizer:
         name: "sgd", "adam" or "adamw".
         base_rate: learning rate per optimizer step that worked at `base_batch`.
         base_batch: images per step, over all replicas, when it worked.
-        momentum: of SGD. beta_1, beta_2, epsilon: of Adam and AdamW.
-        weight_decay: of AdamW, decoupled, per step and times the rate (as Keras does it).
-        ema_momentum: of an average of the weights that is used for evaluation and in the artifact; None: no average.
+        momentum: of SGD, which is Nesterov's. beta_1, beta_2, epsilon: of Adam and AdamW.
+        weight_decay: of SGD and AdamW, decoupled: each step takes rate x decay off the weights (as Keras does it). Adam has none.
+        ema_momentum: of an average of the weights, and of BatchNorm's statistics, that is used for evaluation and in the artifact;
+            None: no average. In step t it is at most (1 + t) / (10 + t), so that the random weights of the start are soon forgotten.
     """
 
     name: str
@@ -121,21 +118,28 @@ class Optimizer:
     ema_momentum: float | None = None
 
     def __post_init__(self) -> None:
-        _expect(
+        expect(
             self.name in OPTIMIZERS,
             "optimizer.name",
             self.name,
             "one of " + ", ".join(OPTIMIZERS),
             "Set name to one of these.",
         )
-        _within("optimizer.base_rate", self.base_rate, 0, 100, open_ends=True)
-        _whole("optimizer.base_batch", self.base_batch, 1)
+        within("optimizer.base_rate", self.base_rate, 0, 100, open_ends=True)
+        whole("optimizer.base_batch", self.base_batch, 1, MOST_BATCH)
         for name in ("momentum", "beta_1", "beta_2"):
-            _within(f"optimizer.{name}", getattr(self, name), 0, 0.999999)
-        _within("optimizer.epsilon", self.epsilon, 0, 1, open_ends=True)
-        _within("optimizer.weight_decay", self.weight_decay, 0, 10)
+            within(f"optimizer.{name}", getattr(self, name), 0, 0.999999)
+        within("optimizer.epsilon", self.epsilon, 0, 1, open_ends=True)
+        within("optimizer.weight_decay", self.weight_decay, 0, 10)
+        expect(
+            self.name != "adam" or self.weight_decay == 0,
+            "optimizer.weight_decay",
+            self.weight_decay,
+            "0 with Adam, whose decay no rule scales",
+            'Set name="adamw", which is Adam with decoupled weight decay.',
+        )
         if self.ema_momentum is not None:
-            _within("optimizer.ema_momentum", self.ema_momentum, 0, 1, open_ends=True)
+            within("optimizer.ema_momentum", self.ema_momentum, 0, 1, open_ends=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,44 +179,60 @@ class Config:
 
     def __post_init__(self) -> None:
         slug = r"[a-z0-9][a-z0-9-]{2,49}"
-        _expect(
+        expect(
             isinstance(self.name, str) and bool(re.fullmatch(r"[a-z][a-z0-9_]*", self.name)),
             "name",
             self.name,
             "lower-case letters, digits and underscores",
             "Name the config as its file, without .py.",
         )
-        _expect(
+        expect(
             isinstance(self.competition, str) and bool(re.fullmatch(slug, self.competition)),
             "competition",
             self.competition,
             "the slug in the competition's address: 3 to 50 lower-case letters, digits and hyphens",
             "Copy it from kaggle.com/competitions/<slug>.",
         )
-        _whole("num_classes", self.num_classes, 2)
-        _whole("batch", self.batch, 1)
-        _whole("epochs", self.epochs, 1)
-        _whole("seed", self.seed, 0)
-        _within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
-        _within("batchnorm_momentum", self.batchnorm_momentum, 0, 1, open_ends=True)
-        _within("progress_seconds", self.progress_seconds, 0, 3600)
-        _within("checkpoint_seconds", self.checkpoint_seconds, 0, 3600 * 9)
+        for name, kind in (("data", Data), ("optimizer", Optimizer)):
+            expect(
+                isinstance(getattr(self, name), kind),
+                name,
+                getattr(self, name),
+                f"a pipeline.config.{kind.__name__}",
+                f"Write {name}={kind.__name__}(…), as in pipeline/configs/digits.py.",
+            )
+        whole("num_classes", self.num_classes, 2, 10**6)
+        whole("batch", self.batch, 1, MOST_BATCH)
+        whole("epochs", self.epochs, 1, 10**6)
+        whole("seed", self.seed, 0, 2**32 - 1)
+        within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
+        within("batchnorm_momentum", self.batchnorm_momentum, 0, 1, open_ends=True)
+        within("progress_seconds", self.progress_seconds, 0, 3600)
+        within("checkpoint_seconds", self.checkpoint_seconds, 0, 3600 * 9)
         for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS)):
             value = getattr(self, name)
-            _expect(value in allowed, name, value, "one of " + ", ".join(allowed), f"Set {name} to one of these.")
-        _expect(
+            expect(value in allowed, name, value, "one of " + ", ".join(allowed), f"Set {name} to one of these.")
+        expect(
             isinstance(self.model, str) and self.model.isidentifier(),
             "model",
             self.model,
             "the name of a function in pipeline/model.py",
             "See MODELS at the end of pipeline/model.py.",
         )
+        expect(
+            isinstance(self.model_options, Mapping),
+            "model_options",
+            self.model_options,
+            "names with values",
+            "Write model_options={…}, with the keyword arguments of the model.",
+        )
         for key, value in self.model_options.items():
-            _expect(
-                isinstance(key, str) and isinstance(value, (int, float, bool, str)),
+            finite = isinstance(value, float) and math.isfinite(value)
+            expect(
+                isinstance(key, str) and (finite or isinstance(value, (int, bool, str))),
                 f"model_options[{key!r}]",
                 value,
-                "a number, a truth value or a text",
+                "a finite number, a truth value or a text",
                 "Only these go to JSON and back unchanged.",
             )
         object.__setattr__(self, "model_options", MappingProxyType(dict(self.model_options)))
@@ -269,39 +289,46 @@ def load(config: str) -> Config:
     """Return the config of that name in pipeline/configs/, or the `CONFIG` of the file at that path.
 
     Raises:
-        ConfigError: if there is no such config, the file cannot be run, or it holds no `CONFIG`.
+        ConfigError: if there is no such config, the file cannot be run, holds no `CONFIG`, or one with another name.
 
     >>> load("digits").num_classes
     10
     """
     names = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
-    path = Path(config)
-    if config in names:
-        module = importlib.import_module(f"pipeline.configs.{config}")
-    elif path.suffix == ".py" and path.is_file():
-        spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
-        assert spec is not None and spec.loader is not None  # noqa: S101 - true for every file that ends in .py
-        module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except ConfigError as error:
-            raise ConfigError(f"In {path}: {error}") from error
-        except Exception as error:
-            raise ConfigError(
-                f"{path} could not be read: {type(error).__name__}: {error}.\n"
-                "Expected a Python file of the form of pipeline/configs/digits.py. Correct that line."
-            ) from error
-    else:
+    named = config in names
+    path = CONFIGS / f"{config}.py" if named else Path(config)
+    if not named and not (path.suffix == ".py" and os.path.isfile(path)):  # noqa: PTH113 - Path.is_file raises for a long name
         raise ConfigError(
             f"--config {config!r}: there is no such config. Expected one of {', '.join(names)}, or the path of a .py file of the same form.\n"
             "Correct the name, or copy pipeline/configs/digits.py and edit it."
         )
-    value = getattr(module, "CONFIG", None)
+    try:
+        value = getattr(importlib.import_module(f"pipeline.configs.{config}") if named else _run(path), "CONFIG", None)
+    except ConfigError as error:
+        raise ConfigError(f"In {path}{place(error, path)}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{path}{place(error, path)} could not be read: {type(error).__name__}: {error}.\n"
+            "Expected a Python file of the form of pipeline/configs/digits.py. Correct that line."
+        ) from error
     if not isinstance(value, Config):
         raise ConfigError(
-            f"{config}: CONFIG is {value!r}; expected a pipeline.config.Config.\nEnd the file with CONFIG = Config(…)."
+            f"{path}: CONFIG is {value!r}; expected a pipeline.config.Config.\nEnd the file with CONFIG = Config(…)."
+        )
+    if value.name != path.stem:
+        raise ConfigError(
+            f"{path} says name={value.name!r}; expected {path.stem!r}: notebooks and manifests find the file by the name.\n"
+            f"Set name={path.stem!r}, or rename the file."
         )
     return value
+
+
+def _run(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
+    assert spec is not None and spec.loader is not None  # noqa: S101 - true for every file that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def to_text(config: Config) -> str:

@@ -12,15 +12,19 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pipeline import table as tables
 from pipeline.config import Config
-from pipeline.errors import DataError
+from pipeline.errors import DataError, reading
 
 # Independent streams of random numbers from one seed: what is drawn for one never moves the other.
 ORDER, AUGMENTATION, SPLIT = 1, 2, 3
+# How the files begin; byte 24 of a PNG is the number of bits a channel.
+PNG, JPEG, SIXTEEN_BITS = b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"\x10"
 
 
 @dataclass(frozen=True)
@@ -54,24 +58,24 @@ def read_table(path: Path, columns: Sequence[str], advice: str) -> pd.DataFrame:
     """Return a CSV as texts, exactly as written ("001" stays "001", "NA" stays "NA").
 
     Raises:
-        DataError: if the file is missing, cannot be parsed, lacks one of `columns`, or repeats an id (the first of `columns`).
+        DataError: if the file is missing, cannot be parsed, has no rows, lacks one of `columns`, or repeats an id (the first of them).
     """
-    if not path.is_file():
-        siblings = sorted(p.name for p in path.parent.iterdir())[:10] if path.parent.is_dir() else []
-        raise DataError(
-            f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
-            f"Expected a table with the columns {', '.join(columns)}. {advice}"
-        )
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} could not be read as a CSV: {error}.\nExpected UTF-8 and commas. {advice}") from error
+    with reading(path, DataError, advice):
+        if not path.is_file():
+            siblings = sorted(p.name for p in path.parent.iterdir())[:10] if path.parent.is_dir() else []
+            raise DataError(
+                f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
+                f"Expected a table with the columns {', '.join(columns)}. {advice}"
+            )
+    table = tables.read(path, DataError, advice)
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise DataError(
             f"{path} has the columns {', '.join(map(str, table.columns))}; expected also {', '.join(missing)}.\n"
             "Set id_column and label_column in the config to the table's own."
         )
+    if not len(table):
+        raise DataError(f"{path} has a header and no rows; expected one row an image.\nComplete the download. {advice}")
     repeated = table.loc[table[columns[0]].duplicated(), columns[0]]
     if len(repeated):
         raise DataError(
@@ -95,7 +99,7 @@ def read_training(folder: Path, config: Config) -> Images:
     if len(classes) != config.num_classes:
         raise DataError(
             f"{folder / data.train_csv} has {len(classes)} different labels ({', '.join(classes[:12])}…); "
-            f"the config says num_classes={config.num_classes}.\nSet num_classes={len(classes)}, or correct label_column."
+            f"expected num_classes={config.num_classes}, as in the config.\nSet num_classes={len(classes)}, or correct label_column."
         )
     lookup = {name: index for index, name in enumerate(classes)}
     labels = np.array([lookup[name] for name in table[data.label_column]], np.int32)
@@ -112,7 +116,7 @@ def read_test(folder: Path, config: Config) -> Images:
     sample = folder / data.sample_submission
     ids = tuple(read_table(sample, (data.id_column,), "Set data.sample_submission in the config.")[data.id_column])
     images = folder / data.test_images
-    if images.is_dir():
+    if os.path.isdir(images):  # noqa: PTH112 - Path.is_dir raises where the folder above cannot be entered
         extra = sorted({p.stem for p in images.glob(f"*{data.suffix}")} - set(ids))
         if extra:
             raise DataError(
@@ -142,40 +146,77 @@ def _decode(folder: Path, ids: Sequence[str], config: Config) -> np.ndarray:
             "Expected <id><suffix> for every row. Set train_images, test_images and suffix in the config, or complete the download."
         )
     shape = (data.height, data.width, data.channels)
-
-    def read(path: "tf.Tensor") -> "tf.Tensor":
-        image = tf.io.decode_image(tf.io.read_file(path), channels=data.channels, expand_animations=False)
-        return tf.ensure_shape(image, shape)
-
-    out = np.empty((len(paths), *shape), np.uint8)
-    files = tf.data.Dataset.from_tensor_slices(paths).map(read, num_parallel_calls=tf.data.AUTOTUNE).batch(256)
+    try:
+        out = np.empty((len(paths), *shape), np.uint8)
+    except (MemoryError, ValueError) as error:
+        size = len(paths) * np.prod(shape, dtype=float) / 2**30
+        raise DataError(
+            f"{len(paths)} images of {shape[0]}x{shape[1]}x{shape[2]} need {size:.0f} GiB of memory: {error}.\n"
+            "Expected decoded images to fit. Correct height and width in the config, or make the images smaller."
+        ) from error
+    files = tf.data.Dataset.from_tensor_slices(paths).map(_reader(shape), num_parallel_calls=tf.data.AUTOTUNE)
     try:
         start = 0
-        for batch in files.as_numpy_iterator():
+        for batch in files.batch(256).as_numpy_iterator():
             out[start : start + len(batch)] = batch
             start += len(batch)
-    except (tf.errors.InvalidArgumentError, ValueError) as error:
-        raise DataError(_broken(paths, data.channels, shape)) from error
+    except (tf.errors.OpError, ValueError) as error:
+        raise DataError(_broken(paths, shape) or f"{folder} could not be read: {error}.\nTry again.") from error
     return out
 
 
-def _broken(paths: Sequence[str], channels: int, shape: tuple[int, int, int]) -> str:
+def _reader(shape: tuple[int, int, int]) -> Any:
+    """Return a function of TensorFlow from a path to an image of that shape; it raises where a conversion would lose something."""
+    import tensorflow as tf
+
+    def read(path: "tf.Tensor") -> "tf.Tensor":
+        content = tf.io.read_file(path)
+        # channels=0 leaves the file's own; asked for others TensorFlow would drop alpha and weigh colours into grey in silence.
+        with tf.control_dependencies([tf.debugging.Assert(~_is_converted(content), ["16 bits a channel, or CMYK"])]):
+            image = tf.io.decode_image(content, channels=0, expand_animations=False)
+        if shape[2] == 3:
+            image = tf.cond(tf.equal(tf.shape(image)[-1], 1), lambda: tf.repeat(image, 3, axis=-1), lambda: image)
+        return tf.ensure_shape(image, shape)
+
+    return read
+
+
+def _is_converted(content: Any) -> Any:
+    """Return whether TensorFlow can read the file only with a loss: 16 bits a channel (PNG), or the four inks of CMYK (JPEG)."""
+    import tensorflow as tf
+
+    head = tf.strings.substr(content, 0, 26)
+    deep = tf.equal(tf.strings.substr(head, 0, 8), PNG) & tf.equal(tf.strings.substr(head, 24, 1), SIXTEEN_BITS)
+    jpeg = tf.equal(tf.strings.substr(head, 0, 2), JPEG)
+    inks = tf.cond(jpeg, lambda: tf.equal(tf.io.extract_jpeg_shape(content)[2], 4), lambda: tf.constant(False))
+    return deep | inks
+
+
+def _broken(paths: Sequence[str], shape: tuple[int, int, int]) -> str | None:
     """Return what is wrong with which files; the parallel reader above says only that something is."""
     import tensorflow as tf
 
     wrong = []
     for path in paths:
         try:
-            seen = tuple(tf.io.decode_image(tf.io.read_file(path), channels=channels, expand_animations=False).shape)
+            content = tf.io.read_file(path)
+            converted = bool(_is_converted(content))
+            seen = tuple(tf.io.decode_image(content, channels=0, expand_animations=False).shape)
         except tf.errors.InvalidArgumentError:
             wrong.append(f"{path} cannot be decoded")
+        except tf.errors.OpError as error:
+            wrong.append(f"{path} cannot be read ({error.message})")
         else:
-            if seen != shape:
-                wrong.append(f"{path} is {seen[0]}x{seen[1]}x{seen[2]}")
+            if converted:
+                wrong.append(f"{path} has 16 bits a channel, or is CMYK")
+            elif seen != shape and (*seen[:2], 3 if seen[2] == 1 else seen[2]) != shape:
+                wrong.append(f"{path} is {'x'.join(map(str, seen))}")
+    if not wrong:
+        return None
     return (
         f"{len(wrong)} of {len(paths)} images cannot be used: {'; '.join(wrong[:5])}.\n"
-        f"Expected decodable images of height x width x channels = {shape[0]}x{shape[1]}x{shape[2]}. "
-        "Replace the broken files, or correct height, width and channels in the config."
+        f"Expected decodable images of height x width x channels = {shape[0]}x{shape[1]}x{shape[2]}, 8 bits a channel (grey is taken for "
+        "colour, nothing else is converted). Replace the broken files, convert them, or correct height, width and channels in the config."
     )
 
 
@@ -208,8 +249,9 @@ class Batches:
     epoch. So every image is seen exactly once in each epoch, whatever the batch, and no shape ever differs.
 
     Args:
-        pixels: uint8 (n, height, width, channels).
-        labels: int32 (n,).
+        pixels: uint8 (m, height, width, channels), of which batches copy what they take, and nothing else is copied.
+        labels: int32 (m,).
+        rows: int64 (n,), which of them are the images of these batches; None: all.
         batch: images a step.
         seed: of order and augmentation.
         crop_padding: zeros around an image, in pixels, before a random crop of its own size.
@@ -221,22 +263,20 @@ class Batches:
         pixels: np.ndarray,
         labels: np.ndarray,
         *,
+        rows: np.ndarray | None = None,
         batch: int,
         seed: int,
         crop_padding: int = 0,
         flip: bool = False,
     ) -> None:
-        self.labels, self.batch, self.seed, self.crop_padding, self.flip = labels, batch, seed, crop_padding, flip
-        side = (crop_padding, crop_padding)
-        padded = np.pad(pixels, ((0, 0), side, side, (0, 0)))
-        # A view of every possible crop; indexing it copies just the crops that a batch takes.
-        crops = np.lib.stride_tricks.sliding_window_view(padded, pixels.shape[1:3], axis=(1, 2))
-        self._crops = np.moveaxis(crops, 3, -1)
+        self._pixels, self._labels = pixels, labels
+        self._rows = np.arange(len(labels)) if rows is None else rows
+        self.batch, self.seed, self.crop_padding, self.flip = batch, seed, crop_padding, flip
         self._order: tuple[int, np.ndarray] | None = None
 
     def __len__(self) -> int:
         """Return how many images an epoch has."""
-        return len(self.labels)
+        return len(self._rows)
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the permutation of all images that is that epoch: int64 (n,)."""
@@ -245,7 +285,7 @@ class Batches:
         return self._order[1]
 
     def indices(self, step: int) -> np.ndarray:
-        """Return which images the step takes: int64 (batch,)."""
+        """Return which of the n images the step takes: int64 (batch,)."""
         epoch, place = divmod(step * self.batch, len(self))
         parts, needed = [], self.batch
         while needed > 0:
@@ -257,14 +297,20 @@ class Batches:
 
     def at(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the step's images, uint8 (batch, height, width, channels), augmented, and labels, int32 (batch,)."""
-        indices = self.indices(step)
+        rows = self._rows[self.indices(step)]
         random = np.random.default_rng((self.seed, AUGMENTATION, step))
         down, right = random.integers(0, 2 * self.crop_padding + 1, (2, self.batch))
         mirrored = random.random(self.batch) < 0.5
-        images = self._crops[indices, down, right]
+        images = self._pixels[rows]
+        if self.crop_padding:
+            side = (self.crop_padding, self.crop_padding)
+            around = np.pad(images, ((0, 0), side, side, (0, 0)))
+            # A view of every possible crop, of which one is copied for each image: (batch, down, right, channels, height, width).
+            crops = np.lib.stride_tricks.sliding_window_view(around, images.shape[1:3], axis=(1, 2))
+            images = np.moveaxis(crops[np.arange(self.batch), down, right], 1, -1)
         if self.flip:
             images[mirrored] = images[mirrored, :, ::-1]
-        return np.ascontiguousarray(images), self.labels[indices]
+        return np.ascontiguousarray(images), self._labels[rows]
 
 
 def padded(pixels: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:

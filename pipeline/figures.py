@@ -1,8 +1,12 @@
-"""Figures: what a person looks at in a run, as PNG files made from the files that the run wrote."""
+"""Figures: what a person looks at in a run, as PNG files made from the files that the run wrote.
+
+A picture never ends a run: what cannot be drawn is told, and left out of the paths that come back.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,48 +20,87 @@ COLUMNS = 10
 BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 
 
-def of_training(output: Path) -> list[Path]:
-    """Draw curves.png, confusion.png and time.png from what `training.train` left in `output`; return their paths."""
-    manifest = json.loads((output / "artifact" / "manifest.json").read_text())
-    history = pd.read_csv(output / "history.csv")
-    validation = pd.read_csv(output / "validation.csv", dtype=str, keep_default_na=False)
-    return [
-        _curves(history, output / "curves.png"),
-        _confusion(validation, manifest["classes"], output / "confusion.png"),
-        _time(manifest["seconds"], output / "time.png"),
-    ]
+def of_training(output: Path, *, show: Callable[[str], None] = print) -> list[Path]:
+    """Draw curves.png, confusion.png and time.png from what `training.train` left in `output`; return the paths of those drawn."""
 
+    def manifest() -> dict[str, Any]:
+        return dict(json.loads((output / "artifact" / "manifest.json").read_text(encoding="utf-8")))
 
-def training_sample(folder: Path, config: Config, output: Path, rows: int = 3) -> Path:
-    """Draw images.png: the first images of the first training batch, augmented as in training, with their labels."""
-    images = data.read_training(folder, config)
-    batches = data.Batches(
-        images.pixels,
-        images.labels,
-        batch=rows * COLUMNS,
-        seed=config.seed,
-        crop_padding=config.data.crop_padding,
-        flip=config.data.flip,
+    def confusion(path: Path) -> None:
+        validation = pd.read_csv(output / "validation.csv", dtype=str, keep_default_na=False)
+        _confusion(validation, manifest()["classes"], path)
+
+    return _drawn(
+        {
+            output / "curves.png": lambda path: _curves(pd.read_csv(output / "history.csv"), path),
+            output / "confusion.png": confusion,
+            output / "time.png": lambda path: _time(manifest()["seconds"], path),
+        },
+        show,
     )
-    pixels, labels = batches.at(0)
-    captions = [images.classes[label] for label in labels]
-    return _grid(pixels, captions, output / "images.png", f"Training images, augmented ({len(images)} in all)")
+
+
+def training_sample(
+    images: data.Images, config: Config, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
+) -> list[Path]:
+    """Draw images.png: the first images of the first training batch, augmented as in training, with their labels."""
+
+    def draw(path: Path) -> None:
+        batches = data.Batches(
+            images.pixels,
+            images.labels,
+            batch=rows * COLUMNS,
+            seed=config.seed,
+            crop_padding=config.data.crop_padding,
+            flip=config.data.flip,
+        )
+        pixels, labels = batches.at(0)
+        captions = [images.classes[label] for label in labels]
+        _grid(pixels, captions, path, f"Training images, augmented ({len(images)} in all)")
+
+    return _drawn({output / "images.png": draw}, show)
 
 
 def test_sample(
-    folder: Path, config: Config, labels: Sequence[str], probabilities: np.ndarray, output: Path, rows: int = 3
-) -> Path:
+    pixels: np.ndarray,
+    labels: Sequence[str],
+    probabilities: np.ndarray,
+    output: Path,
+    *,
+    rows: int = 3,
+    show: Callable[[str], None] = print,
+) -> list[Path]:
     """Draw predictions.png: the test images that the model was least sure of, with prediction and confidence."""
-    pixels = data.read_test(folder, config).pixels
-    confidence = probabilities.max(axis=1)
-    chosen = np.argsort(confidence, kind="stable")[: rows * COLUMNS]
-    captions = [f"{labels[index]}  {confidence[index]:.0%}" for index in chosen]
-    return _grid(
-        pixels[chosen], captions, output / "predictions.png", f"The least certain of {len(pixels)} test images"
-    )
+
+    def draw(path: Path) -> None:
+        confidence = probabilities.max(axis=1)
+        chosen = np.argsort(confidence, kind="stable")[: rows * COLUMNS]
+        captions = [f"{labels[index]}  {confidence[index]:.0%}" for index in chosen]
+        _grid(pixels[chosen], captions, path, f"The least certain of {len(pixels)} test images")
+
+    return _drawn({output / "predictions.png": draw}, show)
 
 
-def _grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -> Path:
+def _drawn(pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]) -> list[Path]:
+    """Draw each picture at its path; return the paths of those that came out."""
+    paths = []
+    for path, draw in pictures.items():
+        try:
+            draw(path)
+        except Exception as error:  # whatever it is: what it would have shown is in the files
+            plt.close("all")
+            show(f"Warning: {path} was not drawn: {type(error).__name__}: {error}")
+        else:
+            paths.append(path)
+    return paths
+
+
+def _plain(text: str) -> str:
+    """Return a label as matplotlib has to get it: between two dollars it would read mathematics."""
+    return text.replace("$", r"\$")
+
+
+def _grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -> None:
     """Draw uint8 images (n, height, width, channels) with a caption each."""
     rows = -(-len(pixels) // COLUMNS)
     figure, axes = plt.subplots(rows, COLUMNS, figsize=(COLUMNS * 0.95, rows * 1.2 + 0.5), squeeze=False)
@@ -65,12 +108,12 @@ def _grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -
         axis.axis("off")
     for axis, image, caption in zip(axes.flat, pixels, captions, strict=False):
         axis.imshow(image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None, vmin=0, vmax=255)
-        axis.set_title(caption, fontsize=8, pad=2)
+        axis.set_title(_plain(caption), fontsize=8, pad=2)
     figure.suptitle(title, fontsize=11)
-    return _save(figure, path)
+    _save(figure, path)
 
 
-def _curves(history: pd.DataFrame, path: Path) -> Path:
+def _curves(history: pd.DataFrame, path: Path) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4))
     for axis, name in ((left, "loss"), (middle, "accuracy")):
         axis.plot(history["epoch"], history[name], color=BLUE, label="training")
@@ -79,10 +122,10 @@ def _curves(history: pd.DataFrame, path: Path) -> Path:
         axis.legend(frameon=False)
     right.plot(history["epoch"], history["learning_rate"], color=GREY)
     right.set(title="Learning rate as applied", xlabel="epoch", ylim=(0, None))
-    return _save(figure, path)
+    _save(figure, path)
 
 
-def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> Path:
+def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> None:
     place = {name: index for index, name in enumerate(classes)}
     counts = np.zeros((len(classes), len(classes)), int)
     np.add.at(counts, (validation["label"].map(place).to_numpy(), validation["prediction"].map(place).to_numpy()), 1)
@@ -90,7 +133,8 @@ def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> 
     figure, axis = plt.subplots(figsize=(size + 0.8, size))
     axis.imshow(counts, cmap="Blues")
     if len(classes) <= 30:
-        axis.set(xticks=range(len(classes)), yticks=range(len(classes)), xticklabels=classes, yticklabels=classes)
+        places, shown = range(len(classes)), [_plain(name) for name in classes]
+        axis.set(xticks=places, yticks=places, xticklabels=shown, yticklabels=shown)
         for (row, column), count in np.ndenumerate(counts):
             if count:
                 axis.text(
@@ -104,10 +148,10 @@ def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> 
                 )
     right = int(np.trace(counts))
     axis.set(xlabel="predicted", ylabel="true", title=f"Validation: {right} of {len(validation)} right")
-    return _save(figure, path)
+    _save(figure, path)
 
 
-def _time(seconds: dict[str, float], path: Path) -> Path:
+def _time(seconds: dict[str, float], path: Path) -> None:
     phases = {name: value for name, value in seconds.items() if name != "total"}
     # Validation and checkpoints happen inside the training loop; shown apart, each second is counted once.
     phases["train"] = max(phases.get("train", 0.0) - phases.get("validate", 0.0) - phases.get("checkpoints", 0.0), 0.0)
@@ -118,13 +162,12 @@ def _time(seconds: dict[str, float], path: Path) -> Path:
     axis.invert_yaxis()
     axis.margins(x=0.15)
     axis.set(title="Where time went", xlabel="seconds")
-    return _save(figure, path)
+    _save(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def _save(figure: Figure, path: Path) -> None:
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
-    return path

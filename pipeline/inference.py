@@ -4,7 +4,7 @@ Before anything is predicted the artifact's golden images are computed again and
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 from pipeline import artifact as artifact_module
 from pipeline import data, model, submission
 from pipeline.artifact import Artifact
-from pipeline.errors import ArtifactError, ConfigError, DataError
+from pipeline.config import Config
+from pipeline.errors import ArtifactError, ConfigError, DataError, writing
 
 PRECISIONS = ("float32", "mixed_float16")
 # Largest difference between two probabilities. float32: other kernels add in another order (measured: below 1e-6 between JAX and
@@ -25,9 +26,14 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class Predictions:
-    """Probabilities float32 (n, num_classes) of a test set, with its ids, and the text of the likeliest label of each."""
+    """Probabilities float32 (n, num_classes) of a test set, with its ids, the text of the likeliest label of each, and the images.
+
+    Attributes:
+        pixels: uint8 (n, height, width, channels), for whoever wants to look at them.
+    """
 
     ids: tuple[str, ...]
+    pixels: np.ndarray
     probabilities: np.ndarray
     labels: tuple[str, ...]
 
@@ -61,32 +67,55 @@ def restore(artifact: Artifact, precision: str = "float32") -> Any:
     return rebuilt
 
 
-def predict(artifact: Artifact, folder: Path, precision: str = "float32") -> Predictions:
+def predict(
+    artifact: Artifact, folder: Path, precision: str = "float32", *, config: Config | None = None
+) -> Predictions:
     """Return predictions for the test set in a competition folder.
+
+    Args:
+        artifact: gives the model, the classes and the shape of the images.
+        folder: the competition. precision: one of `PRECISIONS`.
+        config: says where in the folder the test set is; None: the artifact's own, which may be older.
 
     Raises:
         ArtifactError, DataError: as `restore` and `pipeline.data.read_test` say; or if a prediction is not finite.
     """
     rebuilt = restore(artifact, precision)
-    test = data.read_test(folder, artifact.config)
+    test = data.read_test(folder, _placed(artifact.config, config))
     found = model.probabilities(rebuilt, test.pixels, batch=BATCH)
     if not np.isfinite(found).all():
         raise DataError(
             f"{int((~np.isfinite(found)).any(axis=1).sum())} of {len(found)} predictions are not finite; "
             "expected probabilities.\nUse precision float32, or train again."
         )
-    return Predictions(test.ids, found, tuple(artifact.classes[index] for index in found.argmax(axis=1)))
+    return Predictions(test.ids, test.pixels, found, tuple(artifact.classes[index] for index in found.argmax(axis=1)))
 
 
 def infer(
-    artifact: Artifact, folder: Path, output: Path, *, precision: str = "float32", show: Callable[[str], None] = print
+    artifact: Artifact,
+    folder: Path,
+    output: Path,
+    *,
+    config: Config | None = None,
+    precision: str = "float32",
+    show: Callable[[str], None] = print,
 ) -> Predictions:
-    """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions."""
+    """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions; the arguments are `predict`'s."""
     show(
         f"Artifact {artifact.manifest['run_id']}: {artifact.config.name}, weights {artifact.manifest['weights_sha256'][:12]}"
     )
-    predictions = predict(artifact, folder, precision)
-    sample = folder / artifact.config.data.sample_submission
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+    predictions = predict(artifact, folder, precision, config=config)
+    sample = folder / (config or artifact.config).data.sample_submission
     rows = submission.write(output / "submission.csv", sample, predictions.ids, predictions.labels)
     show(f"Wrote {rows} rows to {output / 'submission.csv'}")
     return predictions
+
+
+def _placed(trained: Config, given: Config | None) -> Config:
+    """Return the config that was trained with, looking for the files where the given one says that they are."""
+    if given is None:
+        return trained
+    shape = {name: getattr(trained.data, name) for name in ("height", "width", "channels")}
+    return replace(trained, data=replace(given.data, **shape))

@@ -8,11 +8,15 @@ A TPU takes a far larger batch than the GPU a rate was tuned on. With kappa = ba
 | number                     | SGD         | Adam, AdamW            | source                                             |
 |----------------------------|-------------|------------------------|----------------------------------------------------|
 | peak rate                  | x kappa     | x sqrt(kappa)          | Goyal 2017 (1706.02677); Malladi 2022 (2205.10287) |
+| momentum                   | unchanged   |                        | Goyal 2017                                         |
 | 1 - beta_1, 1 - beta_2     |             | x kappa                | Malladi 2022                                       |
 | epsilon                    |             | / sqrt(kappa)          | Malladi 2022                                       |
-| weight decay (AdamW)       |             | x sqrt(kappa)          | Wang & Aitchison 2024 (2405.13698)                 |
+| weight decay               | unchanged   | x sqrt(kappa) (AdamW)  | Goyal 2017; Wang & Aitchison 2024 (2405.13698)     |
 | average of the weights     | to the power of kappa | the same     | Busbridge 2023 (2307.13813)                        |
 | BatchNorm momentum         | to the power of kappa | the same     | inferred from the same law; not from a paper       |
+
+A step takes rate x decay off the weights, so what an epoch takes off stays as it was: with SGD the rate alone sees to that. Adam has no
+decay here. Momentum is Nesterov's.
 
 No rule holds everywhere (Shallue et al. 2019, 1811.03600): `Applied.warnings` says where one is left.
 """
@@ -25,8 +29,10 @@ from pipeline.config import Config
 
 # Linear scaling was measured without loss up to a batch of 8,192 (Goyal et al. 2017, figure 1).
 LINEAR_RULE_LIMIT = 8192
-# Past kappa (1 - beta_1) = 1 the scaled beta_1 would be negative; near it, momentum is gone (Malladi et al. 2022).
-LEAST_BETA = 0.0
+# From kappa (1 - beta) = 1 on nothing of beta is left, and near it too little to call it the same optimizer (Malladi et al. 2022).
+EDGE = 0.9
+# 1 - 10 x (1 - 0.9) is 2e-16 in floating point, and not 0.
+ROUNDING = 1e-9
 # The benchmark that never learned had 12 steps an epoch and 240 in all.
 LEAST_STEPS = 1000
 LEAST_STEPS_PER_EPOCH = 25
@@ -43,7 +49,7 @@ class Applied:
         peak_rate: learning rate per step after the warm-up.
         warmup_steps: steps in which the rate rises linearly from 0; included in `total_steps`.
         total_steps: steps of the whole run; the rate falls to 0 along a half cosine until the last.
-        momentum (SGD), beta_1, beta_2, epsilon, weight_decay (Adam, AdamW), ema_momentum, batchnorm_momentum: as scaled.
+        momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW), ema_momentum, batchnorm_momentum: as scaled.
         warnings: where the rules are used outside what they were tested for.
     """
 
@@ -79,16 +85,20 @@ def scaled_average(momentum: float, kappa: float) -> float:
     return float(momentum**kappa)
 
 
-def scaled_beta(beta: float, kappa: float) -> float:
-    """Return Adam's beta with 1 - beta multiplied by `kappa`, held where that would leave it below 0.
+def scaled_beta(beta: float, kappa: float) -> tuple[float, bool]:
+    """Return Adam's beta with 1 - beta multiplied by `kappa`, and whether that left anything of it: if not, beta is returned as it was.
 
     Source: Malladi et al. 2022, arXiv:2205.10287.
 
-    >>> round(scaled_beta(0.999, 8), 3)
-    0.992
+    >>> scaled_beta(0.75, 2)
+    (0.5, True)
+    >>> scaled_beta(0.75, 4)
+    (0.75, False)
     """
-    scaled = 1 - kappa * (1 - beta)
-    return scaled if scaled > LEAST_BETA else beta
+    if beta == 0:  # no average: nothing to scale, and no rule to leave
+        return 0.0, True
+    left = 1 - kappa * (1 - beta)
+    return (left, True) if left > ROUNDING or kappa <= 1 else (beta, False)
 
 
 def scaled_rate(optimizer: str, base_rate: float, kappa: float) -> float:
@@ -120,14 +130,21 @@ def apply(config: Config, num_images: int) -> Applied:
     total_steps = math.ceil(config.epochs * num_images / config.batch)
     warmup_steps = min(math.ceil(config.warmup_epochs * num_images / config.batch), total_steps - 1)
     adam = given.name in ("adam", "adamw")
-    beta_1, beta_2 = (scaled_beta(b, kappa) if adam else b for b in (given.beta_1, given.beta_2))
+    betas = {"beta_1": float(given.beta_1), "beta_2": float(given.beta_2)}
 
     warnings = []
-    if adam and (beta_1 == given.beta_1 or beta_2 == given.beta_2) and kappa > 1:
-        warnings.append(
-            f"kappa={kappa:g} is past the square-root rule for beta_1={given.beta_1} (kappa x (1 - beta) must stay below 1): "
-            "betas that would turn negative are held; expect drift. Tune base_rate at a larger base_batch."
-        )
+    for name, beta in betas.items() if adam else ():
+        betas[name], holds = scaled_beta(beta, kappa)
+        if not holds:
+            warnings.append(
+                f"kappa={kappa:g} is past the square-root rule for {name}={beta:g} (kappa x (1 - {name}) must stay below 1): {name} stays "
+                f"{beta:g} while the rate and the other numbers are scaled; expect drift. Tune base_rate at a larger base_batch."
+            )
+        elif kappa > 1 and beta and kappa * (1 - beta) >= EDGE - ROUNDING:
+            warnings.append(
+                f"kappa={kappa:g} is at the edge of the square-root rule for {name}={beta:g}: scaled it is {betas[name]:.2g}, and little of "
+                "that average is left; expect drift. Tune base_rate at a larger base_batch."
+            )
     if given.name == "sgd" and config.batch > LINEAR_RULE_LIMIT:
         warnings.append(
             f"batch={config.batch} is past {LINEAR_RULE_LIMIT}, where linear scaling was last measured without loss. Lower batch."
@@ -153,11 +170,11 @@ def apply(config: Config, num_images: int) -> Applied:
         peak_rate=scaled_rate(given.name, given.base_rate, kappa),
         warmup_steps=warmup_steps,
         total_steps=total_steps,
-        momentum=given.momentum,
-        beta_1=beta_1,
-        beta_2=beta_2,
+        momentum=float(given.momentum),  # Keras takes no whole number for it
+        beta_1=betas["beta_1"],
+        beta_2=betas["beta_2"],
         epsilon=given.epsilon / root if adam else given.epsilon,
-        weight_decay=given.weight_decay * root if given.name == "adamw" else given.weight_decay,
+        weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
         ema_momentum=None if given.ema_momentum is None else scaled_average(given.ema_momentum, kappa),
         batchnorm_momentum=scaled_average(config.batchnorm_momentum, kappa),
         warnings=tuple(warnings),
@@ -178,7 +195,7 @@ def schedule(applied: Applied) -> Any:
 
 
 def optimizer(applied: Applied) -> Any:
-    """Return the Keras optimizer with the applied numbers and the schedule inside."""
+    """Return the Keras optimizer with the applied numbers and the schedule inside; SGD's momentum is Nesterov's."""
     import keras
 
     rate = schedule(applied)
@@ -188,5 +205,5 @@ def optimizer(applied: Applied) -> Any:
         )
     betas = {"beta_1": applied.beta_1, "beta_2": applied.beta_2, "epsilon": applied.epsilon}
     if applied.optimizer == "adam":
-        return keras.optimizers.Adam(rate, weight_decay=applied.weight_decay or None, **betas)
+        return keras.optimizers.Adam(rate, **betas)
     return keras.optimizers.AdamW(rate, weight_decay=applied.weight_decay, **betas)

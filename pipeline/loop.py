@@ -1,15 +1,14 @@
 """Loop: the steps of a run, and the state they carry along, from a checkpoint to the next.
 
-The step is one jitted function over Keras' stateless API, so BatchNorm sees the whole batch, whatever the number of replicas, and
-one all-reduce a step is what XLA makes of it. Only the step counter moves: the batch, its augmentation and dropout are functions
-of (seed, step).
+The step is one jitted function over Keras' stateless API, written for the whole batch: BatchNorm sees all of it, whatever the number
+of replicas, and XLA splits the work where the batch is split. Only the step counter moves: the batch and its augmentation are functions of
+(seed, step), and so is dropout, whose generator starts from the seed and lies in the state.
 """
 
 import secrets
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,22 +19,16 @@ import keras
 import numpy as np
 
 from pipeline import checkpoint, data, learning_rate, model
+from pipeline import state as states
 from pipeline.config import Config
-from pipeline.errors import CheckpointError, PipelineError
+from pipeline.errors import CheckpointError, DivergedError
 from pipeline.learning_rate import Applied
-from pipeline.progress import Progress
+from pipeline.progress import HISTORY, LINES, Progress
 
-
-@dataclass
-class State:
-    """Everything that a step changes. The leaves are JAX arrays; `names` gives each its place in a checkpoint."""
-
-    tree: tuple[Any, ...]
-    names: list[str]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return every leaf by name, copied from the devices."""
-        return dict(zip(self.names, map(np.asarray, jax.tree.leaves(self.tree)), strict=True))
+# What a config may say otherwise when a run goes on: nothing that training reads. The images themselves are compared by content.
+FREE = {"handoff", "progress_seconds", "checkpoint_seconds"} | {
+    f"data.{name}" for name in ("train_csv", "train_images", "test_images", "sample_submission")
+}
 
 
 class Loop:
@@ -60,23 +53,36 @@ class Loop:
     ) -> None:
         self.config, self.applied, self.batches, self.validation = config, applied, batches, validation
         self.output, self.show, self.seconds = output, show, seconds
+        # Keras keeps it for each thread apart, and batches are put on the devices by another one: asked there, it would say None, and
+        # every device would compute the whole batch.
+        self._distribution = keras.distribution.distribution()
         self.model = model.build(config, applied.batchnorm_momentum)
         self.optimizer = learning_rate.optimizer(applied)
         self.optimizer.build(self.model.trainable_variables)
         self.step, self._began = 0, 0.0
         self.run_id = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         self.metrics: dict[str, float] = {}
-        self.state = self._initial_state()
-        # The state is replaced in each step, so XLA may write the new one over the old.
-        self._train_step = jax.jit(self._step, donate_argnums=0)
+        self.state = states.initial(self.model, self.optimizer, average=applied.ema_momentum is not None)
+        # Where the optimizer's variables count the steps: the average needs it.
+        self._iterations = [v is self.optimizer.iterations for v in self.optimizer.variables].index(True)
+        # The state is replaced in each step, so XLA may write the new one over the old; it stays where it is, on all devices.
+        places = jax.tree.map(lambda leaf: leaf.sharding, self.state.tree)
+        self._train_step = jax.jit(self._step, donate_argnums=0, out_shardings=places)
         self._evaluate_step = jax.jit(self._evaluate)
 
     def go(self, origin: dict[str, Any], *, max_steps: int | None, fresh: bool) -> str:
-        """Run to the end or to `max_steps`, and return "complete" or "partial"."""
+        """Run to the end or to step `max_steps` of the run, and return "complete" or "partial".
+
+        Args:
+            origin: what the run is made from: "config" and "data", which must be those of the checkpoint that it goes on from, and
+                "precision" and "devices", which may be others and are told.
+            max_steps: None to run to the end. fresh: set earlier checkpoints aside, with the history that belongs to them.
+        """
         folder = self.output / "checkpoints"
         if fresh:
-            checkpoint.set_aside(folder)
-        self._resume(folder, origin)
+            checkpoint.set_aside(folder, [self.output / name for name in (HISTORY, LINES)])
+        origin = self._resume(folder, origin)
+        saved_step = self.step
         last = min(self.applied.total_steps, max_steps or self.applied.total_steps)
         progress = Progress(
             self.output,
@@ -98,49 +104,49 @@ class Loop:
                 progress.restart_clock(self.step)
                 first = False
             if self._epoch(self.step) != epoch:
-                self._end_epoch(epoch, progress)
                 epoch = self._epoch(self.step)
+                self._end_epoch(epoch, progress)
             elif progress.due():
                 progress.line(self.step, {"epoch": self.step * self.config.batch / len(self.batches), **self._means()})
             if time.monotonic() - saved >= self.config.checkpoint_seconds:
                 self._save(folder, origin)
-                saved = time.monotonic()
+                saved, saved_step = time.monotonic(), self.step
         self.seconds["train"] = time.monotonic() - begun - self.seconds.get("compile", 0.0)
-        if epoch < self.config.epochs and self.step == self.applied.total_steps:
-            self._end_epoch(epoch, progress)
-        if self.step > 0:
+        if self.step != saved_step:
             self._save(folder, origin)
         return "complete" if self.step == self.applied.total_steps else "partial"
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights to infer with, by name: the average's where there is one."""
-        trainable, other, _, average, _ = self.state.tree
+        """Return the weights to infer with, by name: the averages where there are any."""
         values: dict[str, np.ndarray] = {}
-        for variables, arrays in (
-            (self.model.trainable_variables, average or trainable),
-            (self.model.non_trainable_variables, other),
+        for variables, arrays in zip(
+            (self.model.trainable_variables, self.model.non_trainable_variables), self.state.inferring(), strict=True
         ):
             values.update((v.path, np.asarray(a)) for v, a in zip(variables, arrays, strict=True))
         return {weight.path: values[weight.path] for weight in self.model.weights}
 
     def _epoch(self, step: int) -> int:
-        """Return how many whole epochs the first `step` steps hold."""
-        return step * self.config.batch // len(self.batches)
+        """Return how many whole epochs the first `step` steps hold. The last step may reach beyond the last epoch."""
+        return min(step * self.config.batch // len(self.batches), self.config.epochs)
 
     def _end_epoch(self, epoch: int, progress: Progress) -> None:
+        """Validate after the step in which epoch number `epoch` ended, and write its row; one step may end several epochs."""
         means = self._means()
         begun = time.monotonic()
         loss, accuracy = self._validate()
         self.seconds["validate"] = self.seconds.get("validate", 0.0) + time.monotonic() - begun
+        if not np.isfinite(loss):
+            raise self._diverged(f"The validation loss is {loss}")
         self.metrics = {
             "loss": means["loss"],
             "accuracy": means["accuracy"],
             "validation_loss": loss,
             "validation_accuracy": accuracy,
         }
-        rate = float(learning_rate.schedule(self.applied)(self.step))
+        # Keras takes the rate of step s, counted from 1, at s - 1.
+        rate = float(learning_rate.schedule(self.applied)(self.step - 1))
         row = {
-            "epoch": epoch + 1,
+            "epoch": epoch,
             "step": self.step,
             **self.metrics,
             "learning_rate": rate,
@@ -148,8 +154,8 @@ class Loop:
             "seconds": time.monotonic() - self._began,
         }
         progress.epoch(row)
-        if progress.due() or epoch + 1 == self.config.epochs:
-            progress.line(self.step, {"epoch": epoch + 1, **self.metrics})
+        if progress.due() or epoch == self.config.epochs:
+            progress.line(self.step, {"epoch": epoch, **self.metrics})
         *rest, totals = self.state.tree
         self.state.tree = (*rest, jax.tree.map(jnp.zeros_like, totals))
 
@@ -158,12 +164,12 @@ class Loop:
         loss, correct, count = (float(value) for value in self.state.tree[-1])
         mean = loss / max(count, 1)
         if not np.isfinite(mean):
-            raise PipelineError(
-                f"The loss is {mean} at step {self.step}; expected a finite number. Nothing of this state was saved.\n"
-                f"Lower optimizer.base_rate (now {self.config.optimizer.base_rate:g}, applied {self.applied.peak_rate:g}), or raise warmup_epochs; "
-                "the same command goes on from the last checkpoint, --fresh begins again."
-            )
+            raise self._diverged(f"The loss is {mean}")
         return {"loss": mean, "accuracy": correct / max(count, 1)}
+
+    def _diverged(self, what: str) -> DivergedError:
+        given, applied = self.config.optimizer.base_rate, self.applied.peak_rate
+        return DivergedError(f"{what} at step {self.step} (optimizer.base_rate={given:g}, applied {applied:g})")
 
     # -- the two compiled functions
 
@@ -178,10 +184,14 @@ class Loop:
         (loss, (other, logits)), gradients = jax.value_and_grad(self._loss, has_aux=True)(
             trainable, other, images, labels
         )
+        done = optimizer[self._iterations]
         trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
-        momentum = self.applied.ema_momentum
-        if momentum is not None:
-            average = [momentum * a + (1 - momentum) * t for a, t in zip(average, trainable, strict=True)]
+        if self.applied.ema_momentum is not None:
+            # The average begins at random weights, and a long one would keep them to the end of a short run: TensorFlow's rule
+            # for ExponentialMovingAverage(num_updates) lets it forget them first.
+            momentum = jnp.minimum(self.applied.ema_momentum, (1.0 + done) / (10.0 + done))
+            now = states.averaged(trainable, other)
+            average = [momentum * a + (1 - momentum) * v for a, v in zip(average, now, strict=True)]
         number = labels.shape[0]
         correct = (logits.argmax(axis=-1) == labels).sum()
         totals = (totals[0] + loss * number, totals[1] + correct, totals[2] + number)
@@ -195,7 +205,7 @@ class Loop:
         return (losses * counts).sum(), ((logits.argmax(axis=-1) == labels) & counts).sum()
 
     def _validate(self) -> tuple[float, float]:
-        trainable, other, _, average, _ = self.state.tree
+        trainable, other = self.state.inferring()
         pixels, labels = self.validation
         sums = np.zeros(2)
         for start, (images, real) in zip(
@@ -203,7 +213,7 @@ class Loop:
         ):
             expected = np.zeros(self.config.batch, np.int32)
             expected[:real] = labels[start : start + real]
-            found = self._evaluate_step(average or trainable, other, *self._put(images, expected), real)
+            found = self._evaluate_step(trainable, other, *self._put(images, expected), real)
             sums += np.array([float(value) for value in found])
         return float(sums[0] / len(pixels)), float(sums[1] / len(pixels))
 
@@ -223,87 +233,82 @@ class Loop:
         return self._put(*self.batches.at(step))
 
     def _put(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
-        distribution = keras.distribution.distribution()
-        if distribution is None:
+        if self._distribution is None:
             return jax.device_put(images), jax.device_put(labels)
         return tuple(
-            jax.device_put(array, distribution.get_data_layout(array.shape).backend_layout)
+            jax.device_put(array, self._distribution.get_data_layout(array.shape).backend_layout)
             for array in (images, labels)
         )
 
-    def _initial_state(self) -> State:
-        trainable, other, optimizer = (
-            [v.value for v in variables]
-            for variables in (
-                self.model.trainable_variables,
-                self.model.non_trainable_variables,
-                self.optimizer.variables,
-            )
-        )
-        names = [f"trainable/{v.path}" for v in self.model.trainable_variables]
-        # Keras counts seed generators and optimizers up within a session (adam_2/…): their places are what stays the same.
-        for group, variables in (
-            ("other", self.model.non_trainable_variables),
-            ("optimizer", self.optimizer.variables),
-        ):
-            names += [f"{group}/{place}/{v.path.split('/')[-1]}" for place, v in enumerate(variables)]
-        average = []
-        if self.applied.ema_momentum is not None:
-            names += [f"average/{v.path}" for v in self.model.trainable_variables]
-            average = [jnp.array(value) for value in trainable]
-        names += ["totals/loss", "totals/correct", "totals/count"]
-        place = trainable[0].sharding
-        if isinstance(place, jax.sharding.NamedSharding):
-            place = jax.sharding.NamedSharding(place.mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
-        # On all devices, like the weights: what a checkpoint brings back is put where its leaf was.
-        totals = tuple(jax.device_put(jnp.zeros((), kind), place) for kind in (jnp.float32, jnp.int32, jnp.int32))
-        return State((trainable, other, optimizer, average, totals), names)
-
     def _save(self, folder: Path, origin: dict[str, Any]) -> None:
         begun = time.monotonic()
-        self._means()  # refuses a state that is not finite
+        arrays = self.state.arrays()
+        wrong = states.not_finite(arrays)
+        if wrong:
+            shown = ", ".join(wrong[:3])
+            raise self._diverged(
+                f"{len(wrong)} of {len(arrays)} arrays of the state are not finite, for example {shown},"
+            )
         details = {"run_id": self.run_id, "origin": origin, "metrics": self.metrics}
-        checkpoint.save(folder, self.step, self.state.arrays(), details)
+        checkpoint.save(folder, self.step, arrays, details)
         self.seconds["checkpoints"] = self.seconds.get("checkpoints", 0.0) + time.monotonic() - begun
 
-    def _resume(self, folder: Path, origin: dict[str, Any]) -> None:
+    def _resume(self, folder: Path, origin: dict[str, Any]) -> dict[str, Any]:
+        """Go on from the newest checkpoint, if there is one, and return the origin of the run: how it began."""
         found = checkpoint.latest(folder)
         if found is None:
-            return
-        theirs = found.details["origin"]
-        if theirs != origin:
-            differing = sorted(
-                key
-                for key in origin["config"].keys() | theirs["config"].keys()
-                if origin["config"].get(key) != theirs["config"].get(key)
+            return origin
+        try:
+            theirs, run_id, metrics = (
+                found.details["origin"],
+                str(found.details["run_id"]),
+                dict(found.details["metrics"]),
             )
-            changed = [
-                f"{key}: {theirs['config'].get(key)!r} then, {origin['config'].get(key)!r} now" for key in differing
-            ]
+            changed = _changes(theirs["config"], origin["config"])
             if theirs["data"] != origin["data"]:
                 changed.append("the images or labels")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"{folder} holds step {found.step} of no run of this project: {type(error).__name__}: {error}.\n"
+                "Expected what `train` writes. Choose another --output, or begin again with --fresh."
+            ) from error
+        if changed:
             raise CheckpointError(
                 f"{folder} holds step {found.step} of another run; changed since: {'; '.join(changed)}.\n"
                 "Undo the change to go on, choose another --output, or begin again with --fresh (which sets the old checkpoints aside)."
             )
-        leaves, structure = jax.tree.flatten(self.state.tree)
-        wrong = [
-            name
-            for name, leaf in zip(self.state.names, leaves, strict=True)
-            if name not in found.arrays
-            or found.arrays[name].shape != leaf.shape
-            or found.arrays[name].dtype != leaf.dtype
-        ]
-        if wrong or len(found.arrays) != len(leaves):
+        wrong = self.state.differing(found.arrays)
+        if wrong:
             raise CheckpointError(
-                f"{folder} holds step {found.step} of a different model or optimizer, "
-                f"for example in {', '.join(wrong[:3]) or 'its number of arrays'}.\n"
+                f"{folder} holds step {found.step} of a different model or optimizer, for example in {', '.join(wrong[:3])}.\n"
                 "Use the code that began the run, or begin again with --fresh."
             )
-        restored = [
-            jax.device_put(found.arrays[name], leaf.sharding)
-            for name, leaf in zip(self.state.names, leaves, strict=True)
-        ]
-        self.state = replace(self.state, tree=jax.tree.unflatten(structure, restored))
-        self.step, self.run_id, self.metrics = found.step, found.details["run_id"], dict(found.details["metrics"])
-        self.show(f"Going on from step {found.step} of {self.applied.total_steps}, run {self.run_id}")
+        self.state = self.state.restored(found.arrays)
+        self.step, self.run_id, self.metrics = found.step, run_id, metrics
+        self.show(f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}")
+        began = {name: theirs.get(name, origin[name]) for name in ("precision", "devices")}
+        if began != {name: origin[name] for name in began}:
+            self.show(
+                f"The run goes on in {origin['precision']} on {origin['devices']}; it began in {began['precision']} on {began['devices']}"
+            )
+        return {**origin, **began}
+
+
+def _changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    """Return in what two configs differ that training depends on, a text for each value."""
+    before, now = _flat(theirs), _flat(ours)
+    return [
+        f"{name}: {before.get(name)!r} then, {now.get(name)!r} now"
+        for name in sorted((before.keys() | now.keys()) - FREE)
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config's values by full name, for example "data.height"."""
+    flat = {}
+    for name, value in config.items():
+        flat.update(
+            {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    return flat

@@ -9,6 +9,7 @@ To add a model, write one function of this form and name it in `MODELS`.
 import inspect
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -17,7 +18,7 @@ from keras import layers
 
 from pipeline import data
 from pipeline.config import Config
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, place
 
 
 def small_cnn(
@@ -41,7 +42,9 @@ def small_cnn(
             x = layers.Activation("relu", name=f"{name}_relu")(x)
         x = layers.MaxPooling2D(2, padding="same", name=f"stage{stage}_pool")(x)
     x = layers.Flatten(name="flatten")(x)
-    x = layers.Dropout(dropout, name="dropout", seed=0)(x)
+    x = layers.Dropout(dropout, name="dropout")(
+        x
+    )  # its generator starts from the seed that Keras was given: the config's
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
@@ -86,7 +89,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         batchnorm_momentum: as scaled by `pipeline.learning_rate`; None takes the config's own (inference does not use it).
 
     Raises:
-        ConfigError: if the model does not exist or does not take `config.model_options`.
+        ConfigError: if the model does not exist, or does not take `config.model_options` or their values.
     """
     function = MODELS.get(config.model)
     if function is None:
@@ -106,12 +109,29 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             f"{'; unknown: ' + ', '.join(sorted(unknown)) if unknown else ''}{'; missing: ' + ', '.join(sorted(missing)) if missing else ''}.\n"
             "Correct model_options in the config."
         )
+    for name, value in config.model_options.items():
+        # A width of True or "4" goes through Keras, and what comes out is another model.
+        wanted: Any = {int: int, float: (int, float), bool: bool, str: str}.get(options[name].annotation, object)
+        if not isinstance(value, wanted) or (isinstance(value, bool) and options[name].annotation in (int, float)):
+            raise ConfigError(
+                f"model_options[{name!r}]={value!r} cannot work: {config.model} expects {options[name]}.\nCorrect it in the config."
+            )
     inputs = keras.Input((config.data.height, config.data.width, config.data.channels), dtype="uint8", name="images")
     scaled = layers.Rescaling(1 / 255, name="to_unit")(inputs)
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
-    return keras.Model(
-        inputs, function(scaled, config.num_classes, momentum, **config.model_options), name=config.model
-    )
+    try:
+        logits = function(scaled, config.num_classes, momentum, **config.model_options)
+        built = keras.Model(inputs, logits, name=config.model)
+        # Keras 3.15 refuses a pooling that leaves nothing; 3.13 goes on with no pixels, and the loss is no number.
+        empty = [layer.name for layer in built.layers if 0 in layer.output.shape]
+        if empty:
+            raise ValueError(f"nothing is left of the image in {empty[0]}")
+    except (TypeError, ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
+        raise ConfigError(
+            f"model_options={dict(config.model_options)!r} cannot work: {config.model}{place(error, Path(__file__))} ended with "
+            f"{type(error).__name__}: {error}.\nCorrect model_options, height and width in the config, or that line of pipeline/model.py."
+        ) from error
+    return built
 
 
 def count(model: Any) -> dict[str, int]:

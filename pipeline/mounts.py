@@ -4,11 +4,16 @@ Kaggle moved them in 2026: `/kaggle/input/competitions/<slug>`, `/kaggle/input/d
 `/kaggle/input/notebooks/<owner>/<slug>`; the flat `/kaggle/input/<slug>` is still seen (public notebooks, read 2026-11-21).
 """
 
+import itertools
 import json
 import os
 from pathlib import Path
 
 from pipeline.errors import ArtifactError, DataError
+
+# Where an artifact can be: a dataset, or the output of a notebook. Not searched: the folders of competitions, which can hold a
+# hundred thousand images behind a network.
+ARTIFACTS = [f"{place}{below}" for place in ("datasets/*/*", "notebooks/*/*", "*") for below in ("", "/artifact")]
 
 
 def root() -> Path:
@@ -17,16 +22,24 @@ def root() -> Path:
 
 
 def listing(folder: Path, most: int = 30) -> str:
-    """Return the paths below `folder`, down to four levels, for a message."""
-    if not folder.is_dir():
+    """Return the paths below `folder`, down to four levels, for a message; of a folder with a hundred thousand images the first few."""
+    if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises where the folder above cannot be entered
         return f"{folder} does not exist"
-    found = sorted(
-        str(path.relative_to(folder)) + ("/" if path.is_dir() else "")
-        for depth in ("*", "*/*", "*/*/*", "*/*/*/*")
-        for path in folder.glob(depth)
-    )
-    more = f" … and {len(found) - most} more" if len(found) > most else ""
-    return f"{folder} holds: " + (", ".join(found[:most]) or "nothing") + more
+    found: list[str] = []
+    level = [folder]
+    for _ in range(4):
+        below = []
+        for parent in level:
+            try:
+                with os.scandir(parent) as entries:
+                    first = sorted(entry.path for entry in itertools.islice(entries, most))
+            except OSError:
+                continue  # a folder that cannot be entered is in the list itself
+            below += [Path(path) for path in first]
+        found += [str(path.relative_to(folder)) + ("/" if os.path.isdir(path) else "") for path in below]  # noqa: PTH112
+        level = [path for path in below if os.path.isdir(path)][:most]  # noqa: PTH112
+    more = " … and more" if len(found) > most else ""
+    return f"{folder} holds: " + (", ".join(sorted(found[:most])) or "nothing") + more
 
 
 def competition(inputs: Path, slug: str, marker: str) -> Path:
@@ -35,7 +48,8 @@ def competition(inputs: Path, slug: str, marker: str) -> Path:
     Raises:
         DataError: if there is none, or more than one.
     """
-    found = [p for p in (inputs / "competitions" / slug, inputs / slug) if (p / marker).is_file()]
+    places = (inputs / "competitions" / slug, inputs / slug)
+    found = [place for place in places if os.path.isfile(place / marker)]  # noqa: PTH113 - Path.is_file raises for a long name
     if len(found) == 1:
         return found[0]
     many = f"found {len(found)}: {', '.join(map(str, found))}" if found else "found none"
@@ -52,10 +66,10 @@ def artifact(inputs: Path, run_id: str) -> Path:
         ArtifactError: if there is none, or more than one. An older version that is mounted instead is named.
     """
     found: dict[Path, str] = {}
-    for manifest in sorted(inputs.rglob("manifest.json")):
+    for manifest in sorted(path for place in ARTIFACTS for path in inputs.glob(f"{place}/manifest.json")):
         try:
-            found[manifest.parent] = str(json.loads(manifest.read_text()).get("run_id"))
-        except (ValueError, AttributeError):
+            found[manifest.parent] = str(json.loads(manifest.read_text(encoding="utf-8")).get("run_id"))
+        except (OSError, ValueError, AttributeError, RecursionError):
             found[manifest.parent] = "unreadable"
     matching = [folder for folder, name in found.items() if name == run_id]
     if len(matching) == 1:

@@ -1,7 +1,10 @@
 """Progress: one ASCII line of JSON an interval, in progress.jsonl and on the screen, and one row an epoch in history.csv."""
 
 import csv
+import io
 import json
+import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 
 from pipeline.errors import writing
 
+HISTORY, LINES = "history.csv", "progress.jsonl"
 COLUMNS = (
     "epoch",
     "step",
@@ -36,7 +40,7 @@ class Progress:
     def __init__(
         self, folder: Path, *, seconds: float, step: int, total_steps: int, batch: int, show: Callable[[str], None]
     ) -> None:
-        self._lines, self._history = folder / "progress.jsonl", folder / "history.csv"
+        self._lines, self._history = folder / LINES, folder / HISTORY
         self._seconds, self._total, self._batch, self._show = seconds, total_steps, batch, show
         self._started = self._last = time.monotonic()
         self._first_step = self._last_step = step
@@ -86,22 +90,44 @@ class Progress:
             )
 
     def _forget_after(self, step: int) -> None:
-        """Remove what an interrupted run wrote past the checkpoint that this one goes on from."""
+        """Remove what an interrupted run wrote past the checkpoint that this one goes on from, and what a kill cut off."""
         if self._history.exists():
-            with self._history.open(newline="") as file:
-                rows = [row for row in csv.DictReader(file) if int(row["step"]) <= step]
-            with writing(self._history), self._history.open("w", newline="") as file:
-                table = csv.DictWriter(file, COLUMNS)
-                table.writeheader()
-                table.writerows(rows)
+            text = io.StringIO(newline="")
+            table = csv.DictWriter(text, COLUMNS)
+            table.writeheader()
+            table.writerows(row for row in csv.DictReader(_whole_lines(self._history)) if _is_until(row, step))
+            _replace(self._history, text.getvalue())
         if self._lines.exists():
             kept = []
-            for text in self._lines.read_text().splitlines():
+            for line in _whole_lines(self._lines):
                 try:
-                    value = json.loads(text)
-                except ValueError:
-                    continue  # the line that a kill cut off
-                if value["step"] <= step:
-                    kept.append(text)
-            with writing(self._lines):
-                self._lines.write_text("".join(f"{text}\n" for text in kept))
+                    value = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(value, dict) and isinstance(value.get("step"), int) and value["step"] <= step:
+                    kept.append(line)
+            _replace(self._lines, "".join(kept))
+
+
+def _is_until(row: Mapping[str, Any], step: int) -> bool:
+    """Return whether a row of history.csv is whole and not past the step."""
+    if set(row) != set(COLUMNS) or None in row.values():
+        return False
+    return bool(re.fullmatch(r"[0-9]{1,18}", row["step"])) and int(row["step"]) <= step
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """Return the lines of a file without the one at its end that a kill cut off."""
+    with writing(path), path.open(encoding="utf-8", errors="replace", newline="") as file:
+        return [line for line in file if line.endswith("\n")]
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write the file in one rename, so that a kill leaves the older one whole."""
+    fresh = path.with_name(f".{path.name}-writing")
+    with writing(path):
+        with fresh.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)

@@ -1,5 +1,6 @@
 """Provenance: which commit and bundle a run was made from, and with which versions."""
 
+import hashlib
 import json
 import platform
 import subprocess
@@ -7,8 +8,9 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, reading
 
+OUTPUTS = "outputs.json"
 LIBRARIES = ("keras", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "numpy", "pandas", "pillow", "scikit-learn")
 
 
@@ -35,16 +37,39 @@ def from_bundle(path: Path) -> Provenance:
     """Return what the bundler wrote into bundle.json.
 
     Raises:
-        ConfigError: if the file is missing: the notebook was not made by `invoke build`.
+        ConfigError: if the file is missing or another: the notebook was not made by `invoke build`.
     """
+    again = "Push the notebook again, or run `invoke build` and use the file in build/."
     if not path.is_file():
         raise ConfigError(
             f"{path} is missing: this notebook does not carry its package.\n"
             "Push it with `invoke push-train` or `invoke push-infer`, or run `invoke build` and use the file in build/."
         )
-    value = json.loads(path.read_text())
     names = ("config", "competition", "git_commit", "git_dirty", "bundle_sha256", "expect")
-    return Provenance(**{name: value[name] for name in names})
+    with reading(path, ConfigError, again):
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+            return Provenance(**{name: value[name] for name in names})
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ConfigError(
+                f"{path} is not what the bundler writes: {type(error).__name__}: {error}.\nExpected {', '.join(names)}. {again}"
+            ) from error
+
+
+def seal(output: Path) -> Path:
+    """Write outputs.json, {"files": {name: {"sha256", "size"}}} of all that a run has left, and return its path.
+
+    The notebook itself is left out: it is still being written. Whoever pulls the output compares it with this list.
+    """
+    files = {}
+    for path in sorted(output.rglob("*")):
+        if path.is_file() and path.suffix != ".ipynb" and path.name != OUTPUTS:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            files[path.relative_to(output).as_posix()] = {"sha256": digest, "size": path.stat().st_size}
+    told = output / OUTPUTS
+    told.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    return told
 
 
 def from_checkout() -> Provenance:

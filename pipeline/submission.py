@@ -3,15 +3,37 @@
 Uses pandas alone, so that the Kaggle side's tasks can check a file before a submission is spent, without starting Keras.
 """
 
+import math
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from pipeline.errors import DataError, SubmissionError, writing
+from pipeline import table
+from pipeline.errors import DataError, PipelineError, SubmissionError, reading, writing
+
+# int() and float() take more than a CSV reader does: 1_0, other scripts' digits, blanks around them.
+WHOLE = re.compile(r"[+-]?[0-9]+")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# What pandas takes for a missing value (2.2 to 3.1), and Kaggle's metrics with it.
+MISSING = {
+    "",
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "-1.#IND",
+    "-1.#QNAN",
+    "-NaN",
+    "-nan",
+    "1.#IND",
+    "1.#QNAN",
+    "<NA>",
+    "N/A",
+    "NA",
+} | {*("NULL", "NaN", "None", "n/a", "nan", "null")}
 
 
 def write(path: Path, sample: Path, ids: Sequence[str], labels: Sequence[str]) -> int:
@@ -24,7 +46,7 @@ def write(path: Path, sample: Path, ids: Sequence[str], labels: Sequence[str]) -
     Raises:
         SubmissionError: if the ids are not the sample's, each once, or the types differ. All problems are named at once.
     """
-    wanted = _read(sample)
+    wanted = _sample(sample)
     if len(wanted.columns) != 2:
         raise SubmissionError(
             f"{sample} has the columns {', '.join(wanted.columns)}; expected two, an id and a label.\n"
@@ -54,20 +76,25 @@ def check(path: Path, sample: Path) -> int:
     Raises:
         SubmissionError: if columns, ids, order or types differ from the sample's, or a value is empty or not finite.
     """
-    given, wanted = _read(path), _read(sample)
+    given, wanted = _read(path, SubmissionError), _sample(sample)
     _refuse(_problems(given, wanted), path, sample)
     return len(given)
 
 
-def _read(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise DataError(f"{path} is missing; expected a CSV.\nCorrect the path, or run the step that writes it.")
-    try:
-        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (ValueError, UnicodeDecodeError) as error:
-        raise SubmissionError(
-            f"{path} cannot be read as a CSV: {error}.\nExpected UTF-8 with commas. Write it again."
-        ) from error
+def _read(path: Path, kind: type[PipelineError]) -> pd.DataFrame:
+    with reading(path, kind, "Correct the path."):
+        if not path.is_file():
+            raise DataError(f"{path} is missing; expected a CSV.\nCorrect the path, or run the step that writes it.")
+    return table.read(path, kind, "Write it again.")
+
+
+def _sample(path: Path) -> pd.DataFrame:
+    found = _read(path, DataError)
+    if not len(found):
+        raise DataError(
+            f"{path} has a header and no rows; expected one row for each id that is to be predicted.\nComplete the download."
+        )
+    return found
 
 
 def _problems(given: pd.DataFrame, wanted: pd.DataFrame) -> list[str]:
@@ -86,7 +113,9 @@ def _problems(given: pd.DataFrame, wanted: pd.DataFrame) -> list[str]:
         problems.append("the ids are in another order than the sample's")
     for column in wanted.columns[1:]:
         values, kind = given[column], _kind(wanted[column])
-        bad = values[~values.map(lambda text, kind=kind: _fits(text, kind))]
+        # A sample that has such a text itself is read by a metric that keeps it.
+        allowed = MISSING & set(wanted[column])
+        bad = values[[not (_fits(text, kind) or text in allowed) for text in values]]
         if len(bad):
             shown = ", ".join(map(repr, list(bad[:3])))
             problems.append(f"{len(bad)} values of {column!r} are not {kind}, for example {shown}")
@@ -96,21 +125,17 @@ def _problems(given: pd.DataFrame, wanted: pd.DataFrame) -> list[str]:
 def _kind(sample: pd.Series) -> str:
     """Return what the sample's values are; they are placeholders, so only the narrowest kind that fits all of them is known."""
     for kind in ("whole numbers", "finite numbers"):
-        if len(sample) and all(_fits(text, kind) for text in sample):
+        if all(_fits(text, kind) for text in sample):
             return kind
     return "filled in"
 
 
 def _fits(text: str, kind: str) -> bool:
     if kind == "filled in":
-        return text.strip() != ""
-    try:
-        if kind == "whole numbers":
-            int(text)
-            return True
-        return bool(np.isfinite(float(text)))
-    except ValueError:
-        return False
+        return text.strip() not in MISSING
+    if kind == "whole numbers":
+        return bool(WHOLE.fullmatch(text))
+    return bool(NUMBER.fullmatch(text)) and math.isfinite(float(text))
 
 
 def _refuse(problems: Sequence[str], path: Path, sample: Path) -> None:

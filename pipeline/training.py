@@ -11,12 +11,13 @@ from typing import Any
 
 import jax
 import keras
+import numpy as np
 import pandas as pd
 
 from pipeline import artifact, data, devices, learning_rate, model
 from pipeline import provenance as provenance_module
 from pipeline.config import Config
-from pipeline.errors import ConfigError, writing
+from pipeline.errors import ConfigError, DivergedError, writing
 from pipeline.learning_rate import Applied
 from pipeline.loop import Loop
 from pipeline.provenance import Provenance
@@ -32,7 +33,7 @@ class Trained:
         output: the folder. status: "complete", or "partial" if it stopped early.
         applied: the optimizer's numbers.
         manifest: of the artifact; None if the run is partial.
-        seconds: where time went, by phase.
+        seconds: where the time of this call went, by phase; of a run that went on, what earlier calls took is in none of them.
     """
 
     output: Path
@@ -42,11 +43,18 @@ class Trained:
     seconds: dict[str, float]
 
 
+def read(config: Config, folder: Path) -> data.Images:
+    """Return the labelled images, read without TensorFlow taking the accelerator that JAX is about to use."""
+    devices.hide_from_tensorflow()
+    return data.read_training(folder, config)
+
+
 def train(
     config: Config,
     folder: Path,
     output: Path,
     *,
+    images: data.Images | None = None,
     provenance: Provenance | None = None,
     max_steps: int | None = None,
     fresh: bool = False,
@@ -57,15 +65,22 @@ def train(
     Args:
         config: the run. folder: the competition, as Kaggle mounts it. output: gets artifact/, checkpoints/, progress.jsonl,
             history.csv and validation.csv.
+        images: of that folder, if `read` was called before; None reads them.
         provenance: where the code came from; None asks git.
-        max_steps: stop after this step with status "partial"; the same call again goes on.
-        fresh: set earlier checkpoints aside and begin again.
+        max_steps: stop after this step of the run with status "partial"; a call with a larger one, or with None, goes on from there.
+        fresh: set earlier checkpoints aside, with their history, and begin again.
         show: takes each line of text.
 
     Raises:
-        ConfigError: if `config.batch` does not split over the devices. DataError, CheckpointError, DiskError: as they say.
+        ConfigError: if `config.batch` does not split over the devices, or Keras does not run on JAX.
+        DivergedError: if a loss, a weight or an output is not finite. DataError, CheckpointError, DiskError: as they say.
     """
     started = time.monotonic()
+    if keras.backend.backend() != "jax":
+        raise ConfigError(
+            f"Keras runs on {keras.backend.backend()} here; training expects JAX.\n"
+            "Set the environment variable KERAS_BACKEND to jax before Keras is imported."
+        )
     here = devices.found()
     if config.batch % here.count:
         below = config.batch // here.count * here.count
@@ -73,10 +88,11 @@ def train(
             f"batch={config.batch} does not split evenly over {here.count} replicas ({config.batch / here.count:.2f} images each).\n"
             f"Set batch to {below or here.count} or {below + here.count} in pipeline/configs/{config.name}.py."
         )
-    with writing(output):
-        output.mkdir(parents=True, exist_ok=True)
-    devices.hide_from_tensorflow()
-    images = data.read_training(folder, config)
+    for path in (output, output / "checkpoints"):
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)  # now, and not after hours, it comes out that it cannot be made
+    if images is None:
+        images = read(config, folder)
     indices, held = data.split(images, config)
     seconds = {"read": time.monotonic() - started}
     applied = learning_rate.apply(config, len(indices))
@@ -90,8 +106,9 @@ def train(
     for warning in applied.warnings:
         show(f"Warning: {warning}")
     batches = data.Batches(
-        images.pixels[indices],
-        images.labels[indices],
+        images.pixels,
+        images.labels,
+        rows=indices,
         batch=config.batch,
         seed=config.seed,
         crop_padding=config.data.crop_padding,
@@ -103,26 +120,38 @@ def train(
         keras.config.set_dtype_policy(policy)
         keras.utils.set_random_seed(config.seed)
         run = Loop(config, applied, batches, (images.pixels[held], images.labels[held]), output, show, seconds)
-        origin = {"config": config.to_json(), "data": images.fingerprint()}
+        origin = {
+            "config": config.to_json(),
+            "data": images.fingerprint(),
+            "precision": policy,
+            "devices": str(here),
+        }
         status = run.go(origin, max_steps=max_steps, fresh=fresh)
         weights = run.final_weights()
     finally:
         keras.distribution.set_distribution(None)
         keras.config.set_dtype_policy(before)
     if status == "partial":
-        show(f"Stopped at step {run.step} of {applied.total_steps}; the same command goes on from there")
+        show(
+            f"Stopped at step {run.step} of {applied.total_steps}. To go on from there, give the same command without --max-steps, or a larger one"
+        )
         return Trained(output, status, applied, None, seconds)
 
     begun = time.monotonic()
     rebuilt = model.build(config, applied.batchnorm_momentum)
     artifact.assign(rebuilt, weights)
-    golden = images.pixels[held[:GOLDEN_ROWS]]
+    # From all over the table: its first rows are of one class where it is sorted by label.
+    golden = images.pixels[held[np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))]]
     # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these. One device computes
     # them, so it gets what one replica had in training.
     with jax.default_matmul_precision("highest"):
         outputs = model.probabilities(rebuilt, golden, batch=len(golden))
         found = model.probabilities(rebuilt, images.pixels[held], batch=max(config.batch // here.count, 1))
-    with writing(output):
+    if not np.isfinite(found).all():
+        raise DivergedError(
+            f"The trained model's outputs are not finite (optimizer.base_rate={config.optimizer.base_rate:g})"
+        )
+    with writing(output / "validation.csv"):
         pd.DataFrame(
             {
                 "id": [images.ids[index] for index in held],

@@ -53,3 +53,11 @@ def no_network() -> Iterator[None]:
     found = VIOLATIONS.read_text() if VIOLATIONS.exists() else ""
     shutil.rmtree(HOME, ignore_errors=True)
     assert not found, f"Something tried to reach the network:\n{found}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget after each test with what it signed in: the same letters may mean something else in the next."""
+    from deploy import secrets
+
+    monkeypatch.setattr(secrets, "_known", set())

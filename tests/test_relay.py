@@ -15,7 +15,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from deploy import bundle, kernels, manifest
+from deploy import bundle, kernels, manifest, output
 from deploy import publish as datasets
 from deploy import submit as submissions
 from deploy.client import Kaggle
@@ -247,7 +247,7 @@ RERUNS = {
 def submitted(kaggle: Kaggle, tmp_path: Path, code: str) -> submissions.Submission:
     run = pushed(kaggle, tmp_path, "score-gpu", kernels=written(tmp_path / "kernels", "score-gpu", code))
     watched(kaggle, run)
-    folder = kernels.pull(kaggle, run, tmp_path / "runs")
+    folder = output.pull(kaggle, run, tmp_path / "runs")
     return submissions.submit(
         kaggle,
         run,

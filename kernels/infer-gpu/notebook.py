@@ -40,7 +40,7 @@ folder = mounts.competition(inputs, settings.competition, settings.data.sample_s
 # In the scored rerun this same cell meets the hidden test set.
 
 # %%
-predictions = inference.infer(model, folder, Path.cwd())
+predictions = inference.infer(model, folder, Path.cwd(), config=settings)
 
 # %% [markdown]
 # ## What it was least sure of
@@ -52,5 +52,6 @@ from IPython.display import Image, display
 from pipeline import figures
 
 if not os.environ.get("KAGGLE_IS_COMPETITION_RERUN"):
-    picture = figures.test_sample(folder, settings, predictions.labels, predictions.probabilities, Path.cwd())
-    display(Image(str(picture)))
+    for picture in figures.test_sample(predictions.pixels, predictions.labels, predictions.probabilities, Path.cwd()):
+        display(Image(str(picture)))
+    print(provenance.seal(Path.cwd()))  # what was written; `invoke pull` compares what it gets with this list

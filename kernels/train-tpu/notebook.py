@@ -43,14 +43,16 @@ from IPython.display import Image, display
 
 from pipeline import figures, training
 
-display(Image(str(figures.training_sample(folder, settings, output))))
+images = training.read(settings, folder)
+for picture in figures.training_sample(images, settings, output):
+    display(Image(str(picture)))
 
 # %% [markdown]
 # ## Training
-# One line of JSON an interval. The same push again goes on from `checkpoints/` if they are there.
+# One line of JSON an interval.
 
 # %%
-trained = training.train(settings, folder, output, provenance=origin)
+trained = training.train(settings, folder, output, images=images, provenance=origin)
 
 # %% [markdown]
 # ## Curves, confusion, and where time went
@@ -71,3 +73,10 @@ print(
         {key: trained.manifest[key] for key in ("run_id", "weights_sha256", "metrics", "versions", "seconds")}, indent=2
     )
 )
+
+# %% [markdown]
+# ## What was written
+# Each file with its sha256; `invoke pull` compares what it gets with this list.
+
+# %%
+print(provenance.seal(output))

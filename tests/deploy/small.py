@@ -26,9 +26,20 @@ manifest = {
 }
 Path("artifact/manifest.json").write_text(json.dumps(manifest))
 Path("curve.png").write_bytes(b"not really a picture")
+
+def seal(names):
+    files = {
+        name: {"sha256": hashlib.sha256(Path(name).read_bytes()).hexdigest(), "size": Path(name).stat().st_size}
+        for name in names
+    }
+    Path("outputs.json").write_text(json.dumps({"files": files}))
+
+
+seal(["bundle.json", "curve.png", "artifact/manifest.json", "artifact/weights.npz"])
 print("trained")
 """
 INFER = """# %%
+import hashlib
 import json
 from pathlib import Path
 
@@ -39,6 +50,16 @@ manifest = json.loads(found[0].read_text())
 assert manifest["run_id"] == expect["run_id"] and manifest["weights_sha256"] == expect["weights_sha256"], found
 sample = next(iter(root.glob("input/**/sample_submission.csv")))
 Path("submission.csv").write_bytes(sample.read_bytes())
+
+def seal(names):
+    files = {
+        name: {"sha256": hashlib.sha256(Path(name).read_bytes()).hexdigest(), "size": Path(name).stat().st_size}
+        for name in names
+    }
+    Path("outputs.json").write_text(json.dumps({"files": files}))
+
+
+seal(["bundle.json", "submission.csv"])
 print("inferred")
 """
 FAIL = """# %%

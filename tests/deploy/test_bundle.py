@@ -87,6 +87,7 @@ def test_the_notebook_knows_what_it_was_built_from(root):
         "kernel": "infer-gpu",
         "config": "digits",
         "competition": "digits",
+        "sealed": False,
         "git_commit": "",
         "git_dirty": True,
         "bundle_sha256": built.sha256,

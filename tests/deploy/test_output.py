@@ -32,6 +32,7 @@ def artifact(bundle_sha256: str = "b1", weights: bytes = b"weights") -> dict[str
 
 
 OURS = kernels.Run(HANDLE, 2, "", "b1")
+RUN = kernels.Run(HANDLE, 2, "", "")
 
 
 def test_a_pull_brings_every_file_in_one_rename(kaggle, between, tmp_path):
@@ -157,3 +158,47 @@ def test_an_address_that_leaves_this_machine_unencrypted_is_refused(kaggle, betw
 
     with pytest.raises(BadAnswer, match="https"):
         output.pull(kaggle, OURS, tmp_path)
+
+
+def sealed(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Add outputs.json, as the last cell of a notebook writes it."""
+    told = {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in files.items()}
+    return {**files, "outputs.json": json.dumps({"files": told}).encode()}
+
+
+def test_an_output_is_what_the_run_wrote_down(kaggle, between, tmp_path):
+    """Every file by its size and sha256, not the artifact's alone."""
+    files = sealed({"bundle.json": b"{}", "a/history.csv": b"1"})
+    between.say("ListKernelSessionOutput", [listing(between, files)])
+
+    assert (output.pull(kaggle, RUN, tmp_path) / "a" / "history.csv").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda files: files.pop("submission.csv"), "submission.csv of .* is missing"),
+        (lambda files: files.update({"submission.csv": b"<html>"}), "not what the run wrote"),
+        (lambda files: files.pop("outputs.json"), "has no outputs.json"),
+        (lambda files: files.update({"outputs.json": b"[]"}), "cannot be read"),
+        (lambda files: files.update({"__notebook__.ipynb": b"<html>"}), "is no notebook"),
+    ],
+)
+def test_an_output_that_differs_is_not_kept(kaggle, between, tmp_path, change, said):
+    """A page in place of a file, a file that the listing forgot."""
+    files = sealed({"bundle.json": b'{"sealed": true}', "submission.csv": b"id,label"})
+    change(files)
+    between.say("ListKernelSessionOutput", [listing(between, files)])
+
+    with pytest.raises(Unverified, match=said):
+        output.pull(kaggle, RUN, tmp_path)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_bytes_that_differ_from_the_storage_s_hash_are_fetched_again(kaggle, between, tmp_path):
+    """Google's storage tells the MD5 of what it has."""
+    between.say("ListKernelSessionOutput", [listing(between, {"x": b"right"})])
+    between.say("between", [(200, b"wrong", {"x-goog-hash": "crc32c=AAAA,md5=fOAlC1OSMTq0LDYtX7qMoA=="})])
+
+    assert (output.pull(kaggle, RUN, tmp_path) / "x").read_bytes() == b"right"

@@ -150,7 +150,6 @@ def test_a_dropped_upload_is_repeated_whole(kaggle, server, artifact, shown):
     ("operation", "answers", "kind"),
     [
         ("CreateDataset", [{"status": "error", "error": "The requested title is already in use"}], Refused),
-        ("CreateDataset", [{}], Refused),
         ("put", itertools.repeat((400, b"")), Refused),
         ("GetDatasetStatus", itertools.repeat({"status": "FAILED"}), RunFailed),
         ("GetDatasetStatus", itertools.repeat({"status": "A_NEW_WORD"}), DeadlinePassed),
@@ -165,6 +164,15 @@ def test_what_is_not_ready_and_whole_is_not_published(kaggle, server, artifact, 
 
     with pytest.raises(kind):
         publish(kaggle, artifact, shown, deadline=0.5)
+
+
+def test_an_answer_that_says_nothing_is_no_refusal(kaggle, server, artifact, shown):
+    """The version may have been made, and is found; a refusal would have led to a second one."""
+    server.say("GetDataset", [GONE, at(1)])
+    server.say("CreateDataset", [{}])
+
+    assert publish(kaggle, artifact, shown).version == 1
+    assert server.count("CreateDataset") == 1 and server.count("CreateDatasetVersion") == 0
 
 
 def test_two_versions_for_one_call_are_noticed(kaggle, server, artifact, shown):

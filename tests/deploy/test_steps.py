@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from between import RESET, RESET_AFTER, Between
 
-from deploy import relay
+from deploy import relay, settlement
 from deploy.client import Kaggle
 from deploy.errors import Ambiguous, DeadlinePassed, UsageError
 from deploy.exchange import Pace
@@ -122,9 +122,9 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     with pytest.raises(UsageError, match="no version that we know of"):
         relay.last_run(ours, relay.TRAIN)
 
-    relay.settle(live, ours, show=shown.append)
+    settlement.settle(live, ours, show=shown.append)
 
-    assert not relay.unclear(ours)
+    assert not settlement.unclear(ours)
     assert relay.last_run(ours, relay.TRAIN).version == 2
     assert relay.push(live, ours, relay.TRAIN, show=shown.append).version == 2
     assert len(local.kernels.kernels[first.handle].versions) == 2
@@ -136,9 +136,9 @@ def test_a_push_that_never_arrived_is_settled_too(live, ours, wire, shown):
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
 
-    relay.settle(live, ours, show=shown.append)
+    settlement.settle(live, ours, show=shown.append)
 
-    assert not relay.unclear(ours)
+    assert not settlement.unclear(ours)
     assert relay.push(live, ours, relay.TRAIN, show=shown.append).version == 1
 
 

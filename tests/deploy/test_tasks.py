@@ -11,7 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TASKS = [
     "build",
     "check",
+    "doctor",
     "dry-run",
+    "init",
     "prove",
     "publish",
     "pull",

@@ -1,6 +1,8 @@
 """A small competition of generated images, a fast config, and one trained run that many tests look at."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +42,17 @@ def write_competition(folder: Path, *, train: int = 96, test: int = 21, seed: in
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what XLA compiled for this run of the tests: many of them begin the same training, and half of their time was that."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    compilation_cache.reset_cache()
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 @pytest.fixture
 def competition(tmp_path: Path) -> Path:
     """Return a folder with a competition that the test may spoil."""
@@ -58,6 +71,7 @@ def tiny() -> Config:
         epochs=8,
         warmup_epochs=1,
         model_options={"width": 4, "dropout": 0.1},
+        batchnorm_momentum=0.8,  # 44 steps are too few for statistics that forget more slowly
         optimizer=replace(digits.optimizer, base_rate=2e-2, base_batch=8),
         progress_seconds=0,
         checkpoint_seconds=3600,
@@ -73,6 +87,42 @@ def trained(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     lines: list[str] = []
     training.train(tiny, folder, folder.parent / "out", show=lines.append)
     return folder, folder.parent / "out", lines
+
+
+@pytest.fixture
+def written_config(tmp_path: Path) -> Callable[[Config], Path]:
+    """Return a function that writes a config as a file of the form of pipeline/configs/digits.py."""
+
+    def write(config: Config) -> Path:
+        path = tmp_path / f"{config.name}.py"
+        path.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def unreadable(tmp_path: Path) -> Iterator[Callable[[Path], AbstractContextManager[None]]]:
+    """Return a context in which a path of `tmp_path` may not be read; root, who may read everything, is nobody in it."""
+    folders = [folder for folder in tmp_path.parents if folder.stat().st_uid == os.getuid() and folder != Path("/")]
+    before = {folder: folder.stat().st_mode & 0o7777 for folder in [tmp_path, *folders]}
+
+    @contextmanager
+    def forbid(path: Path) -> Iterator[None]:
+        for folder, mode in before.items():
+            folder.chmod(mode | 0o011)
+        path.chmod(0)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(user)
+
+    yield forbid
+    for folder, mode in before.items():
+        folder.chmod(mode)
 
 
 @pytest.fixture

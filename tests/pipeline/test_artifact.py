@@ -1,7 +1,10 @@
 """An artifact is what its manifest says, byte for byte, or it is refused."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import artifact, model
-from pipeline.errors import ArtifactError
+from pipeline.errors import ArtifactError, DiskError, DivergedError
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("manifest.json", "weights.npz", "golden.npz")
 
 
@@ -137,7 +141,27 @@ def test_the_artifact_of_another_run_is_refused(folder, values):
         artifact.load(folder, expect=values)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"files": 3}', '{"files": {"a": {}}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "[]",
+            "null",
+            "3",
+            "{",
+            '{"files": 3}',
+            '{"files": {"a": {}}}',
+            "[" * 100_000,
+            '{"files": {}, "run_id": "\\ud800"}',
+            "\ufeff{}",
+        ),
+        '{"files": {"a": {"sha256": "0", "size": 1e999}}}',
+        '{"files": {"a": {"sha256": 3, "size": 1}}}',
+        '{"files": {"a": {"sha256": "0", "size": ' + "9" * 5000 + "}}}",
+    ],
+    ids=lambda text: text[:40],
+)
 def test_what_is_no_manifest_is_refused(folder, text):
     """Whatever stands there."""
     (folder / "manifest.json").write_text(text)
@@ -193,3 +217,231 @@ def test_a_save_that_fails_leaves_the_older_artifact(folder, tiny):
 
     assert {name: (folder / name).read_bytes() for name in NAMES} == before
     assert [path.name for path in folder.parent.iterdir()] == ["artifact"]
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "a\0b", "\n"])
+def test_a_name_that_no_file_can_have_is_refused(folder, name):
+    """In one message, whatever the file system says to it."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    edited(folder, files={**manifest["files"], name: {"sha256": "0" * 64, "size": 1}})
+
+    with pytest.raises(ArtifactError, match="missing"):
+        artifact.load(folder)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        ["ß", "A b", "9", "10"],
+        ["10", "9", "A b", "ß", "ü"],
+        ["10", "9", "A b"],
+        ["10", "10", "9", "A b"],
+        [1, 2, 3, 4],
+        "abcd",
+        {"10": 0, "9": 1, "A b": 2, "ß": 3},
+        None,
+    ],
+    ids=str,
+)
+def test_classes_that_are_not_the_model_s_are_refused(folder, classes):
+    """They would give every prediction a wrong name, and exit code 0."""
+    edited(folder, classes=classes)
+
+    with pytest.raises(ArtifactError, match="expected a sorted list of 4 different texts"):
+        artifact.load(folder)
+
+
+IMAGES, OUTPUTS = np.zeros((2, 8, 8, 1), np.uint8), np.full((2, 4), 0.25, np.float32)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"images": IMAGES[:0], "outputs": OUTPUTS[:0]},
+        {"images": IMAGES[:, :7], "outputs": OUTPUTS},
+        {"images": IMAGES.astype(np.float32), "outputs": OUTPUTS},
+        {"images": np.array(3), "outputs": OUTPUTS},
+        {"images": IMAGES, "outputs": OUTPUTS[:1]},
+        {"images": IMAGES, "outputs": OUTPUTS[:, :3]},
+        {"images": IMAGES, "outputs": OUTPUTS.astype("U4")},
+        {"images": IMAGES, "outputs": OUTPUTS * np.nan},
+        {"images": IMAGES},
+        {},
+    ],
+    ids=range(10),
+)
+def test_golden_arrays_that_do_not_fit_the_config_are_refused(folder, arrays):
+    """Before a model is built for them."""
+    np.savez(folder / "golden.npz", **arrays)
+    announce(folder, "golden.npz")
+
+    with pytest.raises(ArtifactError):
+        artifact.load(folder)
+
+
+def announce(folder: Path, name: str) -> None:
+    """Write the sha256 and the size of a file into the manifest, as somebody would who made all of it."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    told = {"sha256": artifact.sha256(folder / name), "size": (folder / name).stat().st_size}
+    edited(folder, files={**manifest["files"], name: told})
+    if name == "weights.npz":
+        edited(folder, weights_sha256=told["sha256"])
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04" + bytes(60)], ids=["empty", "text", "torn"])
+def test_an_archive_that_is_none_is_refused_also_if_it_is_announced(folder, content):
+    """The sha256 says that it arrived whole, not that it was made well."""
+    (folder / "weights.npz").write_bytes(content)
+    announce(folder, "weights.npz")
+
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        artifact.load(folder)
+
+
+def test_a_single_array_in_place_of_an_archive_is_refused(folder):
+    """numpy opens it without a word."""
+    with (folder / "weights.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    announce(folder, "weights.npz")
+
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        artifact.load(folder)
+
+
+@pytest.mark.parametrize("options", [[1], None, "width"])
+def test_model_options_that_are_none_are_refused_by_name(folder, options):
+    """A manifest is not trusted to be of the right form."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    edited(folder, config={**manifest["config"], "model_options": options})
+
+    with pytest.raises(ArtifactError, match="model_options="):
+        artifact.load(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_may_not_be_read_is_named(folder, unreadable, name):
+    """It is neither missing nor changed."""
+    with unreadable(folder / name), pytest.raises(ArtifactError, match=rf"Could not read .*{name}: Permission denied"):
+        artifact.load(folder)
+
+
+def resave(folder: Path, tiny, **changes: np.ndarray) -> None:
+    """Save the artifact in the folder once more, with some arrays exchanged."""
+    loaded = artifact.load(folder)
+    built = model.build(tiny)
+    artifact.assign(built, {**loaded.weights, **{k: v for k, v in changes.items() if k in loaded.weights}})
+    artifact.save(
+        folder,
+        model=built,
+        config=tiny,
+        classes=loaded.classes,
+        golden_images=loaded.golden_images,
+        golden_outputs=changes.get("golden", loaded.golden_outputs),
+        details={key: loaded.manifest[key] for key in artifact.KEYS},
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"logits/bias": np.array([0, 0, np.nan, 0])}, {"golden": OUTPUTS * np.inf}],
+    ids=["weights", "golden outputs"],
+)
+def test_what_is_not_finite_is_not_saved(folder, tiny, changes):
+    """Such an artifact would be complete, and worth nothing; the older one stays."""
+    before = (folder / "manifest.json").read_bytes()
+
+    with pytest.raises(DivergedError, match=next(iter(changes)).replace("golden", "golden outputs")):
+        resave(folder, tiny, **changes)
+
+    assert (folder / "manifest.json").read_bytes() == before
+    assert [path.name for path in folder.parent.iterdir()] == ["artifact"]
+
+
+def test_a_file_in_the_artifact_s_place_is_not_moved_away(folder, tiny):
+    """It is somebody's."""
+    loaded = artifact.load(folder)
+    shutil.rmtree(folder)
+    folder.write_text("mine")
+
+    with pytest.raises(DiskError, match="Not a directory"):
+        artifact.save(
+            folder,
+            model=model.build(tiny),
+            config=tiny,
+            classes=loaded.classes,
+            golden_images=loaded.golden_images,
+            golden_outputs=loaded.golden_outputs,
+            details={key: loaded.manifest[key] for key in artifact.KEYS},
+        )
+
+    assert folder.read_text() == "mine"
+
+
+def test_a_save_after_a_kill_brings_the_older_artifact_back_first(folder, tiny):
+    """Killed between two renames, and then out of luck again: what was good is still there."""
+    before = {name: (folder / name).read_bytes() for name in NAMES}
+    folder.rename(folder.with_name(".artifact-old"))
+
+    with pytest.raises(ValueError, match="lacks"):
+        artifact.save(
+            folder,
+            model=model.build(tiny),
+            config=tiny,
+            classes=("a",),
+            golden_images=IMAGES,
+            golden_outputs=OUTPUTS,
+            details={},
+        )
+
+    assert {name: (folder / name).read_bytes() for name in NAMES} == before
+    assert [path.name for path in folder.parent.iterdir()] == ["artifact"]
+
+
+KILLED = """
+import os, shutil, sys
+from pathlib import Path
+import numpy as np
+from pipeline import artifact, config
+
+class Model:
+    weights = ()
+
+def save(folder, run):
+    artifact.save(folder, model=Model(), config=config.load("digits"), classes=(), golden_images=np.zeros(1, np.uint8),
+        golden_outputs=np.full(1, run), details={name: run for name in artifact.KEYS})
+
+def count(event, arguments):
+    global left
+    if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "os.chmod"):
+        left -= 1
+        if left < 0:
+            os._exit(9)
+
+moment, status = 0, 1
+while status:
+    folder = Path(sys.argv[1]) / str(moment) / "artifact"
+    folder.parent.mkdir()
+    save(folder, 0)
+    child = os.fork()
+    if child == 0:
+        left = moment
+        sys.addaudithook(count)
+        save(folder, 1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    there = [path for path in (folder, folder.with_name(".artifact-old")) if (path / "golden.npz").is_file()]
+    assert there, (moment, list(folder.parent.iterdir()))
+    save(folder, 2)
+    assert [path.name for path in folder.parent.iterdir()] == ["artifact"], list(folder.parent.iterdir())
+    moment += 1
+assert moment > 8
+"""
+
+
+def test_a_kill_at_any_moment_of_a_save_leaves_an_artifact(tmp_path):
+    """The older or the newer one, whole; and the next save clears up what was left."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, env={**os.environ}, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr

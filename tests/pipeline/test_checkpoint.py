@@ -1,7 +1,12 @@
 """A kill at any moment leaves a whole checkpoint behind, and a torn one is never taken for one."""
 
+import gc
+import json
+import os
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +14,8 @@ import pytest
 
 from pipeline import checkpoint
 from pipeline.errors import CheckpointError, DiskError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def saved(folder: Path, step: int) -> Path:
@@ -95,6 +102,7 @@ def test_an_unfinished_save_is_not_seen(tmp_path):
     assert found.step == 1
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):
     """The exit code says disk, and the message what to do."""
     saved(tmp_path, 1)
@@ -108,6 +116,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):
 
     found = checkpoint.latest(tmp_path)
 
+    gc.collect()  # what was left open would complain here
     assert caught.value.exit_code == 8
     assert found is not None
     assert found.step == 1
@@ -121,3 +130,113 @@ def test_setting_aside_deletes_nothing(tmp_path):
         checkpoint.set_aside(tmp_path / "checkpoints")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints-set-aside-1", "checkpoints-set-aside-2"]
+
+
+def test_what_belongs_to_a_run_is_set_aside_with_it(tmp_path):
+    """History without its checkpoints would be the history of nothing."""
+    saved(tmp_path / "checkpoints", 1)
+    for name in ("history.csv", "progress.jsonl"):
+        (tmp_path / name).write_text("of the first run")
+
+    checkpoint.set_aside(tmp_path / "checkpoints", [tmp_path / "history.csv", tmp_path / "progress.jsonl"])
+
+    aside = tmp_path / "checkpoints-set-aside-1"
+    assert [path.name for path in tmp_path.iterdir()] == [aside.name]
+    assert sorted(path.name for path in aside.iterdir()) == ["history.csv", "progress.jsonl", "step-00000001"]
+
+
+def test_nothing_is_set_aside_where_nothing_was_saved(tmp_path):
+    """A first run with --fresh leaves no empty folders."""
+    (tmp_path / "checkpoints").mkdir()
+
+    checkpoint.set_aside(tmp_path / "checkpoints", [tmp_path / "history.csv"])
+
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+
+
+KILLED = """
+import os, shutil, sys
+from pathlib import Path
+import numpy as np
+from pipeline import checkpoint
+
+EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "tempfile.mkdtemp")
+
+def save(folder, value):
+    return checkpoint.save(folder, 4, {"a": np.full(3, value)}, {})
+
+base = Path(sys.argv[1])
+moment, found = 0, []
+while True:
+    folder = base / str(moment)
+    save(folder, 0)
+    child = os.fork()
+    if child == 0:
+        left = moment
+        def count(event, arguments):
+            global left
+            if event in EVENTS:
+                left -= 1
+                if left < 0:
+                    os._exit(9)
+        sys.addaudithook(count)
+        save(folder, 1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    latest = checkpoint.latest(folder)
+    found.append(None if latest is None else int(latest.arrays["a"][0]))
+    save(folder, 2)
+    assert [path.name for path in folder.iterdir()] == ["step-00000004"], list(folder.iterdir())
+    if os.waitstatus_to_exitcode(status) == 0:
+        break
+    moment += 1
+print(found)
+"""
+
+
+def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint(tmp_path):
+    """Also of a save of the same step: at each thing that it does to the disk; and the next save clears up what was left."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, env={**os.environ}, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.replace("None", "null"))
+    assert len(found) > 8
+    assert None not in found
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (0, 1)
+
+
+@pytest.mark.parametrize("stray", ["step-00000002 (copy)", "step-2", "step-00000009.tmp", "step-last"])
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_text("x")], ids=["folder", "file"])
+def test_what_only_looks_like_a_checkpoint_is_left_alone(tmp_path, stray, make):
+    """A copy that somebody made is neither read nor removed."""
+    make(tmp_path / stray)
+    for step in (1, 2, 3):
+        saved(tmp_path, step)
+
+    found = checkpoint.latest(tmp_path)
+
+    assert found is not None
+    assert found.step == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([stray, "step-00000002", "step-00000003"])
+
+
+def test_a_torn_checkpoint_is_not_one_of_the_two_that_are_kept(tmp_path):
+    """The one to fall back on is whole."""
+    for step in (1, 2):
+        saved(tmp_path, step)
+    (tmp_path / "step-00000002" / "state.npz").write_bytes(b"torn")
+
+    saved(tmp_path, 3)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000003"]
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_not_whole(tmp_path):
+    """The step counter is the only clock; it is not taken from a name that somebody gave."""
+    saved(tmp_path, 1).rename(tmp_path / "step-00000007")
+
+    with pytest.raises(CheckpointError, match="holds step 1"):
+        checkpoint.latest(tmp_path)

@@ -1,7 +1,10 @@
 """`python -m pipeline` says what is wrong in one message, with the right exit code."""
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -41,8 +44,18 @@ def test_describe_tells_parameters_shapes_and_applied_numbers(run):
         (("train", "--config", "digits", "--input", ".", "--output", "out", "--max-steps", "0"), 2, "--max-steps 0"),
         (
             ("infer", "--config", "digits", "--input", ".", "--artifact", "/nowhere", "--output", "out"),
-            1,
-            "manifest.json",
+            2,
+            "Expected one with manifest.json",
+        ),
+        (("infer", "--config", "digits", "--input", ".", "--artifact", ".", "--output", "out"), 1, "manifest.json"),
+        (("describe", "--config", "digits", "--images", "0"), 2, "--images 0"),
+        (("describe", "--config", "digits", "--images", "-5"), 2, "--images -5"),
+        (("describe", "--config", "n" * 300 + ".py"), 2, "no such config"),
+        (("train", "--config", "digits", "--input", "n" * 300, "--output", "out"), 2, "no such folder"),
+        (
+            ("infer", "--config", "digits", "--input", ".", "--artifact", "n" * 300, "--output", "out"),
+            2,
+            "no such fold",
         ),
     ],
 )
@@ -60,20 +73,147 @@ def test_a_wrong_call_is_answered_in_one_message(run, words, code, said, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("images", "said"), [((), "50000 training images, which are assumed"), (("--images", "9"), "")]
+)
+def test_describe_says_what_it_assumes(run, images, said):
+    """Steps and warnings follow from it."""
+    code, out, err = run("describe", "--config", "digits", "--json", *images)
+
+    told = json.loads(out.splitlines()[-1])
+    assert code == 0
+    assert said in err and bool(said) == bool(err)
+    assert told["images_assumed"] == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("command", "backend", "said"),
+    [
+        ("train", "tensorflow", "runs on jax"),
+        ("train", "torch", "runs on jax"),
+        ("infer", "torch", "runs on tensorflow or jax"),
+        ("describe", "bogus", "runs on jax or tensorflow"),
+    ],
+)
+def test_a_backend_that_cannot_work_is_refused_before_keras_starts(
+    run, trained, tiny, written_config, tmp_path, monkeypatch, command, backend, said
+):
+    """Usage: the variable comes from the shell of whoever calls."""
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    words = {
+        "describe": (),
+        "train": ("--input", trained[0], "--output", tmp_path / "out"),
+        "infer": ("--input", trained[0], "--output", tmp_path / "out", "--artifact", trained[1] / "artifact"),
+    }
+
+    code, _, err = run(command, "--config", written_config(tiny), *words[command])
+
+    assert code == 2
+    assert f"KERAS_BACKEND={backend}" in err and said in err
+
+
+def in_the_way(path: Path) -> Path:
+    """Return the path, at which there is now a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+    return path
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda folder: in_the_way(folder / "out"),
+        lambda folder: in_the_way(folder / "out") / "below",
+        lambda folder: folder / ("n" * 300),
+        lambda folder: in_the_way(folder / "out" / "checkpoints").parent,
+    ],
+    ids=["a file", "below a file", "too long", "checkpoints is a file"],
+)
+def test_an_output_that_cannot_be_written_is_named_before_training(
+    run, competition, tiny, written_config, tmp_path, place
+):
+    """Exit code 8, in one message."""
+    output = place(tmp_path)
+
+    code, _, err = run("train", "--config", written_config(tiny), "--input", competition, "--output", output)
+
+    assert code == 8
+    assert err.startswith("Error: Could not write") and str(output) in err
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file", "submission.csv is a folder"])
+def test_a_submission_that_cannot_be_written_is_named(run, trained, tiny, written_config, tmp_path, place):
+    """Exit code 8, in one message."""
+    output = tmp_path / "out"
+    if place == "submission.csv is a folder":
+        (output / "submission.csv").mkdir(parents=True)
+    else:
+        in_the_way(output)
+        output = output / "below" if place == "below a file" else output
+    words = ("--input", trained[0], "--artifact", trained[1] / "artifact", "--output", output)
+
+    code, _, err = run("infer", "--config", written_config(tiny), *words)
+
+    assert code == 8
+    assert err.startswith("Error: Could not write") and str(output) in err
+
+
+def test_infer_takes_the_places_of_its_config_and_the_model_of_its_artifact(
+    run, trained, tiny, written_config, competition, tmp_path
+):
+    """The hidden test set may lie elsewhere than the one that was trained beside."""
+    (competition / "test").rename(competition / "hidden")
+    (competition / "sample_submission.csv").rename(competition / "sample.csv")
+    places = replace(tiny.data, test_images="hidden", sample_submission="sample.csv", height=99)
+    config = written_config(replace(tiny, data=places, model_options={"width": 77}))
+    words = ("--input", competition, "--artifact", trained[1] / "artifact", "--output", tmp_path / "out")
+
+    code, _, err = run("infer", "--config", config, *words)
+
+    assert code == 0, err
+    assert len((tmp_path / "out" / "submission.csv").read_text().splitlines()) == 22
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("train", "goes on from the last checkpoint"), ("describe", "begins again")]
+)
+def test_an_interrupted_command_says_what_the_same_command_does(run, tmp_path, command, said):
+    """On the last line of stdout too, for whoever reads it there."""
+    (tmp_path / "stopped.py").write_text("raise KeyboardInterrupt")
+    words = ("--input", tmp_path, "--output", tmp_path / "out") if command == "train" else ()
+
+    code, out, err = run(command, "--config", tmp_path / "stopped.py", "--json", *words)
+
+    assert code == 130
+    assert said in err
+    assert json.loads(out.splitlines()[-1])["exit_code"] == 130
+
+
+def test_a_finished_run_without_its_history_is_still_finished(run, trained, tiny, written_config, tmp_path):
+    """The picture is missing, and nothing else."""
+    output = tmp_path / "out"
+    shutil.copytree(trained[1], output)
+    (output / "history.csv").unlink()
+
+    code, out, err = run("train", "--config", written_config(tiny), "--input", trained[0], "--output", output, "--json")
+
+    told = json.loads(out.splitlines()[-1])
+    assert code == 0, err
+    assert told["status"] == "complete"
+    assert [Path(path).name for path in told["pictures"]] == ["confusion.png", "time.png"]
+
+
+@pytest.mark.parametrize(
     ("spoil", "said"),
     [
         (lambda folder: (folder / "train.csv").unlink(), "train.csv is missing"),
         (lambda folder: (folder / "train" / "r001.png").write_bytes(b"no image"), "r001.png cannot be decoded"),
     ],
 )
-def test_broken_data_ends_the_run_by_name(run, competition, tiny, tmp_path, spoil, said):
+def test_broken_data_ends_the_run_by_name(run, competition, tiny, written_config, tmp_path, spoil, said):
     """Exit code 1, no artifact."""
-    (tmp_path / "tiny.py").write_text(
-        f"from pipeline.config import from_json\nCONFIG = from_json({tiny.to_json()!r})\n"
-    )
     spoil(competition)
 
-    code, _, err = run("train", "--config", tmp_path / "tiny.py", "--input", competition, "--output", tmp_path / "out")
+    code, _, err = run("train", "--config", written_config(tiny), "--input", competition, "--output", tmp_path / "out")
 
     assert code == 1
     assert said in err

@@ -69,6 +69,15 @@ def test_every_config_is_named_as_its_file(name):
         ("batch", True),
         ("epochs", -1),
         ("seed", -1),
+        ("seed", 2**32),
+        ("batch", 2**40),
+        ("epochs", 10**12),
+        ("data", {"height": 8}),
+        ("data", None),
+        ("optimizer", None),
+        ("optimizer", "adam"),
+        ("model_options", None),
+        ("model_options", [1]),
         ("warmup_epochs", 41),
         ("precision", "float16"),
         ("handoff", "email"),
@@ -92,7 +101,21 @@ def test_a_bad_value_is_named_with_what_was_expected(field, value):
     ("part", "field", "value"),
     [
         ("data", "height", 0),
+        ("data", "height", 200_000),
+        ("data", "width", 8.0),
         ("data", "channels", 2),
+        ("data", "channels", 1.0),
+        ("data", "channels", True),
+        ("data", "flip", "no"),
+        ("data", "flip", 1),
+        ("data", "flip", None),
+        ("data", "id_column", None),
+        ("data", "id_column", ""),
+        ("data", "label_column", ["label"]),
+        ("data", "label_column", "id"),
+        ("data", "crop_padding", 10**6),
+        ("data", "train_csv", "n" * 300),
+        ("data", "test_images", "a\0b"),
         ("data", "suffix", "png"),
         ("data", "train_csv", "../train.csv"),
         ("data", "train_images", "/etc"),
@@ -102,6 +125,8 @@ def test_a_bad_value_is_named_with_what_was_expected(field, value):
         ("optimizer", "base_rate", -1.0),
         ("optimizer", "beta_2", 1.0),
         ("optimizer", "ema_momentum", 1.0),
+        ("optimizer", "base_batch", 2**40),
+        ("optimizer", "weight_decay", 0.1),
     ],
 )
 def test_a_bad_value_of_a_part_is_named_with_its_part(part, field, value):
@@ -147,7 +172,10 @@ def test_a_config_is_loaded_from_a_path(tmp_path: Path):
         ("CONFIG = 3", "CONFIG is 3"),
         ("", "CONFIG is None"),
         ("import nowhere_to_be_found", "nowhere_to_be_found"),
-        ("CONFIG = (", "SyntaxError"),
+        ("CONFIG = (", "line 1.*SyntaxError"),
+        ("\nimport sys\nsys.exit(0)", "line 3.*SystemExit"),
+        ("def f(): f()\nf()", "RecursionError"),
+        ("\0", "could not be read"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused_by_name(tmp_path: Path, text, said):
@@ -159,6 +187,56 @@ def test_a_file_that_is_no_config_is_refused_by_name(tmp_path: Path, text, said)
         configs.load(str(path))
 
     assert "broken.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("old, new", [("epochs=40", "epoch=40"), ("data=Data(", "data=dict("), ('"adam"', '"lion"')])
+def test_a_slip_in_a_config_is_named_with_its_line(tmp_path: Path, old, new):
+    """Whether the config notices it or Python does."""
+    text = (configs.CONFIGS / "digits.py").read_text()
+    path = tmp_path / "digits.py"
+    path.write_text(text.replace(old, new))
+    assert path.read_text() != text
+
+    with pytest.raises(ConfigError, match=rf"{path} \(line \d+\)"):
+        configs.load(str(path))
+
+
+def test_a_slip_in_a_named_config_is_no_traceback(tmp_path: Path, monkeypatch):
+    """The same holds for the files of this project, which everybody edits first."""
+    broken = tmp_path / "broken.py"
+    broken.write_text("from pipeline.config import Config\n\nCONFIG = Config(epoch=40)\n")
+    monkeypatch.setattr(configs, "CONFIGS", tmp_path)
+    import pipeline.configs
+
+    monkeypatch.setattr(pipeline.configs, "__path__", [str(tmp_path)])
+
+    with pytest.raises(ConfigError, match=r"broken\.py \(line 3\) could not be read: TypeError.*'epoch'"):
+        configs.load("broken")
+
+
+def test_a_config_under_another_name_than_its_file_s_is_refused(tmp_path: Path):
+    """The notebook looks for the file by the name."""
+    path = tmp_path / "mine.py"
+    path.write_text((configs.CONFIGS / "digits.py").read_text())
+
+    with pytest.raises(ConfigError, match=r"says name='digits'; expected 'mine'"):
+        configs.load(str(path))
+
+
+@pytest.mark.parametrize("path", ["n" * 300 + ".py", "", ".py", "/", "no/such.py", "digits.pyc"])
+def test_a_path_that_leads_nowhere_is_answered_with_the_names(path):
+    """Also one that no file can have."""
+    with pytest.raises(ConfigError, match="cifar100_wrn, digits"):
+        configs.load(path)
+
+
+def test_a_config_that_may_not_be_read_is_named(tmp_path: Path, unreadable):
+    """Neither missing nor wrong."""
+    path = tmp_path / "mine.py"
+    path.write_text("CONFIG = 3")
+
+    with unreadable(path), pytest.raises(ConfigError, match=r"mine\.py could not be read: PermissionError"):
+        configs.load(str(path))
 
 
 def test_a_wrong_name_is_answered_with_the_right_ones():

@@ -188,7 +188,38 @@ def spoil_missing(folder):
     (folder / "train" / "r003.png").unlink()
 
 
-@pytest.mark.parametrize("spoil", [spoil_truncated, spoil_empty, spoil_html, spoil_size, spoil_missing])
+def spoil_colour(folder):
+    Image.new("RGB", (8, 8)).save(folder / "train" / "r003.png")
+
+
+def spoil_alpha(folder):
+    Image.new("LA", (8, 8)).save(folder / "train" / "r003.png")
+
+
+def spoil_palette(folder):
+    Image.new("P", (8, 8)).save(folder / "train" / "r003.png")
+
+
+def spoil_depth(folder):
+    Image.fromarray(np.zeros((8, 8), np.uint16)).save(folder / "train" / "r003.png")
+
+
+def spoil_inks(folder):
+    Image.new("CMYK", (8, 8)).save(folder / "train" / "r003.png", "JPEG")
+
+
+def spoil_folder(folder):
+    (folder / "train" / "r003.png").unlink()
+    (folder / "train" / "r003.png").mkdir()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(spoil_truncated, spoil_empty, spoil_html, spoil_size, spoil_missing, spoil_colour, spoil_alpha),
+        *(spoil_palette, spoil_depth, spoil_inks, spoil_folder),
+    ],
+)
 def test_a_file_that_cannot_be_used_is_named(competition, tiny, spoil):
     """The path is in the message, and so is what was expected."""
     spoil(competition)
@@ -203,6 +234,14 @@ def test_a_file_that_cannot_be_used_is_named(competition, tiny, spoil):
     ("table", "said"),
     [
         ("id,label\nr000,10\nr000,9\n", "repeats 1 ids"),
+        ("id,label\nr000,10,\nr001,9,\n", r"line 2 has 3 fields and the header 2 \(id, label\)"),
+        ("id,label\nr000,10\nr001,9,x\n", "line 3 has 3 fields"),
+        ("id,label\nr000,10\nr001\n", "line 3 has 1 fields"),
+        ('id,label\nr000,"10\nr001,9\n', "could not be read"),
+        ("id,label,label\nr000,10,9\n", "names a column twice"),
+        ("id,label\n", "no rows"),
+        ("\n\n", "it is empty"),
+        ("id,label\n" + "n" * 300 + ",10\na,9\nb,A b\nc,ß\n", r"images are missing"),
         ("id,label\n../../etc/passwd,10\na,9\nb,A b\nc,ß\n", "cannot be the id"),
         ("name,label\nr000,10\n", "expected also id"),
         ("id,label\nr000,10\nr001,9\n", "2 different labels"),
@@ -218,7 +257,107 @@ def test_a_table_that_cannot_be_used_is_named(competition, tiny, table, said):
     with pytest.raises(DataError, match=said) as caught:
         data.read_training(competition, tiny)
 
-    assert "train.csv" in str(caught.value) or "id of an image" in str(caught.value)
+    assert "train" in str(caught.value) or "id of an image" in str(caught.value)
+    assert "xpected" in str(caught.value)
+
+
+def test_blank_lines_of_a_table_mean_nothing(competition, tiny):
+    """An editor leaves one at the end."""
+    path = competition / "train.csv"
+    path.write_text("\n" + path.read_text().replace("r005", "\nr005") + "\n\n")
+
+    assert len(data.read_training(competition, tiny)) == 96
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train/r003.png", "train"])
+def test_what_may_not_be_read_is_named(competition, tiny, unreadable, name):
+    """It is there, and whole."""
+    data.read_training(competition, tiny)  # what is imported on the way has been imported: nobody may not even do that
+
+    with unreadable(competition / name), pytest.raises(DataError, match=name.split("/")[0]) as caught:
+        data.read_training(competition, tiny)
+
+    assert "xpected" in str(caught.value)
+
+
+def test_a_table_that_cannot_be_opened_by_its_name_is_named(competition, tiny):
+    """In one message, whatever the file system says to it."""
+    deep = replace(tiny, data=replace(tiny.data, train_csv="/".join(["n" * 255] * 20)))
+
+    with pytest.raises(DataError, match="File name too long"):
+        data.read_training(competition, deep)
+
+
+def in_colour(competition, tiny):
+    """Return the config that expects the competition's images in colour."""
+    return replace(tiny, data=replace(tiny.data, channels=3))
+
+
+def test_grey_files_are_taken_for_colour_with_equal_channels(competition, tiny):
+    """Nothing is lost by it; it is the only conversion."""
+    grey = data.read_training(competition, tiny)
+    (competition / "train" / "r001.png").unlink()
+    Image.fromarray(grey.pixels[1, :, :, 0]).convert("RGB").save(competition / "train" / "r001.png")
+
+    colour = data.read_training(competition, in_colour(competition, tiny))
+
+    assert np.array_equal(colour.pixels, np.repeat(grey.pixels, 3, axis=-1))
+
+
+def test_a_palette_is_taken_for_the_colours_that_it_stands_for(competition, tiny):
+    """A PNG of few colours is saved so by many programs."""
+    colours = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(colours).convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(
+        competition / "train" / "r001.png"
+    )
+
+    found = data.read_training(competition, in_colour(competition, tiny)).pixels[1]
+
+    assert np.array_equal(found, np.asarray(Image.open(competition / "train" / "r001.png").convert("RGB")))
+
+
+@pytest.mark.parametrize("spoil", [spoil_alpha, spoil_depth, spoil_inks])
+def test_what_colour_cannot_hold_is_refused_too(competition, tiny, spoil):
+    """Alpha, sixteen bits and four inks."""
+    spoil(competition)
+
+    with pytest.raises(DataError, match=r"r003\.png (is|has)"):
+        data.read_training(competition, in_colour(competition, tiny))
+
+
+def test_images_that_do_not_fit_into_memory_are_told_with_their_size(competition, tiny):
+    """Not by a traceback. Where the machine promises what it does not have, the first file tells the same."""
+    names = [f"r{index:05d}" for index in range(10_000)]
+    for name in names:
+        (competition / "train" / f"{name}.png").hardlink_to(competition / "train" / "r000.png")
+    rows = [f"{name},{('10', '9', 'A b', 'ß')[index % 4]}\n" for index, name in enumerate(names)]
+    (competition / "train.csv").write_text("id,label\n" + "".join(rows))
+
+    with pytest.raises(DataError, match=r"10000 images of 10000x10000x1 need 931 GiB|is 8x8x1"):
+        data.read_training(competition, replace(tiny, data=replace(tiny.data, height=10_000, width=10_000)))
+
+
+def test_a_sample_without_rows_is_refused(competition, tiny):
+    """An empty test set is a download that broke off."""
+    (competition / "sample_submission.csv").write_text("id,label\n")
+
+    with pytest.raises(DataError, match="no rows"):
+        data.read_test(competition, tiny)
+
+
+def test_batches_of_some_rows_hold_those_rows(competition, tiny):
+    """The part that is trained on is never copied as a whole."""
+    pixels = np.arange(60, dtype=np.uint8).reshape(-1, 1, 1, 1) * np.ones((1, 3, 3, 1), np.uint8)
+    rows = np.arange(1, 60, 2)
+    options = {"batch": 7, "seed": 0, "crop_padding": 1, "flip": True}
+    labels = np.arange(60, dtype=np.int32)
+
+    found = data.Batches(pixels, labels, rows=rows, **options)
+
+    copied = data.Batches(pixels[rows], labels[rows], **options)
+    assert len(found) == len(copied) == 30
+    for step in range(9):
+        assert all(np.array_equal(a, b) for a, b in zip(found.at(step), copied.at(step), strict=True))
 
 
 def test_a_test_set_larger_than_the_sample_is_refused(competition, tiny):

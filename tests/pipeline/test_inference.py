@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline import artifact, data, inference, model
+from pipeline.__main__ import main
 from pipeline.errors import ArtifactError, ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,13 +41,10 @@ def infer(folder: Path, trained_artifact: Path, output: Path, *more: str) -> sub
     )
 
 
-def test_both_backends_write_the_same_submission(trained, tiny, tmp_path):
+def test_both_backends_write_the_same_submission(trained, tiny, written_config, tmp_path):
     """Trained on JAX, inferred on TensorFlow and on JAX."""
     folder, output, _ = trained
-    (tmp_path / "tiny.py").write_text(
-        f"from pipeline.config import from_json\nCONFIG = from_json({tiny.to_json()!r})\n"
-    )
-    (tmp_path / "jax").mkdir()
+    written_config(tiny)
     inference.infer(artifact.load(output / "artifact"), folder, tmp_path / "jax", show=quiet)
 
     done = infer(folder, output / "artifact", tmp_path / "tensorflow")
@@ -110,18 +108,21 @@ def test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused(trai
         inference.restore(altered)
 
 
-def test_changed_weights_are_refused_and_nothing_is_written(trained, tiny, tmp_path, flipped):
+def test_changed_weights_are_refused_and_nothing_is_written(trained, tiny, written_config, tmp_path, flipped, capsys):
     """One message, the exit code of a failed run, no traceback, no file."""
     folder, output, _ = trained
-    (tmp_path / "tiny.py").write_text(
-        f"from pipeline.config import from_json\nCONFIG = from_json({tiny.to_json()!r})\n"
-    )
     shutil.copytree(output / "artifact", tmp_path / "artifact")
     flipped(tmp_path / "artifact" / "weights.npz", 4000)
 
-    done = infer(folder, tmp_path / "artifact", tmp_path / "out")
+    code = main(
+        [
+            *("infer", "--config", str(written_config(tiny)), "--input", str(folder), "--json"),
+            *("--artifact", str(tmp_path / "artifact"), "--output", str(tmp_path / "out")),
+        ]
+    )
 
-    assert done.returncode == 1
-    assert "weights.npz has other bytes" in json.loads(done.stdout.splitlines()[-1])["error"]
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out" / "submission.csv").exists()
+    shown = capsys.readouterr()
+    assert code == 1
+    assert "weights.npz has other bytes" in json.loads(shown.out.splitlines()[-1])["error"]
+    assert shown.err.startswith("Error: ")
+    assert not (tmp_path / "out").exists()

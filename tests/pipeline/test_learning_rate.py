@@ -57,6 +57,59 @@ def test_weight_decay_keeps_its_time_constant_in_epochs(kappa):
     assert tau == pytest.approx(64 / (1e-3 * 0.05 * IMAGES))
 
 
+@given(kappas)
+def test_weight_decay_of_sgd_keeps_its_time_constant_without_being_scaled(kappa):
+    """Its rate grows with the batch already."""
+    applied = at(kappa, name="sgd", base_rate=0.1, weight_decay=5e-4)
+
+    assert applied.weight_decay == 5e-4
+    assert applied.batch / (applied.peak_rate * IMAGES) == pytest.approx(64 / (0.1 * IMAGES))
+
+
+@given(kappas)
+def test_adam_s_epsilon_shrinks_with_the_square_root(kappa):
+    """It stands beside a root of squared gradients, which shrink so (Malladi et al. 2022)."""
+    assert at(kappa, name="adam", epsilon=1e-7).epsilon == pytest.approx(1e-7 / kappa**0.5)
+
+
+@given(kappas)
+def test_both_averages_are_applied_as_scaled(kappa):
+    """What is asked for at the base batch is not what runs at another."""
+    applied = at(kappa, ema_momentum=0.999)
+
+    assert applied.ema_momentum == pytest.approx(0.999**kappa)
+    assert applied.batchnorm_momentum == pytest.approx(DIGITS.batchnorm_momentum**kappa)
+
+
+@pytest.mark.parametrize(("kappa", "left"), [(8, 0.2), (9, 0.1), (9.9, 0.01), (10, 0.9), (11, 0.9), (64, 0.9)])
+def test_a_beta_of_which_nothing_is_left_stays_as_it_was(kappa, left):
+    """Also where 1 - 10 x 0.1 is not quite 0 in floating point."""
+    found, holds = learning_rate.scaled_beta(0.9, kappa)
+
+    assert found == pytest.approx(left)
+    assert holds == (kappa < 10)
+
+
+@pytest.mark.parametrize(
+    ("kappa", "beta_1", "said"),
+    [
+        (8, 0.9, None),
+        (9, 0.9, "at the edge of the square-root rule for beta_1=0.9: scaled it is 0.1"),
+        (10, 0.9, "past the square-root rule for beta_1=0.9"),
+        (11, 0.9, "beta_1 stays 0.9 while the rate and the other numbers are scaled"),
+        (8, 0.0, None),
+        (64, 0.0, None),
+        (1, 0.05, None),
+    ],
+)
+def test_the_end_of_the_square_root_rule_is_told_before_it_is_reached(kappa, beta_1, said):
+    """And never where there is no average that could be lost."""
+    warnings = [text for text in at(kappa, name="adam", beta_1=beta_1).warnings if "square-root rule" in text]
+
+    assert bool(warnings) == bool(said)
+    assert not said or said in warnings[0]
+
+
 @given(kappas, st.floats(0.5, 0.999))
 def test_averages_forget_as_fast_per_image(kappa, momentum):
     """A step at kappa times the batch is kappa steps of the average."""
@@ -66,9 +119,10 @@ def test_averages_forget_as_fast_per_image(kappa, momentum):
 @pytest.mark.parametrize("name", configs.OPTIMIZERS)
 def test_the_base_batch_changes_nothing(name):
     """kappa = 1 is what was tuned."""
-    given_ = replace(DIGITS.optimizer, name=name, weight_decay=0.01, ema_momentum=0.99)
+    numbers = {"name": name, "weight_decay": 0.0 if name == "adam" else 0.01, "ema_momentum": 0.99}
+    given_ = replace(DIGITS.optimizer, **numbers)
 
-    applied = at(1, name=name, weight_decay=0.01, ema_momentum=0.99)
+    applied = at(1, **numbers)
 
     for field in ("momentum", "beta_1", "beta_2", "epsilon", "weight_decay", "ema_momentum"):
         assert getattr(applied, field) == pytest.approx(getattr(given_, field))
@@ -128,17 +182,25 @@ def test_what_was_tuned_warns_of_nothing():
     assert learning_rate.apply(config, 1000).warnings == ()
 
 
+@pytest.mark.parametrize("numbers", [{"name": "sgd", "momentum": 0}, {"beta_1": 0, "beta_2": 0}, {"base_rate": 1}])
+def test_a_whole_number_is_a_number(numbers):
+    """Keras takes no int for some of them."""
+    made = learning_rate.optimizer(at(4, **numbers))
+
+    made.build([keras.Variable(np.zeros(3))])
+
+
 @pytest.mark.parametrize(("name", "kind"), [("sgd", "SGD"), ("adam", "Adam"), ("adamw", "AdamW")])
 def test_the_keras_optimizer_has_the_applied_numbers(name, kind):
     """What is printed is what runs."""
-    applied = at(4, name=name, weight_decay=0.01)
+    applied = at(4, name=name, weight_decay=0.0 if name == "adam" else 0.01)
 
     made = learning_rate.optimizer(applied)
 
-    assert isinstance(made, getattr(keras.optimizers, kind))
-    assert made.weight_decay == pytest.approx(applied.weight_decay)
+    assert type(made) is getattr(keras.optimizers, kind)
+    assert made.weight_decay == (None if name == "adam" else pytest.approx(applied.weight_decay))
     if name == "sgd":
-        assert made.momentum == applied.momentum
+        assert (made.momentum, made.nesterov) == (applied.momentum, True)
     else:
         assert (made.beta_1, made.beta_2, made.epsilon) == (applied.beta_1, applied.beta_2, applied.epsilon)
     made.build([keras.Variable(np.zeros(3))])

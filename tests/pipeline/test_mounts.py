@@ -77,3 +77,35 @@ def test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise(monkeyp
 
     monkeypatch.setenv("LOCALKAGGLE_ROOT", "/somewhere")
     assert mounts.root() == Path("/somewhere")
+
+
+def test_the_folders_of_a_competition_are_not_searched_for_an_artifact(tmp_path):
+    """They can hold a hundred thousand images behind a network; and what lies in them is not ours."""
+    for place in ("competitions/digits/train", "competitions/digits", "digits/train/x"):
+        put(tmp_path / place / "manifest.json", json.dumps({"run_id": "r1"}))
+    folder = put(tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json", json.dumps({"run_id": "r1"}))
+
+    assert mounts.artifact(tmp_path, "r1") == folder
+
+
+@pytest.mark.parametrize("text", ["[]", "[" * 100_000, "3", "\udcff"], ids=range(4))
+def test_a_manifest_that_is_none_does_not_hide_the_artifact(tmp_path, text):
+    """A dataset beside it may hold anything."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
+    folder = put(tmp_path / "digits-artifact" / "manifest.json", json.dumps({"run_id": "r1"}))
+
+    assert mounts.artifact(tmp_path, "r1") == folder
+
+
+def test_a_listing_of_many_files_is_short(tmp_path):
+    """It is a message, and it must not take minutes to make."""
+    for index in range(300):
+        put(tmp_path / "competitions" / "digits" / "train" / f"{index:04d}.png")
+    put(tmp_path / "datasets" / "ann" / "x" / "y.csv")
+
+    told = mounts.listing(tmp_path)
+
+    assert told.count(",") < 40
+    assert "and more" in told
+    assert "datasets/ann/x/" in told

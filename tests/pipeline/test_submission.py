@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import submission
-from pipeline.errors import DataError, SubmissionError
+from pipeline.errors import DataError, PipelineError, SubmissionError
 
 IDS = ("001", "NA", "c,d", "ü", "1e5")
 
@@ -51,6 +51,11 @@ MUTATIONS = {
     "a value is infinite": lambda rows: [*rows[:-1], (rows[-1][0], "inf")],
     "a value is a fraction": lambda rows: [*rows[:-1], (rows[-1][0], "1.5")],
     "a value is a word": lambda rows: [*rows[:-1], (rows[-1][0], "three")],
+    "every row has a field too many": lambda rows: [rows[0], *(("junk", *row) for row in rows[1:])],
+    "a row ends with a comma": lambda rows: [*rows[:-1], (*rows[-1], "")],
+    "a value has an underscore": lambda rows: [*rows[:-1], (rows[-1][0], "1_0")],
+    "a value is of another script": lambda rows: [*rows[:-1], (rows[-1][0], "٣")],
+    "a value has a blank": lambda rows: [*rows[:-1], (rows[-1][0], " 1")],
     "it has only a header": lambda rows: rows[:1],
     "it is empty": lambda rows: [],
 }
@@ -107,6 +112,61 @@ def test_a_sample_with_text_takes_text(tmp_path):
     sample = written(tmp_path / "sample.csv", [("image", "breed"), ("a", "dog"), ("b", "cat")])
 
     assert submission.write(tmp_path / "s.csv", sample, ["b", "a"], ["lynx", "wolf"]) == 2
+
+
+@pytest.mark.parametrize("text", ["nan", "NaN", "NULL", "None", "", "  ", "NA", "n/a", "<NA>"])
+def test_a_text_that_is_read_as_missing_is_refused(tmp_path, text):
+    """Kaggle's metrics read with pandas, and then it is no text."""
+    sample = written(tmp_path / "sample.csv", [("image", "breed"), ("a", "dog")])
+    written(tmp_path / "s.csv", [("image", "breed"), ("a", text)])
+
+    with pytest.raises(SubmissionError, match="not filled in"):
+        submission.check(tmp_path / "s.csv", sample)
+
+
+def test_a_text_that_the_sample_has_itself_is_accepted(tmp_path):
+    """Its metric keeps it."""
+    sample = written(tmp_path / "sample.csv", [("image", "kind"), ("a", "None"), ("b", "cat")])
+    written(tmp_path / "s.csv", [("image", "kind"), ("a", "cat"), ("b", "None")])
+
+    assert submission.check(tmp_path / "s.csv", sample) == 2
+
+
+@pytest.mark.parametrize("text", ["1_0.5", "٣.٥", "1e999", "0x1", " 0.5", ".", "1e", "infinity"])
+def test_a_text_that_only_python_reads_as_a_number_is_refused(tmp_path, text):
+    """What scores is another program."""
+    sample = written(tmp_path / "sample.csv", [("id", "p"), ("a", "0.5")])
+    written(tmp_path / "s.csv", [("id", "p"), ("a", text)])
+
+    with pytest.raises(SubmissionError, match="finite"):
+        submission.check(tmp_path / "s.csv", sample)
+
+
+@pytest.mark.parametrize("text", ["1", "-0.5", "+.5", "1.", "1e-3", "2E+05"])
+def test_every_way_to_write_a_number_is_accepted(tmp_path, text):
+    """As pandas does."""
+    sample = written(tmp_path / "sample.csv", [("id", "p"), ("a", "0.5")])
+    written(tmp_path / "s.csv", [("id", "p"), ("a", text)])
+
+    assert submission.check(tmp_path / "s.csv", sample) == 1
+
+
+def test_a_sample_without_rows_is_no_sample(tmp_path):
+    """An empty submission would be equal to it."""
+    sample = written(tmp_path / "sample.csv", [("id", "label")])
+    written(tmp_path / "s.csv", [("id", "label")])
+
+    with pytest.raises(DataError, match="no rows"):
+        submission.check(tmp_path / "s.csv", sample)
+
+
+@pytest.mark.parametrize("name", ["submission.csv", "sample_submission.csv"])
+def test_a_file_that_may_not_be_read_is_named(tmp_path, sample, unreadable, name):
+    """Neither missing nor wrong."""
+    submission.write(tmp_path / "submission.csv", sample, IDS, ["1"] * 5)
+
+    with unreadable(tmp_path / name), pytest.raises(PipelineError, match=rf"{name}: Permission denied"):
+        submission.check(tmp_path / "submission.csv", sample)
 
 
 def test_a_sample_with_fractions_takes_finite_numbers(tmp_path):

@@ -12,9 +12,10 @@ import jax
 import keras
 import numpy as np
 import pytest
+from conftest import write_competition
 
-from pipeline import artifact, training
-from pipeline.errors import CheckpointError, ConfigError, PipelineError
+from pipeline import artifact, checkpoint, learning_rate, training
+from pipeline.errors import CheckpointError, ConfigError, DivergedError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,6 +47,35 @@ def test_a_run_leaves_what_scripts_rely_on(trained, tiny):
     assert list((output / "checkpoints").glob("step-*/manifest.json"))
 
 
+def test_history_has_the_rate_that_the_step_was_made_with(trained, tiny):
+    """Not that of the next one, which at the end is 0."""
+    _, output, _ = trained
+    applied = learning_rate.apply(tiny, 88)
+    rate = learning_rate.schedule(applied)
+
+    rows = history(output)
+
+    assert [row["learning_rate"] for row in rows] == pytest.approx(
+        [float(rate(row["step"] - 1)) for row in rows], rel=1e-4
+    )
+    assert rows[-1]["learning_rate"] > 0
+
+
+def test_a_step_that_ends_several_epochs_counts_them(tiny, tmp_path):
+    """A row says how many epochs are done; and the golden images are of every class, also from a table sorted by label."""
+    folder = write_competition(tmp_path / "competition", train=200)
+    head, *rows = (folder / "train.csv").read_text().splitlines()
+    (folder / "train.csv").write_text("\n".join([head, *sorted(rows, key=lambda row: row.split(",")[1])]) + "\n")
+    half = replace(tiny, batch=240, epochs=5, data=replace(tiny.data, validation_fraction=0.5))
+
+    training.train(half, folder, tmp_path / "out", show=quiet)
+
+    assert [(row["step"], row["epoch"]) for row in history(tmp_path / "out")] == [(1, 2), (2, 4), (3, 5)]
+    golden = artifact.load(tmp_path / "out" / "artifact").golden_images
+    quarters = golden.reshape(-1, 2, 4, 2, 4).mean(axis=(2, 4)).reshape(-1, 4).argmax(axis=1)
+    assert set(quarters) == {0, 1, 2, 3}
+
+
 def test_the_applied_numbers_are_shown_and_kept(trained):
     """A reader sees what the scaling did, and so does the manifest."""
     _, output, lines = trained
@@ -61,12 +91,26 @@ def test_all_devices_are_used(trained):
     assert any("8 x cpu" in line for line in trained[2])
 
 
-def test_the_first_epoch_is_the_same_on_one_device(trained, tiny, tmp_path):
+def test_batches_are_split_over_the_devices_and_weights_are_on_all_of_them(trained, tiny, tmp_path):
+    """To see eight devices is not to use them."""
+    seen: set[tuple[str, int, bool]] = set()
+
+    def look(line: str) -> None:
+        for array in jax.live_arrays():
+            if array.shape in ((16, 8, 8, 1), (3, 3, 4, 4)):
+                found = array.sharding
+                seen.add((array.dtype.name, len(found.device_set), found.is_fully_replicated))
+
+    training.train(tiny, trained[0], tmp_path / "out", max_steps=1, show=look)
+
+    assert {found for found in seen if found[0] == "uint8"} == {("uint8", 8, False)}
+    assert ("float32", 8, True) in seen
+
+
+def test_the_first_epoch_is_the_same_on_one_device(trained, tiny, written_config, tmp_path):
     """Losses to 1e-4: the batch decides, not the number of replicas."""
     folder, output, _ = trained
-    (tmp_path / "tiny.py").write_text(
-        f"from pipeline.config import from_json\nCONFIG = from_json({tiny.to_json()!r})\n"
-    )
+    written_config(tiny)
     environment = {**os.environ, "XLA_FLAGS": ""}
     command = [sys.executable, "-m", "pipeline", "train", "--config", str(tmp_path / "tiny.py")]
 
@@ -91,31 +135,100 @@ def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(trained, tiny, 
     folder, output, _ = trained
     out = tmp_path / "out"
 
-    first = training.train(tiny, folder, out, max_steps=4, show=quiet)
+    lines: list[str] = []
+
+    first = training.train(tiny, folder, out, max_steps=4, show=lines.append)
+    written = (out / "checkpoints" / "step-00000004" / "state.npz").stat()
+    again = training.train(tiny, folder, out, max_steps=4, show=quiet)
+    unwritten = (out / "checkpoints" / "step-00000004" / "state.npz").stat()
     second = training.train(tiny, folder, out, max_steps=11, show=quiet)
     third = training.train(tiny, folder, out, show=quiet)
 
     unbroken = json.loads((output / "artifact" / "manifest.json").read_text())
-    assert [run.status for run in (first, second, third)] == ["partial", "partial", "complete"]
+    assert [run.status for run in (first, again, second, third)] == ["partial", "partial", "partial", "complete"]
     assert third.manifest is not None
     assert third.manifest["weights_sha256"] == unbroken["weights_sha256"]
     assert [row["loss"] for row in history(out)] == [row["loss"] for row in history(output)]
+    # A call that takes no step writes no checkpoint, and the words say what would take one.
+    assert (written.st_ino, written.st_mtime_ns) == (unwritten.st_ino, unwritten.st_mtime_ns)
+    assert "without --max-steps, or a larger one" in lines[-1]
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_every_optimizer_and_the_average_go_on_bit_for_bit(trained, tiny, tmp_path, name):
+    """Momentum, decay and the average lie in the state like the weights."""
+    given = replace(tiny.optimizer, name=name, weight_decay=0.01, ema_momentum=0.95)
+    config = replace(tiny, optimizer=given)
+
+    for folder, steps in (("whole", 5), ("parts", 2), ("parts", 5)):
+        training.train(config, trained[0], tmp_path / folder, max_steps=steps, show=quiet)
+
+    whole, parts = (checkpoint.latest(tmp_path / folder / "checkpoints") for folder in ("whole", "parts"))
+    assert whole is not None and parts is not None
+    assert (whole.step, parts.step) == (5, 5)
+    assert list(whole.arrays) == list(parts.arrays)
+    assert all(np.array_equal(whole.arrays[name], parts.arrays[name]) for name in whole.arrays)
+
+
+def test_what_training_does_not_depend_on_may_change_before_it_goes_on(trained, tiny, tmp_path):
+    """Where the test set lies is not the model's business; that another machine computes otherwise is told."""
+    out = tmp_path / "out"
+    training.train(tiny, trained[0], out, max_steps=1, show=quiet)
+    path = out / "checkpoints" / "step-00000001" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["details"]["origin"].update(precision="mixed_bfloat16", devices="8 x TPU v5 lite (tpu)")
+    path.write_text(json.dumps(manifest))
+    elsewhere = replace(tiny.data, test_images="t", sample_submission="s.csv")
+    lines: list[str] = []
+
+    training.train(
+        replace(tiny, data=elsewhere, handoff="kernel", progress_seconds=1.0, checkpoint_seconds=1.0),
+        trained[0],
+        out,
+        max_steps=2,
+        show=lines.append,
+    )
+
+    assert any(line.startswith("Going on from step 1") for line in lines)
+    assert any(
+        "goes on in float32 on 8 x cpu (cpu); it began in mixed_bfloat16 on 8 x TPU v5 lite (tpu)" in line
+        for line in lines
+    )
+    found = checkpoint.latest(out / "checkpoints")
+    assert found is not None
+    assert found.details["origin"]["precision"] == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize("details", [{}, {"origin": None}, {"origin": {"config": 3}, "run_id": 1, "metrics": 3}])
+def test_a_checkpoint_of_another_program_is_refused(trained, tiny, tmp_path, details):
+    """Its folder has the same name by chance."""
+    checkpoint.save(tmp_path / "out" / "checkpoints", 1, {"a": np.zeros(3)}, details)
+
+    with pytest.raises(CheckpointError, match="no run of this project"):
+        training.train(tiny, trained[0], tmp_path / "out", show=quiet)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"seed": 1}, "seed: 0 then, 1 now"), ({"batch": 32}, "batch: 16 then, 32 now")],
+    [
+        ({"batch": 32}, "batch: 16 then, 32 now"),
+        ({"data": {"crop_padding": 2}}, r"data\.crop_padding: 1 then, 2 now"),
+    ],
 )
 def test_a_run_is_not_gone_on_with_under_another_config(trained, tiny, tmp_path, change, said):
     """The difference is named, and nothing is overwritten."""
-    training.train(tiny, trained[0], tmp_path / "out", max_steps=1, show=quiet)
+    out, parts = tmp_path / "out", {"data": replace(tiny.data, **change.pop("data", {}))}
+    other = replace(tiny, **change, **parts)
+    training.train(tiny, trained[0], out, max_steps=1, show=quiet)
+    told = (out / "progress.jsonl").read_bytes()
 
     with pytest.raises(CheckpointError, match=said):
-        training.train(replace(tiny, **change), trained[0], tmp_path / "out", show=quiet)
+        training.train(other, trained[0], out, show=quiet)
 
-    begun = training.train(replace(tiny, **change), trained[0], tmp_path / "out", max_steps=1, fresh=True, show=quiet)
+    begun = training.train(other, trained[0], out, max_steps=1, fresh=True, show=quiet)
     assert begun.status == "partial"
-    assert (tmp_path / "out" / "checkpoints-set-aside-1").is_dir()
+    assert (out / "checkpoints-set-aside-1" / "step-00000001").is_dir()
+    assert (out / "checkpoints-set-aside-1" / "progress.jsonl").read_bytes() == told
 
 
 def test_a_run_is_not_gone_on_with_on_other_data(competition, tiny, tmp_path):
@@ -128,6 +241,16 @@ def test_a_run_is_not_gone_on_with_on_other_data(competition, tiny, tmp_path):
         training.train(tiny, competition, tmp_path / "out", show=quiet)
 
 
+def test_images_that_were_read_before_are_not_read_again(competition, tiny, tmp_path):
+    """The notebook shows them first."""
+    images = training.read(tiny, competition)
+    (competition / "train.csv").unlink()
+
+    run = training.train(tiny, competition, tmp_path / "out", images=images, max_steps=1, show=quiet)
+
+    assert run.status == "partial"
+
+
 def test_a_batch_that_does_not_split_is_refused_with_one_that_does(competition, tiny, tmp_path):
     """Before anything is read or written."""
     with pytest.raises(ConfigError, match="Set batch to 16 or 24"):
@@ -136,33 +259,41 @@ def test_a_batch_that_does_not_split_is_refused_with_one_that_does(competition, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(competition, tiny, tmp_path):
-    """The message names the rate, and no checkpoint holds the state. Decay times rate above 2 makes weights grow."""
-    wild = replace(
-        tiny, optimizer=replace(tiny.optimizer, name="sgd", base_rate=99.0, weight_decay=9.0), warmup_epochs=0
-    )
+@pytest.mark.parametrize(
+    ("base_batch", "epochs"), [(16, 60), (16, 1), (8, 1)], ids=["loss", "after the last step", "statistics first"]
+)
+def test_numbers_that_are_not_finite_stop_the_run_and_are_not_saved(competition, tiny, tmp_path, base_batch, epochs):
+    """Wherever they appear first: loss, weights, BatchNorm's statistics. Decay times rate above 2 makes weights grow."""
+    given = replace(tiny.optimizer, name="sgd", base_rate=99.0, weight_decay=9.0, base_batch=base_batch)
+    wild = replace(tiny, optimizer=given, warmup_epochs=0, epochs=epochs, checkpoint_seconds=0)
 
-    with pytest.raises(PipelineError, match="base_rate") as caught:
-        training.train(replace(wild, epochs=60), competition, tmp_path / "out", show=quiet)
+    with pytest.raises(DivergedError, match="base_rate=99, applied") as caught:
+        training.train(wild, competition, tmp_path / "out", show=quiet)
 
     assert caught.value.exit_code == 1
+    assert "--fresh" in str(caught.value)
+    assert "goes on" not in str(caught.value)
     assert not (tmp_path / "out" / "artifact").exists()
-    assert not list(tmp_path.rglob("step-*"))
+    kept = checkpoint.latest(tmp_path / "out" / "checkpoints")
+    assert kept is not None
+    assert all(np.isfinite(array).all() for array in kept.arrays.values())
 
 
 def test_an_average_of_the_weights_is_what_is_inferred_with(competition, tiny, tmp_path):
-    """The artifact holds the average; the checkpoint holds both."""
-    config = replace(tiny, epochs=1, warmup_epochs=0, optimizer=replace(tiny.optimizer, ema_momentum=0.9))
+    """The artifact holds the average, of BatchNorm's statistics too; the checkpoint holds both."""
+    config = replace(tiny, optimizer=replace(tiny.optimizer, ema_momentum=0.9999))
 
-    training.train(config, competition, tmp_path / "out", show=quiet)
-
-    from pipeline import checkpoint
+    run = training.train(config, competition, tmp_path / "out", show=quiet)
 
     state = checkpoint.latest(tmp_path / "out" / "checkpoints")
     assert state is not None
-    weights = artifact.load(tmp_path / "out" / "artifact").weights["logits/kernel"]
-    assert np.array_equal(weights, state.arrays["average/logits/kernel"])
-    assert not np.array_equal(weights, state.arrays["trainable/logits/kernel"])
+    weights = artifact.load(tmp_path / "out" / "artifact").weights
+    for name in weights:
+        assert np.array_equal(weights[name], state.arrays[f"average/{name}"])
+    assert not np.array_equal(weights["logits/kernel"], state.arrays["trainable/logits/kernel"])
+    # 44 steps at 0.9998 would leave it at its random beginning.
+    assert run.manifest is not None
+    assert run.manifest["metrics"]["validation_accuracy"] == 1.0
 
 
 def test_a_run_leaves_keras_as_it_found_it(trained):

@@ -1,0 +1,65 @@
+"""Entry: whether a competition is there, and whether its rules were accepted.
+
+Reads  the list of the competition's files, and the beginning of one of them
+Gives  the names, or an error that says where the rules are
+
+Kaggle lists the files of most competitions to everybody, and gives a file only to who accepted the rules.
+"""
+
+from collections.abc import Sequence
+
+from deploy.client import Kaggle
+from deploy.errors import Denied, NotFound, UsageError
+
+SAMPLE = "sample_submission.csv"
+
+
+def rules_address(competition: str) -> str:
+    """Return the page on which the rules are accepted."""
+    return f"https://www.kaggle.com/competitions/{competition}/rules"
+
+
+def files(kaggle: Kaggle, competition: str) -> list[str]:
+    """Return names of the competition's files, not all of them.
+
+    Raises:
+        UsageError: if Kaggle knows no such competition.
+        Denied: if it does not show its files, for the rules or because there is none.
+    """
+    try:
+        return kaggle.competition_files(competition)
+    except NotFound as error:
+        raise UsageError(
+            f"Kaggle knows no competition {competition!r}.\n"
+            "Expected the last part of its address, https://www.kaggle.com/competitions/<slug>. Correct the slug."
+        ) from error
+    except Denied as error:
+        raise Denied(
+            f"Kaggle does not show the files of the competition {competition!r} (403).\n"
+            f"Expected a competition whose rules you accepted. Accept them at {rules_address(competition)}, or correct the slug."
+        ) from error
+
+
+def require_rules(kaggle: Kaggle, competition: str, names: Sequence[str]) -> str:
+    """Return the file that Kaggle would give; empty where there is none to try.
+
+    Raises:
+        Denied: if the rules were not accepted.
+    """
+    name = SAMPLE if SAMPLE in names else next(iter(names), "")
+    try:
+        if name:
+            kaggle.open_competition_file(competition, name)
+        return name
+    except NotFound:
+        return ""  # listed in another form than it is asked for: nothing is known of the rules
+    except Denied as error:
+        raise Denied(
+            f"Kaggle does not give {name} of the competition {competition!r} (403): its rules are not accepted.\n"
+            f"Accept them at {rules_address(competition)}, then give the same command again."
+        ) from error
+
+
+def require(kaggle: Kaggle, competition: str) -> None:
+    """Raise as `files` and `require_rules` unless the competition is there and its rules were accepted."""
+    require_rules(kaggle, competition, files(kaggle, competition))

@@ -1,0 +1,242 @@
+"""Lookup: where the official client finds credentials, in its own order, and which variables mislead it.
+
+Reads  the environment, and the files in ~/.kaggle or KAGGLE_CONFIG_DIR; asks nobody, and starts no client
+Gives  `Found`, and problems with their edits; a secret only to deploy/secrets.py, which keeps it out of what is shown
+"""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies
+
+from deploy import secrets
+from deploy.transfer import is_loopback
+
+# What the client gives a meaning to; any other KAGGLE_X becomes its setting x.
+KNOWN = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_CONFIG_DIR", "KAGGLE_API_ENVIRONMENT")
+Problem = tuple[str, str]  # what is there, and the edit
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place with credentials. `kind`: token, key or login. `path`: the file that holds them; None: variables."""
+
+    name: str
+    kind: str
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is.
+
+    Attributes:
+        sources: in the client's order; it uses the first.
+        problems: of places that look like credentials and are none.
+        files: those that hold a secret, used or not.
+        username: of the key; a token does not tell.
+    """
+
+    sources: tuple[Source, ...]
+    problems: tuple[Problem, ...]
+    files: tuple[Path, ...]
+    username: str
+
+
+def look() -> Found:
+    """Return what the client would find now, and let none of its secrets be shown from now on."""
+    search = _Search()
+    search.tokens()
+    search.key()
+    search.login()
+    for name in ("http", "https", "all"):
+        secrets.know(_password(getproxies().get(name, "")))
+    return Found(tuple(search.sources), tuple(search.problems), tuple(search.files), search.username)
+
+
+def config_folder() -> Path:
+    """Return where the client looks for kaggle.json."""
+    given, home = os.environ.get("KAGGLE_CONFIG_DIR"), _home() / ".kaggle"
+    if given:
+        return Path(given)
+    if _exists(str(home)) or not sys.platform.startswith("linux"):
+        return home
+    return Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config") / "kaggle"
+
+
+def settings() -> list[Problem]:
+    """Return the variables, beside the credentials, that change what the client does. Names alone: a value may be secret."""
+    problems = []
+    for name in ("VERBOSE", "VERBOSE_OUTPUT"):
+        if os.environ.get(name, "").lower() in ("1", "true", "yes"):
+            problems.append((f"{name} is set: `kaggle` prints every request with its key or token", f"unset {name}"))
+    for name in sorted(os.environ):
+        if not name.startswith("KAGGLE_") or name in KNOWN:
+            continue
+        setting = name.removeprefix("KAGGLE_").lower()
+        means = {
+            "token": "`kaggle` sends it as a token, unchecked, in place of a key",
+            "path": "`kaggle` downloads to it by default",
+            "competition": "`kaggle` takes it where no competition is named",
+            "kernel_run_type": "the client takes this machine for a Kaggle notebook",
+            "proxy": "it has no effect; https_proxy has one",
+            "ssl_ca_cert": "it has no effect; REQUESTS_CA_BUNDLE has one",
+        }.get(setting, f"it becomes the client's setting {setting!r}")
+        problems.append((f"{name} is set: {means}", f"unset {name}"))
+    return problems
+
+
+def proxies(local: bool) -> tuple[str, list[Problem]]:
+    """Return the proxies in words, without their passwords, and what is wrong with them. `local`: for a Kaggle on this machine."""
+    there = {name: _host(address) for name, address in getproxies().items() if name in ("http", "https", "all")}
+    bypassed = getproxies().get("no", "")
+    words = ", ".join(f"{name}_proxy {host}" for name, host in sorted(there.items())) or "none"
+    if local:
+        if not is_loopback(f"http://{there.get('http', '')}"):
+            return words, [
+                (
+                    f"http_proxy leads to {there.get('http', 'nowhere')}, not to a Kaggle on this machine",
+                    "Set http_proxy to the address that `python -m localkaggle serve` printed.",
+                )
+            ]
+        if bypassed == "*" or "localhost" in bypassed:
+            return words, [("no_proxy holds localhost, so http_proxy is passed by", "export no_proxy=")]
+        return words, []
+    used = there.get("https") or there.get("all")
+    if not used or bypassed == "*" or "kaggle.com" in bypassed:
+        return words, []
+    fix = "Check that it is up and lets api.kaggle.com and storage.googleapis.com through, or: unset https_proxy all_proxy"
+    return words, [(f"everything goes through the proxy {used}", fix)]
+
+
+class _Search:
+    """Collects what `look` returns."""
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        self.problems: list[Problem] = []
+        self.files: list[Path] = []
+        self.username = ""
+
+    def tokens(self) -> None:
+        """Look where the client looks for a token, which goes before all else."""
+        environment = os.environ
+        if {"KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DATA_PROXY_URL"} <= set(environment):
+            self._token_file("KAGGLE_API_V1_TOKEN", environment.get("KAGGLE_API_V1_TOKEN", ""))
+        given = environment.get("KAGGLE_API_TOKEN")
+        if given and _exists(given):
+            self._token_file("KAGGLE_API_TOKEN", given)
+        elif given:
+            secrets.know(given)
+            self.sources.append(Source("KAGGLE_API_TOKEN", "token"))
+        for name in ("access_token", "access_token.txt"):
+            self._token_file(f"~/.kaggle/{name}", str(_home() / ".kaggle" / name))
+
+    def _token_file(self, name: str, path: str) -> None:
+        text = self._text(name, Path(path)) if path and _exists(path) else None
+        if text is None:
+            return
+        secrets.know(text)
+        if text.strip():
+            self.sources.append(Source(name, "token", Path(path)))
+        else:
+            self.problems.append((f"{name} leads to an empty file", f"Put a token into {path}, or remove it."))
+
+    def key(self) -> None:
+        """Look for the older pair of name and key: each from its variable, or else from kaggle.json."""
+        path = config_folder() / "kaggle.json"
+        held = self._object("kaggle.json", path)
+        name, key = (os.environ.get(f"KAGGLE_{part}", held.get(part.lower())) for part in ("USERNAME", "KEY"))
+        self.username = name if isinstance(name, str) else ""
+        for secret in (held.get("key"), key):
+            secrets.know(secret, self.username)
+        given = [part for part in ("KAGGLE_USERNAME", "KAGGLE_KEY") if part in os.environ]
+        if name and key:
+            where = " and ".join([*given, *(["kaggle.json"] if len(given) < 2 else [])])
+            self.sources.append(Source(where, "key", path if len(given) < 2 else None))
+            if len(given) == 1:
+                other = "key" if given == ["KAGGLE_USERNAME"] else "name"
+                self.problems.append(
+                    (f"{given[0]} goes with the {other} of kaggle.json", f"Set both variables, or: unset {given[0]}")
+                )
+        elif given:
+            self.problems.append(
+                (
+                    f"{' and '.join(given)}: expected a name and a key",
+                    "Set both KAGGLE_USERNAME and KAGGLE_KEY, or none.",
+                )
+            )
+        elif held:
+            self.problems.append(
+                (f"{path} has no username or no key", "Make a new one at https://www.kaggle.com/settings/api")
+            )
+
+    def login(self) -> None:
+        """Look for what `kaggle auth login` left."""
+        path = _home() / ".kaggle" / "credentials.json"
+        held = self._object("credentials.json", path)
+        for name in ("refresh_token", "access_token"):
+            secrets.know(held.get(name))
+        if held.get("refresh_token"):
+            self.sources.append(Source("kaggle auth login", "login", path))
+        elif held:
+            self.problems.append((f"{path} holds no login", "Run: kaggle auth login"))
+
+    def _object(self, name: str, path: Path) -> dict[str, Any]:
+        text = self._text(name, path) if _exists(str(path)) else None
+        if text is None:
+            return {}
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            return value
+        secrets.know(text)
+        self.problems.append((f"{path} is not a JSON object", "Download it again, or remove it."))
+        return {}
+
+    def _text(self, name: str, path: Path) -> str | None:
+        self.files.append(path)
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            self.problems.append((f"{name}: {path} cannot be read: {why}", "Correct the file, or remove it."))
+            return None
+
+
+def _home() -> Path:
+    return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home raises where there is none
+
+
+def _exists(path: str) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises for a long name, as a token may be, and for a closed folder
+
+
+def _parts(address: str) -> SplitResult | None:
+    try:
+        return urlsplit(address if "//" in address else f"//{address}")
+    except ValueError:
+        return None
+
+
+def _password(address: str) -> str | None:
+    parts = _parts(address)
+    return parts.password if parts else None
+
+
+def _host(address: str) -> str:
+    """Return host and port alone: a proxy's address may hold a password."""
+    parts = _parts(address)
+    if parts is None or not parts.hostname:
+        return "an address that cannot be read"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    try:
+        return f"{host}:{parts.port}" if parts.port else host
+    except ValueError:
+        return host

@@ -1,0 +1,39 @@
+"""Project: what is relayed, and where its records are."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.journal import Journal
+
+TRAIN, INFER = "train-tpu", "infer-gpu"
+DEADLINE_SECONDS = 24 * 3600.0  # a TPU is waited for up to seven hours, and then the session itself
+
+
+@dataclass(frozen=True)
+class Project:
+    """What is relayed, and where its records are.
+
+    Attributes:
+        root: of the repository. runs: holds the journal and what was pulled. builds: holds the bundles.
+        config: a name in pipeline/configs/ or the path of a .py file; competition, handoff: as it says.
+        kernels: the folder of the notebooks; default root/kernels.
+        deadline_seconds: for each wait, for a run, a dataset or a score.
+    """
+
+    root: Path
+    config: str
+    competition: str
+    handoff: str
+    runs: Path
+    builds: Path
+    kernels: Path | None = None
+    deadline_seconds: float = DEADLINE_SECONDS
+
+    @property
+    def name(self) -> str:
+        """The config's name, by which the journal knows it."""
+        return Path(self.config).stem
+
+    def journal(self) -> Journal:
+        """The journal in `runs`."""
+        return Journal(self.runs / "journal.sqlite")

@@ -1,0 +1,317 @@
+"""Secrets: what may be in nothing that we send, and in nothing that we write.
+
+Reads  a text
+Gives  where a secret seems to be (`find`), or the text without it (`redact`)
+
+A secret is known by its shape, or because it is in use: a variable of the environment, or one that `know` was told. Only the standard
+library is needed, so that a task which only prints stays quick.
+"""
+
+import base64
+import binascii
+import json
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+AT_LEAST = 8  # characters; a shorter value in use would take half of a text with it
+PASSES = 100  # what is taken out may bring the next one near to its word
+
+# What may stand between a word and its secret: quotes, also in a text inside a text, and brackets.
+_QUOTES = r"""(?:\\{0,3}["'`]|[\])(]){0,5}"""
+# The n of a newline that JSON wrote as two characters is no letter of the word after it.
+_LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+_WORD = r"(?i:(?<![a-z])(?:api_?key|auth_?token|access_?token|refresh_?token|key|token|secret|passw(?:or)?d|kaggle)(?![a-z]))"
+_HEX32 = rf"{_LEFT}(?<![/@+-])(?P<secret>[0-9a-f]{{32}})(?![A-Za-z0-9]|[./-][A-Za-z0-9])"
+_NAME = r"(?:KAGGLE|kaggle)_[A-Za-z0-9_]{0,40}(?:KEY|TOKEN|key|token)"
+_THREE_DIGITS = r"(?=(?:[A-Za-z_-]*[0-9]){3})"
+_A_DIGIT = r"(?=[A-Za-z%+/=_.~-]*[0-9])"
+_ENDS = r"(?![\w(\[-]|[./]\w)"  # not the beginning of a longer word, of a call, or of a path
+
+
+@dataclass(frozen=True)
+class Found:
+    """A secret seems to be there. `kind`: in words, with an article; `line`: from 1."""
+
+    kind: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one kind of secret looks like.
+
+    Attributes:
+        hints: a text without any of these, in lower case, cannot hold one.
+        pattern: its group `secret` is what nobody may see; the rest tells the kind.
+        word: stands before the ellipsis where nothing else tells the kind.
+        holds: a further condition on the secret.
+    """
+
+    kind: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+    word: str = ""
+    holds: Callable[[str], bool] = lambda secret: True
+
+
+def _shape(kind: str, hints: str, pattern: str, **more: Any) -> Shape:
+    return Shape(kind, tuple(hints.split()), re.compile(pattern), **more)
+
+
+def _hides_another(secret: str) -> bool:
+    """Return whether this is Base64 of a name and a key, or of a text with a secret in it."""
+    padded = secret.translate(_FROM_ADDRESSES).rstrip("=")
+    try:
+        decoded = base64.b64decode(padded + "=" * (-len(padded) % 4))
+    except (binascii.Error, ValueError):
+        return False
+    if not decoded.isascii() or any(byte < 32 and byte not in (9, 10, 13) for byte in decoded):
+        return False
+    text = decoded.decode("ascii")
+    return bool(_NAME_AND_KEY.fullmatch(text)) or any(True for _ in _matches(text, PLAIN))
+
+
+_FROM_ADDRESSES = str.maketrans("-_", "+/")
+_NAME_AND_KEY = re.compile(r"[\w.@+-]{1,60}:[0-9a-f]{32}\s?")
+
+PLAIN = (
+    _shape("a Kaggle token", "kgat_", r"KGAT_(?P<secret>[A-Za-z0-9_-]{8,})"),
+    _shape("a Kaggle key", "key token secret passw kaggle", rf"{_WORD}[^\n]{{0,40}}?{_HEX32}"),
+    _shape("a Kaggle key", "key token secret passw kaggle", rf"{_HEX32}(?=[^\n]{{0,20}}?{_WORD})"),
+    _shape(
+        "a Kaggle key",  # kaggle.json, whatever form a key will have
+        "username",
+        rf"(?is:username.{{0,200}}?(?<![a-z])key){_QUOTES}\s*[:=]\s*{_QUOTES}(?P<secret>{_THREE_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}",
+    ),
+    _shape(
+        "a Kaggle credential",  # in shell, Python, YAML, JSON, .env, Docker
+        "kaggle_",
+        rf"{_NAME}{_QUOTES}(?:\s{{0,4}}(?:=>|[:=,])\s{{0,4}}|\s{{1,20}}value\W{{1,6}}|[ \t])"
+        rf"{_QUOTES}(?!KAGGLE_|KGAT_|[A-Z0-9_]+(?![A-Za-z0-9_-]))(?P<secret>{_THREE_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}",
+    ),
+    # A digit at least: "Bearer authentication-something" is a sentence.
+    _shape(
+        "an Authorization header",
+        "basic bearer",
+        r"\b(?:Basic|Bearer)\s+(?P<secret>(?=[A-Za-z+/_=.~-]*[0-9])[A-Za-z0-9+/_=.~-]{16,})",
+    ),
+    _shape(
+        "an Authorization header",
+        "authorization",
+        rf"(?i:authorization){_QUOTES}\s{{0,4}}(?:=>|[:=,])\s{{0,4}}b?{_QUOTES}(?:(?i:basic|bearer|token)\s{{1,4}}(?=[a-z_.~-]*[A-Z0-9+/=])"
+        rf"|{_A_DIGIT})(?P<secret>[A-Za-z0-9+/_=.~-]{{16,}})",
+    ),
+    _shape(
+        "a name with its password",
+        "-u --user",
+        rf"(?:\s-u|--user)[=\s]\s{{0,4}}{_QUOTES}[\w.@+-]{{1,60}}:(?P<secret>{_A_DIGIT}[A-Za-z0-9_-]{{12,}})",
+    ),
+    _shape(
+        "a name with its password",
+        "auth",
+        rf"(?i:auth)\s{{0,4}}=\s{{0,4}}\w{{0,20}}\(\s{{0,20}}{_QUOTES}[^\s\"'(),]{{1,60}}{_QUOTES}\s{{0,4}},\s{{0,20}}{_QUOTES}"
+        rf"(?P<secret>{_THREE_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}",
+    ),
+    _shape(
+        "an address with a password",
+        "://",
+        r"""://[^\s/:@"'\\<>{}]{0,80}:(?P<secret>(?![<{$\[%*…]|(?i:your|my|the)?[_-]?(?i:password|passwd|secret|token|api_?key|key|pass)@)"""
+        r"""[^\s/@"'\\<>{}…]{6,200})@""",
+    ),
+    _shape(
+        "a signed address",
+        "signature -token",
+        rf"(?i:X-(?:Goog|Amz)-(?:Signature|Security-Token))(?:=|%3D|{_QUOTES}\s{{0,4}}[:,]\s{{0,4}}{_QUOTES})"
+        rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9%+/=_.~-]{{16,}})",
+    ),
+    _shape(
+        "a signed address",
+        "signature sig= token= key= sig%3d token%3d key%3d",
+        r"(?:[?&;]|%26|%3F|\\u0026)(?i:signature|sig|token|access_token|auth_token|id_token|api_?key|key)(?:=|%3D)"
+        rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9%+/=_.~-]{{16,}})",
+    ),
+    _shape(
+        "a JSON web token",
+        "eyj",
+        rf"{_LEFT}eyJ(?P<secret>[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{3,}}(?:\.[A-Za-z0-9_-]{{0,8192}}){{0,3}})",
+    ),
+    _shape("a Hugging Face token", "hf_", rf"{_LEFT}hf_(?P<secret>[A-Za-z0-9]{{30,}})"),
+    _shape("a GitHub token", "ghp_ gho_ ghu_ ghs_ ghr_", rf"{_LEFT}gh[pousr]_(?P<secret>[A-Za-z0-9]{{30,}})"),
+    _shape("a GitHub token", "github_pat_", rf"{_LEFT}github_pat_(?P<secret>[A-Za-z0-9_]{{22,}})"),
+    _shape("an AWS key", "akia asia", rf"{_LEFT}(?:AKIA|ASIA)(?P<secret>[A-Z0-9]{{16}})(?![A-Za-z0-9])"),
+    _shape(
+        "an AWS secret",
+        "aws secret akia",
+        r"(?:(?i:aws|secret_?(?:access_?)?key)[^\n]{0,60}?|(?:AKIA|ASIA)(?:[A-Z0-9]{16}|…)[\s\S]{0,100}?)(?:(?<![A-Za-z0-9/+])|(?<=\\[nrt]))"
+        r"(?P<secret>(?=[a-z0-9/+]*[A-Z])(?=[A-Za-z/+]*[0-9])[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+    ),
+    _shape(
+        "an API key",
+        "sk-",
+        rf"{_LEFT}(?<![-_])sk-(?:(?:ant|proj|svcacct|admin|or|lf)-(?P<secret>{_A_DIGIT}[A-Za-z0-9_-]{{16,}}))",
+    ),
+    _shape("an API key", "sk-", rf"{_LEFT}(?<![-_])sk-(?P<secret>(?=[A-Za-z]*[0-9])[A-Za-z0-9]{{32,}})"),
+    _shape("a Google key", "aiza", rf"{_LEFT}AIza(?P<secret>[A-Za-z0-9_-]{{35}})(?![A-Za-z0-9_-])"),
+    _shape(
+        "a Weights & Biases key",
+        "wandb",
+        rf"(?i:wandb)[^\n]{{0,60}}?{_LEFT}(?<![@/+-])(?P<secret>[0-9a-f]{{40}})(?![A-Za-z0-9])",
+    ),
+    _shape(
+        "a private key",
+        "private",
+        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?!…)(?P<secret>(?:(?!-----)[\s\S]){0,20000}?(?=-----END)"
+        r"|(?:\s|\\{1,3}[nr])*[A-Za-z0-9+/=]{16,}(?:(?:\s|\\{1,3}[nr])+[A-Za-z0-9+/=]{16,})*)",
+        holds=lambda body: re.search(r"[A-Za-z0-9+/=]{16}", body) is not None,
+    ),
+)
+SHAPES = (
+    *PLAIN,
+    _shape(
+        "a secret in Base64",
+        "",
+        r"(?:(?<![A-Za-z0-9+/_-])|(?<=\\[nrt]))(?P<secret>[A-Za-z0-9+/_-]{20,4096}={0,2})(?![A-Za-z0-9+/_-])",
+        word="base64",
+        holds=_hides_another,
+    ),
+)
+# Of the environment: names that say what their value is. Those of others have to look like a secret too.
+_OURS = re.compile(r"KAGGLE_(?:\w+_)?(?:KEY|TOKEN)")
+_OTHERS = re.compile(r"(?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)")
+_OTHERS_LIKE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])\S{12,}", re.DOTALL)
+
+_known: set[str] = set()
+
+
+def know(value: object, user: str = "") -> None:
+    """Keep this value out of all texts from now on, whatever its shape; also as it stands in headers and addresses.
+
+    Args:
+        value: of a credential; what is no text, or is shorter than `AT_LEAST`, is passed over.
+        user: whose key it is: Basic authorization sends both in one.
+    """
+    if isinstance(value, str):
+        _known.update(_forms(value, user))
+
+
+def find(text: str) -> Iterator[Found]:
+    """Yield where a secret seems to be, in the order of the text, and never the secret itself.
+
+    >>> list(find("import os\\nKAGGLE_KEY=" + "0123456789abcdef" * 2))
+    [Found(kind='a Kaggle key', line=2)]
+    """
+    end = 0
+    for start, stop, kind, _ in sorted(_all(text), key=lambda span: (span[0], -span[1])):
+        if start >= end:
+            yield Found(kind, text.count("\n", 0, start) + 1)
+        end = max(end, stop)
+
+
+def redact(text: str) -> str:
+    """Return the text with an ellipsis in place of each secret; what tells its kind stays.
+
+    >>> redact("export KAGGLE_API_TOKEN=KGAT_" + "0123456789abcdef")
+    'export KAGGLE_API_TOKEN=KGAT_…'
+    """
+    for _ in range(PASSES):
+        spans = sorted((start, -stop, word) for start, stop, _, word in _all(text))
+        if not spans:
+            break
+        parts, end = [], 0
+        for start, negative, word in spans:
+            stop = -negative
+            if start >= end:
+                parts += [text[end:start], word, "…"]
+            end = max(end, stop)
+        text = "".join([*parts, text[end:]])
+    return text
+
+
+def to_json(value: Any) -> str:
+    """Return the value as one line of JSON, without secrets; it stays JSON."""
+    plain = json.dumps(_without(value))
+    shown = redact(plain).replace("…", "\\u2026")
+    try:
+        json.loads(shown)
+    except ValueError:
+        return plain  # a secret was nothing that can be taken out of JSON; in each text of its own it was
+    return shown
+
+
+def guard_tracebacks() -> None:
+    """Let no traceback of this process show a secret, in whatever thread it was raised."""
+    sys.excepthook = _show
+    threading.excepthook = lambda args: _show(args.exc_type, args.exc_value, args.exc_traceback)
+    sys.unraisablehook = lambda args: _show(args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def _show(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    try:
+        text = redact("".join(traceback.format_exception(kind, error, trace)))
+    except Exception as second:  # Python would show the first one itself, and whole
+        text = f"{kind.__name__}; its message cannot be shown without secrets ({type(second).__name__}).\n"
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _without(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {redact(str(name)): _without(held) for name, held in value.items()}
+    return [_without(held) for held in value] if isinstance(value, (list, tuple)) else value
+
+
+def _all(text: str) -> Iterator[tuple[int, int, str, str]]:
+    """Yield start, end, kind and word of each secret; they may overlap."""
+    for value in _in_use():
+        start = text.find(value)
+        while start >= 0:
+            yield start, start + len(value), "a credential in use", "credential"
+            start = text.find(value, start + len(value))
+    yield from _matches(text, SHAPES)
+
+
+def _matches(text: str, shapes: tuple[Shape, ...]) -> Iterator[tuple[int, int, str, str]]:
+    low = text.lower()
+    for shape in shapes:
+        if shape.hints and not any(hint in low for hint in shape.hints):
+            continue
+        for match in shape.pattern.finditer(text):
+            if match["secret"] and shape.holds(match["secret"]):
+                yield *match.span("secret"), shape.kind, shape.word
+
+
+def _in_use() -> set[str]:
+    """Return every form of the values that were told, and of those in the environment now."""
+    values = set(_known)
+    for name in os.environ:
+        ours = _OURS.fullmatch(name)
+        if not ours and not _OTHERS.fullmatch(name):
+            continue
+        value = os.environ.get(name, "")
+        if (ours or _OTHERS_LIKE.fullmatch(value)) and not _is_file(value):
+            values |= _forms(value, os.environ.get("KAGGLE_USERNAME", "") if ours else "")
+    return values
+
+
+def _forms(value: str, user: str) -> set[str]:
+    value = value.strip()
+    if len(value) < AT_LEAST:
+        return set()
+    forms = {value, quote(value, safe=""), json.dumps(value)[1:-1]}
+    for whole in (value, f"{user}:{value}" if user else value):
+        forms.add(base64.b64encode(whole.encode("utf-8", "replace")).decode().rstrip("="))
+    return forms
+
+
+def _is_file(value: str) -> bool:
+    return os.path.exists(value)  # noqa: PTH110 - Path.exists raises for a long name, as a token may be

@@ -1,0 +1,59 @@
+"""Settlement: what came of a push that nobody has heard of again, found out before anything is repeated.
+
+Reads  the journal, and the versions that Kaggle has
+Gives  a journal in which the last push of each kernel is done, or was not made
+"""
+
+import time
+from typing import Any
+
+from deploy import kernels
+from deploy.bundle import Bundle
+from deploy.client import Kaggle
+from deploy.journal import DONE, NOT_MADE
+from deploy.kernels import Run, Show
+from deploy.project import INFER, TRAIN, Project
+
+
+def pushed(kaggle: Kaggle, project: Project, built: Bundle) -> Run | None:
+    """Return the run that the journal knows of this bundle, unless it failed; after a push without an answer, look for it."""
+    journal = project.journal()
+    last = journal.last("pushes", handle=built.handle, bundle_sha256=built.sha256)
+    if last is not None and last["outcome"] not in (DONE, *NOT_MADE):
+        settle(kaggle, project, show=lambda line: None)
+        last = journal.last("pushes", handle=built.handle, bundle_sha256=built.sha256)
+    if last is None or last["outcome"] != DONE:
+        return None
+    status = kaggle.kernel_status(built.handle, last["version"]).name
+    return (
+        None if status in kernels.ENDED_BADLY else Run(built.handle, last["version"], last["url"] or "", built.sha256)
+    )
+
+
+def unclear(project: Project) -> list[dict[str, Any]]:
+    """Return the last push of each kernel of which nobody knows what came."""
+    journal = project.journal()
+    last = [journal.last("pushes", kernel=kernel, config=project.name) for kernel in (TRAIN, INFER)]
+    return [entry for entry in last if entry is not None and entry["outcome"] not in (DONE, *NOT_MADE)]
+
+
+def settle(kaggle: Kaggle, project: Project, *, show: Show) -> None:
+    """Find out what came of such a push: the version that holds its bundle, or none."""
+    journal = project.journal()
+    for entry in unclear(project):
+        before = journal.last("pushes", handle=entry["handle"], outcome=DONE)
+        found = None
+        for look in range(kernels.LOOKS):
+            time.sleep(kaggle.pace.first if look else 0)
+            found = kernels.find(kaggle, entry["handle"], entry["bundle_sha256"], before["version"] if before else 0)
+            if found is not None:
+                break
+        if found is None:
+            show(
+                f"The last push of {entry['kernel']} had no answer, and no version of {entry['handle']} holds its bundle."
+            )
+            journal.note("pushes", entry["id"], outcome="Refused")
+        else:
+            url = f"https://www.kaggle.com/code/{entry['handle']}"
+            journal.note("pushes", entry["id"], outcome=DONE, version=found.version, url=url)
+            show(f"The last push of {entry['kernel']} had no answer; it became {entry['handle']}/{found.version}.")

@@ -1,0 +1,93 @@
+"""State: everything that a step changes, on the devices, and as arrays by name in a checkpoint."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@dataclass
+class State:
+    """What a step takes and gives back.
+
+    Attributes:
+        tree: (trainable, other, optimizer, average, totals), lists of JAX arrays; `average` is empty where none is kept, else as
+            `averaged` has it. totals: loss and right answers, summed over the images of the epoch so far, and their number.
+        names: of the leaves, in their order; the same in every process that builds the model.
+    """
+
+    tree: tuple[Any, ...]
+    names: list[str]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return every leaf by name, copied from the devices."""
+        return dict(zip(self.names, map(np.asarray, jax.tree.leaves(self.tree)), strict=True))
+
+    def inferring(self) -> tuple[list[Any], list[Any]]:
+        """Return what to validate and to infer with: trainable and other, the averages in place of the values where there are any."""
+        trainable, other, _, average, _ = self.tree
+        if not average:
+            return trainable, other
+        statistics = iter(average[len(trainable) :])
+        return average[: len(trainable)], [next(statistics) if is_real(value) else value for value in other]
+
+    def differing(self, arrays: Mapping[str, np.ndarray]) -> list[str]:
+        """Return the names of leaves that `arrays` does not hold with the same shape and type, or holds beside them."""
+        leaves = dict(zip(self.names, jax.tree.leaves(self.tree), strict=True))
+        return [
+            name
+            for name in {**leaves, **arrays}
+            if name not in leaves
+            or name not in arrays
+            or arrays[name].shape != leaves[name].shape
+            or arrays[name].dtype != leaves[name].dtype
+        ]
+
+    def restored(self, arrays: Mapping[str, np.ndarray]) -> "State":
+        """Return a state of these arrays, each where its leaf is now."""
+        leaves, structure = jax.tree.flatten(self.tree)
+        values = [jax.device_put(arrays[name], leaf.sharding) for name, leaf in zip(self.names, leaves, strict=True)]
+        return replace(self, tree=jax.tree.unflatten(structure, values))
+
+
+def initial(model: Any, optimizer: Any, *, average: bool) -> State:
+    """Return the state before the first step of a built model and optimizer."""
+    groups = {
+        "trainable": model.trainable_variables,
+        "other": model.non_trainable_variables,
+        "optimizer": optimizer.variables,
+    }
+    trainable, other, of_optimizer = ([variable.value for variable in group] for group in groups.values())
+    names = [f"trainable/{variable.path}" for variable in groups["trainable"]]
+    # Keras counts seed generators and optimizers up within a session (adam_2/…): their places are what stays the same.
+    for group in ("other", "optimizer"):
+        names += [f"{group}/{place}/{variable.path.split('/')[-1]}" for place, variable in enumerate(groups[group])]
+    averages = []
+    if average:
+        averages = [jnp.array(value) for value in averaged(trainable, other)]
+        names += [f"average/{v.path}" for v in (*groups["trainable"], *groups["other"]) if is_real(v.value)]
+    names += ["totals/loss", "totals/correct", "totals/count"]
+    where = trainable[0].sharding
+    if isinstance(where, jax.sharding.NamedSharding):
+        where = jax.sharding.NamedSharding(where.mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
+    # On all devices, like the weights: what a checkpoint brings back is put where its leaf was.
+    totals = tuple(jax.device_put(jnp.zeros((), kind), where) for kind in (jnp.float32, jnp.int32, jnp.int32))
+    return State((trainable, other, of_optimizer, averages, totals), names)
+
+
+def averaged(trainable: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    """Return what an average is kept of: the weights, and BatchNorm's statistics, which belong to the weights they were seen with."""
+    return [*trainable, *(value for value in other if is_real(value))]
+
+
+def is_real(value: Any) -> bool:
+    """Return whether an array holds real numbers; the state of a seed generator is of whole ones."""
+    return bool(jnp.issubdtype(value.dtype, jnp.floating))
+
+
+def not_finite(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the names of arrays that hold an infinity or no number at all."""
+    return [name for name, array in arrays.items() if is_real(array) and not np.isfinite(array).all()]

@@ -1,0 +1,328 @@
+"""World: a local Kaggle with recorded sessions, a project, and the tasks, each ready to be run and to be judged.
+
+The server, the client, the journal and the tasks' own code are the real ones. Only what a notebook would have written is recorded, so that
+a thousand faults can be tried in minutes.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+from deploy import output, relay, settlement
+from deploy.client import Kaggle
+from deploy.exchange import Pace
+from deploy.kernels import Run
+from deploy.relay import Project
+from localkaggle.competitions import Competition
+from localkaggle.log import Log
+from localkaggle.runner import Outcome, Session
+from localkaggle.server import LocalKaggle
+
+ROOT = Path(__file__).resolve().parent.parent
+PACE = Pace(first=0.02, most=0.06, patience=0.4)
+TIMEOUTS = (0.5, 0.35)
+SESSION_SECONDS = 0.05
+SAMPLE = b"id,label\na,0\nb,0\n"
+
+
+def competition() -> Competition:
+    """Return a competition of two rows under the name of the embedded one, which the config asks for."""
+    files = {"sample_submission.csv": SAMPLE}
+    share = lambda given, solution: sum(given[key] == solution[key] for key in solution) / len(solution)  # noqa: E731
+    return Competition("digits", "Digits", {}, files, files, {"a": "0", "b": "1"}, share, daily_submissions=1000)
+
+
+class Recorded:
+    """A session that writes what the notebook would have written. Made and used like `localkaggle.runner.Session`."""
+
+    def __init__(self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any) -> None:
+        self.working = folder / "working"
+        self.working.mkdir(parents=True)
+        self._notebook, self._log, self._inputs = notebook, log, inputs
+
+    def run(self) -> Outcome:
+        """Write the output of a run and say that it went well."""
+        self._log.start()
+        time.sleep(SESSION_SECONDS)
+        told = re.search(r'"bundle_sha256\\+": \\+"([0-9a-f]{64})', self._notebook)
+        sha256 = told[1] if told else ""
+        (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
+        (self.working / "bundle.json").write_text(json.dumps({"bundle_sha256": sha256, "sealed": True}))
+        if "train-tpu" in self._notebook:
+            write_artifact(self.working / "artifact", sha256)
+        else:
+            (self.working / "submission.csv").write_bytes(SAMPLE)
+        seal(self.working)
+        self._log.add("stdout", json.dumps({"step": 1, "steps": 1, "loss": 0.5, "eta_seconds": 0}) + "\n")
+        return Outcome("", "", SESSION_SECONDS)
+
+    def cancel(self) -> None:
+        """Do nothing: it is over before anybody could."""
+
+
+def seal(folder: Path) -> None:
+    """Write outputs.json, as the last cell of a notebook does."""
+    files = {
+        path.relative_to(folder).as_posix(): {
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "size": path.stat().st_size,
+        }
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".ipynb"
+    }
+    (folder / "outputs.json").write_text(json.dumps({"files": files}))
+
+
+def write_artifact(folder: Path, bundle_sha256: str) -> None:
+    """Write an artifact as a training leaves it; its weights follow from the bundle."""
+    folder.mkdir(parents=True)
+    weights = hashlib.sha512(bundle_sha256.encode()).digest() * 100
+    (folder / "weights.npz").write_bytes(weights)
+    digest = hashlib.sha256(weights).hexdigest()
+    told = {
+        "run_id": f"digits-{bundle_sha256[:12]}",
+        "weights_sha256": digest,
+        "bundle_sha256": bundle_sha256,
+        "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
+    }
+    (folder / "manifest.json").write_text(json.dumps(told))
+
+
+@dataclass
+class User:
+    """One user and one project, on whatever Kaggle the environment of this process leads to."""
+
+    folder: Path
+    deadline_seconds: float = 5.0
+    shown: list[str] = field(default_factory=list)
+
+    @property
+    def project(self) -> Project:
+        """The project, whose records are in the folder."""
+        return Project(
+            ROOT,
+            "digits",
+            "digits",
+            "dataset",
+            self.folder / "runs",
+            self.folder / "build",
+            None,
+            self.deadline_seconds,
+        )
+
+    def connect(self) -> Kaggle:
+        """Sign in, as every task does first."""
+        return Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
+
+
+class World(User):
+    """A user with a Kaggle of their own. A context manager; the environment of this process leads there."""
+
+    def __enter__(self) -> Self:
+        self._stack = ExitStack()
+        self.local = self._stack.enter_context(
+            LocalKaggle(
+                self.folder / "kaggle",
+                competitions=[competition()],
+                offline=True,
+                queue_seconds=0.01,
+                ready_seconds=0.05,
+                session=cast("Callable[..., Session]", Recorded),
+            )
+        )
+        os.environ.update(self.local.environment)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def ended(self) -> None:
+        """Wait until no session runs."""
+        for kernel in list(self.local.kernels.kernels.values()):
+            for version in list(kernel.versions):
+                version.done.wait(10)
+                while version.status in ("QUEUED", "RUNNING"):
+                    time.sleep(0.005)
+
+    # What there is, by Kaggle's own count
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many kernel versions, dataset versions and submissions there are."""
+        return (
+            sum(len(kernel.versions) for kernel in self.local.kernels.kernels.values()),
+            sum(len(dataset.versions) for dataset in self.local.datasets.datasets.values()),
+            len(self.local.submissions.submissions),
+        )
+
+
+Body = Callable[[User, Kaggle], Any]
+Truth = Callable[[World, Any], bool]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task as `tasks.py` composes it.
+
+    Attributes:
+        before: brings a world to where the task is given.
+        body: the task; raises as it does. truth: whether what it returned as success is so, by the server's own data.
+    """
+
+    before: Callable[[World], None]
+    body: Body
+    truth: Truth
+
+
+def _settled(world: User, kaggle: Kaggle) -> Project:
+    if settlement.unclear(world.project):
+        settlement.settle(kaggle, world.project, show=world.shown.append)
+    return world.project
+
+
+def _push_train(world: User, kaggle: Kaggle) -> Run:
+    return relay.push(kaggle, world.project, relay.TRAIN, show=world.shown.append)
+
+
+def _pushed(world: World, run: Run) -> bool:
+    version = world.local.kernels.version(run.handle, run.version)
+    return version is not None and run.bundle_sha256 in version.request.text
+
+
+def _watch(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, str]:
+    run = relay.known_run(_settled(world, kaggle), "", kernel)
+    return run, relay.watch(kaggle, world.project, run, show=world.shown.append)
+
+
+def _watched(world: World, result: tuple[Run, str]) -> bool:
+    version = world.local.kernels.version(result[0].handle, result[0].version)
+    return version is not None and version.status == result[1] == "COMPLETE"
+
+
+def _pull(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, Path]:
+    run = relay.known_run(_settled(world, kaggle), "", kernel)
+    return run, relay.pull(kaggle, world.project, run)
+
+
+def _pulled(world: World, result: tuple[Run, Path]) -> bool:
+    version = world.local.kernels.version(result[0].handle, result[0].version)
+    assert version is not None  # noqa: S101 - it was pulled
+    there = {name: (version.working / name).read_bytes() for name in version.files()}
+    here = {
+        path.relative_to(result[1]).as_posix(): path.read_bytes() for path in result[1].rglob("*") if path.is_file()
+    }
+    return all(here.get(name) == content for name, content in there.items())
+
+
+def _publish(world: User, kaggle: Kaggle) -> Any:
+    ours = _settled(world, kaggle)
+    run = relay.last_run(ours, relay.TRAIN)
+    return relay.publish(kaggle, ours, run, relay.pulled(ours, run), show=world.shown.append)
+
+
+def _published(world: World, made: Any) -> bool:
+    dataset = world.local.datasets.datasets[made.handle]
+    folder = dataset.versions[made.version - 1].folder
+    ours = relay.pulled(world.project, relay.last_run(world.project, relay.TRAIN)) / output.ARTIFACT
+    same = all((folder / path.name).read_bytes() == path.read_bytes() for path in ours.iterdir())
+    return same and dataset.current() == made.version
+
+
+def _push_infer(world: User, kaggle: Kaggle) -> Run:
+    ours = _settled(world, kaggle)
+    artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT
+    return relay.push(kaggle, ours, relay.INFER, artifact=artifact, show=world.shown.append)
+
+
+def _submit(world: User, kaggle: Kaggle) -> Any:
+    ours = _settled(world, kaggle)
+    run = relay.known_run(ours, "", relay.INFER)
+    return relay.submit(kaggle, ours, run, relay.pulled(ours, run), check=lambda *given: None, show=world.shown.append)
+
+
+def _submitted(world: World, scored: Any) -> bool:
+    there = world.local.submissions.submissions.get(scored.ref)
+    return there is not None and there.status == "COMPLETE" and there.score == scored.score == 0.5
+
+
+def _status(world: User, kaggle: Kaggle) -> Any:
+    return relay.standing(world.project), relay.status(kaggle, world.project)
+
+
+def _nothing(world: World) -> None:
+    """Begin at the beginning."""
+
+
+def _after_push(world: World) -> None:
+    _push_train(world, world.connect())
+
+
+def _after_run(world: World) -> None:
+    _after_push(world)
+    world.ended()
+
+
+def _after_pull(world: World) -> None:
+    """Leave what a pull leaves: the same bytes, without the calls."""
+    _after_run(world)
+    run = relay.last_run(world.project, relay.TRAIN)
+    _copy(world, run)
+
+
+def _copy(world: World, run: Run) -> None:
+    version = world.local.kernels.version(run.handle, run.version)
+    assert version is not None  # noqa: S101 - it was pushed
+    shutil.copytree(version.working, world.project.runs / output.folder_name(run))
+
+
+def _after_publish(world: World) -> None:
+    _after_pull(world)
+    _publish(world, world.connect())
+
+
+def _after_inference(world: World) -> None:
+    """Leave an inference that was pushed, ran and was pulled."""
+    _after_publish(world)
+    run = _push_infer(world, world.connect())
+    world.ended()
+    _copy(world, run)
+
+
+TASKS: dict[str, Task] = {
+    "push-train": Task(_nothing, _push_train, _pushed),
+    "watch": Task(_after_push, _watch, _watched),
+    "pull": Task(_after_run, _pull, _pulled),
+    "publish": Task(_after_pull, _publish, _published),
+    "push-infer": Task(_after_publish, _push_infer, _pushed),
+    "submit": Task(_after_inference, _submit, _submitted),
+    "status": Task(_after_push, _status, lambda world, told: True),
+}
+# What each task makes at most: kernel versions, dataset versions, submissions, with what was there before it.
+AT_MOST = {
+    "push-train": (1, 0, 0),
+    "watch": (1, 0, 0),
+    "pull": (1, 0, 0),
+    "publish": (1, 1, 0),
+    "push-infer": (2, 1, 0),
+    "submit": (2, 1, 1),
+    "status": (1, 0, 0),
+}
+# The whole chain, in order; the second watch and pull differ from the first in the kernel alone.
+CHAIN: dict[str, Task] = {
+    **{name: TASKS[name] for name in ("push-train", "watch", "pull", "publish", "push-infer")},
+    "watch infer": Task(_nothing, partial(_watch, kernel=relay.INFER), _watched),
+    "pull infer": Task(_nothing, partial(_pull, kernel=relay.INFER), _pulled),
+    "submit": TASKS["submit"],
+}

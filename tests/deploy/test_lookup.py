@@ -1,0 +1,185 @@
+"""Credentials are found where the official client finds them, and what misleads it is named; nobody is asked."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy import lookup, secrets
+
+KEY = "0123456789abcdef0123456789abcdef"
+TOKEN = "KGAT_0123456789abcdef"  # noqa: S105 - nobody's
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with nothing in it, and no variable of Kaggle's."""
+    for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (tmp_path / ".kaggle").mkdir()
+    return tmp_path
+
+
+def put(home: Path, name: str, content: object) -> Path:
+    path = home / ".kaggle" / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_an_empty_home_has_no_credentials(home):
+    """And no problem either."""
+    found = lookup.look()
+
+    assert (found.sources, found.problems, found.files) == ((), (), ())
+
+
+def test_the_order_is_the_client_s(home, monkeypatch):
+    """Token before key before login; each is found again when the one before it goes."""
+    monkeypatch.setenv("KAGGLE_API_TOKEN", TOKEN)
+    put(home, "access_token", "one\n")
+    put(home, "access_token.txt", "two\n")
+    put(home, "kaggle.json", {"username": "ann", "key": KEY})
+    put(home, "credentials.json", {"refresh_token": "refresh-me", "username": "ann"})
+
+    found = lookup.look()
+
+    assert [source.name for source in found.sources] == [
+        "KAGGLE_API_TOKEN",
+        "~/.kaggle/access_token",
+        "~/.kaggle/access_token.txt",
+        "kaggle.json",
+        "kaggle auth login",
+    ]
+    assert found.username == "ann" and len(found.files) == 4
+
+
+def test_the_client_s_own_lookup_takes_the_same_token(home, monkeypatch, tmp_path):
+    """This module only foretells it."""
+    from kagglesdk.kaggle_env import get_access_token_from_env
+
+    expected = []
+    for make in (
+        lambda: put(home, "access_token.txt", "two"),
+        lambda: put(home, "access_token", "one"),
+        lambda: monkeypatch.setenv("KAGGLE_API_TOKEN", str(put(home, "elsewhere", "three"))),
+        lambda: monkeypatch.setenv("KAGGLE_API_TOKEN", TOKEN),
+    ):
+        make()
+        first = lookup.look().sources[0]
+        expected.append(first.path.read_text() if first.path else TOKEN)
+
+        assert get_access_token_from_env()[0] == expected[-1]
+
+    assert expected == ["two", "one", "three", TOKEN]
+
+
+@pytest.mark.parametrize("given", [{}, {"KAGGLE_CONFIG_DIR": "elsewhere"}, {"XDG_CONFIG_HOME": "xdg"}])
+def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch, given):
+    """Also where ~/.kaggle does not exist, and another folder counts."""
+    for name, value in given.items():
+        monkeypatch.setenv(name, str(home / value))
+    if given:
+        (home / ".kaggle").rmdir()
+    code = "from kaggle.api.kaggle_api_extended import KaggleApi; print(KaggleApi.config_dir)"
+    foretold = lookup.config_folder()
+
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert told.splitlines()[-1] == str(foretold)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("kaggle.json", "{", "not a JSON object"),
+        ("kaggle.json", "[]", "not a JSON object"),
+        ("kaggle.json", {"username": "ann"}, "no username or no key"),
+        ("credentials.json", {"username": "ann"}, "holds no login"),
+        ("access_token", " \n", "empty"),
+        ("access_token", "\udcff", "not UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_its_edit(home, name, content, said):
+    """The client passes over most of them in silence."""
+    if content == "\udcff":
+        (home / ".kaggle" / name).write_bytes(b"\xff")
+    else:
+        put(home, name, content)
+
+    found = lookup.look()
+
+    assert found.sources == ()
+    assert [said in what and bool(fix) for what, fix in found.problems] == [True]
+
+
+@pytest.mark.parametrize("alone", ["KAGGLE_USERNAME", "KAGGLE_KEY"])
+def test_half_a_login_is_named(home, monkeypatch, alone):
+    """Alone it is nothing; beside kaggle.json it takes the other half from there."""
+    monkeypatch.setenv(alone, "bob-or-his-key")
+
+    assert lookup.look().sources == () and alone in lookup.look().problems[0][0]
+
+    put(home, "kaggle.json", {"username": "ann", "key": KEY})
+    found = lookup.look()
+    assert [source.kind for source in found.sources] == ["key"]
+    assert found.problems[0] == (
+        f"{alone} goes with the {'key' if alone.endswith('NAME') else 'name'} of kaggle.json",
+        f"Set both variables, or: unset {alone}",
+    )
+
+
+def test_every_secret_is_known_so_that_it_can_be_kept_back(home, monkeypatch):
+    """In any place, used or not; and it is not in the printed form either."""
+    monkeypatch.setenv("KAGGLE_API_TOKEN", TOKEN)
+    monkeypatch.setenv("KAGGLE_TOKEN", "another-token")
+    monkeypatch.setenv("https_proxy", "http://ann:proxy-password@127.0.0.1:9")
+    put(home, "kaggle.json", {"username": "ann", "key": KEY})
+    put(home, "credentials.json", {"refresh_token": "refresh-me", "access_token": "access-me"})
+    put(home, "access_token", "that-of-a-file")
+    found = lookup.look()
+
+    for secret in (TOKEN, "another-token", "proxy-password", KEY, "refresh-me", "access-me", "that-of-a-file"):
+        assert secret not in secrets.redact(f"say {secret}!")
+        assert secret not in repr(found)
+
+
+def test_variables_that_change_the_client_are_named_without_their_values(home, monkeypatch):
+    """Any KAGGLE_X becomes its setting x; VERBOSE prints the key."""
+    for name in ("VERBOSE", "KAGGLE_PATH", "KAGGLE_TOKEN", "KAGGLE_WHATEVER"):
+        monkeypatch.setenv(name, "yes")
+    monkeypatch.setenv("KAGGLE_USERNAME", "ann")
+
+    named = [what.split()[0] for what, _ in lookup.settings()]
+
+    assert named == ["VERBOSE", "KAGGLE_PATH", "KAGGLE_TOKEN", "KAGGLE_WHATEVER"]
+    assert all("yes" not in what for what, _ in lookup.settings())
+
+
+@pytest.mark.parametrize(
+    ("http", "https", "no", "local", "said"),
+    [
+        ("", "", "", False, ""),
+        ("", "http://ann:secret@proxy.example:3128", "", False, "through the proxy proxy.example:3128"),
+        ("", "proxy.example:99999999", "", False, "through the proxy proxy.example"),
+        ("", "http://ann:secret@[bad", "", False, "an address that cannot be read"),
+        ("", "http://proxy.example:3128", ".kaggle.com", False, ""),
+        ("http://[::1]:8080", "", "", True, ""),
+        ("http://127.0.0.1:8080", "", "", True, ""),
+        ("http://127.0.0.1:8080", "", "localhost", True, "no_proxy"),
+        ("http://proxy.example:1", "", "", True, "not to a Kaggle on this machine"),
+    ],
+)
+def test_a_proxy_is_named_without_its_password(monkeypatch, http, https, no, local, said):
+    """A Kaggle on this machine is reached through one; the real one need not be."""
+    for name, value in {"http_proxy": http, "https_proxy": https, "no_proxy": no}.items():
+        monkeypatch.setenv(name, value)
+
+    words, problems = lookup.proxies(local)
+
+    assert [said in what for what, _ in problems] == ([True] if said else [])
+    assert "secret" not in words + str(problems)

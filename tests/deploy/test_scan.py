@@ -1,0 +1,130 @@
+"""Everything that is sent is looked through for secrets first; one that is found stops it, and is not repeated."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from between import Between
+
+from deploy import bundle, gate, kernels, publish, submit
+from deploy.errors import UsageError
+
+HEX32 = hashlib.md5(b"a key", usedforsecurity=False).hexdigest()
+
+
+@pytest.fixture
+def built(root: Path):
+    return bundle.build("train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root)
+
+
+def plant(notebook, metadata, where):
+    """Put a token there."""
+    token = f"KGAT_{HEX32}"
+    cell = notebook["cells"][-1]
+    if where == "the last cell":
+        cell["source"] += f"\n# {token}"
+    elif where == "lines of a cell":
+        cell["source"] = ["a = 1\n", f"b = '{token}'\n"]
+    elif where == "cell metadata":
+        cell["metadata"] = {"deep": [{"deeper": token}]}
+    elif where == "a name in cell metadata":
+        cell["metadata"] = {token: 1}
+    elif where == "an output":
+        cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": token}]
+    elif where == "an attachment":
+        notebook["cells"][0]["attachments"] = {"a.txt": {"text/plain": token}}
+    elif where == "the notebook's metadata":
+        notebook["metadata"]["author"] = token
+    else:
+        metadata[where] = [f"ann/{token}"] if where.endswith("_sources") else token
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        *("the last cell", "lines of a cell", "cell metadata", "a name in cell metadata", "an output", "an attachment"),
+        *("the notebook's metadata", "title", "id", "machine_shape", "dataset_sources", "model_sources", "keywords"),
+    ],
+)
+def test_a_secret_in_anything_that_a_push_sends_is_refused_and_not_repeated(built, where):
+    """Whatever the reason for which it is quoted."""
+    notebook, metadata = json.loads(built.notebook.read_text()), dict(built.metadata)
+    plant(notebook, metadata, where)
+
+    with pytest.raises(UsageError, match="a Kaggle token seems to be in") as caught:
+        gate.check(notebook, metadata, size=1000, offline=False)
+
+    assert HEX32[:12] not in str(caught.value)
+
+
+@pytest.mark.parametrize("before", range(20, 61, 4))
+def test_the_line_that_names_a_cell_shows_no_part_of_a_key(built, before):
+    """It is cut, and a key may lie across the end."""
+    notebook = json.loads(built.notebook.read_text())
+    notebook["cells"][-1]["source"] = f"{'x' * (before - 12)} KAGGLE_KEY={HEX32}"
+
+    with pytest.raises(UsageError) as caught:
+        gate.check(notebook, built.metadata, size=1000, offline=False)
+
+    assert HEX32[:6] not in str(caught.value)
+
+
+def test_a_bundle_that_was_edited_after_it_was_built_is_not_sent(kaggle, between, built):
+    """What is read from the disk is what counts."""
+    between.say("GetKernel", [(404, {"code": 404, "message": "Not found"})])
+    between.say("GetAcceleratorQuotaStatistics", [{}])
+    built.notebook.write_text(built.notebook.read_text().replace("print(", f"KAGGLE_KEY = '{HEX32}'; print("))
+
+    with pytest.raises(UsageError, match="a Kaggle key, line"):
+        kernels.push(kaggle, built, timeout_seconds=3600)
+
+    assert between.count("SaveKernel") == 0
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "notes.md"])
+def test_an_artifact_with_a_secret_in_a_text_is_not_published(kaggle, between: Between, tmp_path, shown, name):
+    """A dataset is one click away from being public. Weights are numbers, and are not read."""
+    files = {"weights.npz": b"PK\x03\x04\xff" + HEX32.encode(), "notes.md": b"how it was trained"}
+    planted = f'token = "KGAT_{HEX32}"'
+    if name == "notes.md":
+        files[name] += planted.encode()
+    told = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
+    manifest = {"run_id": "r1", "weights_sha256": told["weights.npz"]["sha256"], "bundle_sha256": "", "files": told}
+    files["manifest.json"] = json.dumps({**manifest, "config": planted if name == "manifest.json" else ""}).encode()
+    for file, data in files.items():
+        (tmp_path / "artifact").mkdir(exist_ok=True)
+        (tmp_path / "artifact" / file).write_bytes(data)
+
+    with pytest.raises(UsageError, match=rf"in {name}:\n  - a Kaggle token, line 1") as caught:
+        publish.publish(
+            kaggle,
+            tmp_path / "artifact",
+            "ann/digits-artifact",
+            title="Digits Artifact",
+            deadline_seconds=5,
+            show=shown.append,
+        )
+
+    assert HEX32 not in str(caught.value)
+    assert not between.seen
+
+
+def test_a_submission_with_a_secret_in_its_description_is_not_sent(kaggle, between: Between, tmp_path, shown):
+    """It stays on kaggle.com for ever, for the whole team to read."""
+    (tmp_path / "submission.csv").write_text("id,label\n1,0\n")
+
+    with pytest.raises(UsageError, match="description") as caught:
+        submit.submit(
+            kaggle,
+            kernels.Run("ann/digits-infer-gpu", 3, "", "b1"),
+            "digits",
+            submission=tmp_path / "submission.csv",
+            check=lambda given, sample: None,
+            message=f"KGAT_{HEX32}",
+            deadline_seconds=5,
+            show=shown.append,
+        )
+
+    assert HEX32 not in str(caught.value)
+    assert not between.seen

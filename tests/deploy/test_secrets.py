@@ -1,0 +1,344 @@
+"""No secret is sent, and none is written by anything of ours; what is no secret stays as it is."""
+
+import base64
+import hashlib
+import json
+import os
+import random
+import string
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy import secrets, verdicts
+from deploy.journal import Journal
+from proofs import secrets as proof
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANTING = {f"tests/deploy/test_{name}.py" for name in ("doctor", "gate", "lookup", "secrets")}
+# Drawn at each start, so that this file holds none. The ends have a letter and a digit, however the draw falls.
+DRAW = random.Random(7)  # noqa: S311 - they guard nothing
+HEX32, HEX40, HEX256 = ("".join(DRAW.choices("0123456789abcdef", k=count - 4)) + "e0c4" for count in (32, 40, 256))
+WORD24, WORD36, WORD40, WORD60 = (
+    "".join(DRAW.choices(string.ascii_letters + string.digits, k=count - 4)) + "Kw47" for count in (24, 36, 40, 60)
+)
+BASIC = base64.b64encode(f"ann:{HEX32}".encode()).decode()
+CLAIMS = base64.urlsafe_b64encode(b'{"sub":"12345678901234"}').decode().rstrip("=")
+JWT = f"eyJhbGciOiJub25lIn0.{CLAIMS}.{WORD40}"
+PRIVATE = f"-----BEGIN RSA PRIVATE KEY-----\n{WORD60}\n{WORD40}\n-----END RSA PRIVATE KEY-----"
+
+LEAKS = {
+    "a token of Kaggle": (f"KGAT_{HEX32}", HEX32),
+    "kaggle.json": (f'{{"username":"ann","key":"{HEX32}"}}', HEX32),
+    "kaggle.json, the other way round": (f'{{"key": "{HEX32}", "username": "ann"}}', HEX32),
+    "kaggle.json with a key of another form": (f'{{"username":"ann",\n "key":"{WORD36}"}}', WORD36),
+    "kaggle.json in a text of JSON": (json.dumps(json.dumps({"username": "ann", "key": HEX32})), HEX32),
+    "a key beside its word": (f"my kaggle key is {HEX32}.", HEX32),
+    "a word after its key": (f"{HEX32}  # Kaggle", HEX32),
+    "a token in camel case": (f"accessToken: '{HEX32}'", HEX32),
+    "an assignment in a shell": (f"export KAGGLE_KEY={HEX32}", HEX32),
+    "an assignment before a command": (f"KAGGLE_API_TOKEN={WORD36} kaggle kernels list", WORD36),
+    "an assignment in fish": (f"set -x KAGGLE_API_TOKEN {WORD36}", WORD36),
+    "an assignment in Python": (f'os.environ["KAGGLE_API_TOKEN"] = "{WORD36}"', WORD36),
+    "a default in Python": (f"os.environ.setdefault('KAGGLE_API_TOKEN', '{WORD36}')", WORD36),
+    "an argument in Python": (f'dict(KAGGLE_API_TOKEN="{WORD36}")', WORD36),
+    "a magic of Jupyter": (f"%env KAGGLE_API_TOKEN={WORD36}", WORD36),
+    "YAML": (f"env:\n  KAGGLE_API_TOKEN: {WORD36}\n", WORD36),
+    "YAML of a container": (f"- name: KAGGLE_API_TOKEN\n  value: {WORD36}\n", WORD36),
+    "JSON": (f'{{"KAGGLE_API_TOKEN": "{WORD36}"}}', WORD36),
+    "a cell in a notebook's file": (json.dumps({"source": f'x\nKAGGLE_KEY = "{HEX32}"\n'}), HEX32),
+    "a token of a session": (f"KAGGLE_USER_SECRETS_TOKEN={JWT}", WORD40),
+    "a header": (f"Authorization: Basic {BASIC}", BASIC),
+    "a header in a dict": (f"{{'Authorization': 'Bearer {WORD36}'}}", WORD36),
+    "a header without its scheme": (f'{{"Authorization": "{WORD36}"}}', WORD36),
+    "a header in curl": (f"curl -H 'Authorization: Bearer {WORD36}' https://www.kaggle.com", WORD36),
+    "a name and a key in curl": (f"curl -u ann:{HEX32} https://www.kaggle.com", HEX32),
+    "a name and a key in requests": (f'requests.get(url, auth=("ann", "{WORD36}"))', WORD36),
+    "an address with a key": (f"https://ann:{HEX32}@www.kaggle.com/api", HEX32),
+    "a proxy with a password": ("http_proxy=http://ann:pass-Phrase@proxy:3128", "pass-Phrase"),
+    "an address that Google signed": (f"https://x.example/y?X-Goog-Date=1&X-Goog-Signature={HEX256}", HEX256),
+    "an address that Amazon signed": (f"https://x.example/y?X-Amz-Signature={HEX256[:64]}&z=1", HEX256[:64]),
+    "an address with a token": (f"https://x.example/y?a=1&token={WORD36}", WORD36),
+    "an address in an address": (f"https://x.example/?u={quote(f'https://y/?token={WORD36}', safe='')}", WORD36),
+    "a JSON web token": (f"token {JWT}", WORD40),
+    "a name and a key in Base64": (f"x = '{BASIC}'", BASIC),
+    "kaggle.json in Base64": (base64.b64encode(f'{{"key":"{HEX32}"}}'.encode()).decode(), "HEX"),
+    "Hugging Face": (f"login('hf_{WORD36}')", WORD36),
+    "GitHub": (f"ghp_{WORD36}", WORD36),
+    "GitHub, fine-grained": (f"github_pat_{WORD60}", WORD60),
+    "Amazon": (f"AKIA{'Q7' * 8}", "Q7" * 8),
+    "Amazon's secret": (f"aws_secret_access_key = {WORD40}", WORD40),
+    "Amazon's pair": (f"AKIA{'Q7' * 8},{WORD40}", WORD40),
+    "Anthropic": (f"sk-ant-api03-{WORD60}", WORD60),
+    "OpenAI": (f"sk-{WORD36}", WORD36),
+    "OpenAI, of a project": (f"sk-proj-{WORD60}", WORD60),
+    "Weights & Biases": (f"wandb.login(key='{HEX40}')", HEX40),
+    "Weights & Biases in a shell": (f"export WANDB_API_KEY={HEX40}", HEX40),
+    "a private key": (PRIVATE, WORD60),
+    "a private key in JSON": (json.dumps({"private_key": PRIVATE}), WORD60),
+    "the beginning of a private key": (PRIVATE[:120], WORD60),
+}
+INNOCENT = [
+    f"sha256 = '{hashlib.sha256().hexdigest()}'  # of the key",
+    f"kaggle at commit {HEX40}",
+    f"git+https://github.com/wandb/wandb@{HEX40}",
+    f"md5 {HEX32}",
+    f'keys = ["{HEX32}"]',
+    f"{'monkey'} business {HEX32}",
+    "run_id=digits-20261121-084500-abcdef ref=1002 status=COMPLETE",
+    "image gcr.io/kaggle-images/python@sha256:" + "0123456789abcdef" * 4,
+    "Bearer authentication is not used here, nor Basic authentication-with-words",
+    'headers = {"Authorization": f"Bearer {token}"}',
+    "export KAGGLE_API_TOKEN=… and KAGGLE_KEY=your-key",
+    "export KAGGLE_KEY=$(cat ~/.kaggle/key1234567890)",
+    "KAGGLE_API_TOKEN=/home/ann/.kaggle/access_token_2024",
+    "KAGGLE_KEY: ${{ secrets.KAGGLE_KEY_2024_FOR_CI }}",
+    '("KAGGLE_API_TOKEN", "KAGGLE_API_V1_TOKEN_123")',
+    'os.environ["KAGGLE_KEY"] = local_2024_settings_1.key',
+    "https://user:password@proxy.example and http://{user}:{password}@proxy",
+    "https://x.example/y?token={token}&page=2",
+    "https://www.kaggle.com/code/ann/digits-train-tpu?scriptVersionId=123456789",
+    "the class sk-estimator-doc-link of scikit-learn 1.5.2",
+    "from transformers import hf_argparser_2024",
+    "-----BEGIN PRIVATE KEY----- is how such a file begins",
+    "-----BEGIN CERTIFICATE-----\n" + WORD60,
+]
+
+
+# What a secret is
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_secret_is_found_and_taken_out_in_every_form_that_people_write(leak):
+    """Before it, and after it, stands what stands there."""
+    text, value = LEAKS[leak]
+
+    found = list(secrets.find(f"one\ntwo\n{text}\nlast"))
+    shown = secrets.redact(f"one\ntwo\n{text}\nlast")
+
+    assert found and all(3 <= place.line <= 3 + text.count("\n") for place in found)
+    assert shown.startswith("one\ntwo\n") and shown.endswith("\nlast")
+    assert value not in shown and "…" in shown
+    assert not list(secrets.find(shown)) and secrets.redact(shown) == shown
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_what_only_resembles_a_secret_is_left_alone(text):
+    """A filter that eats hashes makes messages useless, and a scan that cries wolf gets switched off."""
+    assert not list(secrets.find(text))
+    assert secrets.redact(text) == text
+
+
+def test_what_is_taken_out_leaves_a_word_that_tells_the_kind():
+    """So that the reader knows what to revoke."""
+    assert secrets.redact(LEAKS["a token of Kaggle"][0]) == "KGAT_…"
+    assert secrets.redact(LEAKS["a header"][0]) == "Authorization: Basic …"
+    assert secrets.redact(LEAKS["an assignment in a shell"][0]) == "export KAGGLE_KEY=…"
+    assert secrets.redact(LEAKS["a name and a key in Base64"][0]) == "x = 'base64…'"
+
+
+def test_nothing_in_this_repository_looks_like_a_secret():
+    """Every tracked file, but those that plant some."""
+    named = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found = []
+    for name in filter(None, named.split("\0")):
+        if name not in PLANTING and (ROOT / name).is_file():
+            text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
+            found += [f"{name}:{place.line} {place.kind}" for place in secrets.find(text)]
+
+    assert not found
+    assert len(named) > 1000
+
+
+@given(
+    st.lists(st.one_of(st.text(), st.sampled_from([text for text, _ in LEAKS.values()])), max_size=6),
+    st.sampled_from(["", " ", "\n", ", ", '"', "\\n"]),
+)
+def test_a_text_without_its_secrets_has_none(parts, between):
+    """Property: whatever stands side by side; and what was taken out once is taken out for good."""
+    shown = secrets.redact(between.join(parts))
+
+    assert not list(secrets.find(shown))
+    assert secrets.redact(shown) == shown
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text() | st.sampled_from([text for text, _ in LEAKS.values()]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.just("key"), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(VALUES)
+def test_json_without_its_secrets_is_still_json(value):
+    """Property: scripts read the last line."""
+    line = secrets.to_json(value)
+
+    json.loads(line)
+    assert line.isascii() and "\n" not in line
+    assert not [name for name, (_, held) in LEAKS.items() if held in line]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "KAGGLE_",
+        "key ",
+        "username",
+        "eyJ",
+        "://a:",
+        "A",
+        "token=",
+        "aws ",
+        "-----BEGIN PRIVATE KEY-----",
+        "0",
+        " -u a:",
+    ],
+)
+def test_no_text_keeps_the_scan_for_long(piece):
+    """A log is the run's to write; it must not be able to stop a watch."""
+    began = time.perf_counter()
+
+    secrets.redact(piece * (200_000 // len(piece)))
+
+    assert time.perf_counter() - began < 3
+
+
+# What is in use
+
+
+@pytest.mark.parametrize("value", ["a secret of no shape", 'with "quotes" and \\', "ümläut-schlüssel"])
+def test_a_credential_in_use_is_known_by_itself(value):
+    """As it is, in a header, in an address, and in JSON."""
+    secrets.know(value, "ann")
+    header = base64.b64encode(f"ann:{value}".encode()).decode()
+    forms = [value, header, quote(value, safe=""), json.dumps(value)]
+
+    shown = secrets.redact(" and ".join(forms))
+
+    assert not [
+        form for form in [value, header.rstrip("="), quote(value, safe=""), json.dumps(value)[1:-1]] if form in shown
+    ]
+    assert value not in secrets.to_json({"error": f"it said {value}"})
+    assert [found.kind for found in secrets.find(f"x {value} y")] == ["a credential in use"]
+
+
+def test_a_credential_too_short_to_be_one_takes_no_word_out_of_a_text():
+    """A key of three letters is in every sentence."""
+    secrets.know("the")
+    secrets.know(None)
+
+    assert secrets.redact("the end") == "the end"
+
+
+def test_a_variable_of_the_environment_is_in_use(monkeypatch, tmp_path):
+    """Also one for another service; not the path of a file."""
+    token = tmp_path / "access-token-2024"
+    token.touch()
+    monkeypatch.setenv("KAGGLE_KEY", "a key of no shape")
+    monkeypatch.setenv("SOME_SERVICE_PASSWORD", "correct-horse-4-battery")
+    monkeypatch.setenv("KAGGLE_API_TOKEN", str(token))
+
+    shown = secrets.redact(f"a key of no shape; correct-horse-4-battery; {token}")
+
+    assert shown == f"credential…; credential…; {token}"
+
+
+def test_what_the_client_signs_with_is_known_from_then_on(kaggle):
+    """It has been read by the official lookup, wherever that found it."""
+    assert secrets.redact("Kaggle said: not-a-key is wrong") == "Kaggle said: credential… is wrong"
+
+
+def test_a_token_in_a_file_is_known_too(between, monkeypatch, tmp_path):
+    """Variables are not the only place."""
+    from deploy.client import Kaggle
+
+    token = tmp_path / "token"
+    token.write_text("a-token-of-no-shape\n")
+    monkeypatch.setenv("KAGGLE_API_TOKEN", str(token))
+    between.say("IntrospectToken", [{"active": True, "username": "ann", "userId": 1}] * 9)
+
+    Kaggle.connect()
+
+    assert secrets.redact("<a-token-of-no-shape>") == "<credential…>"
+
+
+def test_verbose_makes_no_library_tell_signed_addresses(between, tmp_path):
+    """The client, told to be verbose, turns on the logs of all others; they hold every address."""
+    between.say("put", [(200, b"")])
+    address = f"http://localhost/put/x?X-Goog-Signature={HEX256}"
+    between.say("StartBlobUpload", [{"token": "t", "createUrl": address}])
+    code = "import pathlib, sys; from deploy.client import Kaggle; Kaggle.connect().upload(pathlib.Path(sys.argv[1]))"
+    (tmp_path / "file").write_text("x")
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "file")],
+        env={**os.environ, "VERBOSE": "1"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert between.count("put") == 1
+
+
+# What is told
+
+
+def test_a_secret_is_taken_out_before_a_message_is_cut():
+    """A part of a key has no shape any more."""
+    assert HEX32[:8] not in verdicts.plain(f"{'x' * 480} KAGGLE_KEY={HEX32}")[:500]
+    assert HEX32 not in verdicts.plain(f"KGAT_\x1b[1m{HEX32}")  # nor has one that a terminal would join again
+
+
+def test_the_journal_keeps_no_secret_and_still_finds_what_it_kept(tmp_path):
+    """Not in a page that was freed, either."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    url = LEAKS["an address with a token"][0]
+
+    with journal.recording("pushes", url=url) as outcome:
+        outcome.update(status=f"KGAT_{HEX32}")
+
+    kept = journal.last("pushes", url=url)
+    assert kept is not None and kept["status"] == "KGAT_…"
+    assert not [p for p in tmp_path.iterdir() if WORD36.encode() in p.read_bytes() or HEX32.encode() in p.read_bytes()]
+
+
+# All of it: twenty canaries, the commands of a user, and every byte that they wrote
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return proof.planted(ROOT, tmp_path_factory.mktemp("planted"))
+
+
+@pytest.mark.parametrize("number", range(20), ids=[f"{c.place}, {c.kind}" for c in proof.canaries(0)])
+def test_a_planted_secret_is_found_and_nothing_of_ours_writes_it(results, number):
+    """Not a part of it: on stdout, stderr, in the journal, in build/, in runs/, in a command line, with VERBOSE=1 set."""
+    result = results[number]
+
+    assert result.found
+    assert result.written == ()
+
+
+def test_twenty_are_planted_in_ten_kinds_of_place_and_the_row_of_the_proof_counts_them(results):
+    """As `invoke prove` shows it; and a canary that lies somewhere is seen there."""
+    row = proof.row(results)
+
+    assert (row.figure, row.passed) == ("20 of 20 found, 0 written", True)
+    assert "10 kinds of place" in row.claim
+    assert all(result.canary.is_in(f"<{result.canary.text}>".encode()) for result in results)
+
+
+@pytest.mark.parametrize("seed", range(1, 30))
+def test_the_canaries_are_known_by_their_shape_however_they_are_drawn(seed):
+    """The proof may be given another seed."""
+    for canary in proof.canaries(seed):
+        assert canary.kind in [found.kind for found in secrets.find(canary.text)]
+        assert not canary.is_in(secrets.redact(canary.text).encode())

@@ -1,0 +1,269 @@
+"""The template becomes a competitor's own, once, and what they edited stays theirs."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from between import HANG, Between
+
+from deploy import start
+from deploy.errors import Denied, DiskError, UsageError
+
+TEMPLATE = Path(__file__).resolve().parents[2] / "pipeline" / "configs" / "digits.py"
+SLUG = "leaf-diseases-2026"
+
+
+@pytest.fixture
+def ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The small project with the real template, and nobody signed in."""
+    shutil.copy(TEMPLATE, root / "pipeline" / "configs" / "digits.py")
+    for name in ("KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_API_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    return root
+
+
+@pytest.fixture
+def signed_in(ours: Path, between: Between, monkeypatch: pytest.MonkeyPatch) -> Between:
+    """The same, signed in as ann, who accepted the rules."""
+    monkeypatch.setattr(start, "PACE", type(start.PACE)(first=0.05, most=0.1, patience=0.3))
+    monkeypatch.setattr(start, "TIMEOUTS", (1, 0.5))
+    between.say("ListDataFiles", itertools.repeat({"files": [{"name": "sample_submission.csv"}]}))
+    between.say("DownloadDataFile", itertools.repeat({}))
+    return between
+
+
+def written(root: Path) -> dict[str, str]:
+    """Return every file of the project and its text."""
+    return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+def test_the_new_config_loads_and_is_the_default(ours, shown):
+    """The model side reads it as it is; the digits stay as they are."""
+    from pipeline import config
+
+    made = start.begin(ours, SLUG, user="ann", show=shown.append)
+
+    loaded = config.load(str(ours / "pipeline" / "configs" / "leaf_diseases_2026.py"))
+    assert (loaded.name, loaded.competition) == ("leaf_diseases_2026", SLUG)
+    assert loaded.data == config.load("digits").data
+    assert start.default_config(ours) == made.config == "leaf_diseases_2026"
+    assert (ours / "pipeline" / "configs" / "digits.py").read_bytes() == TEMPLATE.read_bytes()
+
+
+def test_the_new_config_is_tidy_and_says_what_to_edit(ours):
+    """It passes what `invoke check` asks, and no word of the digits is left."""
+    text = start.begin(ours, SLUG).path.read_text()
+
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", "-"],
+        input=text,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "How many labels" in text and "Handwritten" not in text and "digits" not in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_what_will_be_used_on_kaggle_and_the_next_command_are_shown(ours, shown):
+    """Handles that nobody has to guess."""
+    made = start.begin(ours, SLUG, user="ann", show=shown.append)
+
+    assert dict(made.handles) == {
+        "train-tpu": "ann/leaf-diseases-2026-train-tpu",
+        "infer-gpu": "ann/leaf-diseases-2026-infer-gpu",
+        "artifact": "ann/leaf-diseases-2026-artifact",
+    }
+    assert all(handle in "\n".join(shown) for handle in made.handles.values())
+    assert shown[-1].startswith("Next: ") and "leaf_diseases_2026.py" in shown[-1]
+
+
+def test_the_same_command_again_changes_nothing_and_says_so(ours, shown):
+    """Not even the time of a file."""
+    start.begin(ours, SLUG)
+    before = {path: path.stat().st_mtime_ns for path in ours.rglob("*")}
+
+    made = start.begin(ours, SLUG, show=shown.append)
+
+    assert (made.created, made.remembered) == (False, False)
+    assert "nothing was changed" in shown[0] and "already" in shown[1]
+    assert {path: path.stat().st_mtime_ns for path in ours.rglob("*")} == before
+
+
+def test_an_edited_config_is_refused_and_stays(ours):
+    """Hours of work are in it."""
+    path = start.begin(ours, SLUG).path
+    path.write_text(path.read_text().replace("epochs=40", "epochs=41"))
+    (ours / start.FILE).unlink()
+    before = written(ours)
+
+    with pytest.raises(UsageError, match=r'(?s)was edited.*config = "leaf_diseases_2026".*--config NAME'):
+        start.begin(ours, SLUG)
+
+    assert written(ours) == before
+
+
+def test_a_config_that_was_there_is_not_taken_over(ours):
+    """Two competitions cannot share one."""
+    with pytest.raises(UsageError, match="stays as it is"):
+        start.begin(ours, SLUG, config="other")
+
+
+def test_a_second_competition_becomes_the_default(ours):
+    """Both configs stay."""
+    start.begin(ours, SLUG)
+    made = start.begin(ours, "birds", config="my_birds")
+
+    assert (made.created, made.remembered, start.default_config(ours)) == (True, True, "my_birds")
+    assert (ours / "pipeline" / "configs" / "leaf_diseases_2026.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("slug", "config", "edit"),
+    [
+        ("Leaf", "", "--competition leaf"),
+        ("https://www.kaggle.com/competitions/leaf-2026/", "", "--competition leaf-2026"),
+        ("../../etc", "", "Try: --competition etc"),
+        ("a" * 3000, "", "Correct it"),
+        ("", "", "Correct it"),
+        ("3d-objects", "", "--config my_3d_objects"),
+        ("leaf", "my-leaf", "--config my_my_leaf"),
+        ("leaf", "../leaf", "--config my_"),
+        ("class", "", "--config my_class"),
+        ("digits", "", "--config my_digits"),
+    ],
+)
+def test_a_name_that_cannot_work_is_refused_with_one_that_can(ours, slug, config, edit):
+    """Before anything is written."""
+    before = written(ours)
+
+    with pytest.raises(UsageError) as caught:
+        start.begin(ours, slug, config=config)
+
+    assert edit in str(caught.value) and len(str(caught.value)) < 500
+    assert written(ours) == before
+
+
+@pytest.mark.parametrize("damage", ["", "CONFIG = 1\n", "CONFIG = Config(name='x', competition='y')\n", "(", None])
+def test_a_template_that_was_changed_beyond_use_is_named(ours, damage):
+    """It is edited as text, so its form counts."""
+    template = ours / "pipeline" / "configs" / "digits.py"
+    template.unlink() if damage is None else template.write_text(damage)
+
+    with pytest.raises(UsageError, match=r"git checkout .*digits\.py"):
+        start.begin(ours, SLUG)
+
+
+def test_without_the_file_the_default_is_the_rehearsal(ours):
+    """The first run needs no `init`."""
+    assert start.default_config(ours) == "digits"
+
+
+@pytest.mark.parametrize(
+    "text", ["config", "config = 3", 'config = "../x"', 'config = "gone"', 'config = "other"\nmore = 1', "", "\x00"]
+)
+def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
+    """And `init` does not write over it, unless it only names what is gone."""
+    (ours / start.FILE).write_text(text)
+
+    with pytest.raises(UsageError, match=r"(?s)relay\.toml.*[Rr]emove"):
+        start.default_config(ours)
+
+    if text != 'config = "gone"':
+        with pytest.raises(UsageError):
+            start.begin(ours, SLUG)
+        assert not (ours / "pipeline" / "configs" / "leaf_diseases_2026.py").exists()
+
+
+def test_the_default_may_be_any_config_that_is_there(ours):
+    """Somebody writes the line by hand."""
+    (ours / start.FILE).write_text('# mine\nconfig = "other"\n')
+
+    assert start.default_config(ours) == "other"
+
+
+def test_a_competition_is_checked_where_there_are_credentials(signed_in, ours, shown):
+    """And the handles are the signed-in user's."""
+    made = start.begin(ours, SLUG, show=shown.append)
+
+    assert (made.checked, made.unchecked) == (True, "")
+    assert made.handles["train-tpu"].startswith("ann/")
+    assert signed_in.bodies("ListDataFiles")[0]["competitionName"] == SLUG
+
+
+def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, monkeypatch, shown):
+    """The config is written all the same."""
+    for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    made = start.begin(ours, SLUG, show=shown.append)
+
+    assert between.seen == [] and made.created and not made.checked
+    assert f"https://www.kaggle.com/competitions/{SLUG}/rules" in "\n".join(shown)
+
+
+@pytest.mark.parametrize(
+    ("operation", "answer", "error", "said"),
+    [
+        ("ListDataFiles", (404, {"code": 404, "message": "Not found"}), UsageError, "knows no competition"),
+        ("ListDataFiles", (403, {"code": 403, "message": "Permission denied"}), Denied, f"competitions/{SLUG}/rules"),
+        (
+            "DownloadDataFile",
+            (403, {"code": 403, "message": "Permission denied"}),
+            Denied,
+            f"competitions/{SLUG}/rules",
+        ),
+    ],
+)
+def test_a_competition_that_is_not_there_or_not_entered_ends_it(signed_in, ours, operation, answer, error, said):
+    """With the edit, and nothing written."""
+    signed_in.say(operation, itertools.repeat(answer))
+    before = written(ours)
+
+    with pytest.raises(error, match=said):
+        start.begin(ours, SLUG)
+
+    assert written(ours) == before
+
+
+@pytest.mark.parametrize("answer", [HANG, (401, {"code": 401, "message": "Unauthorized"}), (500, b"")])
+def test_trouble_at_kaggle_s_end_is_told_and_does_not_stop_it(signed_in, ours, answer):
+    """A config needs no Kaggle."""
+    signed_in.say("ListDataFiles", itertools.repeat(answer))
+
+    made = start.begin(ours, SLUG)
+
+    assert made.created and not made.checked and made.unchecked
+    assert made.handles["train-tpu"].startswith("ann/"), "the key names its user"
+
+
+def test_another_user_than_the_signed_in_one_is_refused(signed_in, ours):
+    """Kaggle would take no push for them."""
+    with pytest.raises(UsageError, match="ann's"):
+        start.begin(ours, SLUG, user="bob")
+
+
+@pytest.mark.parametrize("user", ["a b", "../x", "x" * 51])
+def test_a_user_that_cannot_be_is_refused(ours, user):
+    """It becomes part of an address."""
+    with pytest.raises(UsageError, match="--user"):
+        start.begin(ours, SLUG, user=user)
+
+
+def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
+    """Exit code 8, and no half of a file."""
+    before = written(ours)
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "replace", full)
+
+    with pytest.raises(DiskError):
+        start.begin(ours, SLUG)
+
+    assert written(ours) == before

@@ -1,0 +1,93 @@
+"""Progress is appended to, and what a kill cut off is neither kept nor in the way."""
+
+import csv
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import DiskError
+from pipeline.progress import COLUMNS, Progress
+
+
+def quiet(line: str) -> None:
+    """Take a line that a user would see."""
+
+
+def going_on(folder: Path, step: int) -> Progress:
+    """Return the progress of a run that begins, or goes on, at a step."""
+    return Progress(folder, seconds=0, step=step, total_steps=100, batch=16, show=quiet)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the output of a run that wrote three epochs of ten steps, and a line at each."""
+    progress = going_on(tmp_path, 0)
+    for epoch in (1, 2, 3):
+        progress.epoch({**dict.fromkeys(COLUMNS, 0.5), "epoch": epoch, "step": 10 * epoch})
+        progress.line(10 * epoch, {"loss": 0.5})
+    return tmp_path
+
+
+def steps(folder: Path) -> tuple[list[int], list[int]]:
+    """Return the steps of history.csv and of progress.jsonl."""
+    with (folder / "history.csv").open(newline="") as file:
+        rows = [int(row["step"]) for row in csv.DictReader(file)]
+    return rows, [json.loads(line)["step"] for line in (folder / "progress.jsonl").read_text().splitlines()]
+
+
+def test_what_is_past_the_checkpoint_is_forgotten(folder):
+    """The run comes there again."""
+    going_on(folder, 20)
+
+    assert steps(folder) == ([10, 20], [10, 20])
+
+
+@pytest.mark.parametrize(
+    "torn", ["4,", "4,40,0.5", "4,4", "4,x" + ",1" * 7 + "\r\n", "1" + ",1" * 20 + "\r\n", "\0\r\n", "\xff"]
+)
+def test_a_row_that_a_kill_cut_off_is_dropped(folder, torn):
+    """Wherever it was cut."""
+    with (folder / "history.csv").open("a", newline="", encoding="latin-1") as file:
+        file.write(torn)
+
+    going_on(folder, 50)
+
+    assert steps(folder)[0] == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    "torn", ['{"step": 4', '{"step": 40}', "[]\n", "3\n", "{}\n", '{"step": null}\n', "\xff\n", "[" * 99_999 + "\n"]
+)
+def test_a_line_that_a_kill_cut_off_is_dropped(folder, torn):
+    """And whatever else is no line of ours."""
+    with (folder / "progress.jsonl").open("a", encoding="latin-1") as file:
+        file.write(torn)
+
+    going_on(folder, 50)
+
+    assert steps(folder)[1] == [10, 20, 30]
+
+
+def test_a_full_disk_leaves_the_history_as_it_was(folder):
+    """It is written anew beside its place, and renamed."""
+    before = (folder / "history.csv").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        with pytest.raises(DiskError):
+            going_on(folder, 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert (folder / "history.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["history.csv", "progress.jsonl"])
+def test_a_folder_in_the_place_of_a_file_is_told(tmp_path, name):
+    """As a fault of the disk, with the path."""
+    (tmp_path / name).mkdir()
+
+    with pytest.raises(DiskError, match=name):
+        going_on(tmp_path, 0)
