@@ -4,61 +4,25 @@ First run, without an account:  invoke dry-run
 Exit codes: docs/design.md. With --json the last line of stdout is one JSON object, also after an error.
 """
 
-import functools
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from invoke.context import Context
 from invoke.tasks import task
 
-ROOT = Path(__file__).resolve().parent
-CONFIG = {"config": "a name in pipeline/configs/, or the path of a .py file of that form"}
+from console import ROOT, agreed, limited, number, reported, show
+
+CONFIG = {
+    "config": "a name in pipeline/configs/, or the path of a .py file of that form; default: what init chose, or digits"
+}
 JSON = {"json": "print the result as one JSON object on the last line"}
+MINUTES = {"minutes": "end after this many; the same command goes on from there"}
+YES = {"yes": "do not ask; for scripts"}
 AGAIN = {"again": "push also if the current version holds this very bundle and has not failed"}
 SUBJECTS = ("relay", "kaggle")
 RUN = {"run": "owner/slug/version; default: the last one that we pushed", "kernel": "train-tpu or infer-gpu"}
-
-
-def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
-    """Print a task's result, and an error as its message and exit code, without a traceback."""
-
-    @functools.wraps(body)
-    def run(*arguments: Any, **options: Any) -> None:
-        from deploy import secrets
-
-        secrets.guard_tracebacks()
-        as_json = options.get("json", False)
-        try:
-            result = body(*arguments, **options)
-        except KeyboardInterrupt:
-            code, message = 130, "Interrupted. What runs on Kaggle goes on: invoke status"
-        except Exception as error:
-            known = getattr(error, "exit_code", None)
-            if not isinstance(known, int):
-                raise  # a fault of this project: the traceback is what helps
-            code, message = known, secrets.redact(str(error))
-        else:
-            if as_json:
-                print(secrets.to_json(result), flush=True)
-            if result and result.get("exit_code"):
-                sys.exit(result["exit_code"])  # measured, and missed: not an error, and not a success
-            return
-        print(message, file=sys.stderr, flush=True)
-        if as_json:
-            print(secrets.to_json({"error": message, "exit_code": code}), flush=True)
-        sys.exit(code)
-
-    return run
-
-
-def show(line: str) -> None:
-    """Print at once, also into a pipe, and without secrets."""
-    from deploy import secrets
-
-    print(secrets.redact(line), flush=True)
 
 
 def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any) -> Any:
@@ -68,19 +32,6 @@ def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "buil
 
     settings = configs.load(config)
     return Project(ROOT, config, settings.competition, settings.handoff, runs, builds, **more)
-
-
-def number(option: str, text: str, least: float, most: float) -> float:
-    """Return an option's number. Raises `UsageError` unless it is one between the two."""
-    from deploy.errors import UsageError
-
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= most:
-        raise UsageError(f"--{option} {text[:40]}: expected a number from {least:.3g} to {most:g}.\nCorrect it.")
-    return value
 
 
 def connect() -> Any:
@@ -173,20 +124,20 @@ def dry_run(
     return finished(result, config)
 
 
-@task(name="relay", help={**CONFIG, **JSON})
+@task(name="relay", help={**CONFIG, **JSON, **YES})
 @reported
-def relay_chain(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+def relay_chain(c: Context, config: str = "", yes: bool = False, json: bool = False) -> dict[str, Any]:
     """Run the whole chain on kaggle.com; spends quota and one submission. Example: invoke relay --config digits"""
     from deploy import relay
 
     ours = project(config)
-    return finished(relay.run(connect(), ours, show=show, check=check_submission), config)
+    return finished(relay.run(connect(), ours, show=show, check=check_submission, agree=agreed(yes)), config)
 
 
 @task(help={**CONFIG, **JSON, "kernel": RUN["kernel"], "owner": "the owner in the handle; default: you"})
 @reported
 def build(
-    c: Context, kernel: str = "train-tpu", config: str = "digits", owner: str = "", json: bool = False
+    c: Context, kernel: str = "train-tpu", config: str = "", owner: str = "", json: bool = False
 ) -> dict[str, Any]:
     """Build a notebook into build/ and send nothing. Example: invoke build --kernel train-tpu --owner ann"""
     from deploy import output, relay
@@ -198,55 +149,67 @@ def build(
     return {"handle": built.handle, "notebook": str(built.notebook), "bundle_sha256": built.sha256, "size": built.size}
 
 
-@task(help={**CONFIG, **JSON, **AGAIN})
+@task(help={**CONFIG, **JSON, **AGAIN, **YES, **MINUTES})
 @reported
-def push_train(c: Context, config: str = "digits", again: bool = False, json: bool = False) -> dict[str, Any]:
-    """Build and push the training. Example: invoke push-train --config digits"""
+@limited(15)
+def push_train(
+    c: Context, config: str = "", again: bool = False, yes: bool = False, minutes: str = "", json: bool = False
+) -> dict[str, Any]:
+    """Show what a training would cost and change, and push it. Example: invoke push-train --config digits"""
     from deploy import relay
 
-    ours = project(config)
-    run = relay.push(connect(), ours, relay.TRAIN, again=again, show=show)
+    ours = settled(config)
+    run = relay.push(connect(), ours, relay.TRAIN, again=again, show=show, agree=agreed(yes))
     show(f"{run.url}\nNext: invoke watch --config {config}")
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
 
-@task(help={**CONFIG, **JSON, **AGAIN})
+@task(help={**CONFIG, **JSON, **AGAIN, **YES, **MINUTES})
 @reported
-def push_infer(c: Context, config: str = "digits", again: bool = False, json: bool = False) -> dict[str, Any]:
-    """Build and push the inference for the artifact that was pulled and published last. Example: invoke push-infer"""
+@limited(15)
+def push_infer(
+    c: Context, config: str = "", again: bool = False, yes: bool = False, minutes: str = "", json: bool = False
+) -> dict[str, Any]:
+    """Push the inference for the artifact that was pulled and published last. Example: invoke push-infer"""
     from deploy import output, relay
 
     ours = settled(config)
     artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT
-    run = relay.push(connect(), ours, relay.INFER, artifact=artifact, again=again, show=show)
+    run = relay.push(connect(), ours, relay.INFER, artifact=artifact, again=again, show=show, agree=agreed(yes))
     show(f"{run.url}\nNext: invoke watch --kernel infer-gpu --config {config}")
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
 
-@task(help={**CONFIG, **JSON, **RUN, "hours": "how long to wait for its end"})
+@task(help={**CONFIG, **JSON, **RUN, "hours": "for the run itself", "queue-hours": "to wait until it gets a machine"})
 @reported
 def watch(
     c: Context,
     kernel: str = "train-tpu",
     run: str = "",
-    config: str = "digits",
-    hours: str = "24",
+    config: str = "",
+    hours: str = "13",
+    queue_hours: str = "12",
     json: bool = False,
 ) -> dict[str, Any]:
     """Follow a run to its end. Example: invoke watch --run ann/digits-train-tpu/3"""
     from deploy import relay
 
-    ours = settled(config, deadline_seconds=number("hours", hours, 1 / 60, 24 * 14) * 3600)
+    ours = settled(
+        config,
+        deadline_seconds=number("hours", hours, 1 / 60, 24 * 14) * 3600,
+        queue_seconds=number("queue-hours", queue_hours, 1 / 60, 24 * 14) * 3600,
+    )
     known = relay.known_run(ours, run, kernel)
     status = relay.watch(connect(), ours, known, show=show)
     show(f"Next: invoke pull --run {known} --config {config}")
     return {"run": str(known), "status": status}
 
 
-@task(help={**CONFIG, **JSON, **RUN})
+@task(help={**CONFIG, **JSON, **RUN, **MINUTES})
 @reported
+@limited(120)
 def pull(
-    c: Context, kernel: str = "train-tpu", run: str = "", config: str = "digits", json: bool = False
+    c: Context, kernel: str = "train-tpu", run: str = "", config: str = "", minutes: str = "", json: bool = False
 ) -> dict[str, Any]:
     """Download and verify what a run wrote. Example: invoke pull --kernel infer-gpu"""
     from deploy import relay
@@ -258,9 +221,10 @@ def pull(
     return {"run": str(known), "folder": str(folder)}
 
 
-@task(help={**CONFIG, **JSON})
+@task(help={**CONFIG, **JSON, **MINUTES})
 @reported
-def publish(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
+@limited(120)
+def publish(c: Context, config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
     """Make the artifact that was pulled last a version of its dataset. Example: invoke publish --config digits"""
     from deploy import relay
 
@@ -271,9 +235,10 @@ def publish(c: Context, config: str = "digits", json: bool = False) -> dict[str,
     return {"dataset": made.handle, "dataset_version": made.version, "files": dict(made.files)}
 
 
-@task(help={**CONFIG, **JSON, "run": RUN["run"]})
+@task(help={**CONFIG, **JSON, "run": RUN["run"], **MINUTES})
 @reported
-def submit(c: Context, run: str = "", config: str = "digits", json: bool = False) -> dict[str, Any]:
+@limited(780)
+def submit(c: Context, run: str = "", config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
     """Check and submit the inference that was pulled last; spends one submission. Example: invoke submit"""
     from deploy import relay
 
@@ -285,13 +250,19 @@ def submit(c: Context, run: str = "", config: str = "digits", json: bool = False
     return {"run": str(known), "submission": str(folder / "submission.csv"), "ref": scored.ref, "score": scored.score}
 
 
-@task(help={**CONFIG, **JSON})
+@task(help={**CONFIG, **JSON, **MINUTES, "of": "a submission.csv: where it came from, back to the commit"})
 @reported
-def status(c: Context, config: str = "digits", json: bool = False) -> dict[str, Any]:
-    """Show what was asked of Kaggle, how the last runs stand, and the quota. Example: invoke status"""
-    from deploy import relay
+@limited(5)
+def status(c: Context, of: str = "", config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
+    """Show what was asked of Kaggle, how it stands, and the quota. Example: invoke status --of submission.csv"""
+    from deploy import origin, relay
 
     ours = project(config)
+    if of:
+        links = origin.trace(ours, Path(of))
+        for link in links:
+            show(f"{link.what:16}{link.value}")
+        return {"of": of, "links": [link.to_json() for link in links]}
     journal = relay.standing(ours)
     for table, rows in journal.items():
         for row in rows:
@@ -327,9 +298,9 @@ def init_project(
 @reported
 def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
     """Look at all that a relay needs, and spend nothing. Example: invoke doctor"""
-    from deploy import doctor, start
+    from deploy import doctor
 
-    rows = doctor.examine(ROOT, lambda: project(config or start.default_config(ROOT)), show=show)
+    rows = doctor.examine(ROOT, lambda: project(config), show=show)
     return {"rows": [row.to_json() for row in rows], "exit_code": doctor.exit_code(rows)}
 
 

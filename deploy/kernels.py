@@ -77,7 +77,7 @@ def push(
         again: push even if the current version holds this very bundle and has not failed.
 
     Raises:
-        NoQuota: if the week's accelerator time is used up, or too many sessions run.
+        NoQuota: if Kaggle says that the week's accelerator time is used up, or that too many sessions run.
         Refused: if Kaggle says no, or started the run without one of its sources.
         Ambiguous: if no answer came, and the version that is there now cannot be told to be ours or not.
     """
@@ -87,7 +87,6 @@ def push(
         if run is not None:
             show(f"{run} holds this bundle already; nothing was sent. To run it once more: --again")
             return run
-    _require_quota(kaggle, bundle)
     text = bundle.notebook.read_text(encoding="utf-8")
     gate.without_secrets(f"the bundle of {bundle.handle}", text)  # it may have been edited since it was built
     try:
@@ -136,21 +135,6 @@ def _require_sources(bundle: Bundle, version: int, wrong: Mapping[str, tuple[str
             f"{f'Version {version} runs without it, and its result is worth nothing. ' if version else ''}"
             "Expected the empty lists. Check on kaggle.com that they exist, are yours, and that you joined the competition."
         )
-
-
-def _require_quota(kaggle: Kaggle, bundle: Bundle) -> None:
-    try:
-        quota = kaggle.quota()
-    except (Refused, Denied):
-        return  # a convenience that Kaggle may take away; a push tells the same, later
-    for name, needs, left in (
-        ("TPU", bundle.metadata["enable_tpu"], quota.tpu_seconds),
-        ("GPU", bundle.metadata["enable_gpu"], quota.gpu_seconds),
-    ):
-        if needs and left is not None and left <= 0:
-            raise NoQuota(
-                f"No {name} time is left this week; {bundle.handle} needs some.\nTry again when Kaggle renews it."
-            )
 
 
 def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous) -> Run:

@@ -17,7 +17,7 @@ class Project:
         root: of the repository. runs: holds the journal and what was pulled. builds: holds the bundles.
         config: a name in pipeline/configs/ or the path of a .py file; competition, handoff: as it says.
         kernels: the folder of the notebooks; default root/kernels.
-        deadline_seconds: for each wait, for a run, a dataset or a score.
+        deadline_seconds: for each wait, for a run, a dataset or a score. queue_seconds: for a run to get a machine; 0: the same.
     """
 
     root: Path
@@ -28,6 +28,7 @@ class Project:
     builds: Path
     kernels: Path | None = None
     deadline_seconds: float = DEADLINE_SECONDS
+    queue_seconds: float = 0.0
 
     @property
     def name(self) -> str:

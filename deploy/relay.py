@@ -8,12 +8,12 @@ Each step takes what the one before it made from the journal, by version; so the
 
 import csv
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, kernels, manifest, output, settlement
+from deploy import bundle, kernels, manifest, output, preview, settlement
 from deploy import publish as datasets
 from deploy import submit as submissions
 from deploy.bundle import Bundle
@@ -21,11 +21,14 @@ from deploy.client import Kaggle
 from deploy.errors import RelayError, UsageError
 from deploy.journal import COLUMNS, DONE, NOT_MADE
 from deploy.kernels import Run, Show
+from deploy.preview import Preview
 from deploy.project import INFER as INFER
 from deploy.project import TRAIN as TRAIN
 from deploy.project import Project as Project
 from deploy.publish import DatasetVersion
 from deploy.submit import Check, Submission
+
+Agree = Callable[[Preview], None]
 
 SESSION_SECONDS = 9 * 3600  # Kaggle's cap for both accelerators
 
@@ -71,12 +74,12 @@ class Result:
         }
 
 
-def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check) -> Result:
+def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Agree | None = None) -> Result:
     """Run the whole chain. Each step raises as its module says; the tasks go on from where it stopped.
 
     Args:
         show: is given one line a step, and what the steps themselves show.
-        check: as in `deploy.submit.submit`.
+        check: as in `deploy.submit.submit`. agree: as in `push`, before each of the two.
     """
     began = time.monotonic()
 
@@ -84,7 +87,7 @@ def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check) -> Result
         show(f"[{time.monotonic() - began:6.1f} s] {text}")
 
     step(f"Push {TRAIN} for the competition {project.competition}")
-    train = push(kaggle, project, TRAIN, show=show)
+    train = push(kaggle, project, TRAIN, show=show, agree=agree)
     step(f"Watch {train}")
     watch(kaggle, project, train, show=show)
     step(f"Pull {train}")
@@ -94,7 +97,7 @@ def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check) -> Result
         step(f"Publish the artifact of {train} as a dataset")
         published = publish(kaggle, project, train, trained, show=show)
     step(f"Push {INFER}, which accepts this artifact alone")
-    infer = push(kaggle, project, INFER, artifact=trained / output.ARTIFACT, show=show)
+    infer = push(kaggle, project, INFER, artifact=trained / output.ARTIFACT, show=show, agree=agree)
     step(f"Watch {infer}")
     watch(kaggle, project, infer, show=show)
     step(f"Pull {infer}")
@@ -127,9 +130,21 @@ def build(project: Project, kernel: str, owner: str, *, artifact: Path | None = 
 
 
 def push(
-    kaggle: Kaggle, project: Project, kernel: str, *, show: Show, artifact: Path | None = None, again: bool = False
+    kaggle: Kaggle,
+    project: Project,
+    kernel: str,
+    *,
+    show: Show,
+    artifact: Path | None = None,
+    again: bool = False,
+    agree: Agree | None = None,
 ) -> Run:
-    """Build and push a kernel, and record the version that Kaggle gave. `again`: also if it holds this bundle already."""
+    """Build and push a kernel, and record the version that Kaggle gave.
+
+    Args:
+        again: push also if the current version holds this bundle already.
+        agree: is shown what the push would do, before anything is spent; raises to stop.
+    """
     built = build(project, kernel, kaggle.username, artifact=artifact)
     if artifact is not None and project.handoff == "dataset":
         _require_published(project, artifact, kaggle.username)
@@ -138,6 +153,9 @@ def push(
     if known is not None:
         show(f"{known} holds this bundle already; nothing was sent. To run it once more: --again")
         return known
+    seen = preview.look(kaggle, built, journal)
+    if agree is not None:
+        agree(seen)
     with journal.recording(
         "pushes",
         kernel=kernel,
@@ -158,7 +176,9 @@ def push(
 
 def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     """Watch a run to its end, and record how it ended."""
-    status = kernels.watch(kaggle, run, deadline_seconds=project.deadline_seconds, show=show)
+    status = kernels.watch(
+        kaggle, run, deadline_seconds=project.deadline_seconds, queue_seconds=project.queue_seconds, show=show
+    )
     journal = project.journal()
     found = journal.last("pushes", handle=run.handle, version=run.version)
     if found:  # a run that somebody else pushed can be watched too, and leaves no record

@@ -294,10 +294,10 @@ def load(config: str) -> Config:
     >>> load("digits").num_classes
     10
     """
-    names = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
-    named = config in names
+    named = not config.endswith(".py")
+    names = [] if not named and os.path.isfile(config) else _names()  # noqa: PTH113 - Path.is_file raises for a long name
     path = CONFIGS / f"{config}.py" if named else Path(config)
-    if not named and not (path.suffix == ".py" and os.path.isfile(path)):  # noqa: PTH113 - Path.is_file raises for a long name
+    if names and not (named and config in names):
         raise ConfigError(
             f"--config {config!r}: there is no such config. Expected one of {', '.join(names)}, or the path of a .py file of the same form.\n"
             "Correct the name, or copy pipeline/configs/digits.py and edit it."
@@ -321,6 +321,10 @@ def load(config: str) -> Config:
             f"Set name={path.stem!r}, or rename the file."
         )
     return value
+
+
+def _names() -> list[str]:
+    return sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
 
 
 def _run(path: Path) -> ModuleType:

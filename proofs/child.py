@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import tasks
+import console
 from proofs.world import CHAIN, User
 
 
 def main(name: str, folder: str) -> None:
-    """Run the task as `tasks.py` would, with its exit codes and messages."""
+    """Run the task as `tasks.py` does, with its exit codes and messages."""
     user = User(Path(folder))
 
-    @tasks.reported
+    @console.reported
     def task(context: Any) -> dict[str, Any]:
         CHAIN[name].body(user, user.connect())
         return {}

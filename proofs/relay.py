@@ -140,7 +140,7 @@ def _tests(root: Path, checkout: Checkout, folder: Path, *, short: bool, show: S
             not done.code and done.seconds <= 600,
         )
     # The report is our own pytest's.
-    cases = list(ElementTree.parse(report).iter("testcase"))  # noqa: S314
+    cases = [c for c in ElementTree.parse(report).iter("testcase") if c.attrib["classname"].endswith("test_relay")]  # noqa: S314
     for claim, (count, words) in REFUSALS.items():
         found = [case for case in cases if any(word in case.attrib["name"] for word in words.split(" or "))]
         passed = [case for case in found if not len(case)]

@@ -317,7 +317,8 @@ class Shell:
 
     def invoke(self, task: str, *, name: str = "") -> None:
         """Run a task of the project."""
-        self._run(name or task, ["-m", "invoke", task, "--json"], "")
+        yes = ["--yes"] if task.startswith("push") else []
+        self._run(name or task, ["-m", "invoke", task, "--json", *yes], "")
 
     def python(self, name: str, code: str, *arguments: str, given: str) -> None:
         """Run some code as the project's, with a text on its standard input."""

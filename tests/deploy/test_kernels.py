@@ -122,16 +122,6 @@ def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(kaggle, b
         kernels.push(kaggle, built, timeout_seconds=3600, again=True)
 
 
-def test_without_quota_nothing_is_pushed(kaggle, between, built):
-    """The run would wait, or be refused after the bundle was sent."""
-    between.say("GetAcceleratorQuotaStatistics", [{"tpuQuota": {"timeUsed": "72000s", "totalTimeAllowed": "72000s"}}])
-
-    with pytest.raises(NoQuota):
-        kernels.push(kaggle, built, timeout_seconds=3600)
-
-    assert between.count("SaveKernel") == 0
-
-
 def states(*names: str) -> list[object]:
     return [{"status": name} for name in names]
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from localkaggle.server import LocalKaggle
+
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = [
     "build",
@@ -87,3 +89,28 @@ def test_a_run_that_cannot_be_is_refused(run):
 
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert len(done.stderr) < 500
+
+
+def test_a_push_is_not_made_where_nobody_can_be_asked(tmp_path, monkeypatch):
+    """A script has to say that it means it."""
+    with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+
+        done = invoke("push-train", "--json")
+
+        assert (done.returncode, not local.kernels.kernels) == (2, True)
+    assert "--yes" in done.stderr and "hours are left this week" in done.stdout
+
+
+def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(tmp_path, monkeypatch):
+    """A byte now and then keeps a connection alive for ever; the timer of the system does not care."""
+    with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        local.faults.plan({0: "one byte a second"})
+
+        done = invoke("status", "--minutes", "0.05", "--json")
+
+    assert done.returncode == 5
+    assert "longer than 0.05 minutes" in json.loads(done.stdout.splitlines()[-1])["error"]

@@ -1,0 +1,104 @@
+"""Console: how the commands speak: what they print, ask and end with. Secrets go out of here hidden.
+
+Nothing heavy is imported before a command runs, so that `invoke --list` is instant.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent
+
+
+def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
+    """Print a task's result, and an error as its message and exit code, without a traceback."""
+
+    @functools.wraps(body)
+    def run(*arguments: Any, **options: Any) -> None:
+        from deploy import secrets
+
+        secrets.guard_tracebacks()
+        as_json = options.get("json", False)
+        try:
+            if options.get("config") == "":
+                from deploy import start
+
+                options["config"] = start.default_config(ROOT)  # what `invoke init` chose
+            result = body(*arguments, **options)
+        except KeyboardInterrupt:
+            code, message = 130, "Interrupted. What runs on Kaggle goes on: invoke status"
+        except Exception as error:
+            known = getattr(error, "exit_code", None)
+            if not isinstance(known, int):
+                raise  # a fault of this project: the traceback is what helps
+            code, message = known, secrets.redact(str(error))
+        else:
+            if as_json:
+                print(secrets.to_json(result), flush=True)
+            if result and result.get("exit_code"):
+                sys.exit(result["exit_code"])  # measured, and missed: not an error, and not a success
+            return
+        print(message, file=sys.stderr, flush=True)
+        if as_json:
+            print(secrets.to_json({"error": message, "exit_code": code}), flush=True)
+        sys.exit(code)
+
+    return run
+
+
+def limited(minutes: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a task an end: `--minutes`, by default these."""
+
+    def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(body)
+        def run(*arguments: Any, **options: Any) -> Any:
+            from deploy.deadline import within
+
+            allowed = number("minutes", options.get("minutes") or str(minutes), 0.01, 60 * 24 * 14)
+            message = f"This took longer than {allowed:g} minutes. Nothing is lost: give the same command again, or: invoke status"
+            with within(allowed * 60, message):
+                return body(*arguments, **options)
+
+        return run
+
+    return decorate
+
+
+def show(line: str) -> None:
+    """Print at once, also into a pipe, and without secrets."""
+    from deploy import secrets
+
+    print(secrets.redact(line), flush=True)
+
+
+def number(option: str, text: str, least: float, most: float) -> float:
+    """Return an option's number. Raises `UsageError` unless it is one between the two."""
+    from deploy.errors import UsageError
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not least <= value <= most:
+        raise UsageError(f"--{option} {text[:40]}: expected a number from {least:.3g} to {most:g}.\nCorrect it.")
+    return value
+
+
+def agreed(yes: bool) -> Callable[[Any], None]:
+    """Return what shows a preview and asks, before anything is spent; with `yes` it only shows."""
+
+    def agree(preview: Any) -> None:
+        from deploy.errors import Detached, UsageError
+
+        for line in preview.lines():
+            show(line)
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise UsageError("Nobody can be asked whether to push; expected a terminal, or the answer.\nAdd --yes.")
+        if input("Push it? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise Detached("Nothing was pushed.")
+
+    return agree

@@ -1,0 +1,122 @@
+"""Before anything is spent it is shown what would be, and what cannot work is refused."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from between import RESET, Between
+
+from deploy import bundle, preview, relay
+from deploy.client import Kaggle
+from deploy.errors import NoQuota
+from deploy.exchange import Pace
+from deploy.relay import Project
+from localkaggle.server import LocalKaggle
+
+FOR_EVER = 3600.0
+GONE = (404, {"code": 404, "message": "Not found"})
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
+    with LocalKaggle(tmp_path / "kaggle", queue_seconds=FOR_EVER) as local:
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        yield local
+
+
+@pytest.fixture
+def live(local: LocalKaggle) -> Kaggle:
+    return Kaggle.connect(pace=Pace(first=0.05, most=0.2, patience=1))
+
+
+@pytest.fixture
+def ours(root: Path) -> Project:
+    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=30)
+
+
+def built(ours: Project) -> bundle.Bundle:
+    return relay.build(ours, relay.TRAIN, "rehearsal")
+
+
+def test_a_first_push_is_told_with_the_hours_that_are_left(live, ours):
+    """There is nothing to compare with yet."""
+    seen = preview.look(live, built(ours), ours.journal())
+
+    assert (seen.version, dict(seen.changes), seen.active) == (0, {}, ())
+    assert seen.lines() == [
+        "push        rehearsal/digits-train-tpu, version 1",
+        "TPU quota   20.0 hours are left this week",
+    ]
+
+
+def test_what_changed_since_the_last_version_is_told_by_module(live, ours, local, shown):
+    """And not the hash and the commit, which always differ."""
+    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
+    local.kernels.version(run.handle, 1).done.set()
+    local.kernels.version(run.handle, 1).status = "COMPLETE"
+    package = ours.root / "pipeline"
+    (package / "model.py").write_text((package / "model.py").read_text() + "\n\nadded = True\n")
+    (package / "new.py").write_text("new = True\n")
+    with (ours.root / "kernels" / "train-tpu" / "notebook.py").open("a") as file:
+        file.write("\n# %%\nprint('more')\n")
+
+    seen = preview.look(live, built(ours), ours.journal())
+
+    assert (seen.version, set(seen.changes)) == (1, {"pipeline/model.py", "pipeline/new.py", "notebook"})
+    assert (seen.changes["pipeline/new.py"], seen.changes["pipeline/model.py"]) == ("new", "+3 -0")
+    assert "changes     pipeline/new.py  new" in seen.lines()
+
+
+def test_nothing_is_pushed_where_the_user_says_no(live, ours, local, shown):
+    """The journal has no push then, either."""
+
+    def refuse(seen: preview.Preview) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        relay.push(live, ours, relay.TRAIN, show=shown.append, agree=refuse)
+
+    assert not local.kernels.kernels and ours.journal().last("pushes") is None
+
+
+def test_a_second_session_on_the_tpu_is_refused(live, ours, local, shown):
+    """Kaggle would queue or refuse it, and there is no call to stop one."""
+    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
+    (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
+
+    with pytest.raises(NoQuota, match=f"invoke watch --run {run}") as caught:
+        relay.push(live, ours, relay.TRAIN, show=shown.append)
+
+    assert caught.value.exit_code == 7
+    assert len(local.kernels.kernels[run.handle].versions) == 1
+
+
+def test_without_quota_nothing_is_pushed(live, ours, local, shown):
+    """The run would wait, or be refused after the bundle was sent."""
+    local.kernels.used_seconds["TPU"] = 20 * FOR_EVER
+
+    with pytest.raises(NoQuota, match="No TPU time is left"):
+        relay.push(live, ours, relay.TRAIN, show=shown.append)
+
+    assert not local.kernels.kernels
+
+
+def test_a_quota_that_is_not_told_is_said_to_be_unknown(kaggle, between: Between, ours):
+    """Kaggle may take the question away; the push itself would tell."""
+    between.say("GetAcceleratorQuotaStatistics", [{}])
+    between.say("GetKernel", itertools.repeat(GONE))
+
+    assert "TPU quota   unknown" in preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).lines()
+
+
+def test_a_run_that_cannot_be_asked_about_is_not_counted(kaggle, between: Between, ours):
+    """It belongs to another account by now, or is gone."""
+    with ours.journal().recording("pushes", kernel="train-tpu", config="digits", handle="bob/x") as outcome:
+        outcome.update(version=1)
+    between.say("GetAcceleratorQuotaStatistics", [{}])
+    between.say("GetKernel", itertools.repeat(GONE))
+    between.say("GetKernelSessionStatus", [GONE, RESET])
+
+    assert preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).active == ()
