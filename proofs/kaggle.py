@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from localkaggle.faults import KINDS
-from proofs import killing, machine, schedule, secrets
+from proofs import environment, killing, machine, schedule, secrets
 from proofs.schedule import DEADLINE_SECONDS, LATE_SECONDS, Faults, Verdict
 from proofs.table import Row, Show
 from proofs.world import TASKS
@@ -18,6 +18,7 @@ from proofs.world import TASKS
 SEED = 20261121
 WORKERS = 4  # the schedules wait more than they compute
 SHORT = 60
+CLIENTS = {"2.2.4": "0.1.37", "2.2.5": "0.1.38"}
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
@@ -31,6 +32,8 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield from _matrix(pool, short=short, show=show)
         yield from _generated(pool, short=short, show=show)
         yield from _stops(pool, short=short, show=show)
+    if not short:
+        yield from _clients(root, show)
     with tempfile.TemporaryDirectory(prefix="prove-secrets-") as folder:
         show("      20 planted secrets")
         yield secrets.row(secrets.planted(root, Path(folder), seed=SEED), seed=SEED)
@@ -80,6 +83,31 @@ def _stops(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterator[Ro
                 f"{slowest:.2f} s at most, {good} of {len(stops)}; {met} were interrupted before their end",
                 good == len(stops) and slowest <= most and met > len(stops) // 2,
                 SEED,
+            )
+
+
+def _clients(root: Path, show: Show) -> Iterator[Row]:
+    """Run the chain, and the tests of the calls, under each version of the client that installs."""
+    for version, sdk in CLIENTS.items():
+        with tempfile.TemporaryDirectory(prefix="prove-client-") as folder:
+            checkout = environment.fresh(root, Path(folder), show)
+            log = Path(folder) / "log.txt"
+            # 2.2.5 asks for a certifi that some indexes lack, so it comes without its dependencies.
+            exact = f"pip install --no-deps kaggle=={version} kagglesdk=={sdk}"
+            checkout.run(f"pip install -e '.[test]' && {exact}", log=log)
+            there = checkout.run(
+                """python -c "from importlib.metadata import version; print(version('kaggle'))" """, log=log
+            )
+            done = checkout.run(
+                "pytest -q tests/deploy/test_chain.py tests/deploy/test_steps.py tests/deploy/test_client.py", log=log
+            )
+            counts = done.output.strip().splitlines()[-1].strip("= ")
+            found = there.output.strip()
+            yield Row(
+                f"The chain under kaggle {version}",
+                "exit 0",
+                f"{found}: exit {done.code}, {counts}",
+                not done.code and found == version,
             )
 
 
