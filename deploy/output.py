@@ -39,7 +39,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
     """
     target = into / folder_name(run)
     status = kaggle.kernel_status(run.handle, run.version).name
-    if status not in ("COMPLETE", *ENDED_BADLY):
+    if status not in ("COMPLETE", *ENDED_BADLY) or status == "CANCEL_REQUESTED":
         raise DeadlinePassed(
             f"{run} is {status}; expected its end: what it has written until now is not all.\n"
             f"To wait for it: invoke watch --run {run}"

@@ -16,14 +16,24 @@ from pathlib import Path
 
 from deploy import gate, manifest
 from deploy.client import Kaggle
-from deploy.errors import Ambiguous, DeadlinePassed, Denied, NotFound, Refused, RunFailed, Unverified, writing
+from deploy.errors import (
+    Ambiguous,
+    DeadlinePassed,
+    Denied,
+    NotFound,
+    Refused,
+    RunFailed,
+    Unverified,
+    UsageError,
+    writing,
+)
 from deploy.manifest import Manifest
 
 Show = Callable[[str], None]
 
 FILES_AT_MOST = 20
 TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is looked through; no text of an artifact is as large
-LOST = 12  # polls for the version of a call whose answer was lost
+LOST = 12  # polls for the version of a call whose answer was lost, and for sizes that agree
 SETTLED = ("READY", "FAILED", "DELETED")
 
 
@@ -57,7 +67,7 @@ def publish(
         sent_after: that number, if an earlier call may have been made and nobody knows what came of it.
 
     Raises:
-        UsageError: if a secret seems to be in one of its texts. Nothing is sent then.
+        UsageError: if it has folders or too many files, or a secret seems to be in one of its texts. Nothing is sent then.
         Unverified: if the artifact is not what its manifest says, or what came back is not what was sent.
         Refused: if Kaggle says no, or somebody else adds versions at the same time.
         DeadlinePassed: if it is not ready in time; the same command goes on from there.
@@ -75,9 +85,9 @@ def publish(
         found = manifest.verify(staging)  # the copy, which nothing else can change any more
         sizes = {path.name: path.stat().st_size for path in staging.iterdir()}
         if len(sizes) > FILES_AT_MOST or any("/" in name for name in found.files):
-            raise Refused(
+            raise UsageError(
                 f"{artifact} holds {len(found.files) + 1} files, or folders; expected at most {FILES_AT_MOST} files, flat.\n"
-                "Kaggle skips folders. Pack them into one file."
+                "Kaggle skips folders. Nothing was sent. Pack them into one file."
             )
         _require_no_secrets(staging, f"{handle}: {title}")
         version = _settled(kaggle, handle, end, show, sent_after)
@@ -121,11 +131,11 @@ def _settled(kaggle: Kaggle, handle: str, end: float, show: Show, sent_after: in
     """Return the current version, None without a dataset, once no other is on its way: an unfinished one is not current yet."""
     pause, last, looks = kaggle.pace.first, "", 0
     while True:
+        status = _status(kaggle, handle)  # first: what is ready by now is counted in the number that is asked for next
         now = kaggle.dataset(handle)
         version = now.version if now else None
-        status = _status(kaggle, handle) if now else "NOT_THERE_YET"
         arrived = sent_after is None or (version or 0) > sent_after
-        if status in SETTLED and (arrived or looks >= LOST):
+        if now is not None and status in SETTLED and (version or status != "READY") and (arrived or looks >= LOST):
             return version
         if now is None and (arrived or looks >= LOST):
             return None
@@ -147,8 +157,11 @@ def _wait(
     show: Show,
     lost: Ambiguous | None,
 ) -> None:
-    """Return when the current version is the expected one, ready, and lists the files that were sent."""
-    pause, last, looks = kaggle.pace.first, "", 0
+    """Return when the current version is the expected one, ready, and lists the files that were sent.
+
+    Sizes that stay others are left to the comparison of the bytes: Kaggle may have converted a file, or count otherwise.
+    """
+    pause, last, looks, others = kaggle.pace.first, "", 0, 0
     while True:
         now = kaggle.dataset(handle)
         version = now.version if now else 0
@@ -164,8 +177,12 @@ def _wait(
             )
         if status in ("FAILED", "DELETED"):
             raise RunFailed(f"{handle} is {status} at version {version}; expected {expected}, READY.\nPublish again.")
-        if version == expected and status == "READY" and _listed(kaggle, handle, version) == sizes:
-            return
+        if version == expected and status == "READY":
+            listed = _listed(kaggle, handle, version)
+            whole = listed.keys() == sizes.keys()
+            others += whole
+            if listed == sizes or (whole and others >= LOST):
+                return
         looks += 1
         if lost is not None and version < expected and status in ("READY", "NOT_THERE_YET") and looks >= LOST:
             raise lost

@@ -147,7 +147,7 @@ def push(
     """
     built = build(project, kernel, kaggle.username, artifact=artifact)
     if artifact is not None and project.handoff == "dataset":
-        _require_published(project, artifact, kaggle.username)
+        _require_published(kaggle, project, artifact)
     journal = project.journal()
     known = None if again else settlement.pushed(kaggle, project, built)
     if known is not None:
@@ -320,13 +320,19 @@ def status(kaggle: Kaggle, project: Project) -> dict[str, Any]:
     return {"runs": runs, "hours_left": {name: None if left is None else left / 3600 for name, left in seconds.items()}}
 
 
-def _require_published(project: Project, artifact: Path, owner: str) -> None:
-    """Raise `UsageError` unless the last thing that we published is this artifact: Kaggle mounts the newest version."""
-    held = manifest.verify(artifact)
-    found = project.journal().last("publishes", handle=bundle.dataset_handle(owner, project.competition))
+def _require_published(kaggle: Kaggle, project: Project, artifact: Path) -> None:
+    """Raise `UsageError` unless the last thing that we published is this artifact, and current: Kaggle mounts the newest version."""
+    held, handle = manifest.verify(artifact), bundle.dataset_handle(kaggle.username, project.competition)
+    found = project.journal().last("publishes", handle=handle)
     if found is None or found["outcome"] != DONE or found["run_id"] != held.run_id:
         raise UsageError(
             f"The artifact in {artifact} is not what was published last ({found['run_id'] if found else 'nothing'});"
+            f" {INFER} would refuse what Kaggle mounts.\nRun: invoke publish --config {project.config}"
+        )
+    now = kaggle.dataset(handle)
+    if now is None or now.version != found["version"]:
+        raise UsageError(
+            f"{handle} is at version {now.version if now else 'none'}; we published this artifact as version {found['version']}."
             f" {INFER} would refuse what Kaggle mounts.\nRun: invoke publish --config {project.config}"
         )
 

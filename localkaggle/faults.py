@@ -6,7 +6,7 @@ given in these ways is in docs/facts.md; the others are those of any network.
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from email.parser import BytesParser
 from http.client import HTTPMessage
@@ -14,6 +14,7 @@ from typing import Any
 
 DRIP_SECONDS = 1.0  # between two bytes
 SILENT_AT_MOST = 120.0
+OWN = "said"  # the name of what is no kind of the list below
 
 
 @dataclass
@@ -215,6 +216,38 @@ def _same(answer: Answer, operation: str) -> bool:
     return True
 
 
+def instead(code: int, value: Any, **headers: str) -> Kind:
+    """Return the way in which nothing happens, and this is answered. `headers`: with _ for -."""
+
+    def change(answer: Answer, operation: str) -> bool:
+        _become(answer, code, value)
+        for name, text in headers.items():
+            answer.headers[name.replace("_", "-")] = text
+        return True
+
+    return Kind(False, change)
+
+
+def edited(**values: Any) -> Kind:
+    """Return the way in which it happens, and the object that tells of it has these values."""
+
+    def edit(value: dict[str, Any]) -> bool:
+        value.update(values)
+        return True
+
+    return Kind(True, _edit(edit))
+
+
+def meanwhile(happens: Callable[[], None], *, after: bool = True, cut: float = 1.0) -> Kind:
+    """Return the way in which something else happens while the answer, a true one, is on its way; or, not `after`, instead of it."""
+
+    def change(answer: Answer, operation: str) -> bool:
+        happens()
+        return True
+
+    return Kind(after, change, cut=cut)
+
+
 LISTS = ("ListKernelSessionOutput", "ListDatasetFiles")
 STATUSES = ("GetKernelSessionStatus", "GetDatasetStatus", "GetSubmission")
 MADE = ("SaveKernel", "CreateDataset", "CreateDatasetVersion")
@@ -271,6 +304,8 @@ class Faults:
     struck: list[tuple[int, str, str]] = field(default_factory=list)
     log: str = ""
     _at: dict[int, str] = field(default_factory=dict)
+    _said: dict[str, Iterator[str | Kind | None]] = field(default_factory=dict)
+    _own: dict[int, Kind] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -283,6 +318,12 @@ class Faults:
             self._ended.set()  # whoever is kept in silence may go
             self._ended = threading.Event()
             self.seen, self.struck, self._at, self.log = [], [], dict(faults), log
+            self._said, self._own = {}, {}
+
+    def say(self, operation: str, kinds: Iterable[str | Kind | None]) -> None:
+        """Let the next requests of this operation go wrong in these ways, one after the other; None lets one through."""
+        with self._lock:
+            self._said[operation] = iter(kinds)
 
     def take(self, operation: str) -> tuple[int, str] | None:
         """Count a request, and return its index and kind if something is planned for it."""
@@ -291,7 +332,10 @@ class Faults:
                 return (-1, self.log) if self.log else None
             index = len(self.seen)
             self.seen.append(operation)
-            name = self._at.get(index, "")
+            name = self._at.get(index) or next(self._said.get(operation, iter(())), None) or ""
+            if isinstance(name, Kind):
+                self._own[index] = name
+                return index, OWN
             return (index, name) if name and KINDS[name].strikes(operation) else None
 
     def strike(
@@ -309,7 +353,7 @@ class Faults:
             handle: does what was asked and returns the answer's bytes. ignore: reads the request and does nothing.
             write: sends bytes.
         """
-        kind, ended = KINDS[name], self._ended
+        kind, ended = self._own[index] if name == OWN else KINDS[name], self._ended
         before = Answer(200, HTTPMessage(), b"")
         if not kind.after and kind.change is not None and not kind.change(before, operation):
             write(handle())

@@ -114,9 +114,11 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     """The run before it is not what the user means; what became of it is looked up."""
     first = relay.push(live, ours, relay.TRAIN, show=shown.append)
     (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
-    local.kernels.kernels[first.handle].versions[0].done.set()  # frees the one TPU session
+    ended = local.kernels.kernels[first.handle].versions[0]
+    ended.status = "COMPLETE"
+    ended.done.set()  # frees the one TPU session
     wire.say("SaveKernel", [RESET_AFTER])
-    wire.say("GetKernel", [(403, {"code": 403, "message": "not yet"})] * 4)
+    wire.say("GetKernel", [(403, {"code": 403, "message": "not yet"})] * 5)
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
     with pytest.raises(UsageError, match="no version that we know of"):
