@@ -238,7 +238,7 @@ def edited(**values: Any) -> Kind:
     return Kind(True, _edit(edit))
 
 
-def meanwhile(happens: Callable[[], None], *, after: bool = True, cut: float = 1.0) -> Kind:
+def meanwhile(happens: Callable[[], object], *, after: bool = True, cut: float = 1.0) -> Kind:
     """Return the way in which something else happens while the answer, a true one, is on its way; or, not `after`, instead of it."""
 
     def change(answer: Answer, operation: str) -> bool:

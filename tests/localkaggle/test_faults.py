@@ -5,6 +5,7 @@ import pytest
 import requests
 from sessions import notebook, save
 
+from localkaggle import faults
 from localkaggle.faults import KINDS, Faults
 
 FOR_EVER = 3600.0
@@ -102,3 +103,46 @@ def test_calls_are_counted_from_the_plan_on(kaggle, push):
 
     assert push() is None and push() is not None
     assert kaggle.faults.seen == ["SaveKernel", "SaveKernel"]
+
+
+def test_what_is_said_strikes_one_operation_one_after_the_other(kaggle, push):
+    """None lets a request through; another operation is not concerned."""
+    kaggle.faults.plan({})
+    kaggle.faults.say("SaveKernel", ["500", None, faults.instead(403, {"code": 403})])
+    kaggle.faults.say("GetKernel", ["500"])
+
+    assert [push() is None for _ in range(4)] == [False, True, False, True]
+    assert [(index, name) for index, name, _ in kaggle.faults.struck] == [(0, "500"), (2, faults.OWN)]
+
+
+def test_an_answer_can_be_any_instead_of_the_true_one(kaggle, push):
+    """And nothing has happened then."""
+    kaggle.faults.plan({})
+    kaggle.faults.say("SaveKernel", [faults.instead(429, {"code": 429, "message": "m"}, Retry_After="7")])
+
+    error = push()
+
+    assert (error.response.status_code, error.response.headers["Retry-After"], versions(kaggle)) == (429, "7", 0)
+
+
+def test_a_true_answer_can_be_edited_and_something_else_can_happen_meanwhile(kaggle, client):
+    """It has happened then."""
+    happened = []
+    kaggle.faults.plan({})
+    kaggle.faults.say(
+        "SaveKernel", [faults.edited(versionNumber=9), faults.meanwhile(lambda: happened.append(versions(kaggle)))]
+    )
+
+    connected = client(kaggle)
+
+    answers = [save(connected, notebook("1"), slug=slug).version_number for slug in ("first-one", "second-one")]
+
+    assert (answers, happened, versions(kaggle)) == ([9, 1], [2], 2)
+
+
+def test_a_new_plan_forgets_what_was_said(kaggle, push):
+    """A schedule begins with nothing planned."""
+    kaggle.faults.say("SaveKernel", ["500"])
+    kaggle.faults.plan({})
+
+    assert push() is None

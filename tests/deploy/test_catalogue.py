@@ -1,0 +1,104 @@
+"""Every known way in which a client and Kaggle fail each other ends as documented: the rows K01 to K50."""
+
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from deploy import secrets
+from localkaggle.datasets import Datasets
+from proofs import catalogue
+from proofs.cases import CASES, ELSEWHERE
+from proofs.catalogue import Outcome
+
+BY_ID = {case.id: case for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Outcome]:
+    """All rows, tried once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "_known", set())  # the keys of these Kaggles are nobody's afterwards
+        return {outcome.id: outcome for outcome in catalogue.rows()}
+
+
+@pytest.mark.parametrize("name", catalogue.ROWS)
+def test_a_row_ends_as_documented(rows, name):
+    """By its exit code, a word of its message, and what Kaggle holds then."""
+    assert rows[name].passed, f"{name}, {rows[name].what}: expected {rows[name].expected}; got {rows[name].got}"
+
+
+def test_no_row_is_missing_and_none_is_there_twice(rows):
+    """A row that nobody tries would pass for ever."""
+    named = [*BY_ID, *ELSEWHERE, "K29"]
+
+    assert sorted(named) == sorted(rows) == list(catalogue.ROWS)
+    assert len(CASES) == len(BY_ID)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"code": 0}, "exit 7"),
+        ({"word": "a word that no message has"}, "No TPU time is left"),
+        ({"made": (1, 0, 0)}, "made (0, 0, 0)"),
+        ({"so": lambda world: False}, "something else"),
+    ],
+)
+def test_a_row_that_ends_otherwise_is_told(change, said):
+    """The code, the word, what was made, what else was promised: each counts alone."""
+    (outcome,) = catalogue.outcomes([replace(BY_ID["K16"], **change)])
+
+    assert not outcome.passed and said in outcome.got
+
+
+def test_a_row_without_its_test_is_told():
+    """Tests are renamed."""
+    test = "tests/pipeline/test_mounts.py::test_that_was_renamed"
+
+    assert not catalogue.elsewhere("K24", "why", test).passed
+
+
+def test_a_publish_after_a_killed_one_is_whole():
+    """Whatever was uploaded before the kill."""
+    row = catalogue.hybrid(3, seed=1)
+
+    assert row.passed, row.figure
+
+
+def test_a_storage_that_mixes_uploads_is_noticed(monkeypatch):
+    """As where a resumed upload keeps what came before: the bytes that came back are not those that were sent."""
+    receive = Datasets.receive
+
+    def keeping(self: Datasets, token: str, content_range: str | None, body: bytes) -> tuple[int, dict[str, str]]:
+        answer = receive(self, token, content_range, body)
+        blob = self.blobs[token]
+        older = [
+            other for other in self.blobs.values() if other.done and (other.name, other.size) == (blob.name, blob.size)
+        ]
+        if older[0] is not blob:
+            shutil.copyfile(older[0].path, blob.path)
+        return answer
+
+    monkeypatch.setattr(Datasets, "receive", keeping)
+
+    row = catalogue.hybrid(3, seed=1)
+
+    assert not row.passed and "other bytes than were sent" in row.figure
+
+
+def test_the_weights_of_another_run_are_refused_at_home_and_on_kaggle():
+    """By push-infer while nothing is spent, and by infer whatever is mounted."""
+    row = catalogue.stale(3, seed=1)
+
+    assert row.passed, row.figure
+
+
+def test_rows_leave_the_environment_as_it_was(monkeypatch):
+    """They sign in to Kaggles of their own."""
+    monkeypatch.setenv("KAGGLE_USERNAME", "ann")
+
+    catalogue.outcomes([BY_ID["K48"]])
+
+    assert os.environ["KAGGLE_USERNAME"] == "ann" and os.environ["KAGGLE_API_ENVIRONMENT"] == "LOCALHOST"

@@ -1,0 +1,275 @@
+"""Every word that Kaggle has for a state ends as a success, as a named failure, or is waited with; so does a new one, and none.
+
+The words are those of the installed client: one that a newer client adds fails here until somebody has decided what it means.
+"""
+
+import enum
+import hashlib
+import importlib
+import itertools
+import json
+import pkgutil
+import re
+from pathlib import Path
+
+import kagglesdk
+import pytest
+from between import Between
+from kagglesdk.competitions.types.submission_status import SubmissionStatus
+from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
+from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
+
+from deploy import bundle, kernels, output
+from deploy import publish as datasets
+from deploy import submit as submissions
+from deploy.errors import DeadlinePassed, RunFailed, Unreachable
+from deploy.exchange import Pace
+from deploy.kernels import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+SUCCESS, WAITS = "success", "waits"
+SECONDS = 0.3  # of patience, where a word is waited with
+RUN = Run("ann/digits-infer-gpu", 2, "", "")
+
+
+@pytest.fixture(autouse=True)
+def hurry(kaggle):
+    """A question without a usable answer is not repeated for long."""
+    kaggle.pace = Pace(first=0.05, most=0.1, patience=SECONDS)
+
+
+KERNEL = {
+    "QUEUED": WAITS,
+    "RUNNING": WAITS,
+    "COMPLETE": SUCCESS,
+    "ERROR": "ended as ERROR",
+    "CANCEL_REQUESTED": WAITS,  # it has not ended yet
+    "CANCEL_ACKNOWLEDGED": "ended as CANCEL_ACKNOWLEDGED",
+    "NEW_SCRIPT": "was saved and not run",
+}
+DATASET = {
+    "NOT_YET_PERSISTED": WAITS,
+    "BLOBS_RECEIVED": WAITS,
+    "BLOBS_DECOMPRESSED": WAITS,
+    "BLOBS_COPIED_TO_SDS": WAITS,
+    "INDIVIDUAL_BLOBS_COMPRESSED": WAITS,
+    "READY": SUCCESS,
+    "FAILED": "is FAILED",
+    "DELETED": "is DELETED",
+    "REPROCESSING": WAITS,
+}
+SUBMISSION = {"PENDING": WAITS, "COMPLETE": SUCCESS, "ERROR": "Notebook Timeout"}
+# Beside the client's words: one that it does not know, and answers without any, which it reads as the first of its words.
+ODD = [{"status": "A_WORD_OF_2027"}, {"status": ""}, {"status": None}, {}]
+
+
+def answers(words: dict[str, str]) -> list[object]:
+    """Return (answer, what is promised) for every word and for what is none."""
+    known = [pytest.param({"status": word}, end, id=word) for word, end in words.items()]
+    return known + [pytest.param(answer, WAITS, id=json.dumps(answer)) for answer in ODD]
+
+
+def ended(task) -> str:
+    """Return how a task ends: success, waiting until its patience is over, or its message.
+
+    An answer that cannot be read is asked for again, until in the end nobody was reached.
+    """
+    try:
+        task()
+    except (DeadlinePassed, Unreachable) as error:
+        assert error.exit_code in (5, 6)
+        return WAITS
+    except RunFailed as error:
+        assert error.exit_code == 1
+        return str(error)
+    return SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("words", "handled"),
+    [(KernelWorkerStatus, KERNEL), (DatabundleVersionStatus, DATASET), (SubmissionStatus, SUBMISSION)],
+    ids=["KernelWorkerStatus", "DatabundleVersionStatus", "SubmissionStatus"],
+)
+def test_every_word_of_the_installed_client_is_decided(words, handled):
+    """A word that is new here is waited with, and somebody should know."""
+    assert {word.name for word in words} == set(handled)
+
+
+def test_no_other_enumeration_is_read():
+    """What the Kaggle side reads as `.name` of an enumeration is one of the three."""
+    read = [
+        line.strip()
+        for name in ("answers.py", "client.py")  # the others see plain texts
+        for line in (ROOT / "deploy" / name).read_text(encoding="utf-8").splitlines()
+        if re.search(r"(status|kind|type|state)\)?\.name\b", line)
+    ]
+    named = {
+        name
+        for module in pkgutil.walk_packages(kagglesdk.__path__, "kagglesdk.")
+        if ".types." in module.name
+        for name, value in vars(importlib.import_module(module.name)).items()
+        if isinstance(value, type) and issubclass(value, enum.Enum) and value is not enum.Enum
+    }
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "deploy").glob("*.py"))
+
+    assert len(read) == 3, read
+    assert {name for name in named if re.search(rf"\b{name}\b", texts)} == {"ApiBlobType"}  # is sent, and not read
+
+
+@pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
+def test_watch_knows_what_a_word_means(kaggle, between, shown, answer, end):
+    """A run that is not over is not called over, and the other way round."""
+    between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
+    between.say("ListKernelSessionOutput", itertools.repeat({"log": ""}))
+
+    assert end in ended(lambda: kernels.watch(kaggle, RUN, deadline_seconds=SECONDS, show=shown.append))
+
+
+@pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
+def test_pull_takes_the_output_of_what_has_ended_alone(kaggle, between, tmp_path, answer, end):
+    """What a run has written until now would look like all of it. Of one that failed, all that is there."""
+    between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
+    listed = {"files": [{"fileName": "a.txt", "url": between.serve("a.txt", b"a")}]}
+    between.say("ListKernelSessionOutput", itertools.repeat(listed))
+
+    told = ended(lambda: output.pull(kaggle, RUN, tmp_path))
+
+    assert told == (WAITS if end == WAITS else SUCCESS)
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith("-v2")] == ["digits-infer-gpu-v2"] * (
+        told == SUCCESS
+    )
+
+
+@pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
+def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(kaggle, between, root, answer, end):
+    """A second session is one too many, and cannot be stopped."""
+    built = bundle.build("train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root)
+    metadata = {"currentVersionNumber": 7, "competitionDataSources": ["digits"]}
+    between.say("GetKernel", itertools.repeat({"metadata": metadata, "blob": {"source": built.sha256}}))
+    between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
+    between.say("SaveKernel", [{"versionNumber": 8}])
+
+    ended(lambda: kernels.push(kaggle, built, timeout_seconds=3600))
+
+    stopping = answer.get("status") == "CANCEL_REQUESTED"  # it will not be a success
+    assert between.count("SaveKernel") == (1 if end not in (SUCCESS, WAITS) or stopping else 0)
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    """One that is whole."""
+    folder = tmp_path / "artifact"
+    folder.mkdir()
+    (folder / "weights.npz").write_bytes(b"weights")
+    digest = hashlib.sha256(b"weights").hexdigest()
+    files = {"weights.npz": {"sha256": digest, "size": 7}}
+    told = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
+    (folder / "manifest.json").write_text(json.dumps(told))
+    return folder
+
+
+def takes_all(between: Between, artifact: Path) -> None:
+    """Let a dataset service take every upload and give the same bytes back."""
+    between.say("StartBlobUpload", itertools.repeat({"token": "t", "createUrl": "http://localhost/put/x"}))
+    between.say("put", itertools.repeat((200, b"")))
+    between.say("CreateDataset", [{"status": "ok"}])
+    between.say("CreateDatasetVersion", [{"status": "ok"}])
+    names = ("manifest.json", "weights.npz")
+    sizes = [{"name": name, "totalBytes": (artifact / name).stat().st_size} for name in names]
+    between.say("ListDatasetFiles", itertools.repeat({"datasetFiles": sizes}))
+    urls = {name: between.serve(name, (artifact / name).read_bytes()) for name in names}
+
+    def located():
+        while True:
+            yield 302, {}, {"Location": urls[between.bodies("DownloadDataset")[-1]["fileName"]]}
+
+    between.say("DownloadDataset", located())
+
+
+def publish(kaggle, artifact, shown):
+    return datasets.publish(
+        kaggle, artifact, "ann/digits-artifact", title="Digits Artifact", deadline_seconds=1, show=shown.append
+    )
+
+
+@pytest.mark.parametrize(("answer", "end"), answers(DATASET))
+def test_publish_knows_what_a_word_means_for_the_version_that_it_made(kaggle, between, artifact, shown, answer, end):
+    """Ready is what can be mounted, and nothing else."""
+    takes_all(between, artifact)
+    absent = (404, {"code": 404, "message": "Not found"})
+    between.say("GetDataset", itertools.chain([absent], itertools.repeat({"currentVersionNumber": 1})))
+    between.say("GetDatasetStatus", itertools.chain([absent], itertools.repeat((200, answer))))
+
+    assert end in ended(lambda: publish(kaggle, artifact, shown))
+    assert between.count("CreateDataset") == 1
+
+
+@pytest.mark.parametrize(("answer", "end"), answers(DATASET))
+def test_publish_adds_no_version_while_another_is_on_its_way(kaggle, between, artifact, shown, answer, end):
+    """Behind one that failed the one before it is current, and its bytes decide: here they are ours."""
+    takes_all(between, artifact)
+    between.say("GetDataset", itertools.repeat({"currentVersionNumber": 4}))
+    between.say("GetDatasetStatus", itertools.repeat((200, answer)))
+
+    told = ended(lambda: publish(kaggle, artifact, shown))
+
+    assert told == (WAITS if end == WAITS else SUCCESS)
+    assert between.count("CreateDatasetVersion") == 0
+
+
+def submit(kaggle, file, shown, **more):
+    return submissions.submit(
+        kaggle,
+        RUN,
+        "digits",
+        submission=file,
+        check=lambda given, sample: None,
+        message="digits",
+        deadline_seconds=SECONDS,
+        show=shown.append,
+        **more,
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path, between: Between) -> Path:
+    """What is submitted to a competition that takes it."""
+    url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
+    between.say("DownloadDataFile", itertools.repeat((302, {}, {"Location": url})))
+    between.say("GetSubmissionLimits", itertools.repeat({"numToday": 3, "numTotal": 9, "numAllowedNow": 2}))
+    between.say("ListSubmissions", itertools.repeat({"submissions": []}))
+    between.say("CreateCodeSubmission", [{"message": "ok", "ref": 7}])
+    path = tmp_path / "submission.csv"
+    path.write_text("id,label\n1,0\n")
+    return path
+
+
+@pytest.mark.parametrize(("answer", "end"), answers(SUBMISSION))
+def test_submit_knows_what_a_word_means(kaggle, between, file, shown, answer, end):
+    """The score counts with the word alone, and the failure comes with its reason."""
+    told: dict[str, object] = {"ref": 7, "errorDescription": "Notebook Timeout", **answer}
+    told |= {"publicScore": "0.5"} if answer.get("status") != "ERROR" else {}
+    between.say("GetSubmission", itertools.repeat((200, told)))
+
+    assert end in ended(lambda: submit(kaggle, file, shown))
+    assert between.count("CreateCodeSubmission") == 1
+
+
+@pytest.mark.parametrize("score", [None, "", "nan", "inf", "pending"])
+def test_complete_without_a_number_is_waited_with(kaggle, between, file, shown, score):
+    """A blank score once cost nineteen hours."""
+    between.say("GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": score}))
+
+    assert ended(lambda: submit(kaggle, file, shown)) == WAITS
+
+
+@pytest.mark.parametrize(("answer", "end"), answers(SUBMISSION))
+def test_no_second_submission_is_spent_unless_the_first_failed(kaggle, between, file, shown, answer, end):
+    """Whatever the list says of the first: also where it cannot be read."""
+    listed = {"ref": 4, "description": f"digits [run {RUN}]", **answer}
+    between.say("ListSubmissions", itertools.repeat({"submissions": [listed]}))
+    between.say("GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": "0.5"}))
+
+    ended(lambda: submit(kaggle, file, shown))
+
+    assert between.count("CreateCodeSubmission") == (1 if end == "Notebook Timeout" else 0)
