@@ -72,7 +72,7 @@ class Table:
 
 def measure(subject: str, rows: Iterable[Row], root: Path, *, command: str, show: Show) -> Table:
     """Take the rows as they come, show each, and return the table."""
-    taken = []
+    taken, measured = [], commit(root)  # before the rows: a clone is made of it, and work may go on beside
     for row in rows:
         seed = "" if row.seed is None else f"  seed {row.seed}"
         show(f"{row.verdict:4}  {row.claim}\n      target {row.target}; figure {row.figure}{seed}")
@@ -80,7 +80,7 @@ def measure(subject: str, rows: Iterable[Row], root: Path, *, command: str, show
     where = {
         "Command": f"`{command}`",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": commit(root),
+        "commit": measured,
         "machine": f"{platform.machine()} {sys.platform}, {len(os.sched_getaffinity(0))} CPU cores",
         "Python": platform.python_version(),
         **{name: version(name) for name in NAMED},
