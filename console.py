@@ -22,7 +22,7 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
         secrets.guard_tracebacks()
         as_json = options.get("json", False)
         try:
-            if options.get("config") == "":
+            if options.get("config") == "" and "competition" not in options:
                 from deploy import start
 
                 options["config"] = start.default_config(ROOT)  # what `invoke init` chose

@@ -89,7 +89,7 @@ def build(spec: dict[str, Any]) -> None:
     for folder in spec["kept"]:
         _keep(folder, root + folder)
     for folder in spec["covered"]:
-        if Path(root + folder).is_dir():
+        if os.path.ismount(root + folder):  # one below /tmp is covered by the private /tmp
             seal(root + folder)
     for name in ("working", "tmp"):
         Path(f"{root}/kaggle/{name}").mkdir()

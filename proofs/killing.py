@@ -14,10 +14,10 @@ from proofs.schedule import Verdict, attempt
 from proofs.world import AT_MOST, ROOT, TASKS, World
 
 SECONDS = {
-    "push-train": 0.35,
-    "pull": 0.25,
-    "publish": 0.9,
-    "submit": 0.45,
+    "push-train": 0.2,
+    "pull": 0.12,
+    "publish": 0.5,
+    "submit": 0.25,
 }  # what each takes here, a little generously
 
 
