@@ -98,7 +98,11 @@ def agreed(yes: bool) -> Callable[[Any], None]:
             return
         if not sys.stdin.isatty():
             raise UsageError("Nobody can be asked whether to push; expected a terminal, or the answer.\nAdd --yes.")
-        if input("Push it? [y/N] ").strip().lower() not in ("y", "yes"):
+        try:
+            answer = input("Push it? [y/N] ")
+        except EOFError:  # Ctrl-D is no yes
+            answer = ""
+        if answer.strip().lower() not in ("y", "yes"):
             raise Detached("Nothing was pushed.")
 
     return agree
