@@ -101,24 +101,27 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_HEAD = handle_one
 
     def _call(self, service: str, method: str, body: bytes) -> None:
+        """Dispatch one call, note it, and only then answer: whoever holds the answer finds the call in the journal."""
+        location: dict[str, str] = {}
         code, answer = 500, None  # unless something better comes of it
         try:
             answer = self.kaggle.dispatch(service, method, body, self.headers.get("Authorization"))
             code = 200
-            self._json(200, self._addressed(answer))
         except Redirect as redirect:
-            code, answer = 302, None
+            code = 302
             name, _ = self.kaggle.storage.objects[redirect.key]
-            self._send(
-                302, b"", {"Location": f"{self._base()}/storage/{redirect.key}/{quote(name)}?X-Goog-Signature=local"}
-            )
+            location["Location"] = f"{self._base()}/storage/{redirect.key}/{quote(name)}?X-Goog-Signature=local"
         except Fault as fault:
             code, answer = fault.code, fault.message
-            self._fail(fault)
+            raise
         finally:
             # A token that somebody asks about is a credential; it stays out.
             asked = None if method == "IntrospectToken" else _parsed(body)
             self.kaggle.journal.append((method, asked, code, answer))
+        if location:
+            self._send(302, b"", location)
+        else:
+            self._json(200, self._addressed(answer))
 
     def _addressed(self, answer: Any) -> Any:
         """Turn the keys and addresses in an answer into ones that this client can reach."""

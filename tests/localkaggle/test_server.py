@@ -17,6 +17,7 @@ from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWor
 from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
 from sessions import finished, notebook, ran, save
 
+from localkaggle import wire
 from localkaggle.competitions import Competition
 from localkaggle.kernels import SOURCE_BYTES
 from localkaggle.server import LocalKaggle
@@ -798,3 +799,19 @@ def test_the_journal_knows_what_a_refused_call_asked_for(kaggle, client):
         client(kaggle).kernels.kernels_api_client.get_kernel(asked(types.ApiGetKernelRequest))
 
     assert kaggle.journal[-1][:3] == ("GetKernel", {"userName": "rehearsal", "kernelSlug": "small-kernel"}, 403)
+
+
+def test_a_call_is_in_the_journal_before_its_answer_goes_out(kaggle, client, monkeypatch):
+    """A test that holds the answer found the journal still empty when both processors were busy."""
+    noted, send = [], wire.Handler._send
+
+    def look(handler, *rest):
+        noted.append(len(kaggle.journal))
+        return send(handler, *rest)
+
+    monkeypatch.setattr(wire.Handler, "_send", look)
+
+    with pytest.raises(requests.HTTPError):
+        client(kaggle).kernels.kernels_api_client.get_kernel(asked(types.ApiGetKernelRequest))
+
+    assert noted == [1]
