@@ -17,6 +17,7 @@ from pipeline import data
 from pipeline.config import Config
 
 COLUMNS = 10
+REST = "all else"  # most of it: building the model and its first state
 BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 
 
@@ -56,7 +57,12 @@ def training_sample(
         )
         pixels, labels = batches.at(0)
         captions = [images.classes[label] for label in labels]
-        _grid(pixels, captions, path, f"Training images, augmented ({len(images)} in all)")
+        _grid(
+            pixels,
+            captions,
+            path,
+            f"{len(pixels)} of {len(images)} training images as the model sees them, and their labels",
+        )
 
     return _drawn({output / "images.png": draw}, show)
 
@@ -70,15 +76,20 @@ def test_sample(
     rows: int = 3,
     show: Callable[[str], None] = print,
 ) -> list[Path]:
-    """Draw predictions.png: the test images that the model was least sure of, with prediction and confidence."""
+    """Draw predictions.png: the test images that the model was least sure of, the least first, with prediction and confidence."""
 
     def draw(path: Path) -> None:
         confidence = probabilities.max(axis=1)
         chosen = np.argsort(confidence, kind="stable")[: rows * COLUMNS]
         captions = [f"{labels[index]}  {confidence[index]:.0%}" for index in chosen]
-        _grid(pixels[chosen], captions, path, f"The least certain of {len(pixels)} test images")
+        _grid(pixels[chosen], captions, path, _least_sure(len(chosen), len(pixels)))
 
     return _drawn({output / "predictions.png": draw}, show)
+
+
+def _least_sure(shown: int, there: int) -> str:
+    which = "that the model is least sure of" if shown < there else "with the least certain first"
+    return f"{shown} of {there} test images {which}: prediction and confidence"
 
 
 def _drawn(pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]) -> list[Path]:
@@ -103,7 +114,9 @@ def _plain(text: str) -> str:
 def _grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -> None:
     """Draw uint8 images (n, height, width, channels) with a caption each."""
     rows = -(-len(pixels) // COLUMNS)
-    figure, axes = plt.subplots(rows, COLUMNS, figsize=(COLUMNS * 0.95, rows * 1.2 + 0.5), squeeze=False)
+    height = 0.95 * pixels.shape[1] / pixels.shape[2] + 0.18  # of a row, with its caption
+    size = (COLUMNS * 0.95, rows * height + 0.4)
+    figure, axes = plt.subplots(rows, COLUMNS, figsize=size, squeeze=False, layout="constrained")
     for axis in axes.flat:
         axis.axis("off")
     for axis, image, caption in zip(axes.flat, pixels, captions, strict=False):
@@ -114,7 +127,7 @@ def _grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -
 
 
 def _curves(history: pd.DataFrame, path: Path) -> None:
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
     for axis, name in ((left, "loss"), (middle, "accuracy")):
         axis.plot(history["epoch"], history[name], color=BLUE, label="training")
         axis.plot(history["epoch"], history[f"validation_{name}"], color=ORANGE, label="validation")
@@ -130,7 +143,7 @@ def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> 
     counts = np.zeros((len(classes), len(classes)), int)
     np.add.at(counts, (validation["label"].map(place).to_numpy(), validation["prediction"].map(place).to_numpy()), 1)
     size = min(max(len(classes) * 0.42, 4), 14)
-    figure, axis = plt.subplots(figsize=(size + 0.8, size))
+    figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
     axis.imshow(counts, cmap="Blues")
     if len(classes) <= 30:
         places, shown = range(len(classes)), [_plain(name) for name in classes]
@@ -152,22 +165,32 @@ def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> 
 
 
 def _time(seconds: dict[str, float], path: Path) -> None:
-    phases = {name: value for name, value in seconds.items() if name != "total"}
-    # Validation and checkpoints happen inside the training loop; shown apart, each second is counted once.
-    phases["train"] = max(phases.get("train", 0.0) - phases.get("validate", 0.0) - phases.get("checkpoints", 0.0), 0.0)
-    phases = dict(sorted(phases.items(), key=lambda phase: -phase[1]))
-    figure, axis = plt.subplots(figsize=(7, 0.42 * len(phases) + 1))
+    phases = _phases(seconds)
+    figure, axis = plt.subplots(figsize=(7, 0.42 * len(phases) + 1), layout="constrained")
     bars = axis.barh(list(phases), list(phases.values()), color=BLUE)
     axis.bar_label(bars, fmt="%.1f s", padding=3)
     axis.invert_yaxis()
     axis.margins(x=0.15)
-    axis.set(title="Where time went", xlabel="seconds")
+    axis.set(title=f"Where the {sum(phases.values()):.1f} seconds of training went", xlabel="seconds")
     _save(figure, path)
+
+
+def _phases(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return what took how long, the longest first, each second counted once: together they are the total.
+
+    >>> _phases({"train": 9.0, "validate": 2.0, "compile": 1.0, "read": 0.01, "total": 13.0})
+    {'train': 7.0, 'all else': 2.99, 'validate': 2.0, 'compile': 1.0}
+    """
+    phases = {name: value for name, value in seconds.items() if name != "total"}
+    # Validation and checkpoints happen inside the training loop.
+    phases["train"] = max(phases.get("train", 0.0) - phases.get("validate", 0.0) - phases.get("checkpoints", 0.0), 0.0)
+    phases[REST] = max(seconds.get("total", 0.0) - sum(phases.values()), 0.0)
+    told = {name: round(value, 3) for name, value in phases.items() if value >= 0.05}  # less is shown as 0.0
+    return dict(sorted(told.items(), key=lambda phase: -phase[1]))
 
 
 def _save(figure: Figure, path: Path) -> None:
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -55,6 +55,13 @@ def test_images_with_such_labels_are_drawn(tiny, tmp_path):
     assert not said
 
 
+def test_the_bars_of_the_time_are_together_the_time(output):
+    """What no phase names is a bar too."""
+    manifest = json.loads((output / "artifact" / "manifest.json").read_text())
+
+    assert sum(figures._phases(manifest["seconds"]).values()) == pytest.approx(manifest["seconds"]["total"], abs=0.3)
+
+
 @pytest.mark.parametrize(
     ("missing", "left"),
     [
