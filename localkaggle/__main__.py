@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -28,11 +29,18 @@ def main(arguments: list[str] | None = None) -> int:
     serve = commands.add_parser("serve", help="serve until Ctrl-C", description="Serve on 127.0.0.1 until Ctrl-C.")
     serve.set_defaults(command=_serve)
     serve.add_argument("--port", type=_port, default=0, help="default: a free one")
-    serve.add_argument("--folder", type=Path, help="where to keep everything; default: a temporary folder")
+    serve.add_argument(
+        "--folder", type=Path, help="where to keep everything; default: a temporary folder, removed at the end"
+    )
     serve.add_argument(
         "--offline", action="store_true", help="no session gets the internet, not even those that ask for it"
     )
-    serve.add_argument("--layout", choices=("2026", "flat"), default="2026", help="of /kaggle/input")
+    serve.add_argument(
+        "--layout",
+        choices=("2026", "flat"),
+        default="2026",
+        help="of /kaggle/input: competitions/SLUG (2026, the default), or SLUG as it was before (flat)",
+    )
     export = commands.add_parser(
         "export",
         help="write a competition as Kaggle would mount it",
@@ -53,10 +61,22 @@ def _port(text: str) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    folder = options.folder if options.folder is not None else Path(tempfile.mkdtemp(prefix="localkaggle-"))
+    try:
+        return _serve_in(folder, options, stop)
+    finally:
+        if options.folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) -> int:
     from localkaggle.runner import namespaces
     from localkaggle.server import LocalKaggle
 
-    folder = options.folder if options.folder is not None else Path(tempfile.mkdtemp(prefix="localkaggle-"))
     try:
         kaggle = LocalKaggle(folder, port=options.port, offline=options.offline, layout=options.layout)
     except FileExistsError as error:
@@ -68,9 +88,6 @@ def _serve(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 8 if options.port == 0 else 2
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     with kaggle:
         print(
             f"# A Kaggle on 127.0.0.1:{kaggle.port}, competitions: {', '.join(kaggle.competitions)}; its files are in {folder}"

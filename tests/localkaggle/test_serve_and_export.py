@@ -127,16 +127,17 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, *words: str) -> Iterator[Served]:
+def serving(folder: Path | None, *words: str) -> Iterator[Served]:
     """Serve until the block ends. The process leads a group, as one that a shell started does."""
-    command = [sys.executable, "-m", "localkaggle", "serve", "--folder", str(folder), *words]
+    place = ["--folder", str(folder)] if folder is not None else []
+    command = [sys.executable, "-m", "localkaggle", "serve", *place, *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes) as process:
         try:
             lines = []
             while (line := process.stdout.readline()) and "Ctrl-C" not in line:
                 lines.append(line)
-            yield Served(process, folder, "".join(lines))
+            yield Served(process, folder or Path(), "".join(lines))
         finally:
             process.kill()
 
@@ -279,6 +280,22 @@ def test_only_an_empty_folder_is_a_place_to_serve_from(tmp_path, capsys, name):
 def test_what_is_printed_can_be_pasted_whatever_the_folder_is_called(served, tmp_path):
     """Its name has spaces, a quote and a dollar sign."""
     assert served.shell('printf %s "$KAGGLE_CONFIG_DIR"', tmp_path).stdout == f"{served.folder}/home/.kaggle"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_its_own_temporary_folder_goes_with_it(tmp_path, monkeypatch, number):
+    """A folder that was named stays."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with serving(None) as served:
+        assert [path.name.startswith("localkaggle-") for path in tmp_path.iterdir()] == [True]
+        served.process.send_signal(number)
+        served.process.communicate(timeout=60)
+
+    assert served.process.returncode == 0 and not list(tmp_path.iterdir())
+    with serving(tmp_path / "named") as served:
+        served.process.send_signal(number)
+        served.process.communicate(timeout=60)
+    assert list((tmp_path / "named").iterdir())
 
 
 def test_ctrl_c_ends_it_with_its_sessions(tmp_path):
