@@ -4,6 +4,7 @@ Nothing heavy is imported before a command runs, so that `invoke --list` is inst
 """
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,9 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
 
                 options["config"] = start.default_config(ROOT)  # what `invoke init` chose
             result = body(*arguments, **options)
+        except BrokenPipeError:  # who reads, as `| head`, has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(130)
         except KeyboardInterrupt:
             code, message = 130, "Interrupted. What runs on Kaggle goes on: invoke status"
         except Exception as error:
@@ -84,6 +88,33 @@ def number(option: str, text: str, least: float, most: float) -> float:
     if not least <= value <= most:
         raise UsageError(f"--{option} {text[:40]}: expected a number from {least:.3g} to {most:g}.\nCorrect it.")
     return value
+
+
+def interpreter(machine: str, path: str) -> str:
+    """Return the interpreter's absolute path. Raises `UsageError` unless it is a Python that can run notebooks."""
+    import subprocess
+
+    from deploy.errors import UsageError
+
+    code = "from importlib.util import find_spec as find; print([n for n in ('papermill', 'ipykernel') if not find(n)])"
+    try:
+        command = [path, "-s", "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - the user's own
+        said = done.stdout.strip()
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        said = ""
+    if said == "[]":
+        return str(Path(path).absolute())
+    option = f"--{machine.lower()}-python {path}"
+    if said.startswith("["):
+        raise UsageError(
+            f"{option} has no {said.strip('[]')}; expected an environment that can run notebooks.\n"
+            f"Run: {path} -m pip install papermill ipykernel -r constraints/{machine.lower()}-image.txt"
+        )
+    raise UsageError(
+        f"{option}: expected the interpreter of a Python environment.\n"
+        "Give the path of an environment's bin/python, or leave the option out."
+    )
 
 
 def agreed(yes: bool) -> Callable[[Any], None]:

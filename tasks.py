@@ -12,17 +12,23 @@ from typing import Any
 from invoke.context import Context
 from invoke.tasks import task
 
-from console import ROOT, agreed, limited, number, reported, show
+from console import ROOT, agreed, interpreter, limited, number, reported, show
 
 CONFIG = {
-    "config": "a name in pipeline/configs/, or the path of a .py file of that form; default: what init chose, or digits"
+    "config": "a name in pipeline/configs/, or the path of a .py file like those; default: what init chose, or digits"
 }
 JSON = {"json": "print the result as one JSON object on the last line"}
-MINUTES = {"minutes": "end after this many; the same command goes on from there"}
-YES = {"yes": "do not ask; for scripts"}
-AGAIN = {"again": "push also if the current version holds this very bundle and has not failed"}
+YES = {"yes": "push without asking; for scripts"}
+AGAIN = {"again": "push also if this very notebook was pushed already and has not failed"}
+PLACEHOLDER = "owner"
 SUBJECTS = ("relay", "kaggle")
-RUN = {"run": "owner/slug/version; default: the last one that we pushed", "kernel": "train-tpu or infer-gpu"}
+KERNEL = {"kernel": "which of the two notebooks: train-tpu (default) or infer-gpu"}
+RUN = {"run": "owner/slug/version, as ann/digits-train-tpu/3; default: the last one that was pushed from here"}
+
+
+def minutes(most: int) -> dict[str, str]:
+    """Return the help of --minutes for a task that is given these."""
+    return {"minutes": f"end after this many, by default {most}; the same command goes on from there"}
 
 
 def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any) -> Any:
@@ -70,11 +76,12 @@ def finished(result: Any, config: str) -> dict[str, Any]:
 
 @task(
     help={
-        **CONFIG,
+        "config": "a name in pipeline/configs/, or the path of a .py file like those; its competition must be one that"
+        " the local Kaggle has; default: digits",
         **JSON,
         "internet": "let train-tpu reach the internet, as on Kaggle; without it nothing can",
-        "tpu-python": "interpreter for train-tpu, with the versions of constraints/tpu-image.txt; default: this one",
-        "gpu-python": "interpreter for infer-gpu, with the versions of constraints/gpu-image.txt; default: this one",
+        "tpu-python": "Python to run train-tpu with, as one with constraints/tpu-image.txt installed; default: this one",
+        "gpu-python": "Python to run infer-gpu with, as one with constraints/gpu-image.txt installed; default: this one",
     }
 )
 @reported
@@ -102,13 +109,7 @@ def dry_run(
             "Choose a config for one of these: invoke dry-run --config digits"
         )
     given = {"TPU": tpu_python, "GPU": gpu_python}
-    for machine, path in given.items():
-        if path and not os.access(path, os.X_OK):
-            raise UsageError(
-                f"--{machine.lower()}-python {path}: expected an interpreter that can be run.\n"
-                "Give the path of an environment's bin/python, or leave the option out."
-            )
-    python = {machine: str(Path(path).absolute()) for machine, path in given.items() if path}
+    python = {machine: interpreter(machine, path) for machine, path in given.items() if path}
     with LocalKaggle(runs / "kaggle", competitions=[ours.competition], offline=not internet, python=python) as local:
         for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
             del os.environ[name]  # a token of the user's own would win over those of this Kaggle
@@ -134,22 +135,36 @@ def relay_chain(c: Context, config: str = "", yes: bool = False, json: bool = Fa
     return finished(relay.run(connect(), ours, show=show, check=check_submission, agree=agreed(yes)), config)
 
 
-@task(help={**CONFIG, **JSON, "kernel": RUN["kernel"], "owner": "the owner in the handle; default: you"})
+def owner_of_a_build() -> str:
+    """Return who is signed in; where nobody is, a placeholder, and say so: a build is looked at, and goes nowhere."""
+    from deploy.errors import CredentialError, Unreachable
+
+    try:
+        return str(connect().username)
+    except (CredentialError, Unreachable) as error:
+        show(
+            f"{str(error).splitlines()[0]} The owner is the placeholder {PLACEHOLDER!r}; to give another: --owner NAME"
+        )
+        show("A push builds anew with the name that is signed in, so its bundle has another sha256.")
+        return PLACEHOLDER
+
+
+@task(help={**CONFIG, **JSON, **KERNEL, "owner": "the name before the slash in its address; default: who is signed in"})
 @reported
 def build(
     c: Context, kernel: str = "train-tpu", config: str = "", owner: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Build a notebook into build/ and send nothing. Example: invoke build --kernel train-tpu --owner ann"""
+    """Build a notebook into build/ and send nothing; needs no account. Example: invoke build --kernel train-tpu"""
     from deploy import output, relay
 
-    ours = settled(config)
+    ours = settled(config) if kernel == relay.INFER else project(config)
     artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT if kernel == relay.INFER else None
-    built = relay.build(ours, kernel, owner or connect().username, artifact=artifact)
+    built = relay.build(ours, kernel, owner or owner_of_a_build(), artifact=artifact)
     show(f"Built {built.notebook}: {built.size:,} bytes, bundle {built.sha256}. Nothing was sent.")
     return {"handle": built.handle, "notebook": str(built.notebook), "bundle_sha256": built.sha256, "size": built.size}
 
 
-@task(help={**CONFIG, **JSON, **AGAIN, **YES, **MINUTES})
+@task(help={**CONFIG, **JSON, **AGAIN, **YES, **minutes(15)})
 @reported
 @limited(15)
 def push_train(
@@ -160,27 +175,36 @@ def push_train(
 
     ours = settled(config)
     run = relay.push(connect(), ours, relay.TRAIN, again=again, show=show, agree=agreed(yes))
-    show(f"{run.url}\nNext: invoke watch --config {config}")
+    show(f"{run.url}\nNext: invoke watch --config {config}".lstrip())
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
 
-@task(help={**CONFIG, **JSON, **AGAIN, **YES, **MINUTES})
+@task(help={**CONFIG, **JSON, **AGAIN, **YES, **minutes(15)})
 @reported
 @limited(15)
 def push_infer(
     c: Context, config: str = "", again: bool = False, yes: bool = False, minutes: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Push the inference for the artifact that was pulled and published last. Example: invoke push-infer"""
+    """Push the inference for the model that was pulled and published last. Example: invoke push-infer"""
     from deploy import output, relay
 
     ours = settled(config)
     artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT
     run = relay.push(connect(), ours, relay.INFER, artifact=artifact, again=again, show=show, agree=agreed(yes))
-    show(f"{run.url}\nNext: invoke watch --kernel infer-gpu --config {config}")
+    show(f"{run.url}\nNext: invoke watch --kernel infer-gpu --config {config}".lstrip())
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
 
-@task(help={**CONFIG, **JSON, **RUN, "hours": "for the run itself", "queue-hours": "to wait until it gets a machine"})
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        **RUN,
+        **KERNEL,
+        "hours": "how long to wait for the end of the run, from its begin; default: 13",
+        "queue-hours": "how long to wait until it gets a machine; default: 12",
+    }
+)
 @reported
 def watch(
     c: Context,
@@ -191,7 +215,7 @@ def watch(
     queue_hours: str = "12",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Follow a run to its end. Example: invoke watch --run ann/digits-train-tpu/3"""
+    """Follow a run to its end; Ctrl-C leaves it running. Example: invoke watch --kernel infer-gpu"""
     from deploy import relay
 
     ours = settled(
@@ -205,27 +229,30 @@ def watch(
     return {"run": str(known), "status": status}
 
 
-@task(help={**CONFIG, **JSON, **RUN, **MINUTES})
+@task(help={**CONFIG, **JSON, **RUN, **KERNEL, **minutes(120)})
 @reported
 @limited(120)
 def pull(
     c: Context, kernel: str = "train-tpu", run: str = "", config: str = "", minutes: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Download and verify what a run wrote. Example: invoke pull --kernel infer-gpu"""
+    """Download and verify what a run wrote, into runs/. Example: invoke pull --kernel infer-gpu"""
     from deploy import relay
 
     ours = settled(config)
     known = relay.known_run(ours, run, kernel)
     folder = relay.pull(connect(), ours, known)
     show(f"The output of {known} is in {folder}")
+    following = relay.after_pull(ours, known, folder)
+    if following:
+        show(f"Next: {following}")
     return {"run": str(known), "folder": str(folder)}
 
 
-@task(help={**CONFIG, **JSON, **MINUTES})
+@task(help={**CONFIG, **JSON, **minutes(120)})
 @reported
 @limited(120)
 def publish(c: Context, config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
-    """Make the artifact that was pulled last a version of its dataset. Example: invoke publish --config digits"""
+    """Make the model of the last training a version of a private dataset. Example: invoke publish --config digits"""
     from deploy import relay
 
     ours = settled(config)
@@ -235,7 +262,7 @@ def publish(c: Context, config: str = "", minutes: str = "", json: bool = False)
     return {"dataset": made.handle, "dataset_version": made.version, "files": dict(made.files)}
 
 
-@task(help={**CONFIG, **JSON, "run": RUN["run"], **MINUTES})
+@task(help={**CONFIG, **JSON, **RUN, **minutes(780)})
 @reported
 @limited(780)
 def submit(c: Context, run: str = "", config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
@@ -250,11 +277,18 @@ def submit(c: Context, run: str = "", config: str = "", minutes: str = "", json:
     return {"run": str(known), "submission": str(folder / "submission.csv"), "ref": scored.ref, "score": scored.score}
 
 
-@task(help={**CONFIG, **JSON, **MINUTES, "of": "a submission.csv: where it came from, back to the commit"})
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        **minutes(5),
+        "of": "the path of a submission.csv: tell where it came from, back to the commit",
+    }
+)
 @reported
 @limited(5)
 def status(c: Context, of: str = "", config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
-    """Show what was asked of Kaggle, how it stands, and the quota. Example: invoke status --of submission.csv"""
+    """Show what was asked of Kaggle, how it stands, and the quota. Example: invoke status"""
     from deploy import origin, relay
 
     ours = project(config)
@@ -279,9 +313,9 @@ def status(c: Context, of: str = "", config: str = "", minutes: str = "", json: 
     name="init",
     help={
         **JSON,
-        "competition": "the last part of its address on kaggle.com",
-        "config": "name of the new config; default: the competition's, with underscores",
-        "user": "owner of the handles; default: who is signed in",
+        "competition": "the last part of its address: leaf-diseases of kaggle.com/competitions/leaf-diseases",
+        "config": "name of the new config; default: the competition's, with underscores for hyphens",
+        "user": "your name on Kaggle, where there are no credentials to tell it",
     },
 )
 @reported
@@ -305,8 +339,19 @@ def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
 
 
 @task
+@reported
 def check(c: Context) -> None:
     """Run what must pass before a commit: ruff, mypy, pytest. Example: invoke check"""
+    from importlib.util import find_spec
+
+    from deploy.errors import UsageError
+
+    lacking = [name for name in ("ruff", "mypy", "pytest", "xdist", "hypothesis") if find_spec(name) is None]
+    if lacking:
+        raise UsageError(
+            f"This Python has no {', '.join(lacking)}; expected what the checks need.\n"
+            f"Run: {sys.executable} -m pip install -e '.[test]'"
+        )
     for command in ("ruff check", "ruff format --check", "mypy", "pytest -q"):
         c.run(f"{sys.executable} -m {command}", echo=True)
 
@@ -315,8 +360,8 @@ def check(c: Context) -> None:
     positional=["subject"],
     help={
         "subject": f"one of: {', '.join(SUBJECTS)}",
-        "short": "in this environment, and without what takes many minutes",
-        "record": "keep the table in docs/results.md, and the picture of the run in docs/pictures/",
+        "short": "use the installed versions, and leave out what takes many minutes",
+        "record": "write the table into docs/results.md, and the picture of the run into docs/pictures/",
         **JSON,
     },
 )

@@ -20,13 +20,13 @@ from typing import Any
 
 import requests
 
-from deploy import secrets, transfer
+from deploy import lookup, secrets, transfer
 from deploy.errors import CredentialError, UsageError
 
 OLDEST = (2, 2, 4)
 HOW = (
     "Expected one of these:\n"
-    "  - a token from https://www.kaggle.com/settings/api:  export KAGGLE_API_TOKEN=…\n"
+    "  - a token from https://www.kaggle.com/settings/api, in the file ~/.kaggle/access_token or in KAGGLE_API_TOKEN\n"
     "  - the older key: the file ~/.kaggle/kaggle.json, or KAGGLE_USERNAME and KAGGLE_KEY\n"
     "  - a login in the browser:  kaggle auth login\n"
     "No account is needed for: invoke dry-run"
@@ -37,7 +37,7 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
     """Return a kagglesdk client whose session has credentials and timeouts, and the user's name.
 
     Raises:
-        CredentialError: if there are no credentials, or Kaggle does not know them.
+        CredentialError: if there are no credentials, if they cannot be read, or if Kaggle does not know them.
         UsageError: if the client is missing or too old, or KAGGLE_API_ENVIRONMENT is one that it would ignore.
         requests.RequestException: if Kaggle had to be asked, and did not answer.
     """
@@ -48,7 +48,11 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
         try:
             api.authenticate()
         except SystemExit as error:
-            raise CredentialError(f"No Kaggle credentials were found.\n{HOW}") from error
+            raise _unusable() from error
+        except (TypeError, ValueError, AttributeError) as error:
+            if lookup.look().sources:
+                raise
+            raise _unusable() from error  # the client took a broken file for credentials
         client = api.build_kaggle_client()
     name = api.config_values.get(api.CONFIG_NAME_USER)
     if not name:
@@ -63,6 +67,27 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
         # A token that Kaggle does not know any more would otherwise be sent in place of the good key.
         http._session.auth = (name, api.config_values[api.CONFIG_NAME_KEY])
     return client, str(name)
+
+
+def _unusable() -> CredentialError:
+    """Return what to say where the client found nothing that it can use: a broken file is not the same as none."""
+    found = lookup.look()
+    token = next((source for source in found.sources if source.kind == "token"), None)
+    if token is not None:
+        return CredentialError(
+            f"Kaggle does not know the token in {token.name}: it has expired, or was revoked.\n"
+            f"{without(token)}, and make a new one at https://www.kaggle.com/settings/api"
+        )
+    if found.problems:
+        broken = "; ".join(what for what, _ in found.problems)
+        fixes = "\n".join(dict.fromkeys(fix for _, fix in found.problems))
+        return CredentialError(f"The Kaggle credentials cannot be used: {broken}.\n{fixes}\n{HOW}")
+    return CredentialError(f"No Kaggle credentials were found.\n{HOW}")
+
+
+def without(source: lookup.Source) -> str:
+    """Return the edit that takes a token away."""
+    return f"unset {source.name}" if source.name.startswith("KAGGLE_") else f"Remove {source.path}"
 
 
 def environment() -> str:

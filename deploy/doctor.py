@@ -22,7 +22,7 @@ from deploy import bundle, credentials, entry, images, lookup, relay, verdicts
 from deploy.answers import Quota
 from deploy.bundle import Bundle
 from deploy.client import Kaggle
-from deploy.errors import CredentialError, Denied, Refused, RelayError, Unreachable
+from deploy.errors import Denied, Refused, RelayError, Unreachable
 from deploy.exchange import Pace
 from deploy.journal import DONE
 from deploy.relay import Project
@@ -233,15 +233,7 @@ class _Examination:
 
     def _sign_in(self) -> Check:
         first = self._found.sources[0]
-        try:
-            self.kaggle = Kaggle.connect(pace=self._pace, timeouts=self._timeouts)
-        except CredentialError as error:
-            if first.kind == "token" and str(error).startswith("No Kaggle credentials"):
-                raise CredentialError(
-                    f"Kaggle does not know the token in {first.name}: it has expired, or was revoked.\n"
-                    f"{_without(first)}, and make a new one at https://www.kaggle.com/settings/api"
-                ) from error
-            raise
+        self.kaggle = Kaggle.connect(pace=self._pace, timeouts=self._timeouts)
         try:
             self.quota = self.kaggle.quota()  # a name and a key are only believed so far
         except (Denied, Refused):
@@ -252,7 +244,7 @@ class _Examination:
                 "",
                 WARN,
                 f"{found}: Kaggle does not know the token in {first.name}, which `kaggle` would send in its place",
-                f"{_without(first)}.",
+                f"{credentials.without(first)}.",
             )
         return Check("", PASS, found)
 
@@ -382,9 +374,3 @@ def _warned(found: str, problems: Sequence[lookup.Problem]) -> Check:
         return Check("", PASS, found)
     listed = "; ".join(what for what, _ in problems)
     return Check("", WARN, f"{found}; {listed}", "\n".join(dict.fromkeys(fix for _, fix in problems)))
-
-
-def _without(source: lookup.Source) -> str:
-    """Return the edit that takes a token away."""
-    variable = source.name.startswith("KAGGLE_")
-    return f"unset {source.name}" if variable else f"Remove {source.path}"

@@ -6,13 +6,12 @@ Gives  a `Run`: one execution of one kernel version, and how it ended
 Nothing is ever "the latest": another browser tab may have made that.
 """
 
-import math
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from deploy import gate, verdicts
+from deploy import credentials, gate, verdicts
 from deploy.answers import Source
 from deploy.bundle import Bundle
 from deploy.client import SOURCES, Kaggle
@@ -30,19 +29,25 @@ from deploy.errors import (
     Unreachable,
     UsageError,
 )
-from deploy.live import Live
+from deploy.live import Live, clock
 
 Show = Callable[[str], None]
 
 TAIL_LINES = 40
 LOOKS = 3  # at the versions, after a push whose answer was lost
+NOT_YET = "NOT_THERE_YET"
 OTHERS_AT_MOST = 10  # versions that others may have pushed since
 ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One execution of one kernel version. `bundle_sha256` is empty where we did not push it ourselves."""
+    """One execution of one kernel version.
+
+    Attributes:
+        url: its page, for a person; empty where there is none, or it is not known.
+        bundle_sha256: empty where we did not push it ourselves.
+    """
 
     handle: str
     version: int
@@ -82,11 +87,10 @@ def push(
         Ambiguous: if no answer came, and the version that is there now cannot be told to be ours or not.
     """
     before = kaggle.get_kernel(bundle.handle)
-    if before is not None and not again:
-        run = _holding(kaggle, bundle, before)
-        if run is not None:
-            show(f"{run} holds this bundle already; nothing was sent. To run it once more: --again")
-            return run
+    run = None if again else _holding(kaggle, bundle, before)
+    if run is not None:
+        adopted(run, show)
+        return run
     text = bundle.notebook.read_text(encoding="utf-8")
     gate.without_secrets(f"the bundle of {bundle.handle}", text)  # it may have been edited since it was built
     try:
@@ -103,19 +107,33 @@ def push(
         raise Ambiguous(
             f"Kaggle took the push of {bundle.handle} and gave no version number; expected 1 or more.\n{verdicts.LOOK}"
         )
-    return Run(bundle.handle, saved.version, saved.url, bundle.sha256)
+    return Run(bundle.handle, saved.version, page(saved.url), bundle.sha256)
 
 
-def _holding(kaggle: Kaggle, bundle: Bundle, source: Source) -> Run | None:
-    """Return the run of this version if it holds the bundle, with all it asks for, and has not failed."""
-    if bundle.sha256 not in source.text or _missing(bundle, source):
+def page(url: str) -> str:
+    """Return a page's address; none where this machine plays Kaggle, which has no pages."""
+    return "" if credentials.environment() == "LOCALHOST" else url
+
+
+def adopted(run: Run, show: Show) -> None:
+    """Say that this run is taken in place of a push."""
+    show(f"{run} holds this bundle already; nothing was sent. To run it once more: --again")
+
+
+def holding(kaggle: Kaggle, bundle: Bundle) -> Run | None:
+    """Return the run of the current version if it holds the bundle, with all it asks for, and has not failed."""
+    return _holding(kaggle, bundle, kaggle.get_kernel(bundle.handle))
+
+
+def _holding(kaggle: Kaggle, bundle: Bundle, source: Source | None) -> Run | None:
+    if source is None or bundle.sha256 not in source.text or _missing(bundle, source):
         return None
     status = kaggle.kernel_status(bundle.handle, source.version).name
     return None if status in ENDED_BADLY else _run(bundle, source.version)
 
 
 def _run(bundle: Bundle, version: int) -> Run:
-    return Run(bundle.handle, version, f"https://www.kaggle.com/code/{bundle.handle}", bundle.sha256)
+    return Run(bundle.handle, version, page(f"https://www.kaggle.com/code/{bundle.handle}"), bundle.sha256)
 
 
 def _missing(bundle: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
@@ -171,6 +189,7 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queu
         show: is given a line whenever the status, or the run's progress, has changed.
 
     Raises:
+        NotFound, Denied: if there is no such run, or not for this user.
         RunFailed: if it ended otherwise; with Kaggle's message, the failing cell, its error and what usually helps.
         DeadlinePassed: after the deadline; the run goes on, and the message says how to re-attach.
         Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
@@ -184,12 +203,14 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queu
         with Live(kaggle, run.handle, run.version) as live:
             while True:
                 now = time.monotonic()
-                name, failure = _look(kaggle, run, young=now - began < kaggle.pace.most)
+                # One that somebody else pushed, if it is there at all, has been there for long.
+                young = bool(run.bundle_sha256) and now - began < kaggle.pace.most
+                name, failure = _look(kaggle, run, young=young, met=last not in ("", NOT_YET))
                 if name == "RUNNING":
                     running = running or now
-                seen = f"{name}  {live.line}{_projected(live, now - running, left)}".rstrip() if running else name
+                seen = f"{name}  {live.line}{_projected(run, live, now - running, left)}".rstrip() if running else name
                 if name == "COMPLETE" or seen != last:
-                    show(f"{run}  {_clock(now - began)}  {seen if name == 'RUNNING' else name}")
+                    show(f"{run}  {clock(now - began)}  {seen if name == 'RUNNING' else name}")
                     # Something happened: look often again.
                     last, pause = seen, kaggle.pace.first
                 if name == "COMPLETE":
@@ -200,13 +221,15 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queu
                 if now + pause > end:
                     waited = "running" if running else "waiting for a machine"
                     raise DeadlinePassed(
-                        f"{run} is {name} after {_clock(now - began)}, {waited}; expected its end by now.\n{attach}"
+                        f"{run} is {name} after {clock(now - began)}, {waited}; expected its end by now.\n{attach}"
                     )
                 time.sleep(pause)
                 pause = min(pause * 1.5, kaggle.pace.most)
     except KeyboardInterrupt:
         raise Detached(f"Detached from {run}.\n{attach}") from None
     except (Unreachable, CredentialError) as error:
+        if isinstance(error, Denied) and last in ("", NOT_YET):
+            raise  # there is no run to go on
         raise type(error)(f"{error}\n{attach}") from error
 
 
@@ -216,26 +239,52 @@ def _quota_left(kaggle: Kaggle, run: Run) -> float | None:
         quota = kaggle.quota(patience=0)
     except RelayError:
         return None  # only shown
-    return quota.tpu_seconds if run.handle.endswith("tpu") else quota.gpu_seconds
+    return quota.tpu_seconds if _accelerator(run) == "TPU" else quota.gpu_seconds
 
 
-def _projected(live: Live, seconds: float, left: float | None) -> str:
+def _projected(run: Run, live: Live, seconds: float, left: float | None) -> str:
     """Return what the run will have taken at its end, of what the week had left when the watch began."""
-    ahead = live.progress.get("eta_seconds")
-    if not isinstance(ahead, (int, float)) or not math.isfinite(ahead) or left is None:
+    ahead = live.seconds_ahead
+    if ahead is None or left is None:
         return ""
-    return f"  about {(seconds + ahead) / 3600:.1f} of {left / 3600:.1f} hours left this week"
+    hours = (seconds + ahead) / 3600
+    used = "under 0.1" if hours < 0.1 else f"about {hours:.1f}"
+    return f"  will use {used} of the {left / 3600:.1f} {_accelerator(run)} hours left this week"
 
 
-def _look(kaggle: Kaggle, run: Run, *, young: bool) -> tuple[str, str]:
-    """Return status and failure message."""
+def _accelerator(run: Run) -> str:
+    return "TPU" if run.handle.endswith("tpu") else "GPU"
+
+
+def _look(kaggle: Kaggle, run: Run, *, young: bool, met: bool) -> tuple[str, str]:
+    """Return status and failure message. `met`: the run is known to be there."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
-    except (NotFound, Denied):
-        if not young:
+    except (NotFound, Denied) as error:
+        if young:
+            return NOT_YET, ""  # a new version is not found for some seconds
+        if met:
             raise
-        return "NOT_THERE_YET", ""  # a new version is not found for some seconds
+        raise _missed(kaggle, run, error) from error
     return status.name, status.failure
+
+
+def _missed(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
+    """Return what to say of a run that is not there. Of one's own, Kaggle's 403 means that too."""
+    if run.handle.partition("/")[0] != kaggle.username:
+        return type(error)(
+            f"There is no run {run} that {kaggle.username} may see: it does not exist, or it belongs to somebody else.\n"
+            "Expected owner/slug/version of a run. Correct --run."
+        )
+    try:
+        current = kaggle.get_kernel(run.handle)
+        there = f"the newest version is {current.version}" if current else "there is no such notebook"
+    except RelayError:
+        there = "Kaggle knows none"
+    return NotFound(
+        f"There is no run {run}: {there}.\n"
+        "Expected owner/slug/version of a run that was pushed. Correct --run; what was pushed from here: invoke status"
+    )
 
 
 def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:
@@ -260,8 +309,3 @@ def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:
     parts.append(known or "Correct the cause and push again.")
     parts.append(f"What it wrote until then, if anything: invoke pull --run {run}")
     return "\n".join(part for part in parts if part)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(math.floor(seconds), 60)
-    return f"{minutes // 60:d}:{minutes % 60:02d}:{rest:02d}"

@@ -1,10 +1,12 @@
 """Live: the log of a run while it is written, followed in the background.
 
 Reads  Kaggle's stream of the log, again from its beginning whenever the connection breaks
-Gives  the newest line of progress; nothing that goes wrong here ends a watch, since the status alone decides
+Gives  the newest line of progress, or of words; nothing that goes wrong here ends a watch, since the status alone decides
 """
 
 import json
+import math
+import re
 import threading
 from collections.abc import Mapping
 from types import TracebackType
@@ -16,17 +18,19 @@ from deploy.errors import RelayError
 from deploy.exchange import UNREADABLE
 
 LINE_AT_MOST = 10_000
+FOR_EVER = 10 * 365 * 24 * 3600.0  # what is longer, or no number, is no estimate
+# What a notebook prints beside what it says: the cells that write the package, pieces of JSON, and paths.
+NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|\S*/\S*$""")
 # How the numbers of a progress line are shown; a run may write more of them.
 PROGRESS = {
-    "step": "step {:.0f}",
-    "steps": "of {:.0f}",
-    "epoch": "epoch {:.1f}",
-    "loss": "loss {:.4f}",
-    "accuracy": "accuracy {:.3f}",
-    "validation_accuracy": "validation {:.3f}",
-    "images_per_second": "{:,.0f} images/s",
-    "memory_bytes": "{:,.0f} bytes of memory",
-    "eta_seconds": "{:.0f} s to go",
+    "step": "  step {:.0f}",
+    "steps": " of {:.0f}",
+    "epoch": "  epoch {:.1f}",
+    "loss": "  loss {:.4f}",
+    "accuracy": "  accuracy {:.3f}",
+    "validation_accuracy": "  validation {:.3f}",
+    "images_per_second": "  {:,.0f} images/s",
+    "memory_bytes": "  {:,.0f} bytes of memory",
 }
 
 
@@ -50,16 +54,19 @@ class Live:
         self._left.set()  # the thread waits for bytes, and is not waited for
 
     @property
-    def progress(self) -> Mapping[str, Any]:
-        """The newest line of progress that the run wrote, as it wrote it; empty before the first."""
-        return self._progress
-
-    @property
     def line(self) -> str:
-        """How far the run is: its progress, or else the last line with a word."""
+        """How far the run is: its progress, or else the last line that says something."""
         known = {name: self._progress.get(name) for name in PROGRESS}
         numbers = {name: value for name, value in known.items() if isinstance(value, (int, float))}
-        return "  ".join(PROGRESS[name].format(value) for name, value in numbers.items()) or self._words
+        told = "".join(PROGRESS[name].format(value) for name, value in numbers.items()).lstrip()
+        ahead = self.seconds_ahead
+        return (told + (f"  {clock(ahead)} to go" if ahead is not None else "")).lstrip() or self._words
+
+    @property
+    def seconds_ahead(self) -> float | None:
+        """How long the run expects to take still; None where it does not say."""
+        ahead = self._progress.get("eta_seconds")
+        return float(ahead) if isinstance(ahead, (int, float)) and 0 <= ahead < FOR_EVER else None
 
     def _follow(self) -> None:
         pause = self._kaggle.pace.first
@@ -86,5 +93,15 @@ class Live:
                 value = None
             if isinstance(value, dict) and "step" in value:
                 self._progress = value
-            elif any(map(str.isalpha, line)):
+            elif any(map(str.isalpha, line)) and not NO_WORDS.match(line):
                 self._words = line[:160]
+
+
+def clock(seconds: float) -> str:
+    """Return a span as hours, minutes and seconds.
+
+    >>> clock(7265.9)
+    '2:01:05'
+    """
+    minutes, rest = divmod(math.floor(seconds), 60)
+    return f"{minutes // 60:d}:{minutes % 60:02d}:{rest:02d}"

@@ -8,9 +8,11 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from deploy.answers import Source
 from deploy.bundle import Bundle
-from deploy.client import Kaggle
+from deploy.client import ASKED, SOURCES, Kaggle
 from deploy.errors import NoQuota, RelayError
 from deploy.journal import DONE, Journal
 
@@ -26,7 +28,8 @@ class Preview:
 
     Attributes:
         handle: the kernel. version: the current one; 0 before the first.
-        changes: {name: "new", "gone" or "+3 -1" lines}, by the names of the modules; "notebook" and "settings" for the rest.
+        changes: {name: "new", "gone" or "+3 -1" lines} by the names of the modules, and "notebook" for the rest of the code;
+            {name: "this; was that"} for a setting, and for the "artifact" that an inference accepts.
         accelerator: "TPU" or "GPU". hours_left: of it, this week; None where Kaggle does not say.
         active: the runs of ours that have not ended, as far as the journal knows.
     """
@@ -44,7 +47,7 @@ class Preview:
         told = [f"push        {self.handle}, version {self.version + 1}", f"{self.accelerator} quota   {left}"]
         told += [f"active      {run}" for run in self.active]
         if self.version and not self.changes:
-            told.append(f"changes     none: it would be version {self.version} again")
+            told.append(f"changes     none since version {self.version}")
         for name, change in self.changes.items() if self.version else ():
             told.append(f"changes     {name}  {change}")
         return told
@@ -60,10 +63,18 @@ def look(kaggle: Kaggle, bundle: Bundle, journal: Journal) -> Preview:
     quota = kaggle.quota()
     seconds = quota.tpu_seconds if accelerator == "TPU" else quota.gpu_seconds
     current = kaggle.get_kernel(bundle.handle)
+    changes: dict[str, str] = {}
+    if current is not None:
+        ours = bundle.notebook.read_text(encoding="utf-8")
+        changes = {
+            **_artifact(current.text, ours, bundle, journal),
+            **_settings(current, bundle),
+            **_changes(current.text, ours),
+        }
     preview = Preview(
         bundle.handle,
         current.version if current else 0,
-        _changes(current.text, bundle.notebook.read_text(encoding="utf-8")) if current else {},
+        changes,
         accelerator,
         None if seconds is None else seconds / 3600,
         _active(kaggle, journal, accelerator),
@@ -98,6 +109,47 @@ def _active(kaggle: Kaggle, journal: Journal, accelerator: str) -> tuple[str, ..
         if status in RUNNING:
             found.append(f"{entry['handle']}/{entry['version']}")
     return tuple(dict.fromkeys(found))
+
+
+def _artifact(before: str, after: str, bundle: Bundle, journal: Journal) -> dict[str, str]:
+    """Return which artifact would be accepted and which was, where they differ; with the dataset version that we made of each."""
+    datasets = bundle.metadata.get("dataset_sources") or [""]
+
+    def told(text: str) -> str:
+        expect = _identity(text).get("expect")
+        if not isinstance(expect, dict) or not expect:
+            return "none"
+        made = journal.last("publishes", handle=datasets[0], run_id=str(expect.get("run_id")), outcome=DONE)
+        version = f" in {made['handle']} version {made['version']}" if made else ""
+        return f"{expect.get('run_id')}, weights {str(expect.get('weights_sha256'))[:12]}{version}"
+
+    was, now = told(before), told(after)
+    return {"artifact": f"{now}; was {was}"} if was != now else {}
+
+
+def _settings(current: Source, bundle: Bundle) -> dict[str, str]:
+    """Return what the notebook would be given otherwise than now, as far as Kaggle tells."""
+    told = {}
+    for name in ASKED:
+        was, now = current.asks.get(name), bundle.metadata.get(name)
+        if was not in (None, "") and was != now:
+            told[name] = f"{now}; was {was}"
+    for name in SOURCES:
+        was, now = set(current.asks.get(name) or ()), set(bundle.metadata.get(name) or ())
+        if was != now:
+            told[name] = f"{', '.join(sorted(now)) or 'none'}; was {', '.join(sorted(was)) or 'none'}"
+    return told
+
+
+def _identity(text: str) -> dict[str, Any]:
+    """Return what a bundle says of itself; nothing where it is none of ours."""
+    try:
+        cells = json.loads(text)["cells"]
+        sources = ("".join(cell["source"]) for cell in cells)
+        head = f"{WRITES}bundle.json\n"
+        return dict(json.loads(next(text.removeprefix(head) for text in sources if text.startswith(head))))
+    except (ValueError, TypeError, KeyError, StopIteration):
+        return {}
 
 
 def _changes(before: str, after: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, kernels, manifest, output, preview, settlement
+from deploy import bundle, entry, kernels, manifest, output, preview, settlement
 from deploy import publish as datasets
 from deploy import submit as submissions
 from deploy.bundle import Bundle
@@ -144,29 +144,40 @@ def push(
     Args:
         again: push also if the current version holds this bundle already.
         agree: is shown what the push would do, before anything is spent; raises to stop.
+
+    Raises:
+        UsageError, Denied: if the competition is not there, or its rules are not accepted. The run would be worth nothing.
     """
     built = build(project, kernel, kaggle.username, artifact=artifact)
     if artifact is not None and project.handoff == "dataset":
         _require_published(kaggle, project, artifact)
     journal = project.journal()
+    intent = {
+        "kernel": kernel,
+        "config": project.name,
+        "competition": project.competition,
+        "handle": built.handle,
+        "bundle_sha256": built.sha256,
+        "git_commit": built.git_commit,
+    }
     known = None if again else settlement.pushed(kaggle, project, built)
+    if known is None and not again:
+        known = kernels.holding(kaggle, built)
+        if known is not None:  # pushed from elsewhere, or by a journal that is gone
+            with journal.recording("pushes", **intent) as outcome:
+                outcome.update(version=known.version, url=known.url)
     if known is not None:
-        show(f"{known} holds this bundle already; nothing was sent. To run it once more: --again")
+        kernels.adopted(known, show)
         return known
+    entry.require(kaggle, project.competition)
     seen = preview.look(kaggle, built, journal)
     if agree is not None:
         agree(seen)
-    with journal.recording(
-        "pushes",
-        kernel=kernel,
-        config=project.name,
-        competition=project.competition,
-        handle=built.handle,
-        bundle_sha256=built.sha256,
-        git_commit=built.git_commit,
-    ) as outcome:
+    with journal.recording("pushes", **intent) as outcome:
         run = kernels.push(kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show)
         outcome.update(version=run.version, url=run.url)
+    if run.version <= seen.version:
+        return run  # made meanwhile, in another window
     changed = ", with local changes" if built.git_dirty else ""
     show(
         f"{run} is pushed: bundle {built.sha256[:12]}, {built.size:,} bytes, commit {built.git_commit[:12] or 'none'}{changed}"
@@ -284,12 +295,38 @@ def pulled(project: Project, run: Run) -> Path:
 
 
 def known_run(project: Project, named: str | None, kernel: str) -> Run:
-    """Return the run named as `owner/slug/version`, with what the journal knows of it, or the last one of `kernel`."""
+    """Return the run named as `owner/slug/version`, with what the journal knows of it, or the last one of `kernel`.
+
+    Raises:
+        UsageError: if nothing is named and there is no such kernel, or no last run of it; or if the name is none.
+    """
+    if not named and kernel not in (TRAIN, INFER):
+        raise UsageError(
+            f"--kernel {kernel[:80]!r}: there is no such notebook; expected {TRAIN} or {INFER}.\nCorrect it, or name a run: --run owner/slug/version"
+        )
     if not named:
         return last_run(project, kernel)
     run = kernels.parse(named)
     found = project.journal().last("pushes", handle=run.handle, version=run.version)
     return Run(run.handle, run.version, found["url"] or "", found["bundle_sha256"]) if found else run
+
+
+def after_pull(project: Project, run: Run, folder: Path) -> str:
+    """Return the command that goes on from what a run wrote; empty where it is neither of ours nor the last training."""
+    competition, (owner, _, _) = project.competition, run.handle.partition("/")
+    if run.handle == bundle.kernel_handle(owner, competition, INFER):
+        if not (folder / submissions.FILE).is_file():
+            return f"invoke push-infer --config {project.config}"
+        return f"invoke submit --run {run} --config {project.config}"
+    if run.handle != bundle.kernel_handle(owner, competition, TRAIN):
+        return ""
+    if not (folder / output.ARTIFACT / manifest.NAME).is_file():
+        return f"invoke push-train --config {project.config}"
+    last = project.journal().last("pushes", kernel=TRAIN, config=project.name)
+    if last is None or (last["handle"], last["version"]) != (run.handle, run.version):
+        return ""  # the steps that follow take the last one
+    step = "publish" if project.handoff == "dataset" else "push-infer"
+    return f"invoke {step} --config {project.config}"
 
 
 def standing(project: Project) -> dict[str, list[dict[str, Any]]]:

@@ -225,7 +225,7 @@ def _ask(competition: str, user: str) -> tuple[str, str]:
     found = lookup.look()
     owner = user or found.username or "<you>"
     if not found.sources:
-        return owner, "there are no Kaggle credentials"
+        return owner, "; ".join(what for what, _ in found.problems) or "there are no Kaggle credentials"
     try:
         kaggle = Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
         if user and user != kaggle.username:

@@ -283,7 +283,7 @@ CASES = (
     Case("K01", "a refusal in an answer of 200", "push-train", 4, "Notebook not found", NONE,
          say(SAVE, instead(200, {"error": "Notebook not found"}))),
     Case("K02", "a source that is not there", "push-train", 4, "competition sources: digits", PUSHED,
-         lambda world: world.local.competitions.clear()),
+         say(SAVE, edited(invalidCompetitionSources=["digits"]))),
     Case("K03", "a model source dropped in silence", "push-train", 4, "model sources: a/b/jax/1", PUSHED,
          say(SAVE, edited(invalidModelSources=["a/b/jax/1"]))),
     Case("K04", "a push that happened, its answer lost", "push-train", 0, "is pushed", PUSHED,

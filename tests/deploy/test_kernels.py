@@ -10,15 +10,17 @@ from deploy import bundle, kernels
 from deploy.errors import (
     Ambiguous,
     DeadlinePassed,
+    Denied,
     Detached,
     NoQuota,
+    NotFound,
     Refused,
     RunFailed,
     Unreachable,
 )
 
 HANDLE = "ann/digits-train-tpu"
-RUN = kernels.Run(HANDLE, 2, "https://www.kaggle.com/code/ann/digits-train-tpu", "")
+RUN = kernels.Run(HANDLE, 2, "https://www.kaggle.com/code/ann/digits-train-tpu", "b1")
 LEFT = {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "72000s"}}
 FIRST = (404, {"code": 404, "message": "Not found"})
 
@@ -244,8 +246,65 @@ def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown
 
     kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
-    told = "step 43  of 337  loss 0.2500  1,834 images/s  7200 s to go  about 2.0 of 20.0 hours left this week"
+    told = (
+        "step 43 of 337  loss 0.2500  1,834 images/s  2:00:00 to go"
+        "  will use about 2.0 of the 20.0 TPU hours left this week"
+    )
     assert any(seen.endswith(f"RUNNING  {told}") for seen in shown)
+
+
+def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
+    """0.0 hours would read as if it were free."""
+    written = {"data": json.dumps({"step": 1, "eta_seconds": 30}) + "\n"}
+    between.say("GetAcceleratorQuotaStatistics", [LEFT])
+    between.say("GetKernelSessionStatus", states(*["RUNNING"] * 8, "COMPLETE"))
+    between.say(STREAM, [stream(written)])
+
+    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+
+    assert any("0:00:30 to go  will use under 0.1 of the 20.0 TPU hours" in seen for seen in shown)
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "Writing pipeline/model.py",
+        "Overwriting bundle.json",
+        '  "warmup_epochs": 4,',
+        '{"a": 1}',
+        '["a", "b"]',
+        "'name': 'x'",
+        "/kaggle/working/outputs.json",
+        "}],",
+    ],
+)
+def test_pieces_of_code_and_paths_are_no_words(kaggle, between, shown, fragment):
+    """What the run last said stays, in place of what its notebook prints beside that."""
+    between.say("GetKernelSessionStatus", states(*["RUNNING"] * 8, "COMPLETE"))
+    between.say(STREAM, [stream({"data": f"Devices: 8 x tpu\n{fragment}\n"})])
+
+    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+
+    assert [seen.partition("RUNNING")[2].strip() for seen in shown if "RUNNING  " in seen] == ["Devices: 8 x tpu"]
+
+
+@pytest.mark.parametrize(
+    ("run", "now", "kind", "there"),
+    [
+        (kernels.Run(HANDLE, 9, "", ""), current(3, ""), NotFound, "the newest version is 3"),
+        (kernels.Run(HANDLE, 9, "", ""), FIRST, NotFound, "there is no such notebook"),
+        (kernels.Run("bob/other", 1, "", ""), FIRST, Denied, "that ann may see"),
+    ],
+)
+def test_a_run_that_is_not_there_is_not_said_to_go_on(kaggle, between, shown, run, now, kind, there):
+    """It is told at once, since nobody has just pushed it."""
+    between.say("GetKernelSessionStatus", itertools.repeat((403, {"code": 403, "message": "Permission denied"})))
+    between.say("GetKernel", [now])
+
+    with pytest.raises(kind, match=f"There is no run {run}.*{there}") as caught:
+        kernels.watch(kaggle, run, deadline_seconds=60, show=shown.append)
+
+    assert "goes on" not in str(caught.value) and not shown
 
 
 def test_a_log_that_breaks_off_is_followed_again(kaggle, between, shown):

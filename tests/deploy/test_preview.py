@@ -1,15 +1,18 @@
 """Before anything is spent it is shown what would be, and what cannot work is refused."""
 
+import hashlib
 import itertools
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from between import RESET, Between
 
-from deploy import bundle, preview, relay
+from deploy import bundle, kernels, preview, relay
 from deploy.client import Kaggle
-from deploy.errors import NoQuota
+from deploy.errors import NoQuota, Refused
 from deploy.exchange import Pace
 from deploy.relay import Project
 from localkaggle.server import LocalKaggle
@@ -67,6 +70,43 @@ def test_what_changed_since_the_last_version_is_told_by_module(live, ours, local
     assert (seen.version, set(seen.changes)) == (1, {"pipeline/model.py", "pipeline/new.py", "notebook"})
     assert (seen.changes["pipeline/new.py"], seen.changes["pipeline/model.py"]) == ("new", "+3 -0")
     assert "changes     pipeline/new.py  new" in seen.lines()
+
+
+def test_another_artifact_is_a_change(live, ours, local):
+    """The code of the inference is the same, and what it would load is not."""
+    folder = ours.runs / "artifact"
+    for version, weights in enumerate((b"first", b"second"), start=1):
+        digest = hashlib.sha256(weights).hexdigest()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "weights.npz").write_bytes(weights)
+        told = {"run_id": f"run-{version}", "weights_sha256": digest, "bundle_sha256": "b"}
+        files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
+        (folder / "manifest.json").write_text(json.dumps({**told, "files": files}))
+        with ours.journal().recording("publishes", handle="rehearsal/digits-artifact", run_id=f"run-{version}") as made:
+            made.update(version=version)
+        infer = relay.build(ours, relay.INFER, "rehearsal", artifact=folder)
+        seen = preview.look(live, infer, ours.journal())
+        with suppress(Refused):  # there is no such dataset here; the version is made all the same
+            kernels.push(live, infer, timeout_seconds=60)
+
+    was, now = (hashlib.sha256(weights).hexdigest()[:12] for weights in (b"first", b"second"))
+    assert seen.changes["artifact"] == (
+        f"run-2, weights {now} in rehearsal/digits-artifact version 2;"
+        f" was run-1, weights {was} in rehearsal/digits-artifact version 1"
+    )
+    assert not any("none since" in line for line in seen.lines())
+
+
+def test_another_setting_is_a_change(live, ours, local, shown):
+    """The machine is not in the code."""
+    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
+    local.kernels.version(run.handle, 1).request.machine_shape = "TpuV6E8"
+    local.kernels.version(run.handle, 1).status = "COMPLETE"
+
+    seen = preview.look(live, built(ours), ours.journal())
+
+    assert dict(seen.changes) == {"machine_shape": "TpuV5E8; was TpuV6E8"}
+    assert "changes     machine_shape  TpuV5E8; was TpuV6E8" in seen.lines()
 
 
 def test_nothing_is_pushed_where_the_user_says_no(live, ours, local, shown):

@@ -1,5 +1,6 @@
 """Single steps of the chain against the local Kaggle, interrupted where it hurts: the same step again finds what there is."""
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from between import RESET, RESET_AFTER, Between
 
 from deploy import relay, settlement
 from deploy.client import Kaggle
-from deploy.errors import Ambiguous, DeadlinePassed, UsageError
+from deploy.errors import Ambiguous, DeadlinePassed, Denied, UsageError
 from deploy.exchange import Pace
 from deploy.kernels import Run
 from deploy.relay import Project
@@ -97,6 +98,78 @@ def test_a_publish_whose_answer_was_lost_makes_one_version(live, local, ours, wi
     assert versions(local) == 1
 
 
+def test_nothing_is_pushed_for_a_competition_that_is_not_there(live, ours, local, shown):
+    """Nobody is asked, the journal knows no push, and no hour is spent on a run that is worth nothing."""
+    elsewhere = dataclasses.replace(ours, competition="no-such-competition")
+
+    def agree(seen: object) -> None:
+        pytest.fail("asked before it was looked at")
+
+    with pytest.raises((UsageError, Denied), match="no-such-competition"):
+        relay.push(live, elsewhere, relay.TRAIN, show=shown.append, agree=agree)
+
+    assert not local.kernels.kernels and ours.journal().last("pushes") is None
+
+
+def test_nothing_is_pushed_before_the_rules_are_accepted(live, ours, wire, local, shown):
+    """Kaggle lists the files to everybody, and gives them only to who accepted."""
+    wire.say("DownloadDataFile", [(403, {"code": 403, "message": "Permission denied"})])
+
+    with pytest.raises(Denied, match="its rules are not accepted") as caught:
+        relay.push(live, ours, relay.TRAIN, show=shown.append)
+
+    assert (caught.value.exit_code, not local.kernels.kernels) == (3, True)
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, shown, forgotten):
+    """Nothing is asked then, also where the journal is gone, and the steps that follow know the run."""
+    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
+    if forgotten:
+        ours.journal().path.unlink()
+    shown.clear()
+
+    def agree(seen: object) -> None:
+        pytest.fail("there is nothing to agree to")
+
+    again = relay.push(live, ours, relay.TRAIN, show=shown.append, agree=agree)
+
+    assert again == run == relay.last_run(ours, relay.TRAIN)
+    assert shown == [f"{run} holds this bundle already; nothing was sent. To run it once more: --again"]
+    assert len(local.kernels.kernels[run.handle].versions) == 1
+
+
+def test_a_kaggle_on_this_machine_has_no_pages_to_look_at(live, ours, shown):
+    """An address on kaggle.com would lead to nothing."""
+    assert relay.push(live, ours, relay.TRAIN, show=shown.append).url == ""
+
+
+def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours, shown):
+    """A training that failed has nothing to publish."""
+    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
+    folder = trained(ours, run)
+    inferred = ours.runs / "inferred"
+    inferred.mkdir()
+    infer = Run("rehearsal/digits-infer-gpu", 2, "", "")
+
+    assert relay.after_pull(ours, run, folder) == "invoke publish --config digits"
+    assert relay.after_pull(dataclasses.replace(ours, handoff="kernel"), run, folder) == (
+        "invoke push-infer --config digits"
+    )
+    assert relay.after_pull(ours, run, inferred) == "invoke push-train --config digits"
+    assert relay.after_pull(ours, infer, inferred) == "invoke push-infer --config digits"
+    (inferred / "submission.csv").write_text("id,label\n")
+    assert relay.after_pull(ours, infer, inferred) == f"invoke submit --run {infer} --config digits"
+    assert relay.after_pull(ours, Run(run.handle, 9, "", ""), folder) == ""
+    assert relay.after_pull(ours, Run("bob/other", 1, "", ""), folder) == ""
+
+
+def test_a_kernel_that_is_none_of_the_two_is_told_with_both(ours):
+    """Not that there was no push of it."""
+    with pytest.raises(UsageError, match="expected train-tpu or infer-gpu"):
+        relay.known_run(ours, "", "foo")
+
+
 def test_the_artifact_of_another_run_is_not_published(live, local, ours, shown):
     """A folder of that name may be left over from a rehearsal, or from another account."""
     run = Run("rehearsal/digits-train-tpu", 1, "", "b1")
@@ -118,7 +191,7 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     ended.status = "COMPLETE"
     ended.done.set()  # frees the one TPU session
     wire.say("SaveKernel", [RESET_AFTER])
-    wire.say("GetKernel", [(403, {"code": 403, "message": "not yet"})] * 5)
+    wire.say("GetKernel", [(403, {"code": 403, "message": "not yet"})] * 6)
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
     with pytest.raises(UsageError, match="no version that we know of"):

@@ -1,12 +1,17 @@
 """The commands end with the documented exit codes, and with one JSON object where that was asked for."""
 
+import importlib.util
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import tasks
+from deploy.errors import UsageError
 from localkaggle.server import LocalKaggle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,9 +33,9 @@ TASKS = [
 ]
 
 
-def invoke(*arguments: str) -> subprocess.CompletedProcess[str]:
+def invoke(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "invoke", *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "invoke", *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=60
     )
 
 
@@ -61,6 +66,11 @@ def test_the_help_of_a_task_has_an_example(task):
         (["push-train", "--config", "no-such"], 2, "digits"),
         (["dry-run", "--config", "no-such"], 2, "digits"),
         (["watch", "--run", "nonsense"], 2, "owner/slug/version"),
+        (["watch", "--kernel", "foo"], 2, "expected train-tpu or infer-gpu"),
+        (["pull", "--kernel", "foo"], 2, "expected train-tpu or infer-gpu"),
+        (["build", "--kernel", "foo"], 2, "expected one of: infer-gpu, train-tpu"),
+        (["dry-run", "--gpu-python", "/bin/true"], 2, "--gpu-python /bin/true: expected"),
+        (["dry-run", "--tpu-python", "no-such"], 2, "--tpu-python no-such: expected"),
     ],
 )
 def test_an_error_is_a_message_an_exit_code_and_a_json_object(arguments, code, said):
@@ -71,6 +81,66 @@ def test_an_error_is_a_message_an_exit_code_and_a_json_object(arguments, code, s
     assert (done.returncode, told["exit_code"]) == (code, code)
     assert said in done.stderr and said in told["error"]
     assert "Traceback" not in done.stderr
+
+
+def test_a_python_without_what_runs_notebooks_is_told_with_the_command_that_mends_it(tmp_path):
+    """It was chosen for its versions, and something was forgotten."""
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True, timeout=60)
+
+    done = invoke("dry-run", "--gpu-python", str(bare / "bin" / "python"))
+
+    assert done.returncode == 2 and "has no 'papermill', 'ipykernel'" in done.stderr
+    assert "-m pip install papermill ipykernel -r constraints/gpu-image.txt" in done.stderr
+
+
+def test_a_notebook_is_built_without_an_account(tmp_path):
+    """Nothing is sent, so nobody has to be signed in; the placeholder is named."""
+    copy = shutil.copytree(ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests"))
+
+    done = invoke("build", "--json", cwd=copy)
+
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, told["handle"]) == (0, "owner/digits-train-tpu")
+    assert Path(told["notebook"]).is_file()
+    assert "No Kaggle credentials were found. The owner is the placeholder 'owner'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"username": "ann", "key": ', "is not a JSON object"),
+        ("[]", "is not a JSON object"),
+        ('{"username": "ann"}', "has no username or no key"),
+    ],
+)
+def test_a_broken_file_of_credentials_is_not_called_none(tmp_path, monkeypatch, text, said):
+    """Who made one searches for what is wrong with it."""
+    (tmp_path / "kaggle.json").write_text(text)
+    monkeypatch.setenv("KAGGLE_CONFIG_DIR", str(tmp_path))
+
+    done = invoke("push-train", "--yes")
+
+    assert done.returncode == 3
+    assert f"The Kaggle credentials cannot be used: {tmp_path}/kaggle.json {said}" in done.stderr
+    assert "~/.kaggle/access_token" in done.stderr
+
+
+def test_a_check_without_what_it_needs_says_how_to_get_it(monkeypatch):
+    """In place of three commands that fail."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("ruff", "xdist") else name)
+
+    with pytest.raises(UsageError, match=r"no ruff, xdist;(.|\n)*pip install -e '\.\[test\]'"):
+        tasks.check.body.__wrapped__(None)
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    """`| head` closes the pipe."""
+    command = f"{shlex.quote(sys.executable)} -m invoke doctor | head -1"
+
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.stdout.startswith("PASS  python") and done.stderr == ""
 
 
 @pytest.mark.parametrize("hours", ["abc", "nan", "-1", "1e9", "inf"])
