@@ -240,7 +240,7 @@ def pull(
 
     ours = settled(config)
     known = relay.known_run(ours, run, kernel)
-    folder = relay.pull(connect(), ours, known)
+    folder = relay.pull(connect(), ours, known, show=show)
     show(f"The output of {known} is in {folder}")
     following = relay.after_pull(ours, known, folder)
     if following:
@@ -289,7 +289,7 @@ def submit(c: Context, run: str = "", config: str = "", minutes: str = "", json:
 @limited(5)
 def status(c: Context, of: str = "", config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
     """Show what was asked of Kaggle, how it stands, and the quota. Example: invoke status"""
-    from deploy import origin, relay
+    from deploy import origin, standing
 
     ours = project(config)
     if of:
@@ -297,16 +297,12 @@ def status(c: Context, of: str = "", config: str = "", minutes: str = "", json: 
         for link in links:
             show(f"{link.what:16}{link.value}")
         return {"of": of, "links": [link.to_json() for link in links]}
-    journal = relay.standing(ours)
-    for table, rows in journal.items():
-        for row in rows:
-            show(f"{table:12}" + "  ".join(f"{name}={value}" for name, value in row.items() if value not in (None, "")))
-    found = {"journal": journal, **relay.status(connect(), ours)}
-    for run, name in found["runs"].items():
-        show(f"{'now':12}{run}  {name}")
-    for name, hours in found["hours_left"].items():
-        show(f"{name:12}{'unknown' if hours is None else f'{hours:.1f} hours are left this week'}")
-    return dict(found)
+    for line in standing.asked(ours):
+        show(line)
+    found = standing.now(connect(), ours)
+    for line in standing.stands(found):
+        show(line)
+    return {"journal": standing.journal(ours), **found}
 
 
 @task(

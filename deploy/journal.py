@@ -4,6 +4,9 @@ Reads  and gives rows of three tables: pushes, publishes, submissions
 
 The intent is committed before the call and the outcome after it, so an entry that stays "intended" tells that we do not
 know. `watch`, `pull`, `publish`, `push-infer` and `submit` take the version that we made ourselves from here. No secrets.
+
+Each entry has the address of the Kaggle that was asked, and only entries of the same Kaggle are given: version 1 of a
+rehearsal is not version 1 of the site. An entry without an address is older than that column, and is believed nowhere.
 """
 
 import sqlite3
@@ -13,11 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from deploy import server
 from deploy.errors import DiskError, writing
 from deploy.secrets import redact
 
+# `before`: the version before the call; noted right before it where nothing else tells that it was made. `sent`: 1 from then on.
 COLUMNS = {
     "pushes": (
+        "server",
         "kernel",
         "config",
         "competition",
@@ -29,23 +35,28 @@ COLUMNS = {
         "url",
         "status",
     ),
-    "publishes": ("config", "handle", "run_id", "weights_sha256", "before", "version"),
-    "submissions": ("config", "competition", "handle", "kernel_version", "ref", "status", "score"),
+    "publishes": ("server", "config", "handle", "run_id", "weights_sha256", "before", "version"),
+    "submissions": ("server", "config", "competition", "handle", "kernel_version", "sent", "ref", "status", "score"),
 }
 INTENDED, DONE = "intended", "done"
 # Ends of a call after which it is known that nothing was made; after any other, and without one, it may have been.
-NOT_MADE = ("CredentialError", "Denied", "DiskError", "NoQuota", "NotFound", "Refused", "UsageError")
+ABSENT, GONE = "not made", "gone"  # found out later: it never arrived; it was there, and is not any more
+NOT_MADE = (ABSENT, GONE, "CredentialError", "Denied", "DiskError", "NoQuota", "NotFound", "Refused", "UsageError")
 
 
 class Journal:
     """The journal at that path, made on first use.
 
+    Args:
+        at: the address of the Kaggle whose entries are written and read; default: the one that this process speaks to.
+
     Raises:
         DiskError: if the file cannot be made, or is no journal.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, at: str | None = None) -> None:
         self.path = path
+        self.server = server.address() if at is None else at
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with self._open() as base:
@@ -87,7 +98,8 @@ class Journal:
         return found[0] if found else None
 
     def recent(self, table: str, count: int, **where: Any) -> list[dict[str, Any]]:
-        """Return the newest entries with these values, newest first."""
+        """Return the newest entries of this Kaggle with these values, newest first."""
+        where = {"server": self.server, **where}
         names = self._known(table, where)
         condition = " AND ".join(["1", *(f"{name} = ?" for name in names)])
         with self._open() as base:
@@ -97,7 +109,19 @@ class Journal:
             )
             return [dict(row) for row in rows]
 
+    def elsewhere(self) -> dict[str, int]:
+        """Return how many entries speak of other Kaggles: {address: number}; "" for those that do not say of which."""
+        found: dict[str, int] = {}
+        with self._open() as base:
+            for table in COLUMNS:
+                rows = base.execute(f"SELECT server, COUNT(*) AS number FROM {table} GROUP BY server")  # noqa: S608 - ours
+                for row in rows:
+                    found[row["server"] or ""] = found.get(row["server"] or "", 0) + row["number"]
+        found.pop(self.server, None)
+        return found
+
     def _insert(self, table: str, values: dict[str, Any]) -> int:
+        values = {"server": self.server, **values}
         names = self._known(table, values)
         with self._open() as base:
             marks = ", ".join("?" * len(names))

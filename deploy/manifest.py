@@ -13,6 +13,7 @@ from pathlib import Path
 from deploy.errors import Unverified, UsageError
 
 NAME = "manifest.json"
+AGAIN = "Pull it again: invoke pull (it sets a changed folder aside). If Kaggle has no better one, train again."
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def verify(artifact: Path) -> Manifest:
         problems.append("weights_sha256 is that of no file")
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise Unverified(f"{artifact} is not what its manifest says:\n{listed}\nPull it again, or train again.")
+        raise Unverified(f"{artifact} is not what its manifest says:\n{listed}\n{AGAIN}")
     return manifest
 
 
@@ -73,9 +74,9 @@ def _parse(path: Path) -> Manifest:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Unverified(
             f"{path} cannot be read: {type(error).__name__}: {error}.\n"
-            "Expected run_id, weights_sha256, bundle_sha256 and files. Pull it again, or train again."
+            f"Expected run_id, weights_sha256, bundle_sha256 and files.\n{AGAIN}"
         ) from error
     if not all(isinstance(text, str) for text in texts):
-        raise Unverified(f"{path} holds {texts}; expected three texts.\nPull it again, or train again.")
+        raise Unverified(f"{path} holds {texts}; expected three texts.\n{AGAIN}")
     run_id, weights, bundle = texts
     return Manifest(run_id, weights, bundle, files)

@@ -8,16 +8,29 @@ import json
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from deploy import manifest, transfer
+from deploy import manifest, server, transfer
 from deploy.answers import log_lines
 from deploy.client import Kaggle
-from deploy.errors import BadAnswer, DeadlinePassed, Denied, DiskError, Refused, Unverified, writing
+from deploy.errors import BadAnswer, DeadlinePassed, Denied, Refused, Unverified, writing
 from deploy.kernels import ENDED_BADLY, Run
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
+NOTE = ".pulled.json"  # ours, beside what the run wrote
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a pull leaves in its folder. `run`: owner/slug/version. `server`: of which Kaggle. `at`: when, in UTC."""
+
+    run: str
+    server: str
+    at: str
 
 
 def folder_name(run: Run) -> str:
@@ -25,17 +38,18 @@ def folder_name(run: Run) -> str:
     return f"{run.handle.partition('/')[2]}-v{run.version}"
 
 
-def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
+def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = lambda line: None) -> Path:
     """Download all that this version wrote into `into/<slug>-v<N>/`, verified, in one rename, and return that folder.
 
     Files go to a fresh folder first. Every file that `outputs.json` and `artifact/manifest.json` name must have the size and
-    sha256 that they say, and the artifact's `bundle_sha256` must be the run's. An equal folder that is there already is kept.
+    sha256 that they say, and the artifact's `bundle_sha256` must be the run's. An equal folder that is there already is kept;
+    another one, changed since or of another Kaggle, is renamed to `<slug>-v<N>-aside-<n>`, and that is shown.
 
     Raises:
         DeadlinePassed: if the run has not ended.
         BadAnswer: if a name would leave the folder. Nothing is written then.
         Unverified: if the artifact is not what its manifest says, or there is no output although the run is complete.
-        DiskError: if the disk is full, or another folder of that name is there.
+        DiskError: if the disk is full, or cannot be written.
     """
     target = into / folder_name(run)
     status = kaggle.kernel_status(run.handle, run.version).name
@@ -52,6 +66,11 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
         )
     places = {name: safe(name) for name in files}
     folders = {str(parent) for place in places.values() for parent in place.parents}
+    if NOTE in files:
+        raise BadAnswer(
+            f"{run} lists a file {NOTE}; expected any other name: a pull leaves its own there.\n"
+            "Nothing was written. Rename it in the notebook and run that again."
+        )
     if folders & set(places):
         raise BadAnswer(
             f"{run} lists {sorted(folders & set(places))[0]!r} as a file and as a folder.\nNothing was written."
@@ -71,19 +90,91 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Path:
                 note.write_text("\n".join(log_lines(log)) + "\n", encoding="utf-8")
         _verify_outputs(fresh, run, complete=status == "COMPLETE")
         _verify(fresh / ARTIFACT, run)
-        if target.exists():
-            if _tree(target) != _tree(fresh):
-                raise DiskError(
-                    f"{target} exists and is not what {run} wrote; expected no folder, or an equal one.\n"
-                    "Move it away and pull again."
-                )
-            return target
+        ours = Note(str(run), server.address(), datetime.now(UTC).isoformat(timespec="seconds"))
+        told = noted(target)
+        same = told is None or (told.run, told.server) == (ours.run, ours.server)
+        whole = target.is_dir() and same and _tree(target) == _tree(fresh)
         with writing(target):
+            (fresh / NOTE).write_text(json.dumps(asdict(ours)) + "\n", encoding="utf-8")
+            if whole:
+                (fresh / NOTE).replace(target / NOTE)  # equal now, whenever it was pulled
+                return target
+            if target.exists() or target.is_symlink():
+                show(f"{target} is not what {run} wrote; it is now {_aside(target).name}, and can be removed.")
             fresh.chmod(0o755)
             fresh.rename(target)
         return target
     finally:
         shutil.rmtree(fresh, ignore_errors=True)  # after the rename there is nothing left to remove
+
+
+def _aside(target: Path) -> Path:
+    """Rename what is in the way, and return its new place: it may be the only copy of somebody's work."""
+    number = 1
+    while (place := target.with_name(f"{target.name}-aside-{number}")).exists():
+        number += 1
+    target.rename(place)
+    return place
+
+
+def noted(folder: Path) -> Note | None:
+    """Return what the pull noted in this folder; None where it did not, or it cannot be read."""
+    try:
+        told = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+        return Note(str(told["run"]), str(told["server"]), str(told["at"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def sealed(folder: Path) -> dict[str, tuple[str, int]] | None:
+    """Return {name: (sha256, bytes)} of all that the run wrote, by its own list; None where it made none.
+
+    Raises:
+        Unverified: if the list cannot be read, or is missing although the run made one.
+    """
+    told = folder / OUTPUTS
+    if not told.is_file():
+        if _bundle(folder).get("sealed") is True:
+            raise Unverified(
+                f"{folder} has no {OUTPUTS}; expected the list of its files, which the run's last cell writes."
+            )
+        return None
+    try:
+        files = json.loads(told.read_text(encoding="utf-8"))["files"]
+        return {str(name): (str(entry["sha256"]), int(entry["size"])) for name, entry in files.items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Unverified(f"{told} cannot be read: {error}.") from error
+
+
+def unchanged(path: Path, folder: Path, name: str, run: str = "") -> bool:
+    """Return True once the file was found to be what the run wrote as `name`; False where no list says what that was.
+
+    Raises:
+        Unverified: if it is not, or the list is missing or unreadable; the message ends with how to get it again.
+    """
+    again = f"Pull it again: invoke pull --run {run or name_of(folder)} (it sets the changed folder aside)."
+    try:
+        files = sealed(folder)
+    except Unverified as error:
+        raise Unverified(f"{error}\n{again}") from error
+    if files is None:
+        return False
+    digest = manifest.sha256(path)
+    if name not in files or files[name][0] != digest:
+        expected = (
+            f"sha256 {files[name][0][:12]}…, as {folder / OUTPUTS} says" if name in files else "a file that it wrote"
+        )
+        raise Unverified(
+            f"{path} is not what the run wrote: it has sha256 {digest[:12]}…, expected {expected}.\n{again}"
+        )
+    return True
+
+
+def name_of(folder: Path) -> str:
+    """Return owner/slug/version of the run that a pulled folder is of; with these words for what nothing tells."""
+    told = noted(folder)
+    named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
+    return told.run if told else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
 
 
 def bundle_of(folder: Path) -> str:
@@ -168,20 +259,13 @@ def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
             raise Unverified(
                 f"{notebook.name} of {run} came, and is no notebook; expected the executed one.\nPull again."
             )
-    told = folder / OUTPUTS
-    if not told.is_file():
-        if complete and _bundle(folder).get("sealed") is True:
-            raise Unverified(
-                f"{run} has no {OUTPUTS}; expected the list of its files, which its last cell writes.\n"
-                "Kaggle may need a minute: pull again. If it stays so, push again."
-            )
-        return
+    if not complete and not (folder / OUTPUTS).is_file():
+        return  # it did not come to its last cell
     try:
-        files = {
-            str(name): (str(e["sha256"]), int(e["size"])) for name, e in json.loads(told.read_text())["files"].items()
-        }
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Unverified(f"{OUTPUTS} of {run} cannot be read: {error}.\nPull again.") from error
+        files = sealed(folder) or {}
+    except Unverified as error:
+        said = str(error).replace(str(folder), str(run))
+        raise Unverified(f"{said}\nKaggle may need a minute: pull again. If it stays so, push again.") from error
     for name, (digest, size) in files.items():
         path = folder / safe(name)
         if not path.is_file() or path.stat().st_size != size or manifest.sha256(path) != digest:
@@ -192,4 +276,6 @@ def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
 
 
 def _tree(folder: Path) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): manifest.sha256(path) for path in folder.rglob("*") if path.is_file()}
+    """Return {name: sha256} of all that the run wrote into it."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: manifest.sha256(path) for name, path in found.items() if name != NOTE}

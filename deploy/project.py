@@ -36,5 +36,5 @@ class Project:
         return Path(self.config).stem
 
     def journal(self) -> Journal:
-        """The journal in `runs`."""
+        """The journal in `runs`, as far as it speaks of the Kaggle that this process speaks to."""
         return Journal(self.runs / "journal.sqlite")

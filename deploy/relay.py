@@ -18,8 +18,8 @@ from deploy import publish as datasets
 from deploy import submit as submissions
 from deploy.bundle import Bundle
 from deploy.client import Kaggle
-from deploy.errors import RelayError, UsageError
-from deploy.journal import COLUMNS, DONE, NOT_MADE
+from deploy.errors import UsageError
+from deploy.journal import DONE, NOT_MADE, Journal
 from deploy.kernels import Run, Show
 from deploy.preview import Preview
 from deploy.project import INFER as INFER
@@ -31,6 +31,7 @@ from deploy.submit import Check, Submission
 Agree = Callable[[Preview], None]
 
 SESSION_SECONDS = 9 * 3600  # Kaggle's cap for both accelerators
+LOOK_BACK = 100  # entries of the journal
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Ag
     step(f"Watch {train}")
     watch(kaggle, project, train, show=show)
     step(f"Pull {train}")
-    trained = pull(kaggle, project, train)
+    trained = pull(kaggle, project, train, show=show)
     published = None
     if project.handoff == "dataset":
         step(f"Publish the artifact of {train} as a dataset")
@@ -101,7 +102,7 @@ def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Ag
     step(f"Watch {infer}")
     watch(kaggle, project, infer, show=show)
     step(f"Pull {infer}")
-    inferred = pull(kaggle, project, infer)
+    inferred = pull(kaggle, project, infer, show=show)
     step(f"Check and submit {infer}")
     scored = submit(kaggle, project, infer, inferred, check=check, show=show)
     step(f"Score {scored.score}")
@@ -160,7 +161,7 @@ def push(
         "bundle_sha256": built.sha256,
         "git_commit": built.git_commit,
     }
-    known = None if again else settlement.pushed(kaggle, project, built)
+    known = None if again else settlement.pushed(kaggle, project, built, show=show)
     if known is None and not again:
         known = kernels.holding(kaggle, built)
         if known is not None:  # pushed from elsewhere, or by a journal that is gone
@@ -173,7 +174,7 @@ def push(
     seen = preview.look(kaggle, built, journal)
     if agree is not None:
         agree(seen)
-    with journal.recording("pushes", **intent) as outcome:
+    with journal.recording("pushes", **intent, before=seen.version) as outcome:
         run = kernels.push(kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show)
         outcome.update(version=run.version, url=run.url)
     if run.version <= seen.version:
@@ -197,9 +198,9 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     return status
 
 
-def pull(kaggle: Kaggle, project: Project, run: Run) -> Path:
+def pull(kaggle: Kaggle, project: Project, run: Run, *, show: Show = lambda line: None) -> Path:
     """Pull a run's output into `runs` and return its folder."""
-    return output.pull(kaggle, run, project.runs)
+    return output.pull(kaggle, run, project.runs, show=show)
 
 
 def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: Show) -> DatasetVersion:
@@ -210,11 +211,12 @@ def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: 
     if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:
         raise UsageError(
             f"The artifact in {artifact} was made by bundle {found.bundle_sha256[:12] or 'none'}; {run} has {run.bundle_sha256[:12]}.\n"
-            f"It is another run's. Move {trained} away and pull again: invoke pull --run {run}"
+            f"It is another run's. Pull again, which sets {trained.name} aside: invoke pull --run {run} --config {project.config}"
         )
     journal = project.journal()
-    last = journal.last("publishes", handle=handle)
-    sent_after = None
+    # The last call that was sent: commands since then may have ended before they sent anything.
+    calls = (row for row in journal.recent("publishes", LOOK_BACK, handle=handle) if row["before"] is not None)
+    last, sent_after = next(calls, None), None
     if (
         last is not None
         and last["outcome"] not in NOT_MADE
@@ -242,7 +244,8 @@ def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: 
 def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check: Check, show: Show) -> Submission:
     """Check and submit a pulled inference, and record its score."""
     journal = project.journal()
-    last = journal.last("submissions", handle=run.handle, kernel_version=run.version)
+    made = journal.recent("submissions", LOOK_BACK, handle=run.handle, kernel_version=run.version)
+    last = next((row for row in made if row["sent"] or row["ref"]), None)
     with journal.recording(
         "submissions",
         config=project.name,
@@ -261,6 +264,7 @@ def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check:
             show=show,
             known=(last["ref"] or 0) if last else 0,
             unclear=last is not None and last["outcome"] not in (DONE, *NOT_MADE),
+            sending=lambda: journal.note("submissions", outcome["id"], sent=1),
             sent=lambda ref: journal.note("submissions", outcome["id"], ref=ref),
         )
         outcome.update(ref=scored.ref, status=scored.status, score=scored.score)
@@ -289,9 +293,28 @@ def pulled(project: Project, run: Run) -> Path:
     if run.bundle_sha256 and (held := output.bundle_of(folder)) != run.bundle_sha256:
         raise UsageError(
             f"{folder} was written by bundle {held[:12] or 'none'}; {run} has {run.bundle_sha256[:12]}: it is another run's.\n"
-            f"Move it away, then: invoke pull --run {run} --config {project.config}"
+            f"Pull again, which sets it aside: invoke pull --run {run} --config {project.config}"
+        )
+    told, journal = output.noted(folder), project.journal()
+    if told is not None and (told.run, told.server) != (str(run), journal.server):
+        raise UsageError(
+            f"{folder} was pulled from {told.run} at {told.server}; expected {run} at {journal.server}.\n"
+            f"Pull again, which sets it aside: invoke pull --run {run} --config {project.config}"
+        )
+    if told is not None and told.at < _made(journal, run):
+        raise UsageError(
+            f"{folder} was pulled before {run} was pushed: that Kaggle began anew since. Expected this run's output.\n"
+            f"Pull again, which sets it aside: invoke pull --run {run} --config {project.config}"
         )
     return folder
+
+
+def _made(journal: Journal, run: Run) -> str:
+    """Return when we made this version; "" where somebody else did, or nobody knows."""
+    rows = journal.recent("pushes", LOOK_BACK, handle=run.handle, version=run.version)
+    return max(
+        (str(row["at"]) for row in rows if row["before"] is not None and row["before"] < run.version), default=""
+    )
 
 
 def known_run(project: Project, named: str | None, kernel: str) -> Run:
@@ -327,34 +350,6 @@ def after_pull(project: Project, run: Run, folder: Path) -> str:
         return ""  # the steps that follow take the last one
     step = "publish" if project.handoff == "dataset" else "push-infer"
     return f"invoke {step} --config {project.config}"
-
-
-def standing(project: Project) -> dict[str, list[dict[str, Any]]]:
-    """Return the journal's newest entries, by table; nobody has to be asked for that."""
-    journal = project.journal()
-    return {table: journal.recent(table, 5, config=project.name) for table in COLUMNS}
-
-
-def status(kaggle: Kaggle, project: Project) -> dict[str, Any]:
-    """Return how the last run of each kernel stands now, and the accelerator hours that are left this week.
-
-    What one question meets is told in its place, and does not hide the others' answers.
-    """
-    journal, runs = project.journal(), {}
-    for kernel in (TRAIN, INFER):
-        found = journal.last("pushes", kernel=kernel, config=project.name, outcome=DONE)
-        if found:
-            name = f"{found['handle']}/{found['version']}"
-            try:
-                runs[name] = kaggle.kernel_status(found["handle"], found["version"]).name
-            except RelayError as error:
-                runs[name] = f"not known: {str(error).splitlines()[0]}"
-    try:
-        quota = kaggle.quota()
-        seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}
-    except RelayError:
-        seconds = {"TPU": None, "GPU": None}
-    return {"runs": runs, "hours_left": {name: None if left is None else left / 3600 for name, left in seconds.items()}}
 
 
 def _require_published(kaggle: Kaggle, project: Project, artifact: Path) -> None:

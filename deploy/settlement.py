@@ -1,7 +1,7 @@
 """Settlement: what came of a push that nobody has heard of again, found out before anything is repeated.
 
 Reads  the journal, and the versions that Kaggle has
-Gives  a journal in which the last push of each kernel is done, or was not made
+Gives  a journal in which the last push of each kernel is done, was not made, or is gone
 """
 
 import time
@@ -10,13 +10,14 @@ from typing import Any
 from deploy import kernels
 from deploy.bundle import Bundle
 from deploy.client import Kaggle
-from deploy.journal import DONE, NOT_MADE
+from deploy.errors import Denied, NotFound
+from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
 from deploy.kernels import Run, Show
 from deploy.project import INFER, TRAIN, Project
 
 
-def pushed(kaggle: Kaggle, project: Project, built: Bundle) -> Run | None:
-    """Return the run that the journal knows of this bundle, unless it failed; after a push without an answer, look for it."""
+def pushed(kaggle: Kaggle, project: Project, built: Bundle, *, show: Show = lambda line: None) -> Run | None:
+    """Return the run that the journal knows of this bundle, unless it failed or is gone; after a push without an answer, look for it."""
     journal = project.journal()
     last = journal.last("pushes", handle=built.handle, bundle_sha256=built.sha256)
     if last is not None and last["outcome"] not in (DONE, *NOT_MADE):
@@ -24,10 +25,29 @@ def pushed(kaggle: Kaggle, project: Project, built: Bundle) -> Run | None:
         last = journal.last("pushes", handle=built.handle, bundle_sha256=built.sha256)
     if last is None or last["outcome"] != DONE:
         return None
-    status = kaggle.kernel_status(built.handle, last["version"]).name
+    status = _status(kaggle, built.handle, last["version"])
+    if status is None:
+        show(
+            f"The journal has {built.handle}/{last['version']}, and {journal.server} has not: it was deleted, or that Kaggle"
+            " began anew. It is not counted on any more."
+        )
+        journal.note("pushes", last["id"], outcome=GONE)
+        return None
     return (
         None if status in kernels.ENDED_BADLY else Run(built.handle, last["version"], last["url"] or "", built.sha256)
     )
+
+
+def _status(kaggle: Kaggle, handle: str, version: int) -> str | None:
+    """Return the state of our own version; None if it is not there, once a new one would have been seen."""
+    end = time.monotonic() + kaggle.pace.most
+    while True:
+        try:
+            return kaggle.kernel_status(handle, version).name
+        except (NotFound, Denied):
+            if time.monotonic() >= end:
+                return None
+            time.sleep(kaggle.pace.first)
 
 
 def unclear(project: Project) -> list[dict[str, Any]]:
@@ -41,19 +61,22 @@ def settle(kaggle: Kaggle, project: Project, *, show: Show) -> None:
     """Find out what came of such a push: the version that holds its bundle, or none."""
     journal = project.journal()
     for entry in unclear(project):
-        before = journal.last("pushes", handle=entry["handle"], outcome=DONE)
+        before = entry["before"]
+        if before is None:
+            earlier = journal.last("pushes", handle=entry["handle"], outcome=DONE)
+            before = earlier["version"] if earlier else 0
         found = None
         for look in range(kernels.LOOKS):
             time.sleep(kaggle.pace.first if look else 0)
-            found = kernels.find(kaggle, entry["handle"], entry["bundle_sha256"], before["version"] if before else 0)
+            found = kernels.find(kaggle, entry["handle"], entry["bundle_sha256"], before)
             if found is not None:
                 break
         if found is None:
             show(
                 f"The last push of {entry['kernel']} had no answer, and no version of {entry['handle']} holds its bundle."
             )
-            journal.note("pushes", entry["id"], outcome="Refused")
+            journal.note("pushes", entry["id"], outcome=ABSENT)
         else:
-            url = f"https://www.kaggle.com/code/{entry['handle']}"
+            url = kernels.page(f"https://www.kaggle.com/code/{entry['handle']}")
             journal.note("pushes", entry["id"], outcome=DONE, version=found.version, url=url)
             show(f"The last push of {entry['kernel']} had no answer; it became {entry['handle']}/{found.version}.")

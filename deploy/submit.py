@@ -4,7 +4,8 @@ Reads  a run, its submission.csv, and a function that checks it against the comp
 Gives  a `Submission` with its score
 
 A submission is spent only after the file was checked, and once: its description names the run, by which an earlier
-or an unanswered submission of the same run is found again.
+or an unanswered submission of the same run is found again. Kaggle scores what the run writes, never a local file; so a
+pulled file that was changed since is refused: what is checked would not be what is scored.
 """
 
 import math
@@ -14,10 +15,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import gate, verdicts
+from deploy import gate, output, verdicts
 from deploy.answers import Scored
 from deploy.client import Kaggle
-from deploy.errors import Ambiguous, DeadlinePassed, Detached, NoQuota, RunFailed, Unreachable, UsageError
+from deploy.errors import (
+    Ambiguous,
+    DeadlinePassed,
+    Denied,
+    Detached,
+    NoQuota,
+    NotFound,
+    RunFailed,
+    Unreachable,
+    Unverified,
+    UsageError,
+)
 from deploy.kernels import Run
 
 Show = Callable[[str], None]
@@ -26,6 +38,7 @@ Check = Callable[[Path, Path], object]
 LOOKS = 3  # at the list, for a submission whose answer was lost
 FILE = "submission.csv"
 SAMPLE = "sample_submission.csv"
+NAMED = "[run "  # begins the part of a description that names the run
 # What Kaggle says when the rerun fails, what usually causes it, and the edit. Kaggle's list, by name.
 CAUSES = {
     "timeout": "The hidden test set takes longer than the notebook may. Predict in larger batches, or with a smaller model.",
@@ -60,6 +73,7 @@ def submit(
     show: Show,
     known: int = 0,
     unclear: bool = False,
+    sending: Callable[[], None] = lambda: None,
     sent: Callable[[int], None] = lambda ref: None,
 ) -> Submission:
     """Submit what the run wrote, and return its score.
@@ -70,9 +84,10 @@ def submit(
         message: for the submission's description, before the name of the run.
         known: the number of an earlier submission of this run; 0 if there is none that we know of.
         unclear: whether an earlier call may have been made and nobody knows what came of it.
-        sent: is told the number as soon as Kaggle has given it.
+        sending: is told right before the one call that spends. sent: is told the number as soon as Kaggle has given it.
 
     Raises:
+        Unverified: if the file was pulled, and is not what the run wrote.
         UsageError: if there is no submission.csv, or a secret seems to be in the message.
         NoQuota: if no submission is left today.
         Refused, CredentialError: if Kaggle says no.
@@ -83,11 +98,15 @@ def submit(
     if not submission.is_file():
         raise UsageError(f"{submission} is missing; expected what {run} wrote.\nRun: invoke pull --kernel infer-gpu")
     gate.without_secrets("the submission's description", message)
+    if not _as_written(submission, run):
+        show(
+            f"{submission.parent} holds no list of what a run wrote; this file's origin is not known, and the run's own is scored."
+        )
     with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
         sample = Path(folder) / SAMPLE
         kaggle.download_competition_file(competition, SAMPLE, sample)
         check(submission, sample)
-    ref = known if known and kaggle.get_submission(known).status != "ERROR" else 0
+    ref = _still(kaggle, known, run, show)
     looks = LOOKS if unclear else 1
     while not ref and looks:
         ref, looks = _earlier(kaggle, competition, run), looks - 1
@@ -96,14 +115,39 @@ def submit(
     if ref:
         show(f"{run} was submitted before, as {ref}; following that one.")
     else:
-        ref = _send(kaggle, run, competition, message, show)
+        ref = _send(kaggle, run, competition, message, show, sending)
     sent(ref)
     return _follow(kaggle, ref, run, deadline_seconds, show)
 
 
+def _as_written(submission: Path, run: Run) -> bool:
+    """Return whether the file was found to be what its run wrote. Raises `Unverified` if it is not."""
+    try:
+        return output.unchanged(submission, submission.parent, FILE, str(run))
+    except Unverified as error:
+        raise Unverified(
+            f"{error}\nTo submit other labels, change the notebook and push it: Kaggle scores what the run writes."
+        ) from error
+
+
+def _still(kaggle: Kaggle, known: int, run: Run, show: Show) -> int:
+    """Return that number if it is still a submission of this run that did not fail, or 0."""
+    if not known:
+        return 0
+    try:
+        found = kaggle.get_submission(known)
+    except (NotFound, Denied):
+        show(f"The journal has submission {known} of {run}, and Kaggle has not. It is not counted on any more.")
+        return 0
+    another = (
+        NAMED in found.description and _name(run) not in found.description
+    )  # that Kaggle began anew, and counts anew
+    return 0 if another or found.status == "ERROR" else known
+
+
 def _name(run: Run) -> str:
     """Return the words by which a submission of this run is found again."""
-    return f"[run {run}]"
+    return f"{NAMED}{run}]"
 
 
 def _earlier(kaggle: Kaggle, competition: str, run: Run) -> int:
@@ -114,7 +158,7 @@ def _earlier(kaggle: Kaggle, competition: str, run: Run) -> int:
     return 0
 
 
-def _send(kaggle: Kaggle, run: Run, competition: str, message: str, show: Show) -> int:
+def _send(kaggle: Kaggle, run: Run, competition: str, message: str, show: Show, sending: Callable[[], None]) -> int:
     limits = kaggle.submission_limits(competition)
     if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
         show(f"Kaggle knows no team of yours in {competition}: have you accepted its rules?")
@@ -124,8 +168,10 @@ def _send(kaggle: Kaggle, run: Run, competition: str, message: str, show: Show) 
             "Expected at least one. Try again after midnight UTC: invoke submit"
         )
     else:
-        show(f"{limits.allowed_now} submissions to {competition} are left; spending one.")
+        left = "1 submission is" if limits.allowed_now == 1 else f"{limits.allowed_now} submissions are"
+        show(f"{left} left in {competition}; spending one.")
     description = f"{message} {_name(run)}".strip()
+    sending()
     try:
         return kaggle.submit_code(competition, run.handle, run.version, file_name=FILE, description=description)
     except Ambiguous as error:

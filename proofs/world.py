@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from deploy import output, relay, settlement
+from deploy import output, relay, settlement, standing
 from deploy.client import Kaggle
 from deploy.exchange import Pace
 from deploy.kernels import Run
@@ -213,7 +213,7 @@ def _watched(world: World, result: tuple[Run, str]) -> bool:
 
 def _pull(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, Path]:
     run = relay.known_run(_settled(world, kaggle), "", kernel)
-    return run, relay.pull(kaggle, world.project, run)
+    return run, relay.pull(kaggle, world.project, run, show=world.shown.append)
 
 
 def _pulled(world: World, result: tuple[Run, Path]) -> bool:
@@ -258,7 +258,7 @@ def _submitted(world: World, scored: Any) -> bool:
 
 
 def _status(world: User, kaggle: Kaggle) -> Any:
-    return relay.standing(world.project), relay.status(kaggle, world.project)
+    return standing.journal(world.project), standing.now(kaggle, world.project)
 
 
 def _nothing(world: World) -> None:

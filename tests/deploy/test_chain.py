@@ -9,7 +9,7 @@ import pytest
 from between import RESET_AFTER, Between
 from small import FAIL, write_kernel
 
-from deploy import relay
+from deploy import relay, standing
 from deploy.client import Kaggle
 from deploy.errors import RunFailed, UsageError
 from deploy.exchange import Pace
@@ -60,7 +60,7 @@ def test_the_chain_trains_publishes_infers_and_is_scored(live, wire, root, shown
     again = relay.submit(live, ours, result.infer, result.inferred, check=lambda *_: None, show=shown.append)
     assert again == result.submission
     assert wire.count("CreateDataset") == 1 and wire.count("CreateCodeSubmission") == 1
-    assert relay.status(live, ours)["runs"] == {str(result.train): "COMPLETE", str(result.infer): "COMPLETE"}
+    assert standing.now(live, ours)["runs"] == {str(result.train): "COMPLETE", str(result.infer): "COMPLETE"}
 
 
 def test_the_chain_hands_over_through_the_train_kernels_output(live, wire, root, shown):

@@ -1,6 +1,7 @@
 """The journal knows what was intended even when the process did not live to see the outcome."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -57,3 +58,46 @@ def test_a_file_that_is_no_journal_is_a_disk_error(tmp_path):
         Journal(path)
 
     assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_an_entry_of_another_kaggle_is_not_given(tmp_path):
+    """A rehearsal's version 1 was once adopted as the site's."""
+    path = tmp_path / "journal.sqlite"
+    with Journal(path, "127.0.0.1:4001").recording("pushes", kernel="train-tpu") as outcome:
+        outcome.update(version=1)
+
+    site = Journal(path, "api.kaggle.com")
+
+    assert site.last("pushes", kernel="train-tpu") is None
+    assert site.elsewhere() == {"127.0.0.1:4001": 1}
+    assert Journal(path, "127.0.0.1:4001").elsewhere() == {}
+
+
+def test_the_kaggle_of_a_journal_is_the_one_that_this_process_speaks_to(tmp_path, monkeypatch):
+    """Two local ones differ in their port."""
+    path = tmp_path / "journal.sqlite"
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:4001")
+    with Journal(path).recording("pushes", kernel="train-tpu"):
+        pass
+    assert Journal(path).last("pushes") is not None
+
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:4002")
+
+    assert Journal(path).last("pushes") is None
+
+
+def test_a_journal_of_an_older_version_opens_and_none_of_it_is_believed(tmp_path):
+    """It does not say of which Kaggle it speaks."""
+    path = tmp_path / "journal.sqlite"
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(
+            "CREATE TABLE pushes (id INTEGER PRIMARY KEY, at TEXT NOT NULL, outcome TEXT NOT NULL, kernel, version)"
+        )
+        base.execute("INSERT INTO pushes (at, outcome, kernel, version) VALUES ('2026-11-21', 'done', 'train-tpu', 3)")
+
+    journal = Journal(path)
+
+    assert journal.last("pushes") is None and journal.elsewhere() == {"": 1}
+    with journal.recording("pushes", kernel="train-tpu"):
+        pass
+    assert journal.last("pushes") is not None

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from deploy import kernels, output
-from deploy.errors import BadAnswer, DeadlinePassed, DiskError, Unverified
+from deploy.errors import BadAnswer, DeadlinePassed, Unverified
 
 HANDLE = "ann/digits-train-tpu"
 
@@ -93,17 +93,57 @@ def test_a_log_that_is_cut_inside_a_character_can_be_written(kaggle, between, tm
     assert "a😀b" in (output.pull(kaggle, OURS, tmp_path) / "digits-train-tpu.log").read_text()
 
 
-def test_an_equal_folder_is_kept_and_another_is_not_touched(kaggle, between, tmp_path):
-    """Outputs of two runs were once mixed by a newer file that was kept."""
+def test_an_equal_folder_is_kept_and_another_is_set_aside_whole(kaggle, between, tmp_path, shown):
+    """Outputs of two runs were once mixed by a newer file that was kept; and "pull again" must help."""
     between.say("ListKernelSessionOutput", itertools.repeat(listing(between, artifact())))
     folder = output.pull(kaggle, OURS, tmp_path)
     assert output.pull(kaggle, OURS, tmp_path) == folder
 
-    (folder / "artifact" / "weights.npz").write_bytes(b"newer and longer than what Kaggle has")
+    for number in (1, 2):
+        (folder / "artifact" / "weights.npz").write_bytes(b"newer and longer than what Kaggle has")
+        assert output.pull(kaggle, OURS, tmp_path, show=shown.append) == folder
 
-    with pytest.raises(DiskError, match="Move it away"):
-        output.pull(kaggle, OURS, tmp_path)
-    assert list(tmp_path.iterdir()) == [folder]
+        aside = tmp_path / f"digits-train-tpu-v2-aside-{number}"
+        assert (folder / "artifact" / "weights.npz").read_bytes() == b"weights"
+        assert (aside / "artifact" / "weights.npz").read_bytes().startswith(b"newer")
+        assert aside.name in shown[-1]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_pull_notes_the_run_and_the_kaggle_that_it_came_from(kaggle, between, tmp_path):
+    """Version 1 of a rehearsal and version 1 of another have one name."""
+    between.say("ListKernelSessionOutput", itertools.repeat(listing(between, artifact())))
+    folder = output.pull(kaggle, OURS, tmp_path)
+
+    told = output.noted(folder)
+    assert told is not None
+    assert (told.run, told.server) == (f"{HANDLE}/2", between.address.removeprefix("http://"))
+
+    note = json.loads((folder / output.NOTE).read_text())
+    (folder / output.NOTE).write_text(json.dumps({**note, "server": "127.0.0.1:1"}))
+    assert output.pull(kaggle, OURS, tmp_path) == folder
+    aside = output.noted(tmp_path / "digits-train-tpu-v2-aside-1")
+    assert aside is not None and aside.server == "127.0.0.1:1"
+
+
+def test_a_folder_without_a_note_is_kept_where_it_is_equal(kaggle, between, tmp_path):
+    """It was pulled by an older version of this project."""
+    between.say("ListKernelSessionOutput", itertools.repeat(listing(between, artifact())))
+    folder = output.pull(kaggle, OURS, tmp_path)
+    (folder / output.NOTE).unlink()
+
+    assert output.pull(kaggle, OURS, tmp_path) == folder
+    assert output.noted(folder) is not None and list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_file_named_like_our_note_is_refused(kaggle, between, tmp_path):
+    """A run could otherwise say where it came from."""
+    between.say("ListKernelSessionOutput", [listing(between, {output.NOTE: b"{}"})])
+
+    with pytest.raises(BadAnswer, match="Rename it"):
+        output.pull(kaggle, RUN, tmp_path)
+
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

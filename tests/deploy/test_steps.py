@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from between import RESET, RESET_AFTER, Between
 
-from deploy import relay, settlement
+from deploy import relay, settlement, standing
 from deploy.client import Kaggle
 from deploy.errors import Ambiguous, DeadlinePassed, Denied, UsageError
 from deploy.exchange import Pace
@@ -235,8 +235,8 @@ def test_the_journal_is_shown_though_nobody_answers(live, ours, wire, shown):
     wire.say("GetKernelSessionStatus", [RESET] * 50)
     wire.say("GetAcceleratorQuotaStatistics", [RESET] * 50)
 
-    told = relay.status(live, ours)
+    told = standing.now(live, ours)
 
-    assert relay.standing(ours)["pushes"][0]["version"] == 1
+    assert standing.journal(ours)["pushes"][0]["version"] == 1
     assert told["runs"][str(run)].startswith("not known: ")
     assert told["hours_left"] == {"TPU": None, "GPU": None}

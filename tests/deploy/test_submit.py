@@ -1,13 +1,15 @@
 """Submit: nothing is spent on a file that would be refused, and nothing is spent twice."""
 
+import hashlib
 import itertools
+import json
 from pathlib import Path
 
 import pytest
 from between import RESET, Between
 
 from deploy import submit as submissions
-from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, Refused, RunFailed, UsageError
+from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, Refused, RunFailed, Unverified, UsageError
 from deploy.kernels import Run
 
 RUN = Run("ann/digits-infer-gpu", 3, "", "b1")
@@ -32,7 +34,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def submit(kaggle, file, shown, check=lambda given, sample: None, deadline: float = 60):
+def seal(file: Path) -> None:
+    """Write what the run's last cell would have written beside its submission."""
+    told = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "size": file.stat().st_size}
+    (file.parent / "outputs.json").write_text(json.dumps({"files": {file.name: told}}))
+
+
+def submit(kaggle, file, shown, check=lambda given, sample: None, deadline: float = 60, **more):
     return submissions.submit(
         kaggle,
         RUN,
@@ -42,6 +50,7 @@ def submit(kaggle, file, shown, check=lambda given, sample: None, deadline: floa
         message="digits",
         deadline_seconds=deadline,
         show=shown.append,
+        **more,
     )
 
 
@@ -93,7 +102,7 @@ def test_all_zeros_mean_a_team_that_is_not_known_yet(kaggle, server, file, shown
     server.say("GetSubmissionLimits", [{}])
 
     assert submit(kaggle, file, shown).score == 0.987
-    assert "accepted its rules" in shown[0]
+    assert any("accepted its rules" in line for line in shown)
 
 
 def test_a_lost_answer_is_looked_for_and_no_second_one_is_spent(kaggle, server, file, shown):
@@ -178,3 +187,65 @@ def test_kaggles_refusal_is_told(kaggle, server, file, shown):
 
     with pytest.raises(Refused, match="has ended"):
         submit(kaggle, file, shown)
+
+
+def test_a_pulled_file_that_was_changed_is_refused_before_any_call(kaggle, server, file, shown):
+    """One edited label was once checked and submitted in silence; Kaggle scores the run's own file."""
+    seal(file)
+    assert submit(kaggle, file, shown).score == 0.987
+    asked = len(server.seen)
+    file.write_text("id,label\n1,1\n")
+
+    with pytest.raises(Unverified, match=rf"(?s)not what the run wrote.*invoke pull --run {RUN}.*change the notebook"):
+        submit(kaggle, file, shown)
+
+    assert len(server.seen) == asked
+
+
+def test_a_sealed_run_whose_list_is_gone_is_refused(kaggle, server, file, shown):
+    """Nobody can tell whether the file is what it wrote."""
+    (file.parent / "bundle.json").write_text('{"sealed": true}')
+
+    with pytest.raises(Unverified, match=r"(?s)has no outputs.json.*invoke pull"):
+        submit(kaggle, file, shown)
+
+
+def test_a_file_beside_no_list_is_said_to_be_of_unknown_origin(kaggle, server, file, shown):
+    """A notebook of one's own may keep none; then it is the user who knows."""
+    submit(kaggle, file, shown)
+
+    assert "origin is not known" in shown[0]
+
+
+def test_one_submission_is_one(kaggle, server, file, shown):
+    """And what is spent is told before it is."""
+    order = []
+    server.say("GetSubmissionLimits", [{"numToday": 4, "numTotal": 9, "numAllowedNow": 1}])
+
+    submit(kaggle, file, shown, sending=lambda: order.append(server.count("CreateCodeSubmission")))
+
+    assert "1 submission is left in digits; spending one." in shown
+    assert order == [0]
+
+
+def test_a_submission_that_kaggle_does_not_have_any_more_is_not_followed(kaggle, server, file, shown):
+    """A local Kaggle that began anew on the same port has none of the old ones."""
+    found = {"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}
+    server.say("GetSubmission", [(404, {"code": 404, "message": "Not found"}), found])
+
+    assert submit(kaggle, file, shown, known=4).ref == 7
+    assert any("submission 4" in line and "not counted on" in line for line in shown)
+
+
+def test_the_number_of_another_run_s_submission_is_not_followed(kaggle, server, file, shown):
+    """It began anew, and counts from 1 again."""
+    other = {
+        "ref": 4,
+        "description": "digits [run ann/digits-infer-gpu/33]",
+        "status": "COMPLETE",
+        "publicScore": "0.1",
+    }
+    found = {"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}
+    server.say("GetSubmission", [other, found])
+
+    assert submit(kaggle, file, shown, known=4).score == 0.987

@@ -1,0 +1,104 @@
+"""What was asked of Kaggle is told so that nobody takes a command that sent nothing for one that spent something."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy import standing
+from deploy.errors import NoQuota, Refused
+from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, Journal
+from deploy.relay import Project
+
+
+@pytest.fixture
+def ours(root: Path) -> Project:
+    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
+
+
+def row(table: str, **values: object) -> dict[str, object]:
+    return {"at": "2026-11-21T09:00:00+00:00", **dict.fromkeys(COLUMNS[table]), **values}
+
+
+@pytest.mark.parametrize(
+    ("table", "values", "told"),
+    [
+        ("pushes", {"outcome": DONE, "before": 2, "version": 3}, "pushed"),
+        ("pushes", {"outcome": DONE, "before": 2, "version": 3, "status": "COMPLETE"}, "pushed; COMPLETE"),
+        ("pushes", {"outcome": DONE, "version": 3}, "was there already, nothing was sent"),
+        ("pushes", {"outcome": ABSENT}, "made nothing: it never arrived"),
+        ("pushes", {"outcome": GONE, "version": 3}, "is not at this Kaggle any more"),
+        ("pushes", {"outcome": "NoQuota"}, "made no version to go on with: no quota was left"),
+        ("pushes", {"outcome": "Ambiguous"}, "not known: no answer came; the next command finds out"),
+        ("publishes", {"outcome": DONE, "before": 0, "version": 1}, "published"),
+        ("publishes", {"outcome": DONE, "version": 1}, "was there already, nothing was sent"),
+        ("publishes", {"outcome": "DeadlinePassed"}, "nothing was sent: its time was over"),
+        ("publishes", {"outcome": "Ambiguous", "before": 0}, "not known: no answer came; the next publish finds out"),
+        ("submissions", {"outcome": DONE, "sent": 1, "ref": 7, "score": 0.99}, "submission 7, score 0.99"),
+        ("submissions", {"outcome": "RunFailed", "sent": 1, "ref": 7}, "submission 7, no score: the run failed"),
+        ("submissions", {"outcome": DONE, "ref": 7, "score": 0.99}, "followed submission 7, score 0.99; spent nothing"),
+        ("submissions", {"outcome": "NoQuota"}, "spent nothing: no quota was left"),
+        ("submissions", {"outcome": "SubmissionError"}, "spent nothing: the file was not valid"),
+        ("submissions", {"outcome": "Refused", "sent": 1}, "Kaggle took no submission: Kaggle refused"),
+        (
+            "submissions",
+            {"outcome": INTENDED, "sent": 1},
+            "not known whether one was spent: it goes on, or was cut off; the next submit finds out",
+        ),
+    ],
+)
+def test_each_end_of_a_command_has_words_of_its_own(table, values, told):
+    """A row of a submission that was refused here looked like one that was spent."""
+    assert standing.came_of(table, row(table, **values)) == told
+
+
+def test_the_table_has_its_columns_below_each_other(ours):
+    """One line a command, the newest first, no key=value."""
+    journal = ours.journal()
+    handle = "ann/digits-infer-gpu"
+    with journal.recording("submissions", config="digits", handle=handle, kernel_version=1) as done:
+        done.update(sent=1, ref=7, score=0.5)
+    with pytest.raises(NoQuota), journal.recording("submissions", config="digits", handle=handle, kernel_version=12):
+        raise NoQuota("none left")
+    with pytest.raises(Refused), journal.recording("pushes", config="digits", handle=handle):
+        raise Refused("no")
+
+    head, names, *lines = standing.asked(ours)
+
+    assert head == f"Asked of {journal.server}"
+    place = names.index("what came of it")
+    assert [line[place:] for line in lines] == [
+        "made no version to go on with: Kaggle refused",
+        "spent nothing: no quota was left",
+        "submission 7, score 0.5",
+    ]
+    assert all(line[place - 2 : place] == "  " and "=" not in line for line in lines)
+    assert [line.split()[3] for line in lines] == [handle, f"{handle}/12", f"{handle}/1"]
+
+
+def test_what_is_left_out_is_counted(ours):
+    """In the singular, too."""
+    path = ours.journal().path
+    for _ in range(2):
+        with Journal(path, "127.0.0.1:4001").recording("pushes", config="digits"):
+            pass
+    with Journal(path, "api.kaggle.com").recording("publishes", config="digits"):
+        pass
+
+    head, *rest = standing.asked(ours)
+
+    assert head.endswith("nothing yet")
+    assert rest == [
+        "2 entries of the journal speak of another Kaggle, 127.0.0.1:4001, and are left out.",
+        "1 entry of the journal speaks of another Kaggle, api.kaggle.com, and is left out.",
+    ]
+
+
+def test_how_it_stands_is_told_with_what_is_left_of_the_week():
+    """An hour is one hour."""
+    found = {"runs": {"ann/digits-train-tpu/3": "RUNNING"}, "hours_left": {"TPU": 1.0, "GPU": None}}
+
+    assert standing.stands(found) == [
+        "now             ann/digits-train-tpu/3  RUNNING",
+        "left this week  TPU                     1.0 hour",
+        "left this week  GPU                     not known",
+    ]
