@@ -1,11 +1,14 @@
 """Answers: what Kaggle said, as plain frozen values that need no Kaggle client to be understood."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from deploy.errors import UsageError
+
+# What the client raises where an answer, or a row of one, is not what it can read.
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -121,15 +124,29 @@ def log_lines(log: str, *, stdout: bool = False) -> list[str]:
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace").splitlines()
 
 
-def scored(item: Any) -> Scored:
-    """Return the submission that the client's object describes."""
-    return Scored(
-        number(item.ref),
-        item.status.name,
-        text(item.description),
-        text(item.public_score),
-        text(item.error_description),
-    )
+class Plain:
+    """The type of an answer that is taken as it came: where the client knows no word of one row, it reads no row at all."""
+
+    @classmethod
+    def prepare_from(cls, response: Any) -> dict[str, Any]:
+        """Return the JSON object that was answered. Raises `TypeError` for anything else."""
+        value = response.json()
+        if not isinstance(value, dict):
+            raise TypeError(f"{type(value).__name__} in place of an object")
+        return value
+
+
+def scored(row: dict[str, Any], read: Callable[[dict[str, Any]], Any]) -> Scored:
+    """Return the submission that a row describes; with the status UNKNOWN(word) where the client cannot read the row.
+
+    Its number and description must be there in any case: without them nobody can tell whose it is.
+    """
+    ref, description = number(row.get("ref")), text(row.get("description"))
+    try:
+        item = read(row)
+        return Scored(ref, item.status.name, description, text(item.public_score), text(item.error_description))
+    except MALFORMED:
+        return Scored(ref, f"UNKNOWN({row.get('status')})", description, "", "")
 
 
 def left(quota: Any) -> float | None:

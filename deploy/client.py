@@ -342,13 +342,7 @@ class Kaggle(Exchange):
         request = self._competitions_types.ApiGetSubmissionRequest()
         request.ref = ref
 
-        def ask() -> Scored:
-            try:
-                return answers.scored(self._competitions.get_submission(request))
-            except KeyError as error:
-                return Scored(ref, f"UNKNOWN({error.args[0]})", "", "", "")
-
-        return self._read(f"look at submission {ref}", ask)
+        return self._read(f"look at submission {ref}", lambda: self._scored(self._plain("GetSubmission", request)))
 
     def list_submissions(self, competition: str) -> list[Scored]:
         """Return the latest submissions of our team, newest first; as many as a team can make in months."""
@@ -359,13 +353,19 @@ class Kaggle(Exchange):
         for request.page in range(1, 11):
 
             def ask() -> list[Scored]:
-                return [answers.scored(item) for item in self._competitions.list_submissions(request).submissions or ()]
+                return [self._scored(row) for row in self._plain("ListSubmissions", request).get("submissions") or ()]
 
             listed = self._read(what, ask)
             found.update({item.ref: item for item in listed})
             if len(listed) < request.page_size:
                 break
         return list(found.values())
+
+    def _plain(self, name: str, request: Any) -> Any:
+        return self._http.call("competitions.CompetitionApiService", name, request, answers.Plain)
+
+    def _scored(self, row: dict[str, Any]) -> Scored:
+        return answers.scored(row, self._competitions_types.ApiSubmission.from_dict)
 
     def submission_limits(self, competition: str) -> Limits:
         """Return how many submissions are left; all zeros where our team is not known yet."""
@@ -376,7 +376,7 @@ class Kaggle(Exchange):
         return Limits(*map(answers.number, (answer.num_today, answer.num_total, answer.num_allowed_now)))
 
     def download(self, url: str, path: Path) -> None:
-        """Download a signed address, as `kernel_output` gives them."""
+        """Download a signed address, as `kernel_output` gives them. Raises `Expired` where the storage does not take it."""
         self._read(f"download {path.name}", lambda: transfer.fetch(self._anonymous, url, path))
 
 

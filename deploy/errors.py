@@ -11,7 +11,8 @@ RelayError            the root; each class carries its exit code, those of docs/
 │   └── BadAnswer      Kaggle's answer cannot be accepted: a field is missing, or a name or address is unsafe
 ├── DeadlinePassed  5: our patience ended; the run is still alive
 ├── Unreachable     6: no answer; what happened at Kaggle's end is unknown
-│   └── Ambiguous      the unanswered call was one that changes something
+│   ├── Ambiguous      the unanswered call was one that changes something
+│   └── Expired        the storage does not take the address that Kaggle gave
 ├── NoQuota         7: no quota or no free slot; the same call may succeed later
 ├── DiskError       8: the local disk is full, or cannot be written
 └── Detached      130: Ctrl-C while waiting; what runs on Kaggle goes on
@@ -83,6 +84,10 @@ class Unreachable(RelayError):
 
 class Ambiguous(Unreachable):
     """The unanswered call was one that changes something: it may have happened."""
+
+
+class Expired(Unreachable):
+    """The storage does not take the address that Kaggle gave; another one may do."""
 
 
 class NoQuota(RelayError):

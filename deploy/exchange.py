@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 import requests
 
 from deploy import verdicts
-from deploy.answers import split
+from deploy.answers import MALFORMED, split
 from deploy.errors import Ambiguous, BadAnswer, Denied, NotFound, Unreachable
 
 T = TypeVar("T")
 
 PAGES_AT_MOST = 1000
 # What the client raises where no answer came, or one that it cannot read.
-UNREADABLE = (requests.RequestException, ValueError, TypeError, KeyError, AttributeError, OverflowError)
+UNREADABLE = (requests.RequestException, *MALFORMED)
 
 
 @dataclass(frozen=True)

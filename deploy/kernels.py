@@ -163,8 +163,10 @@ def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous) ->
         if found is not None:
             _require_sources(bundle, found.version, _missing(bundle, found))
             return _run(bundle, found.version)
+    received = str(lost).splitlines()[0]
+    known = verdicts.poisoned(lost, bundle.metadata.get("dataset_sources", ()))
     raise Ambiguous(
-        f"The answer to the push of {bundle.handle} was lost, and no new version holds our bundle.\n{verdicts.LOOK}"
+        f"The answer to the push of {bundle.handle} was lost, and no new version holds our bundle.\n{received}\n{verdicts.LOOK}{known}"
     ) from lost
 
 
@@ -216,7 +218,8 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queu
                 if name == "COMPLETE":
                     return name
                 if name in ("ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"):
-                    raise RunFailed(_failed(kaggle, run, name, failure))
+                    then = f"What it wrote until then, if anything: invoke pull --run {run}"
+                    raise RunFailed(failed(kaggle, run, name, failure, then))
                 end = running + deadline_seconds if running else began + (queue_seconds or deadline_seconds)
                 if now + pause > end:
                     waited = "running" if running else "waiting for a machine"
@@ -287,7 +290,8 @@ def _missed(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
     )
 
 
-def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:
+def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
+    """Return what is known of a run that ended as `name`: its message, its failing cell, its log; `then`: what to do next."""
     if name == "NEW_SCRIPT":
         return f"{run} was saved and not run; expected a run.\nPush again: invoke push-train or push-infer"
     try:
@@ -307,5 +311,5 @@ def _failed(kaggle: Kaggle, run: Run, name: str, failure: str) -> str:
         parts.append(f"The end of its log:\n{chr(10).join('  | ' + line for line in lines[-TAIL_LINES:])}")
     known = verdicts.crash("\n".join([failure, *lines[-TAIL_LINES:]]))
     parts.append(known or "Correct the cause and push again.")
-    parts.append(f"What it wrote until then, if anything: invoke pull --run {run}")
+    parts.append(then)
     return "\n".join(part for part in parts if part)

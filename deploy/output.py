@@ -17,8 +17,8 @@ from typing import Any
 from deploy import manifest, server, transfer
 from deploy.answers import log_lines
 from deploy.client import Kaggle
-from deploy.errors import BadAnswer, DeadlinePassed, Denied, Refused, Unverified, writing
-from deploy.kernels import ENDED_BADLY, Run
+from deploy.errors import BadAnswer, DeadlinePassed, Denied, Expired, Refused, RunFailed, Unverified, writing
+from deploy.kernels import ENDED_BADLY, Run, failed
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 NOTE = ".pulled.json"  # ours, beside what the run wrote
@@ -48,11 +48,13 @@ def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = 
     Raises:
         DeadlinePassed: if the run has not ended.
         BadAnswer: if a name would leave the folder. Nothing is written then.
+        RunFailed: if it ended badly and left no file; with its own error.
         Unverified: if the artifact is not what its manifest says, or there is no output although the run is complete.
         DiskError: if the disk is full, or cannot be written.
     """
     target = into / folder_name(run)
-    status = kaggle.kernel_status(run.handle, run.version).name
+    ended = kaggle.kernel_status(run.handle, run.version)
+    status = ended.name
     if status not in ("COMPLETE", *ENDED_BADLY) or status == "CANCEL_REQUESTED":
         raise DeadlinePassed(
             f"{run} is {status}; expected its end: what it has written until now is not all.\n"
@@ -64,6 +66,9 @@ def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = 
             f"{run} is COMPLETE and lists no output; expected at least __notebook__.ipynb.\n"
             "Kaggle may need a minute: pull again."
         )
+    if not files:
+        then = "It lists no output, so nothing was pulled. If it ended just now, Kaggle may need a minute: pull again."
+        raise RunFailed(failed(kaggle, run, status, ended.failure, then))
     places = {name: safe(name) for name in files}
     folders = {str(parent) for place in places.values() for parent in place.parents}
     if NOTE in files:
@@ -223,7 +228,7 @@ def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], path: 
         kaggle.download(files[name], path)
     except BadAnswer:
         raise  # an address that is not safe does not get better
-    except (Refused, Denied):
+    except (Refused, Denied, Expired):
         # A signed address expires while the files before it are downloaded; one more listing renews all of them.
         renewed, _ = kaggle.kernel_output(run.handle, run.version)
         if name not in renewed:

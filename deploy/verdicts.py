@@ -9,10 +9,11 @@ The client's own texts are no help: it calls an expired login "a wrong kernel sl
 import email.utils
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from deploy.credentials import HOW
-from deploy.errors import Ambiguous, CredentialError, Denied, NoQuota, NotFound, Refused, RelayError
+from deploy.errors import Ambiguous, CredentialError, Denied, Expired, NoQuota, NotFound, Refused, RelayError
 from deploy.secrets import redact
 
 RETRY_AFTER_AT_MOST = 120.0  # seconds
@@ -75,6 +76,12 @@ def judge(what: str, error: Exception) -> RelayError | None:
     code, said = _code(error), _said(error)
     if code is None or code >= 500 or code < 400 or code == 408:
         return None  # a request that took too long may have happened all the same
+    if _of_storage(error) and code in (400, 401, 403, 410):
+        return Expired(
+            f"Could not {what}: the storage does not take the address that Kaggle gave ({f'{code} {said}'.rstrip()}).\n"
+            "Expected the file; such an address is good for some minutes. Nothing of it was kept. Give the command again.\n"
+            "If it stays so, a proxy on the way may refuse storage.googleapis.com: invoke doctor"
+        )
     heading = f"Kaggle refused to {what}: {code} {said}".rstrip()
     if code == 401:
         return CredentialError(f"{heading}.\nThe credentials have expired or are wrong.\n{HOW}")
@@ -89,6 +96,19 @@ def judge(what: str, error: Exception) -> RelayError | None:
     if code == 429 or QUOTA.search(said):
         return NoQuota(f"{heading}.\nTry again later.")
     return Refused(f"{heading}.\nCorrect what it says and try again.")
+
+
+def poisoned(lost: Exception, datasets: Sequence[str]) -> str:
+    """Return what helps where a push with these datasets is answered by 500 again and again; "" for any other answer, or none.
+
+    Kaggle does so, for ever, for a dataset that was deleted and made again under its name (kaggle-cli, issue 187).
+    """
+    if not datasets or _code(lost.__cause__ or lost) != 500:
+        return ""
+    return (
+        f"\nIf it is 500 each time: Kaggle takes no push that mounts a dataset which was deleted and made again under its name"
+        f' ({", ".join(datasets)}).\nMount the training\'s own output instead: write handoff="kernel" into the config and push again.'
+    )
 
 
 def is_busy(error: Exception) -> bool:
@@ -154,7 +174,13 @@ def plain(text: str) -> str:
     return redact(CONTROL.sub("", text))  # before anybody cuts it: a part of a key has no shape any more
 
 
-def _body(error: Exception) -> dict[str, Any]:
+def _of_storage(error: Exception) -> bool:
+    """Return whether the storage answered, and not Kaggle: files are got, and every call of Kaggle's is posted."""
+    request = getattr(getattr(error, "response", None), "request", None)
+    return getattr(request, "method", "") == "GET"
+
+
+def _body(error: BaseException) -> dict[str, Any]:
     response = getattr(error, "response", None)
     if response is None:
         return {}
@@ -167,7 +193,7 @@ def _body(error: Exception) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _code(error: Exception) -> int | None:
+def _code(error: BaseException) -> int | None:
     """Return the HTTP code that counts: the client raises for an error inside a 200 too."""
     response = getattr(error, "response", None)
     if response is None:

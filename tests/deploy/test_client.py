@@ -8,7 +8,7 @@ import pytest
 from between import HANG, RESET, Between
 
 from deploy.client import Kaggle
-from deploy.errors import BadAnswer, CredentialError, NotFound, Unreachable, UsageError
+from deploy.errors import BadAnswer, CredentialError, Expired, NotFound, Unreachable, UsageError
 from deploy.exchange import Pace
 
 QUICK = Pace(first=0.05, most=0.2, patience=5)
@@ -90,7 +90,7 @@ def test_a_missing_file_of_a_download_is_told_by_its_status(kaggle, between, tmp
     """The page of an error was once saved as the file."""
     between.say("between", itertools.repeat((403, {"code": 403, "message": "expired"})))
 
-    with pytest.raises(CredentialError):
+    with pytest.raises(Expired, match="403"):
         kaggle.download("http://localhost/between/x", tmp_path / "x")
 
     assert not list(tmp_path.iterdir())

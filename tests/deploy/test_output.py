@@ -7,7 +7,7 @@ import json
 import pytest
 
 from deploy import kernels, output
-from deploy.errors import BadAnswer, DeadlinePassed, Unverified
+from deploy.errors import BadAnswer, DeadlinePassed, Expired, RunFailed, Unverified
 
 HANDLE = "ann/digits-train-tpu"
 
@@ -63,6 +63,19 @@ def test_a_failed_run_can_be_pulled(kaggle, between, tmp_path):
     between.say("ListKernelSessionOutput", [listing(between, {"x.png": b"p"})])
 
     assert (output.pull(kaggle, OURS, tmp_path) / "x.png").read_bytes() == b"p"
+
+
+@pytest.mark.parametrize("word", ["ERROR", "CANCEL_ACKNOWLEDGED"])
+def test_a_failed_run_that_left_nothing_is_told_with_its_own_error(kaggle, between, tmp_path, word):
+    """An empty folder and exit code 0 once looked like a success."""
+    between.say("GetKernelSessionStatus", [{"status": word, "failureMessage": "Your notebook ran out of memory"}])
+    log = json.dumps([{"data": "ValueError: the batch does not fit\n"}])
+    between.say("ListKernelSessionOutput", itertools.repeat({"files": [], "log": log}))
+
+    with pytest.raises(RunFailed, match=r"(?s)ran out of memory.*the batch does not fit.*nothing was pulled") as caught:
+        output.pull(kaggle, OURS, tmp_path / "runs")
+
+    assert caught.value.exit_code == 1 and not list(tmp_path.iterdir())
 
 
 def test_a_complete_run_without_output_is_not_believed(kaggle, between, tmp_path):
@@ -190,6 +203,18 @@ def test_a_signed_address_that_expired_is_asked_for_again(kaggle, between, tmp_p
     between.say("between", [(403, {"code": 403, "message": "expired"})])
 
     assert (output.pull(kaggle, OURS, tmp_path) / "x").read_bytes() == b"x"
+
+
+def test_an_address_that_expires_twice_says_so_and_keeps_nothing(kaggle, between, tmp_path):
+    """It was once told as a thing of somebody else's: exit code 6, and the same command again."""
+    between.say("ListKernelSessionOutput", itertools.repeat(listing(between, {"x": b"x", "y": b"y"})))
+    between.say("between", itertools.repeat((403, b"<Error><Code>ExpiredToken</Code></Error>")))
+
+    with pytest.raises(Expired, match=r"(?s)does not take the address.*403.*Give the command again") as caught:
+        output.pull(kaggle, OURS, tmp_path)
+
+    assert caught.value.exit_code == 6 and "somebody else" not in str(caught.value)
+    assert between.count("between") == 2 and not list(tmp_path.iterdir())
 
 
 def test_an_address_that_leaves_this_machine_unencrypted_is_refused(kaggle, between, tmp_path):

@@ -9,7 +9,9 @@ import pytest
 from between import RESET, Between
 
 from deploy import submit as submissions
-from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, Refused, RunFailed, Unverified, UsageError
+from deploy.client import Kaggle
+from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, Refused, RunFailed, Unreachable, Unverified, UsageError
+from deploy.exchange import Pace
 from deploy.kernels import Run
 
 RUN = Run("ann/digits-infer-gpu", 3, "", "b1")
@@ -133,6 +135,40 @@ def test_the_same_run_is_not_submitted_twice(kaggle, server, file, shown):
     server.say("ListSubmissions", [{"submissions": [older, mine]}])
 
     assert submit(kaggle, file, shown).ref == 4
+    assert server.count("CreateCodeSubmission") == 0
+
+
+@pytest.mark.parametrize("row", [{"status": "ARCHIVED"}, {"status": ""}, {"status": None}, {"date": "long ago"}])
+def test_an_older_row_that_the_client_cannot_read_stops_nobody(kaggle, server, file, shown, row):
+    """One word that it did not know, on somebody's first submission, once ended every later one as exit code 6."""
+    server.say("ListSubmissions", itertools.repeat({"submissions": [{"ref": 1, "description": "by hand", **row}]}))
+
+    assert submit(kaggle, file, shown).ref == 7
+    assert server.count("ListSubmissions") == 1
+
+
+@pytest.mark.parametrize("word", ["ARCHIVED", "", None])
+def test_our_own_row_with_a_word_that_nobody_knows_is_followed_and_no_success(kaggle, server, file, shown, word):
+    """Whatever it means, this run was submitted: no second one is spent."""
+    ours = {"ref": 4, "description": f"digits [run {RUN}]", "status": word, "publicScore": "0.5"}
+    server.say("ListSubmissions", itertools.repeat({"submissions": [ours]}))
+    server.say("GetSubmission", itertools.repeat(ours))
+
+    with pytest.raises(DeadlinePassed, match=f"Submission 4 .* is UNKNOWN.{word}"):
+        submit(kaggle, file, shown, deadline=0.2)
+
+    assert server.count("CreateCodeSubmission") == 0
+
+
+@pytest.mark.parametrize("row", [None, {"ref": 1, "description": ["ours?"]}, {"ref": "1", "description": "ours?"}])
+def test_a_row_that_does_not_tell_whose_it_is_may_be_ours(server, file, shown, row):
+    """Exit code 6, and nothing is spent."""
+    kaggle = Kaggle.connect(pace=Pace(first=0.05, most=0.1, patience=0.2))
+    server.say("ListSubmissions", itertools.repeat({"submissions": [row]}))
+
+    with pytest.raises(Unreachable):
+        submit(kaggle, file, shown)
+
     assert server.count("CreateCodeSubmission") == 0
 
 

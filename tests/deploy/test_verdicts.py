@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy import verdicts
-from deploy.errors import CredentialError, Denied, NoQuota, NotFound, Refused
+from deploy.errors import Ambiguous, CredentialError, Denied, Expired, NoQuota, NotFound, Refused
 
 
 def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
@@ -59,3 +59,29 @@ def test_a_pause_is_never_negative_nor_longer_than_two_minutes(text):
 def test_a_reasonable_pause_is_honoured(text, pause):
     """In seconds, or as a date."""
     assert verdicts.retry_after(answered(503, {}, Retry_After=text)) == pause
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 410])
+def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status):
+    """Files are got and Kaggle's calls are posted; what the storage refuses has expired, and says nothing about owners."""
+    error = answered(status, b"<Error><Code>ExpiredToken</Code></Error>")
+    assert error.response is not None
+    error.response.request = requests.Request("GET", "https://storage.googleapis.com/x").prepare()
+
+    verdict = verdicts.judge("download x", error)
+
+    assert type(verdict) is Expired and verdict.exit_code == 6 and "Give the command again" in str(verdict)
+    error.response.request.method = "POST"
+    assert not isinstance(verdicts.judge("download x", error), Expired)
+
+
+@pytest.mark.parametrize(
+    ("status", "datasets", "known"),
+    [(500, ["ann/digits-artifact"], True), (500, [], False), (502, ["ann/digits-artifact"], False)],
+)
+def test_a_push_that_its_dataset_poisons_gets_another_way(status, datasets, known):
+    """Kaggle answers 500, for ever, for a dataset that was deleted and made again under its name."""
+    lost = Ambiguous("no answer")
+    lost.__cause__ = answered(status, {"code": status, "message": "Internal error"})
+
+    assert ('write handoff="kernel"' in verdicts.poisoned(lost, datasets)) is known
