@@ -38,6 +38,7 @@ KEYS = (
     "golden",
     "files",
 )
+SEAL = "manifest_sha256"
 AGAIN = "Pull or download the artifact again."
 
 
@@ -66,6 +67,41 @@ def sha256(path: Path) -> str:
     """Return the file's sha256 as 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sealed(manifest: Mapping[str, Any]) -> bytes:
+    """Return a manifest as the bytes of its file, with the sha256 of the rest of it inside: nothing else says the same.
+
+    >>> sealed({"b": 1, "a": 2}) == sealed({"a": 2, "b": 1, "manifest_sha256": "of an older text"})
+    True
+    """
+    # Once through JSON: a number as a key is sorted as a number before, and as a text after.
+    plain = json.loads(json.dumps({key: value for key, value in manifest.items() if key != SEAL}))
+    plain[SEAL] = hashlib.sha256(_text(plain)).hexdigest()
+    return _text(plain)
+
+
+def opened(content: bytes) -> dict[str, Any]:
+    """Return the manifest in the bytes that `sealed` gave.
+
+    Raises:
+        ValueError: if these are other bytes, be it by a space.
+    """
+    manifest = json.loads(content)
+    if not isinstance(manifest, dict) or SEAL not in manifest:
+        raise ValueError(f"it lacks {SEAL}: an older version of this project wrote it, or it was changed")
+    if sealed(manifest) != content:
+        raise ValueError(f"{SEAL} does not stand for it: it was changed after it was written")
+    return manifest
+
+
+def sync(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power; the fsync of a file does not do that for its name."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
@@ -142,7 +178,7 @@ def save(
                 name: {"sha256": sha256(fresh / name), "size": (fresh / name).stat().st_size}
                 for name in (WEIGHTS, GOLDEN)
             }
-            manifest = {
+            manifest: dict[str, Any] = {
                 **details,
                 "config": config.to_json(),
                 "classes": list(classes),
@@ -153,8 +189,10 @@ def save(
             missing = [key for key in KEYS if key not in manifest]
             if missing:
                 raise ValueError(f"The manifest lacks {missing}")
-            _write(fresh / MANIFEST, (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode())
+            content = sealed(manifest)
+            _write(fresh / MANIFEST, content)
             fresh.chmod(0o755)
+            sync(fresh)
             if folder.exists():
                 folder.rename(old)
             try:
@@ -163,14 +201,15 @@ def save(
                 if old.exists():
                     old.rename(folder)
                 raise
+            sync(folder.parent)
             shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    return manifest
+    return opened(content)
 
 
 def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
-    """Return the artifact in a folder, after every byte in it was checked against its manifest.
+    """Return the artifact in a folder, after every byte in it was checked against its manifest, and the manifest against itself.
 
     Args:
         folder: holds manifest.json and the files it names.
@@ -181,13 +220,20 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
             other. Files that are not announced are not read.
     """
     path = folder / MANIFEST
-    manifest, files = _manifest(path)
+    content, manifest, files = _manifest(path)
     for key, value in (expect or {}).items():
         if manifest.get(key) != value:
             raise ArtifactError(
                 f"{path} has {key}={manifest.get(key)!r}; expected {value!r}: this is the artifact of another run.\n"
                 "An old dataset version is mounted, or the files were exchanged. Publish the run again, then push infer again."
             )
+    # After `expect`: of an older version or another run, that is what the user should hear.
+    try:
+        opened(content)
+    except ValueError as error:
+        raise ArtifactError(
+            f"{path} cannot be trusted: {error}.\n{AGAIN} One of an older version: use the commit that it names, or train again."
+        ) from error
     for name, (digest, size) in files.items():
         _verify(folder, name, digest, size)
     if GOLDEN not in files or manifest["weights_sha256"] != files.get(WEIGHTS, ("", 0))[0]:
@@ -207,8 +253,8 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
     return found
 
 
-def _manifest(path: Path) -> tuple[dict[str, Any], dict[str, tuple[str, int]]]:
-    """Return what manifest.json says, and of each file that it announces the sha256 and the size."""
+def _manifest(path: Path) -> tuple[bytes, dict[str, Any], dict[str, tuple[str, int]]]:
+    """Return the bytes of manifest.json, what it says, and of each file that it announces the sha256 and the size."""
     with reading(path, ArtifactError, AGAIN):
         if not path.is_file():
             raise ArtifactError(
@@ -216,7 +262,8 @@ def _manifest(path: Path) -> tuple[dict[str, Any], dict[str, tuple[str, int]]]:
                 "Correct --artifact, or train first."
             )
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            content = path.read_bytes()
+            manifest = json.loads(content.decode())
             json.dumps(
                 manifest, ensure_ascii=False
             ).encode()  # half of a surrogate pair could be neither shown nor written
@@ -229,7 +276,7 @@ def _manifest(path: Path) -> tuple[dict[str, Any], dict[str, tuple[str, int]]]:
     missing = [key for key in KEYS if key not in manifest]
     if missing:
         raise ArtifactError(f"{path} lacks {', '.join(missing)}.\n{AGAIN}")
-    return manifest, files
+    return content, manifest, files
 
 
 def _verify(folder: Path, name: str, digest: str, size: int) -> None:
@@ -274,6 +321,10 @@ def _problem(found: Artifact) -> str | None:
         if array.dtype != np.float32 or not np.isfinite(array).all():
             return f"{name} is not finite float32"
     return None
+
+
+def _text(manifest: Mapping[str, Any]) -> bytes:
+    return (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()
 
 
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:

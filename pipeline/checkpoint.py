@@ -1,30 +1,33 @@
 """Checkpoint: the whole state of a run as arrays, written so that a kill at any moment leaves a good one behind.
 
-A checkpoint is a folder `step-<8 digits>` with state.npz and manifest.json (sha256 of the state, the step, and what the run was
-made from). It is written under a temporary name, flushed to the disk, and renamed; the two newest that are whole are kept. One
-that is saved again stands as `step-<8 digits>.replaced`, where it is still found, until the new one is in its place.
+A checkpoint is a folder `step-<8 digits>` with state.npz and manifest.json (sha256 of the state and of itself, the step, and what
+the run was made from). It is written under a temporary name, flushed to the disk, and renamed; the two newest that are whole are
+kept. One that is saved again stands as `step-<8 digits>.replaced`, where it is still found, until the new one is in its place.
 """
 
-import json
+import fcntl
 import os
 import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.artifact import sha256
+from pipeline.artifact import opened, sealed, sha256, sync
 from pipeline.errors import CheckpointError, reading, writing
 
 KEPT = 2
 # Nothing else in the folder is taken for a checkpoint: not "step-00000002 (copy)", and no file.
 NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
 UNFINISHED = ".writing-"
+# The folders that this process writes into, as (device, inode): a rename keeps them.
+_OURS: set[tuple[int, int]] = set()
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,14 @@ class Checkpoint:
 def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Mapping[str, Any]) -> Path:
     """Write a checkpoint and return its folder; all but this one and the newest other that is whole are removed afterwards.
 
-    A kill at any moment leaves one that `latest` finds, if there was one. Only one run at a time may write into the folder.
+    A kill or a loss of power at any moment leaves this one or the newest before it; once it has returned, this one.
 
     Raises:
+        CheckpointError: if another process writes into the folder.
         DiskError: if it cannot be written; the earlier checkpoints are still there.
     """
     target = folder / f"step-{step:08d}"
-    with writing(target):
-        folder.mkdir(parents=True, exist_ok=True)
+    with writer(folder), writing(target):
         for orphan in folder.glob(f"{UNFINISHED}*"):  # of a save that was killed: as large as a checkpoint
             shutil.rmtree(orphan, ignore_errors=True)
         fresh = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
@@ -61,19 +64,21 @@ def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Map
                 file.flush()
                 os.fsync(file.fileno())
             manifest = {"step": step, "names": list(arrays), "sha256": sha256(state), "details": dict(details)}
-            with (fresh / "manifest.json").open("w") as text:
-                json.dump(manifest, text, sort_keys=True)
+            with (fresh / "manifest.json").open("wb") as text:
+                text.write(sealed(manifest))
                 text.flush()
                 os.fsync(text.fileno())
+            sync(fresh)  # the names of the two; else the rename may outlive them
             if target.exists():
                 aside = target.with_name(f"{target.name}.replaced")
                 shutil.rmtree(aside, ignore_errors=True)
                 target.rename(aside)
             fresh.rename(target)
-            _sync(folder)
+            sync(folder)  # before anything older is removed
+            sync(folder.parent)  # whoever made the folder, and however long ago
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    _prune(folder, target)
+        _prune(folder, target)
     return target
 
 
@@ -97,6 +102,44 @@ def latest(folder: Path) -> Checkpoint | None:
     return None
 
 
+@contextmanager
+def writer(folder: Path) -> Iterator[None]:
+    """Let no other process save into the folder, which is made if need be, until the context ends; in one process it may be nested.
+
+    The lock is the system's and ends with the process, however that ends. A file system without locks keeps nobody out.
+
+    Raises:
+        CheckpointError: if another process does.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        status = os.fstat(descriptor)
+        place = (status.st_dev, status.st_ino)
+        if place in _OURS:
+            yield
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckpointError(
+                f"{folder} is written by {_holder(status.st_ino)}; expected one run at a time.\n"
+                "Wait until it has ended, or end it; or choose another --output."
+            ) from error
+        except OSError:
+            pass  # no locks here
+        _OURS.add(place)
+        try:
+            yield
+        finally:
+            _OURS.discard(place)
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do while a child holds a copy
+    finally:
+        os.close(descriptor)
+
+
 def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
     """Move the folder, and with it what else the run wrote, to the first free `<name>-set-aside-<n>`: nothing is deleted."""
     with writing(folder):
@@ -106,7 +149,8 @@ def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
         number = next(n for n in range(1, 10_000) if not folder.with_name(f"{folder.name}-set-aside-{n}").exists())
         target = folder.with_name(f"{folder.name}-set-aside-{number}")
         if folder.is_dir():
-            folder.rename(target)
+            with writer(folder):  # not from under another run
+                folder.rename(target)
         else:
             target.mkdir()
         for path in there:
@@ -115,7 +159,7 @@ def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
 
 def _verified(path: Path) -> dict[str, Any]:
     """Return the manifest of a checkpoint that is whole; raise whatever a torn one makes of it."""
-    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text())
+    manifest = opened((path / "manifest.json").read_bytes())
     found, named = sha256(path / "state.npz"), NAME.fullmatch(path.name)
     if found != manifest["sha256"]:
         raise ValueError(f"state.npz has sha256 {found[:12]}…, expected {manifest['sha256'][:12]}…")
@@ -158,10 +202,12 @@ def _newest_first(folder: Path) -> list[Path]:
     return [path for _, _, path in sorted(order, reverse=True)]
 
 
-def _sync(folder: Path) -> None:
-    """Make a rename in the folder survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _holder(inode: int) -> str:
+    """Return who holds the lock on a folder, as far as Linux tells: not on another machine, nor out of a container."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        number = next(int(line[4]) for line in held if line[1] == "FLOCK" and line[5].endswith(f":{inode}"))
+        words = Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
+    except (OSError, ValueError, LookupError, StopIteration):
+        return "another process"
+    return f"process {number} ({' '.join(words)[:200]})"

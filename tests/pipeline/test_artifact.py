@@ -26,8 +26,9 @@ def folder(trained, tmp_path) -> Path:
 
 
 def edited(folder: Path, **values: object) -> None:
+    """Change the manifest as somebody would who made all of it."""
     path = folder / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    path.write_bytes(artifact.sealed({**json.loads(path.read_text()), **values}))
 
 
 def test_an_artifact_holds_all_that_inference_needs(folder, tiny):
@@ -84,6 +85,42 @@ def test_a_flipped_bit_is_found_before_anything_is_parsed(trained, tmp_path_fact
 
     with pytest.raises(ArtifactError, match="other bytes"):
         artifact.load(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"batch": 16', '"batch": 17'),
+        lambda text: text.replace('"metrics"', '"matrics"'),
+        lambda text: text.replace("manifest_sha256", "manifest_shb256"),
+        lambda text: text + " ",
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace('"run_id"', '"run_id": "another", "run_id"'),
+        lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "manifest_sha256"}),
+    ],
+    ids=["a value", "a name", "the name of the seal", "a space", "ends of lines", "a name twice", "no seal"],
+)
+def test_a_manifest_that_was_changed_is_refused(folder, change):
+    """Also where it makes sense: no prediction would show a config that is not the run's."""
+    path = folder / "manifest.json"
+    before = path.read_bytes()
+    path.write_bytes(change(before.decode()).encode())
+    assert path.read_bytes() != before
+
+    with pytest.raises(ArtifactError):
+        artifact.load(folder)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [{}, {"ß": "\ud800", "a": [None, True, -0.0, 1e300]}, {"x": {10: 1, 9: 2}}, {"nan": float("nan")}, {"t": (1, 2)}],
+    ids=str,
+)
+def test_what_was_sealed_can_be_opened(manifest):
+    """Whatever JSON can hold, and what it makes of the rest."""
+    content = artifact.sealed(manifest)
+
+    assert artifact.sealed(artifact.opened(content)) == content
 
 
 @pytest.mark.parametrize("name", NAMES)

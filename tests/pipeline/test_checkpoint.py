@@ -240,3 +240,154 @@ def test_a_checkpoint_under_the_name_of_another_step_is_not_whole(tmp_path):
 
     with pytest.raises(CheckpointError, match="holds step 1"):
         checkpoint.latest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"run_id": "r"', '"run_id": "s"'),
+        lambda text: text.replace('"weights/a"', '"weights/b"'),
+        lambda text: text.replace("manifest_sha256", "manifest_shb256"),
+        lambda text: text.replace("\n", " ", 1),
+        lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "manifest_sha256"}, sort_keys=True),
+    ],
+    ids=["a detail", "a name", "the name of the seal", "a space", "of an older version"],
+)
+def test_a_manifest_that_was_changed_is_passed_over(tmp_path, change):
+    """It says what the arrays are, and of which run."""
+    saved(tmp_path, 1)
+    path = saved(tmp_path, 2) / "manifest.json"
+    before = path.read_text()
+    path.write_text(change(before))
+    assert path.read_text() != before
+
+    found = checkpoint.latest(tmp_path)
+
+    assert found is not None
+    assert found.step == 1
+
+
+def test_a_checkpoint_of_an_older_version_is_refused_by_what_it_lacks(tmp_path):
+    """To read it would mean to trust any manifest from which the seal was lost."""
+    path = saved(tmp_path, 1) / "manifest.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "manifest_sha256"}))
+
+    with pytest.raises(CheckpointError, match="lacks manifest_sha256: an older version"):
+        checkpoint.latest(tmp_path)
+
+
+OTHER = """
+import sys
+from pathlib import Path
+from pipeline import checkpoint
+with checkpoint.writer(Path(sys.argv[1])):
+    print("writing", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Return another process that writes into the folder, until it is told to end or is killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER, str(tmp_path / "checkpoints")],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_kept_out_and_told_of_the_first(other, tmp_path):
+    """Two runs in one folder would remove each other's checkpoints."""
+    with pytest.raises(CheckpointError, match=rf"written by process {other.pid} \(.*python.*\)"):
+        saved(tmp_path / "checkpoints", 1)
+    (tmp_path / "checkpoints" / "step-00000001").mkdir()
+    with pytest.raises(CheckpointError, match="one run at a time"):
+        checkpoint.set_aside(tmp_path / "checkpoints")
+
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
+
+
+@pytest.mark.parametrize("end", [lambda other: other.communicate("\n"), lambda other: (other.kill(), other.wait())])
+def test_the_folder_is_free_once_the_first_has_ended(other, tmp_path, end):
+    """Also after kill -9: nothing has to be cleared up."""
+    end(other)
+
+    saved(tmp_path / "checkpoints", 1)
+
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
+
+
+def test_a_process_may_save_into_what_it_holds_already(tmp_path):
+    """A run holds its folder from its first to its last checkpoint."""
+    with checkpoint.writer(tmp_path / "a" / "b"), checkpoint.writer(tmp_path / "a" / "b"):
+        saved(tmp_path / "a" / "b", 1)
+        checkpoint.set_aside(tmp_path / "a" / "b")
+        saved(tmp_path / "a" / "b", 2)
+
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b", "b-set-aside-1"]
+
+
+def test_looking_for_a_checkpoint_changes_nothing(tmp_path):
+    """The folder may be the input of a session, which is read-only; or that of a run that is still alive."""
+    for step in (1, 2):
+        saved(tmp_path, step)
+    (tmp_path / ".writing-abc").mkdir()
+    (tmp_path / "step-00000002" / "state.npz").write_bytes(b"torn")
+    paths = sorted([tmp_path, *tmp_path.rglob("*")])
+    before = [(path, path.stat().st_mtime_ns) for path in paths]
+
+    checkpoint.latest(tmp_path)
+
+    assert [(path, path.stat().st_mtime_ns) for path in sorted([tmp_path, *tmp_path.rglob("*")])] == before
+
+
+TINY = """
+import json, subprocess, sys
+from pathlib import Path
+import numpy as np
+from pipeline import checkpoint
+from pipeline.errors import DiskError
+
+folder = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", folder], check=True)
+checkpoint.save(folder, 1, {"a": np.zeros(5000)}, {})
+found = []
+# From what fits to what does not: the last write of the state, the manifest, a name.
+for size in range(20_000, 28_000, 64):
+    try:
+        checkpoint.save(folder, 2, {"a": np.ones(size)}, {})
+        found.append("saved")
+    except DiskError as error:
+        found.append("full" if "No space left" in str(error) else str(error))
+    latest = checkpoint.latest(folder)
+    assert latest is not None and latest.arrays["a"].all() == (latest.step == 2)
+    assert latest.step == 2 or "saved" not in found
+    assert not list(folder.glob(".writing-*"))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"],
+        capture_output=True,
+    ).returncode,
+    reason="no file system can be mounted here",
+)
+def test_a_disk_that_is_really_full_keeps_the_last_good_checkpoint(tmp_path):
+    """Wherever in a save it fills up; the next that fits is saved."""
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", TINY, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)) == {"saved", "full"}

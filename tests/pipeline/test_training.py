@@ -174,10 +174,10 @@ def test_what_training_does_not_depend_on_may_change_before_it_goes_on(trained, 
     """Where the test set lies is not the model's business; that another machine computes otherwise is told."""
     out = tmp_path / "out"
     training.train(tiny, trained[0], out, max_steps=1, show=quiet)
-    path = out / "checkpoints" / "step-00000001" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["details"]["origin"].update(precision="mixed_bfloat16", devices="8 x TPU v5 lite (tpu)")
-    path.write_text(json.dumps(manifest))
+    begun = checkpoint.latest(out / "checkpoints")
+    assert begun is not None
+    begun.details["origin"].update(precision="mixed_bfloat16", devices="8 x TPU v5 lite (tpu)")
+    checkpoint.save(out / "checkpoints", 1, begun.arrays, begun.details)
     elsewhere = replace(tiny.data, test_images="t", sample_submission="s.csv")
     lines: list[str] = []
 
