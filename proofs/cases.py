@@ -1,7 +1,7 @@
 """Cases: the rows K01 to K50 of what goes wrong between a client and Kaggle, each as a fixture.
 
 A case says what Kaggle answers or what is on the disk, the task that meets it, its documented exit code, a word of its message, and what the
-server holds then. The rows that no command at home can meet are in `ELSEWHERE`, with the test that shows them.
+server holds then. The rows that no command at home can meet are in `proofs.catalogue`, with the test that shows them.
 """
 
 import itertools
@@ -23,6 +23,7 @@ from localkaggle.datasets import Dataset, DatasetVersion
 from localkaggle.faults import Kind, edited, instead, meanwhile
 from localkaggle.kernels import Kernel, Version
 from localkaggle.log import Log
+from localkaggle.protocol import Fault
 from proofs.world import ROOT, User, World, write_artifact
 
 Arrange = Callable[[World], None]
@@ -181,6 +182,25 @@ def exchanged(world: World) -> Kind:
     """Return the way in which a download is cut off while another object comes to its address."""
     path = version(world).working / "artifact" / "weights.npz"
     return meanwhile(lambda: path.write_bytes(path.read_bytes()[::-1]), cut=0.5)
+
+
+def poisoned(world: World) -> None:
+    """Let no push be taken that mounts a dataset, ever."""
+    take = world.local.kernels.SaveKernel
+
+    def save(request: Any, user: str) -> Any:
+        if request.dataset_data_sources:
+            raise Fault(500, "Internal error")
+        return take(request, user)
+
+    world.local.kernels.SaveKernel = save  # type: ignore[method-assign]  # this one server's
+
+
+def mounts_the_output(world: World) -> bool:
+    """Do what the message advises: mount the training's output; return whether that is pushed."""
+    ours = replace(world.project, handoff="kernel")
+    run = relay.push(world.connect(), ours, relay.INFER, artifact=artifact(world), show=world.shown.append)
+    return world.local.kernels.version(run.handle, run.version) is not None
 
 
 def second_run_failed(world: World) -> None:
@@ -364,22 +384,6 @@ CASES = (
          lambda world: os.environ.update(KAGGLE_API_ENVIRONMENT="TEST")),
     Case("K49", "VERBOSE, which prints the key", "watch", 0, "hours: Quota(", PUSHED,
          child=in_child(VERBOSE="1", VERBOSE_OUTPUT="1")),
-    Case("K50", "500 for this one, for ever", "push-train", 6, "nothing was repeated", NONE, say(SAVE, "500", ever=True),
-         so=asked(SAVE, 1)),
+    Case("K50", "500 for this one, for ever", "push-infer", 6, 'write handoff="kernel"', PUBLISHED, poisoned,
+         so=lambda world: asked(SAVE, 1)(world) and mounts_the_output(world)),
 )  # fmt: skip
-
-# Rows that no command at home meets: why, and the test that shows them.
-ELSEWHERE = {
-    "K24": (
-        "The notebook finds its mounts",
-        "tests/pipeline/test_mounts.py::test_an_artifact_is_found_wherever_it_is_mounted",
-    ),
-    "K42": (
-        "The notebook builds the model from shared code",
-        "tests/pipeline/test_inference.py::test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused",
-    ),
-    "K43": (
-        "The notebook alone asks whether it is on Kaggle, and never by KAGGLE_*",
-        "tests/pipeline/test_mounts.py::test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise",
-    ),
-}

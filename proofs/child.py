@@ -1,14 +1,18 @@
 """Child: one task in a process of its own, to be killed or interrupted. Run as a program: TASK FOLDER.
 
-It says "ready" once everything is imported, and begins when it is told to; so the instants that are tried lie in the task itself.
+It says READY once everything is imported, waits to be told to begin, says BEGUN then, and DONE with the seconds it took when the task is
+through; so one can tell which instants lie in the task itself.
 """
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import console
 from proofs.world import CHAIN, User
+
+READY, BEGUN, DONE = "ready", "begun", "done"
 
 
 def main(name: str, folder: str) -> None:
@@ -21,9 +25,12 @@ def main(name: str, folder: str) -> None:
         return {}
 
     user.connect()
-    print("ready", flush=True)
+    print(READY, flush=True)
     sys.stdin.readline()
+    print(BEGUN, flush=True)
+    began = time.monotonic()
     task(None)
+    print(DONE, time.monotonic() - began, flush=True)
 
 
 if __name__ == "__main__":

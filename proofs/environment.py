@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,9 +61,16 @@ def current(root: Path) -> Checkout:
     return Checkout(root, Path(sys.executable).parent)
 
 
-def fresh(root: Path, folder: Path, show: Show, python: str = sys.executable) -> Checkout:
-    """Clone what is committed into `folder` and make an empty environment there."""
+def fresh(root: Path, folder: Path, show: Show, python: str = sys.executable, *, above: bool = False) -> Checkout:
+    """Clone what is committed into `folder` and make an environment there.
+
+    Args:
+        above: the new environment finds what this process's has, and what is installed into it goes before that; else it is empty.
+    """
     show(f"      a fresh clone and a fresh environment in {folder}")
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(root), str(folder / "kaggle-relay")], check=True)
     subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
+    if above:
+        (packages,) = folder.glob("venv/lib/python*/site-packages")
+        (packages / "beneath.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     return Checkout(folder / "kaggle-relay", folder / "venv" / "bin")

@@ -46,7 +46,7 @@ class Chain(RuleBasedStateMachine):
         self.world.local.faults.plan(faults)
         with redirect_stdout(StringIO()):
             said = attempt(self.world, list(CHAIN)[place], self.verdict, CHAIN)
-        self.verdict.struck += len(self.world.local.faults.struck)
+        self.verdict.struck += [kind for _, kind, _ in self.world.local.faults.struck]
         if said:
             self.done = max(self.done, place + 1)
         self._count()

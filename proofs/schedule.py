@@ -31,13 +31,13 @@ class Verdict:
 
     Attributes:
         steps: the tasks and their faults. codes: the exit code of each task, in order.
-        struck: how many faults met a call. wrong: what must not have happened, in words; empty is good.
+        struck: the kind of each fault that met a call. wrong: what must not have happened, in words; empty is good.
         late: seconds beyond the deadline, at most.
     """
 
     steps: tuple[tuple[str, Faults], ...]
     codes: list[int] = field(default_factory=list)
-    struck: int = 0
+    struck: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     late: float = 0.0
 
@@ -79,7 +79,7 @@ def run(steps: Sequence[tuple[str, Faults]]) -> Verdict:
             for name, faults in steps:
                 world.local.faults.plan(dict(faults))
                 attempt(world, name, verdict)
-                verdict.struck += len(world.local.faults.struck)
+                verdict.struck += [kind for _, kind, _ in world.local.faults.struck]
             world.local.faults.plan({})
             last = steps[-1][0]
             for _ in range(TRIES):
@@ -87,7 +87,7 @@ def run(steps: Sequence[tuple[str, Faults]]) -> Verdict:
                     break
             else:
                 verdict.wrong.append(f"{last}: never went through, although nothing fails any more")
-            _judge(world, [name for name, _ in steps], verdict)
+            judge(world, [name for name, _ in steps], verdict)
     finally:
         os.environ.clear()
         os.environ.update(environment)
@@ -95,7 +95,8 @@ def run(steps: Sequence[tuple[str, Faults]]) -> Verdict:
     return verdict
 
 
-def _judge(world: World, names: list[str], verdict: Verdict) -> None:
+def judge(world: World, names: Sequence[str], verdict: Verdict) -> None:
+    """Note what there is too much of after these tasks, by the server's own count, and on this machine's disk."""
     allowed = tuple(max(AT_MOST[name][place] for name in names) for place in range(3))
     for what, there, most in zip(
         ("kernel version", "dataset version", "submission"), world.counts(), allowed, strict=True
@@ -106,9 +107,18 @@ def _judge(world: World, names: list[str], verdict: Verdict) -> None:
     leftovers = [path.name for path in runs.iterdir() if path.name.startswith(".")] if runs.is_dir() else []
     if leftovers:
         verdict.wrong.append(f"half written: {leftovers}")
-    escaped = [path for path in world.folder.parent.iterdir() if path.name != "world"]
-    if escaped:
-        verdict.wrong.append(f"written outside: {escaped}")
+    # `a name that climbs` leads from a folder in runs/ to the world's own, `an absolute name` to /tmp.
+    outside = [path for path in world.folder.parent.iterdir() if path != world.folder]
+    outside += [path for path in world.folder.iterdir() if path.name not in ("kaggle", "runs", "build")]
+    outside += [path for path in (Path("/tmp", name) for name in _names(world)) if os.path.lexists(path)]  # noqa: S108
+    if outside:
+        verdict.wrong.append(f"written outside: {outside}")
+
+
+def _names(world: World) -> set[str]:
+    """Return the names of all that the runs wrote."""
+    versions = [version for kernel in world.local.kernels.kernels.values() for version in kernel.versions]
+    return {name for version in versions for name in version.files()}
 
 
 def calls(name: str) -> list[str]:

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from deploy import secrets
+from deploy import relay, secrets
 from localkaggle.datasets import Datasets
+from pipeline import artifact
 from proofs import catalogue
-from proofs.cases import CASES, ELSEWHERE
-from proofs.catalogue import Outcome
+from proofs.cases import CASES
+from proofs.catalogue import ELSEWHERE, Outcome
 
 BY_ID = {case.id: case for case in CASES}
 
@@ -102,3 +103,19 @@ def test_rows_leave_the_environment_as_it_was(monkeypatch):
     catalogue.outcomes([BY_ID["K48"]])
 
     assert os.environ["KAGGLE_USERNAME"] == "ann" and os.environ["KAGGLE_API_ENVIRONMENT"] == "LOCALHOST"
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "said"),
+    [
+        (relay, "_require_published", "push-infer: pushed for what is not mounted"),
+        (artifact, "load", "infer: took the weights of another run"),
+    ],
+)
+def test_a_side_that_takes_the_weights_of_another_run_is_noticed(monkeypatch, where, name, said):
+    """At home, and on Kaggle: each is looked at alone."""
+    monkeypatch.setattr(where, name, lambda *given, **named: None)
+
+    row = catalogue.stale(4, seed=1)
+
+    assert not row.passed and said in row.figure
