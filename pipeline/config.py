@@ -26,6 +26,7 @@ CONFIGS = Path(__file__).parent / "configs"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 HANDOFFS = ("dataset", "kernel")
+KEEPS = ("last", "best")
 # Far above what anyone needs, and far below what would end a run without a word for lack of memory.
 MOST_PIXELS, MOST_BATCH = 10_000, 2**20
 
@@ -155,9 +156,19 @@ class Config:
         epochs: passes over the training images.
         warmup_epochs: passes in which the rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
+        batchnorm_batch: images that BatchNorm normalizes together; None takes the optimizer's `base_batch`, or the next smaller divisor
+            of `batch`. It changes the result, and nothing else about replicas and memory does.
+        micro_batch: images per forward and backward pass on one replica; None takes what fits, beginning with a replica's whole share.
+        steps_per_call: steps that are handed to the devices at once; more than 1 pays where a step takes less than a millisecond.
+        keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch with the best validation accuracy.
+        patience: epochs without a better one after which the run ends; None: it does not.
         precision: "auto" takes bfloat16 where the hardware has it.
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's output.
-        progress_seconds, checkpoint_seconds: at least this much time between two lines, two checkpoints.
+        session_hours: of wall clock, from the start of the process; before they are over the run saves itself and ends as "partial".
+            None: no limit. Kaggle ends a TPU session after 9 hours.
+        stall_seconds: without one finished step, after which the run writes down where it hangs and ends; compiling counts.
+        progress_seconds: at least this much time between two lines.
+        checkpoint_seconds: at least this much time between two checkpoints; None follows from what one costs.
     """
 
     name: str
@@ -171,11 +182,18 @@ class Config:
     model_options: Mapping[str, int | float | bool | str] = field(default_factory=dict)
     warmup_epochs: float = 5.0
     batchnorm_momentum: float = 0.99
+    batchnorm_batch: int | None = None
+    micro_batch: int | None = None
+    steps_per_call: int = 1
     seed: int = 0
+    keep: str = "last"
+    patience: int | None = None
     precision: str = "auto"
     handoff: str = "dataset"
     progress_seconds: float = 10.0
-    checkpoint_seconds: float = 300.0
+    checkpoint_seconds: float | None = None
+    session_hours: float | None = 9.0
+    stall_seconds: float = 1800.0
 
     def __post_init__(self) -> None:
         slug = r"[a-z0-9][a-z0-9-]{2,49}"
@@ -208,8 +226,26 @@ class Config:
         within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
         within("batchnorm_momentum", self.batchnorm_momentum, 0, 1, open_ends=True)
         within("progress_seconds", self.progress_seconds, 0, 3600)
-        within("checkpoint_seconds", self.checkpoint_seconds, 0, 3600 * 9)
-        for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS)):
+        if self.checkpoint_seconds is not None:
+            within("checkpoint_seconds", self.checkpoint_seconds, 0, 3600 * 9)
+        if self.session_hours is not None:
+            within("session_hours", self.session_hours, 0, 24 * 365, open_ends=True)
+        within("stall_seconds", self.stall_seconds, 1, 3600 * 9)
+        whole("steps_per_call", self.steps_per_call, 1, 10_000)
+        for name in ("batchnorm_batch", "micro_batch"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1, self.batch)
+        if self.batchnorm_batch:
+            expect(
+                self.batch % self.batchnorm_batch == 0,
+                "batchnorm_batch",
+                self.batchnorm_batch,
+                f"a divisor of batch={self.batch}",
+                "Set batchnorm_batch to one, or leave it out.",
+            )
+        if self.patience is not None:
+            whole("patience", self.patience, 1, 10**6)
+        for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS)):
             value = getattr(self, name)
             expect(value in allowed, name, value, "one of " + ", ".join(allowed), f"Set {name} to one of these.")
         expect(

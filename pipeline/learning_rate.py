@@ -50,6 +50,7 @@ class Applied:
         warmup_steps: steps in which the rate rises linearly from 0; included in `total_steps`.
         total_steps: steps of the whole run; the rate falls to 0 along a half cosine until the last.
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW), ema_momentum, batchnorm_momentum: as scaled.
+        batchnorm_batch: images that BatchNorm normalizes together; it divides `batch`.
         warnings: where the rules are used outside what they were tested for.
     """
 
@@ -67,6 +68,7 @@ class Applied:
     weight_decay: float
     ema_momentum: float | None
     batchnorm_momentum: float
+    batchnorm_batch: int
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -112,6 +114,18 @@ def scaled_rate(optimizer: str, base_rate: float, kappa: float) -> float:
     0.002
     """
     return base_rate * (kappa if optimizer == "sgd" else math.sqrt(kappa))
+
+
+def grouped(batch: int, base_batch: int) -> int:
+    """Return how many images BatchNorm normalizes together: as many as when the numbers were tuned, or the next fewer that divide `batch`.
+
+    BatchNorm's noise is part of what was tuned, and normalizing over a larger batch generalizes worse: Hoffer et al. 2017,
+    arXiv:1705.08741 ("ghost batch normalization").
+
+    >>> grouped(1024, 128), grouped(96, 64), grouped(32, 128)
+    (128, 48, 32)
+    """
+    return next(size for size in range(min(batch, base_batch), 0, -1) if batch % size == 0)
 
 
 def apply(config: Config, num_images: int) -> Applied:
@@ -177,6 +191,7 @@ def apply(config: Config, num_images: int) -> Applied:
         weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
         ema_momentum=None if given.ema_momentum is None else scaled_average(given.ema_momentum, kappa),
         batchnorm_momentum=scaled_average(config.batchnorm_momentum, kappa),
+        batchnorm_batch=config.batchnorm_batch or grouped(config.batch, given.base_batch),
         warnings=tuple(warnings),
     )
 

@@ -1,12 +1,12 @@
 """Loop: the steps of a run, and the state they carry along, from a checkpoint to the next.
 
-The step is one jitted function over Keras' stateless API, written for the whole batch: BatchNorm sees all of it, whatever the number
-of replicas, and XLA splits the work where the batch is split. Only the step counter moves: the batch and its augmentation are functions of
-(seed, step), and so is dropout, whose generator starts from the seed and lies in the state.
+Only the step counter moves: the batch and its augmentation are functions of (seed, step), and so is dropout, whose generator starts
+from the seed and lies in the state. The host runs a few calls ahead of the devices and never waits for the one it has just made.
 """
 
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -14,21 +14,34 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import keras
 import numpy as np
 
 from pipeline import checkpoint, data, learning_rate, model
 from pipeline import state as states
 from pipeline.config import Config
-from pipeline.errors import CheckpointError, DivergedError
+from pipeline.errors import CheckpointError, DeviceError, DivergedError
 from pipeline.learning_rate import Applied
 from pipeline.progress import HISTORY, LINES, Progress
+from pipeline.saver import Saver
+from pipeline.session import Session
+from pipeline.step import Step
 
 # What a config may say otherwise when a run goes on: nothing that training reads. The images themselves are compared by content.
-FREE = {"handoff", "progress_seconds", "checkpoint_seconds"} | {
-    f"data.{name}" for name in ("train_csv", "train_images", "test_images", "sample_submission")
-}
+FREE = {
+    "handoff",
+    "progress_seconds",
+    "checkpoint_seconds",
+    "session_hours",
+    "stall_seconds",
+    "micro_batch",
+    "steps_per_call",
+} | {f"data.{name}" for name in ("train_csv", "train_images", "test_images", "sample_submission")}
+
+
+# Calls that may be under way on the devices: enough that they never wait for the host, and few enough that the host knows where they are.
+AHEAD = 3
+BEST = "best/"
 
 
 class Loop:
@@ -53,34 +66,37 @@ class Loop:
     ) -> None:
         self.config, self.applied, self.batches, self.validation = config, applied, batches, validation
         self.output, self.show, self.seconds = output, show, seconds
-        # Keras keeps it for each thread apart, and batches are put on the devices by another one: asked there, it would say None, and
-        # every device would compute the whole batch.
-        self._distribution = keras.distribution.distribution()
         self.model = model.build(config, applied.batchnorm_momentum)
         self.optimizer = learning_rate.optimizer(applied)
         self.optimizer.build(self.model.trainable_variables)
         self.step, self._began = 0, 0.0
         self.run_id = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         self.metrics: dict[str, float] = {}
+        self.best: dict[str, Any] = {}  # epoch, metrics, and how many epochs have come since
+        self._best_weights: dict[str, np.ndarray] = {}
         self.state = states.initial(self.model, self.optimizer, average=applied.ema_momentum is not None)
-        # Where the optimizer's variables count the steps: the average needs it.
-        self._iterations = [v is self.optimizer.iterations for v in self.optimizer.variables].index(True)
-        # The state is replaced in each step, so XLA may write the new one over the old; it stays where it is, on all devices.
-        places = jax.tree.map(lambda leaf: leaf.sharding, self.state.tree)
-        self._train_step = jax.jit(self._step, donate_argnums=0, out_shardings=places)
-        self._evaluate_step = jax.jit(self._evaluate)
+        # Keras keeps the distribution for each thread apart, and batches are put on the devices by another one: asked there, it would
+        # say None, and every device would compute the whole batch.
+        self.compiled = Step(
+            config, applied, self.model, self.optimizer, self.state.tree, keras.distribution.distribution()
+        )
 
-    def go(self, origin: dict[str, Any], *, max_steps: int | None, fresh: bool) -> str:
-        """Run to the end or to step `max_steps` of the run, and return "complete" or "partial".
+    def go(self, origin: dict[str, Any], session: Session, *, max_steps: int | None, fresh: bool) -> str:
+        """Run to the end, to step `max_steps` of the run, or to the end of the session; return "complete" or "partial".
 
         Args:
             origin: what the run is made from: "config" and "data", which must be those of the checkpoint that it goes on from, and
                 "precision" and "devices", which may be others and are told.
+            session: says when to stop, and is told of progress.
             max_steps: None to run to the end. fresh: set earlier checkpoints aside, with the history that belongs to them.
         """
         folder = self.output / "checkpoints"
         if fresh:
             checkpoint.set_aside(folder, [self.output / name for name in (HISTORY, LINES)])
+        with checkpoint.writer(folder):
+            return self._run(folder, origin, session, max_steps)
+
+    def _run(self, folder: Path, origin: dict[str, Any], session: Session, max_steps: int | None) -> str:
         origin = self._resume(folder, origin)
         saved_step = self.step
         last = min(self.applied.total_steps, max_steps or self.applied.total_steps)
@@ -92,32 +108,65 @@ class Loop:
             batch=self.config.batch,
             show=self.show,
         )
-        saved, first = time.monotonic(), True
-        epoch = self._epoch(self.step)
         begun = self._began = time.monotonic()
-        for images, labels in self._feed(self.step, last):
-            self.state.tree = self._train_step(self.state.tree, images, labels)
-            self.step += 1
-            if first:
-                jax.block_until_ready(self.state.tree)  # type: ignore[no-untyped-call]
-                self.seconds["compile"] = time.monotonic() - begun
-                progress.restart_clock(self.step)
-                first = False
-            if self._epoch(self.step) != epoch:
-                epoch = self._epoch(self.step)
-                self._end_epoch(epoch, progress)
-            elif progress.due():
-                progress.line(self.step, {"epoch": self.step * self.config.batch / len(self.batches), **self._means()})
-            if time.monotonic() - saved >= self.config.checkpoint_seconds:
-                self._save(folder, origin)
-                saved, saved_step = time.monotonic(), self.step
-        self.seconds["train"] = time.monotonic() - begun - self.seconds.get("compile", 0.0)
-        if self.step != saved_step:
-            self._save(folder, origin)
-        return "complete" if self.step == self.applied.total_steps else "partial"
+        epoch, stop, first = self._epoch(self.step), None, True
+        under_way: deque[tuple[int, Any]] = deque()
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state.tree))
+        with Saver(self.config.checkpoint_seconds, size) as saver:
+            for images, labels, number in self._feed(self.step, last):
+                if self.ended:
+                    break
+                if first:
+                    first = False
+                    totals = self._first(images, labels, number)
+                    self.seconds["compile"] = time.monotonic() - begun
+                    progress.restart_clock(self.step + number)
+                else:
+                    self.state.tree, totals = self.compiled.train(self.state.tree, images, labels, number)
+                self.step += number
+                under_way.append((self.step, totals))
+                if len(under_way) > AHEAD:
+                    done, totals = under_way.popleft()
+                    jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
+                    session.progress()
+                    if progress.due():
+                        self._line(progress, done, totals)
+                if self._epoch(self.step) != epoch:
+                    epoch = self._epoch(self.step)
+                    self._end_epoch(epoch, progress)
+                    under_way.clear()
+                    session.progress()
+                stop = session.over(saver.reserve())
+                if stop:
+                    break
+                if saver.due():
+                    self._save(folder, origin, saver)
+                    saved_step = self.step
+            if under_way:  # no epoch ended with the last step
+                self._line(progress, *under_way[-1])
+            self.seconds["train"] = time.monotonic() - begun - self.seconds.get("compile", 0.0)
+            if self.step != saved_step:
+                self._save(folder, origin, saver)
+            saver.wait()
+            self.seconds["checkpoints"] = saver.seconds
+        if self.step == self.applied.total_steps or self.ended:
+            return "complete"
+        on = "the same command again" if stop else "the same command without --max-steps, or a larger one,"
+        why = stop or f"max_steps={max_steps}"
+        self.show(
+            f"Stopped at step {self.step} of {self.applied.total_steps}: {why}. The state is saved; {on} goes on from there."
+        )
+        return "partial"
+
+    @property
+    def ended(self) -> bool:
+        """Whether `patience` epochs have passed without a better one."""
+        return self.config.patience is not None and self.best.get("epochs_since", 0) >= self.config.patience
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights to infer with, by name: the averages where there are any."""
+        """Return the weights to infer with, by name: the averages where there are any, of the best epoch if the config keeps that."""
+        if self.config.keep == "best" and self._best_weights:
+            return self._best_weights
         values: dict[str, np.ndarray] = {}
         for variables, arrays in zip(
             (self.model.trainable_variables, self.model.non_trainable_variables), self.state.inferring(), strict=True
@@ -129,14 +178,18 @@ class Loop:
         """Return how many whole epochs the first `step` steps hold. The last step may reach beyond the last epoch."""
         return min(step * self.config.batch // len(self.batches), self.config.epochs)
 
+    def _line(self, progress: Progress, step: int, totals: Any) -> None:
+        epochs = step * self.config.batch / len(self.batches)
+        progress.line(step, {"epoch": epochs, **self._means(totals, step)})
+
     def _end_epoch(self, epoch: int, progress: Progress) -> None:
         """Validate after the step in which epoch number `epoch` ended, and write its row; one step may end several epochs."""
-        means = self._means()
+        means = self._means(self.state.tree[-1], self.step)
         begun = time.monotonic()
         loss, accuracy = self._validate()
         self.seconds["validate"] = self.seconds.get("validate", 0.0) + time.monotonic() - begun
         if not np.isfinite(loss):
-            raise self._diverged(f"The validation loss is {loss}")
+            raise self._diverged(f"The validation loss is {loss}", self.step)
         self.metrics = {
             "loss": means["loss"],
             "accuracy": means["accuracy"],
@@ -156,102 +209,128 @@ class Loop:
         progress.epoch(row)
         if progress.due() or epoch == self.config.epochs:
             progress.line(self.step, {"epoch": epoch, **self.metrics})
+        self._compare(epoch)
         *rest, totals = self.state.tree
-        self.state.tree = (*rest, jax.tree.map(jnp.zeros_like, totals))
+        # Put there, not computed: that would be one more program to compile.
+        nothing = [jax.device_put(np.zeros((), total.dtype), total.sharding) for total in totals]
+        self.state.tree = (*rest, tuple(nothing))
 
-    def _means(self) -> dict[str, float]:
-        """Return the epoch's means so far; waits for the device."""
-        loss, correct, count = (float(value) for value in self.state.tree[-1])
+    def _compare(self, epoch: int) -> None:
+        """Keep what the best epoch gave: the most right answers, and of equals the smallest loss."""
+
+        def order(metrics: dict[str, float]) -> tuple[float, float]:
+            return metrics["validation_accuracy"], -metrics["validation_loss"]
+
+        if self.best and order(self.metrics) <= order(self.best["metrics"]):
+            self.best["epochs_since"] += 1
+            return
+        self.best = {"epoch": epoch, "step": self.step, "metrics": dict(self.metrics), "epochs_since": 0}
+        if self.config.keep == "best":
+            self._best_weights = {}
+            self._best_weights = self.final_weights()
+
+    def _means(self, totals: Any, step: int) -> dict[str, float]:
+        """Return the epoch's means up to `step`; waits for the devices to get there."""
+        loss, correct, count = (float(value) for value in totals)
         mean = loss / max(count, 1)
         if not np.isfinite(mean):
-            raise self._diverged(f"The loss is {mean}")
+            raise self._diverged(f"The loss is {mean}", step)
         return {"loss": mean, "accuracy": correct / max(count, 1)}
 
-    def _diverged(self, what: str) -> DivergedError:
+    def _diverged(self, what: str, step: int) -> DivergedError:
         given, applied = self.config.optimizer.base_rate, self.applied.peak_rate
-        return DivergedError(f"{what} at step {self.step} (optimizer.base_rate={given:g}, applied {applied:g})")
+        return DivergedError(f"{what} at step {step} (optimizer.base_rate={given:g}, applied {applied:g})")
 
-    # -- the two compiled functions
-
-    def _loss(self, trainable: Any, other: Any, images: Any, labels: Any) -> tuple[Any, Any]:
-        logits, other = self.model.stateless_call(trainable, other, images, training=True)
-        logits = logits.astype(jnp.float32)
-        losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        return losses.mean(), (other, logits)
-
-    def _step(self, state: Any, images: Any, labels: Any) -> Any:
-        trainable, other, optimizer, average, totals = state
-        (loss, (other, logits)), gradients = jax.value_and_grad(self._loss, has_aux=True)(
-            trainable, other, images, labels
-        )
-        done = optimizer[self._iterations]
-        trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
-        if self.applied.ema_momentum is not None:
-            # The average begins at random weights, and a long one would keep them to the end of a short run: TensorFlow's rule
-            # for ExponentialMovingAverage(num_updates) lets it forget them first.
-            momentum = jnp.minimum(self.applied.ema_momentum, (1.0 + done) / (10.0 + done))
-            now = states.averaged(trainable, other)
-            average = [momentum * a + (1 - momentum) * v for a, v in zip(average, now, strict=True)]
-        number = labels.shape[0]
-        correct = (logits.argmax(axis=-1) == labels).sum()
-        totals = (totals[0] + loss * number, totals[1] + correct, totals[2] + number)
-        return trainable, other, optimizer, average, totals
-
-    def _evaluate(self, trainable: Any, other: Any, images: Any, labels: Any, real: Any) -> tuple[Any, Any]:
-        logits, _ = self.model.stateless_call(trainable, other, images, training=False)
-        logits = logits.astype(jnp.float32)
-        counts = jnp.arange(labels.shape[0]) < real
-        losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        return (losses * counts).sum(), ((logits.argmax(axis=-1) == labels) & counts).sum()
+    def _first(self, images: Any, labels: Any, number: int) -> Any:
+        """Make the first call, which compiles, with smaller micro-batches until they fit into the devices' memory."""
+        before = self.state.arrays()  # the call that fails may have taken the state's memory already
+        while True:
+            try:
+                tree, totals = self.compiled.train(self.state.tree, images, labels, number)
+                jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
+                    raise
+                tried = self.compiled.micro_batch
+                if not self.compiled.shrink():
+                    raise DeviceError(
+                        f"A micro-batch of {tried} images a replica does not fit into the memory of the devices, and BatchNorm normalizes "
+                        f"{self.applied.batchnorm_batch} together: {str(error).splitlines()[0][:300]}\n"
+                        f"Set batchnorm_batch below {self.applied.batchnorm_batch} in the config (which changes the result), or take a "
+                        "smaller model."
+                    ) from error
+                self.show(
+                    f"Out of memory at {tried} images a replica; going on with micro-batches of {self.compiled.micro_batch}, "
+                    f"{self.compiled.accumulation} to a step. Batch {self.config.batch} and the rate stay."
+                )
+                self.state = self.state.restored(before)
+            else:
+                self.state.tree = tree
+                return totals
 
     def _validate(self) -> tuple[float, float]:
         trainable, other = self.state.inferring()
         pixels, labels = self.validation
-        sums = np.zeros(2)
-        for start, (images, real) in zip(
-            range(0, len(pixels), self.config.batch), data.padded(pixels, self.config.batch), strict=True
-        ):
-            expected = np.zeros(self.config.batch, np.int32)
+        size = self.compiled.micro_batch * self.compiled.replicas  # what fitted with gradients fits without
+        sums = []
+        for start, (images, real) in zip(range(0, len(pixels), size), data.padded(pixels, size), strict=True):
+            expected = np.zeros(size, np.int32)
             expected[:real] = labels[start : start + real]
-            found = self._evaluate_step(trainable, other, *self._put(images, expected), real)
-            sums += np.array([float(value) for value in found])
-        return float(sums[0] / len(pixels)), float(sums[1] / len(pixels))
+            placed = self.compiled.put(images, expected)
+            sums.append(self.compiled.evaluate(trainable, other, placed[0], placed[1], real))
+        loss, correct = (sum(float(value) for value in values) for values in zip(*sums, strict=True))
+        return loss / len(pixels), correct / len(pixels)
 
     # -- arrays in and out
 
-    def _feed(self, start: int, stop: int) -> Iterator[tuple[Any, Any]]:
-        """Yield the batches of steps start … stop, made and sent to the devices while the step before runs."""
+    def _calls(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield (first step, number of steps) of each call: at most `steps_per_call`, and none goes beyond an epoch's last step."""
+        while start < stop:
+            number = 1
+            while (
+                number < self.config.steps_per_call
+                and start + number < stop
+                and self._epoch(start + number) == self._epoch(start)
+            ):
+                number += 1
+            yield start, number
+            start += number
+
+    def _feed(self, start: int, stop: int) -> Iterator[tuple[Any, Any, int]]:
+        """Yield what each call takes, made and sent to the devices while those before it run."""
         with ThreadPoolExecutor(1, "batches") as pool:
-            waiting = [pool.submit(self._batch, step) for step in range(start, min(start + 2, stop))]
-            for step in range(start, stop):
-                ready = waiting.pop(0).result()
-                if step + 2 < stop:
-                    waiting.append(pool.submit(self._batch, step + 2))
-                yield ready
+            waiting: deque[Any] = deque()
+            for call in self._calls(start, stop):
+                waiting.append(pool.submit(self._batch, *call))
+                if len(waiting) > AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
 
-    def _batch(self, step: int) -> tuple[Any, Any]:
-        return self._put(*self.batches.at(step))
+    def _batch(self, step: int, number: int) -> tuple[Any, Any, int]:
+        if self.config.steps_per_call == 1:
+            images, labels = (array[None] for array in self.batches.at(step))
+        else:
+            made = [self.batches.at(step + place) for place in range(number)]
+            made += [made[0]] * (self.config.steps_per_call - number)  # one shape; these are not computed
+            images, labels = (np.stack(arrays) for arrays in zip(*made, strict=True))
+        return *self.compiled.put(images, labels, axis=1), number
 
-    def _put(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
-        if self._distribution is None:
-            return jax.device_put(images), jax.device_put(labels)
-        return tuple(
-            jax.device_put(array, self._distribution.get_data_layout(array.shape).backend_layout)
-            for array in (images, labels)
-        )
+    def _save(self, folder: Path, origin: dict[str, Any], saver: Saver) -> None:
+        begun, step = time.monotonic(), self.step
+        arrays = self.state.arrays() | {f"{BEST}{name}": array for name, array in self._best_weights.items()}
+        details = {"run_id": self.run_id, "origin": origin, "metrics": self.metrics, "best": dict(self.best)}
 
-    def _save(self, folder: Path, origin: dict[str, Any]) -> None:
-        begun = time.monotonic()
-        arrays = self.state.arrays()
-        wrong = states.not_finite(arrays)
-        if wrong:
-            shown = ", ".join(wrong[:3])
-            raise self._diverged(
-                f"{len(wrong)} of {len(arrays)} arrays of the state are not finite, for example {shown},"
-            )
-        details = {"run_id": self.run_id, "origin": origin, "metrics": self.metrics}
-        checkpoint.save(folder, self.step, arrays, details)
-        self.seconds["checkpoints"] = self.seconds.get("checkpoints", 0.0) + time.monotonic() - begun
+        def write() -> None:
+            wrong = states.not_finite(arrays)
+            if wrong:
+                shown = ", ".join(wrong[:3])
+                raise self._diverged(
+                    f"{len(wrong)} of {len(arrays)} arrays of the state are not finite, for example {shown},", step
+                )
+            checkpoint.save(folder, step, arrays, details)
+
+        saver.save(time.monotonic() - begun, write)
 
     def _resume(self, folder: Path, origin: dict[str, Any]) -> dict[str, Any]:
         """Go on from the newest checkpoint, if there is one, and return the origin of the run: how it began."""
@@ -259,11 +338,8 @@ class Loop:
         if found is None:
             return origin
         try:
-            theirs, run_id, metrics = (
-                found.details["origin"],
-                str(found.details["run_id"]),
-                dict(found.details["metrics"]),
-            )
+            theirs, run_id = found.details["origin"], str(found.details["run_id"])
+            metrics, best = dict(found.details["metrics"]), dict(found.details["best"])
             changed = _changes(theirs["config"], origin["config"])
             if theirs["data"] != origin["data"]:
                 changed.append("the images or labels")
@@ -277,14 +353,18 @@ class Loop:
                 f"{folder} holds step {found.step} of another run; changed since: {'; '.join(changed)}.\n"
                 "Undo the change to go on, choose another --output, or begin again with --fresh (which sets the old checkpoints aside)."
             )
-        wrong = self.state.differing(found.arrays)
+        arrays = {name: array for name, array in found.arrays.items() if not name.startswith(BEST)}
+        wrong = self.state.differing(arrays)
         if wrong:
             raise CheckpointError(
                 f"{folder} holds step {found.step} of a different model or optimizer, for example in {', '.join(wrong[:3])}.\n"
                 "Use the code that began the run, or begin again with --fresh."
             )
-        self.state = self.state.restored(found.arrays)
-        self.step, self.run_id, self.metrics = found.step, run_id, metrics
+        self.state = self.state.restored(arrays)
+        self._best_weights = {
+            name.removeprefix(BEST): found.arrays[name] for name in found.arrays.keys() - arrays.keys()
+        }
+        self.step, self.run_id, self.metrics, self.best = found.step, run_id, metrics, best
         self.show(f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}")
         began = {name: theirs.get(name, origin[name]) for name in ("precision", "devices")}
         if began != {name: origin[name] for name in began}:

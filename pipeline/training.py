@@ -21,6 +21,7 @@ from pipeline.errors import ConfigError, DivergedError, writing
 from pipeline.learning_rate import Applied
 from pipeline.loop import Loop
 from pipeline.provenance import Provenance
+from pipeline.session import Session
 
 GOLDEN_ROWS = 8
 
@@ -126,27 +127,24 @@ def train(
             "precision": policy,
             "devices": str(here),
         }
-        status = run.go(origin, max_steps=max_steps, fresh=fresh)
+        with Session(config.session_hours, config.stall_seconds, output, show) as session:
+            status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
         weights = run.final_weights()
     finally:
         keras.distribution.set_distribution(None)
         keras.config.set_dtype_policy(before)
     if status == "partial":
-        show(
-            f"Stopped at step {run.step} of {applied.total_steps}. To go on from there, give the same command without --max-steps, or a larger one"
-        )
         return Trained(output, status, applied, None, seconds)
 
     begun = time.monotonic()
     rebuilt = model.build(config, applied.batchnorm_momentum)
     artifact.assign(rebuilt, weights)
     # From all over the table: its first rows are of one class where it is sorted by label.
-    golden = images.pixels[held[np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))]]
+    rows = np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))
     # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these. One device computes
     # them, so it gets what one replica had in training.
     with jax.default_matmul_precision("highest"):
-        outputs = model.probabilities(rebuilt, golden, batch=len(golden))
-        found = model.probabilities(rebuilt, images.pixels[held], batch=max(config.batch // here.count, 1))
+        found = model.probabilities(rebuilt, images.pixels[held], batch=run.compiled.micro_batch)
     if not np.isfinite(found).all():
         raise DivergedError(
             f"The trained model's outputs are not finite (optimizer.base_rate={config.optimizer.base_rate:g})"
@@ -168,8 +166,8 @@ def train(
         model=rebuilt,
         config=config,
         classes=images.classes,
-        golden_images=golden,
-        golden_outputs=outputs,
+        golden_images=images.pixels[held[rows]],
+        golden_outputs=found[rows],
         details={
             "run_id": run.run_id,
             "status": status,

@@ -1,0 +1,246 @@
+"""Step: the compiled functions of a run. The result follows from `batch`; replicas and micro-batches decide only how it fits.
+
+A batch is cut into groups of `batchnorm_batch` images. BatchNorm normalizes each group by itself (ghost batches, Hoffer et al. 2017,
+1705.08741) and moves its statistics by the mean over all groups; dropout draws from (seed, step, group). So it is one and the same sum
+over groups, whether one replica adds it up in many micro-batches or eight do it in one: only the order of additions differs.
+
+Each replica adds up its own groups, and one all-reduce adds up the replicas. A group that is larger than a replica's share of the batch
+spans several replicas; then XLA splits the groups themselves, and BatchNorm's sums are all-reduced as well.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+
+from pipeline import state as states
+from pipeline.config import Config
+from pipeline.errors import ConfigError
+from pipeline.learning_rate import Applied
+
+REPLICAS = "batch"  # the axis of keras.distribution.DataParallel's mesh
+
+
+class Step:
+    """The jitted training and evaluation of a built model.
+
+    Args:
+        config, applied: the run and its numbers.
+        model, optimizer: of Keras, built.
+        tree: the state before the first step, for its places on the devices.
+        distribution: Keras' own; None for one device.
+
+    Attributes:
+        replicas: accelerator cores that share the work.
+        accumulation: micro-batches that a step adds up, one after the other.
+    """
+
+    accumulation: int
+    _program: Any
+
+    def __init__(
+        self, config: Config, applied: Applied, model: Any, optimizer: Any, tree: Any, distribution: Any
+    ) -> None:
+        self.config, self.applied, self.model, self.optimizer = config, applied, model, optimizer
+        self._mesh = distribution.device_mesh.backend_mesh if distribution else None
+        self.replicas = self._mesh.size if self._mesh else 1
+        share, self._group = config.batch // self.replicas, applied.batchnorm_batch
+        self._apart = share % self._group == 0  # every group lies on one replica
+        self._groups = share // self._group if self._apart else config.batch // self._group
+        self._places = jax.tree.map(lambda leaf: leaf.sharding, tree)
+        # Where the optimizer's variables count the steps: the average needs it.
+        self._iterations = [v is optimizer.iterations for v in optimizer.variables].index(True)
+        self._seeds = [_is_seed(variable.value) for variable in model.non_trainable_variables]
+        # XLA's CPU compiler brings convolutions into a fast form only outside of loops (docs/LOG.md, 2026-11-21), and there frees no memory
+        # between micro-batches; so a CPU loops only where memory is what matters.
+        self._loops = jax.devices()[0].platform != "cpu"
+        self._cut(self._accumulation(config.micro_batch))
+
+    @property
+    def micro_batch(self) -> int:
+        """Images per forward and backward pass on one replica."""
+        return self.config.batch // (self.replicas * self.accumulation)
+
+    def train(self, tree: Any, images: Any, labels: Any, number: int) -> tuple[Any, Any]:
+        """Return the state after `number` steps, which takes the place of `tree`, and a copy of its totals.
+
+        Args:
+            images: uint8 (s, batch, height, width, channels). labels: int32 (s, batch). number: at most s.
+        """
+        if self._program is None:
+            self.compile(tree, images, labels)
+        tree, totals = self._program(tree, images, labels, np.int32(number))
+        return tree, totals
+
+    def compile(self, tree: Any, images: Any, labels: Any) -> None:
+        """Compile the training step for arrays of these shapes, at these places: once, and not again."""
+        self._program = self._train.lower(tree, images, labels, np.int32(0)).compile()
+
+    def evaluate(self, trainable: Any, other: Any, images: Any, labels: Any, real: int) -> tuple[Any, Any]:
+        """Return the sum of the losses and the number of right answers over the first `real` images of a batch."""
+        loss, correct = self._evaluate(trainable, other, images, labels, real)
+        return loss, correct
+
+    def put(self, *arrays: np.ndarray, axis: int = 0) -> tuple[Any, ...]:
+        """Return the arrays on the devices, split along `axis` over the replicas."""
+        if self._mesh is None:
+            return tuple(jax.device_put(array) for array in arrays)
+        where = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(*[None] * axis, REPLICAS))  # type: ignore[no-untyped-call]
+        return tuple(jax.device_put(array, where) for array in arrays)
+
+    def shrink(self) -> bool:
+        """Halve the micro-batch (or more, if BatchNorm's groups do not split into halves); return whether that was possible."""
+        smaller = [number for number in self._possible() if number >= 2 * self.accumulation]
+        if smaller:
+            self._loops = True
+            self._cut(smaller[0])
+        return bool(smaller)
+
+    # -- how a batch is cut
+
+    def _possible(self) -> list[int]:
+        """Return every number of micro-batches that leaves the groups whole, in rising order."""
+        return [number for number in range(1, self._groups + 1) if self._groups % number == 0]
+
+    def _accumulation(self, micro_batch: int | None) -> int:
+        share = self.config.batch // self.replicas
+        if micro_batch is None or micro_batch >= share:
+            return 1
+        found = [number for number in self._possible() if number * micro_batch == share]
+        if found:
+            return found[0]
+        allowed = ", ".join(str(share // number) for number in self._possible() if share % number == 0)
+        raise ConfigError(
+            f"micro_batch={micro_batch} cannot work with batch={self.config.batch} on {self.replicas} replicas and groups of "
+            f"{self._group} images for BatchNorm: expected one of {allowed}.\n"
+            f"Set micro_batch in pipeline/configs/{self.config.name}.py to one of these, or to None, which finds one that fits."
+        )
+
+    def _cut(self, accumulation: int) -> None:
+        self.accumulation, self._program = accumulation, None
+        # The state is replaced in each step, so XLA may write the new one over the old; it stays where it is, on all devices.
+        self._train = jax.jit(self._several, donate_argnums=0, out_shardings=(self._places, None), keep_unused=True)
+        self._evaluate = jax.jit(self._evaluated)
+
+    # -- what is compiled
+
+    def _several(self, tree: Any, images: Any, labels: Any, number: Any) -> tuple[Any, Any]:
+        if len(images) == 1:
+            tree = self._one(tree, images[0], labels[0])
+        else:
+
+            def body(carried: Any, given: Any) -> tuple[Any, None]:
+                place, *batch = given
+                return jax.lax.cond(place < number, lambda: self._one(carried, *batch), lambda: carried), None
+
+            tree, _ = jax.lax.scan(body, tree, (jnp.arange(len(images)), images, labels))
+        return tree, jax.tree.map(jnp.copy, tree[-1])
+
+    def _one(self, tree: Any, images: Any, labels: Any) -> Any:
+        trainable, other, optimizer, average, totals = tree
+        sums, gradients, moved = self._summed(trainable, other, images, labels)
+        batch = self.config.batch
+        done = optimizer[self._iterations]
+        trainable, optimizer = self.optimizer.stateless_apply(optimizer, [g / batch for g in gradients], trainable)
+        other = [
+            old if new is None else new / (batch // self._group)
+            for old, new in zip(self._next(other), self._spread(moved), strict=True)
+        ]
+        if self.applied.ema_momentum is not None:
+            # The average begins at random weights, and a long one would keep them to the end of a short run: TensorFlow's rule
+            # for ExponentialMovingAverage(num_updates) lets it forget them first.
+            momentum = jnp.minimum(self.applied.ema_momentum, (1.0 + done) / (10.0 + done))
+            now = states.averaged(trainable, other)
+            average = [momentum * a + (1 - momentum) * v for a, v in zip(average, now, strict=True)]
+        totals = (totals[0] + sums[0], totals[1] + sums[1].astype(jnp.int32), totals[2] + batch)
+        return trainable, other, optimizer, average, totals
+
+    def _summed(self, trainable: Any, other: Any, images: Any, labels: Any) -> Any:
+        """Return sums over the batch: (loss, right answers), gradients, BatchNorm's statistics as moved by each group."""
+        if self._mesh is None or not self._apart:
+            return self._share(trainable, other, images, labels, 0)
+        every, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(REPLICAS)  # type: ignore[no-untyped-call]
+
+        def share(trainable: Any, other: Any, images: Any, labels: Any) -> Any:
+            first = jax.lax.axis_index(REPLICAS) * self._groups
+            return jax.lax.psum(self._share(trainable, other, images, labels, first), REPLICAS)  # type: ignore[no-untyped-call]
+
+        # The sums are the same on every replica after psum; jax need not prove it.
+        return jax.shard_map(
+            share, mesh=self._mesh, in_specs=(every, every, split, split), out_specs=every, check_vma=False
+        )(trainable, other, images, labels)
+
+    def _share(self, trainable: Any, other: Any, images: Any, labels: Any, first: Any) -> Any:
+        """Add up the groups from number `first` on, a micro-batch after the other."""
+        shape = (self.accumulation, self._groups // self.accumulation)
+        cut = (
+            images.reshape(*shape, self._group, *images.shape[1:]),
+            labels.reshape(*shape, self._group),
+            (first + jnp.arange(self._groups)).reshape(shape),
+        )
+
+        def micro_batch(images: Any, labels: Any, groups: Any) -> Any:
+            (loss, (correct, moved)), gradients = jax.value_and_grad(self._loss, has_aux=True)(
+                trainable, other, images, labels, groups
+            )
+            return (loss, correct), gradients, moved
+
+        if self.accumulation == 1:
+            return micro_batch(*(part[0] for part in cut))
+        shapes = jax.eval_shape(micro_batch, *(part[0] for part in cut))
+        nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
+
+        def add(sums: Any, part: Any) -> Any:
+            return jax.tree.map(jnp.add, sums, micro_batch(*part)), None
+
+        total, _ = jax.lax.scan(add, nothing, cut, unroll=1 if self._loops else self.accumulation)
+        return total
+
+    def _loss(self, trainable: Any, other: Any, images: Any, labels: Any, groups: Any) -> Any:
+        """Return the sum of the losses of a micro-batch, (k, group, …), and (right answers, moved statistics, summed over groups)."""
+
+        def group(images: Any, labels: Any, number: Any) -> Any:
+            seeded = [_drawn(value, number) if seed else value for value, seed in zip(other, self._seeds, strict=True)]
+            logits, moved = self.model.stateless_call(trainable, seeded, images, training=True)
+            logits = logits.astype(jnp.float32)
+            losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+            return (
+                losses.sum(),
+                (logits.argmax(axis=-1) == labels).sum(dtype=jnp.float32),
+                [v for v in moved if states.is_real(v)],
+            )
+
+        losses, correct, moved = jax.vmap(group)(images, labels, groups)
+        return losses.sum(), (correct.sum(), [value.sum(axis=0) for value in moved])
+
+    def _next(self, other: Sequence[Any]) -> list[Any]:
+        """Return what is not learned, as the next step finds it: each generator of random numbers one further."""
+        return [
+            value + jnp.array([0, 1], value.dtype) if seed else value
+            for value, seed in zip(other, self._seeds, strict=True)
+        ]
+
+    def _spread(self, moved: Sequence[Any]) -> list[Any]:
+        """Return the moved statistics at the places of the variables they belong to, and None at the others."""
+        values = iter(moved)
+        return [next(values) if states.is_real(v.value) else None for v in self.model.non_trainable_variables]
+
+    def _evaluated(self, trainable: Any, other: Any, images: Any, labels: Any, real: Any) -> tuple[Any, Any]:
+        logits, _ = self.model.stateless_call(trainable, other, images, training=False)
+        logits = logits.astype(jnp.float32)
+        counts = jnp.arange(labels.shape[0]) < real
+        losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        return (losses * counts).sum(), ((logits.argmax(axis=-1) == labels) & counts).sum()
+
+
+def _is_seed(value: Any) -> bool:
+    """Return whether a variable is the state of a keras.random.SeedGenerator: uint32 (2,)."""
+    return bool(value.dtype == jnp.uint32 and value.shape == (2,))
+
+
+def _drawn(seed: Any, group: Any) -> Any:
+    """Return the generator's state for one group of the step: uint32 (2,)."""
+    return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(seed), group))

@@ -1,0 +1,168 @@
+"""What a step computes follows from the batch; replicas and micro-batches decide only how it fits."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import keras
+import numpy as np
+import pytest
+
+from pipeline import learning_rate, model
+from pipeline import state as states
+from pipeline.errors import ConfigError
+from pipeline.step import Step
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BATCH = 32
+
+
+@pytest.fixture
+def small(tiny):
+    """A batch of 32 images in 4 groups of 8."""
+    return replace(tiny, batch=BATCH, optimizer=replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=8))
+
+
+@pytest.fixture
+def batch():
+    """Return images uint8 (1, 32, 8, 8, 1) and labels int32 (1, 32)."""
+    random = np.random.default_rng(0)
+    return random.integers(0, 256, (1, BATCH, 8, 8, 1), np.uint8), random.integers(0, 4, (1, BATCH)).astype(np.int32)
+
+
+def made(config, replicas=1):
+    """Return (step, state) of a fresh model on so many of the devices."""
+    distribution = None
+    if replicas > 1:
+        distribution = keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:replicas])
+    keras.distribution.set_distribution(distribution)
+    try:
+        keras.utils.set_random_seed(config.seed)
+        applied = learning_rate.apply(config, 320)
+        built = model.build(config, applied.batchnorm_momentum)
+        optimizer = learning_rate.optimizer(applied)
+        optimizer.build(built.trainable_variables)
+        state = states.initial(built, optimizer, average=applied.ema_momentum is not None)
+        if distribution is None:
+            # Tests see eight devices; without a distribution all of it lies on the first.
+            state.tree = jax.device_put(state.tree, jax.devices()[0])
+        return Step(config, applied, built, optimizer, state.tree, distribution), state
+    finally:
+        keras.distribution.set_distribution(None)
+
+
+def after(config, batch, replicas=1, steps=1):
+    """Return the state's arrays by name after some steps with the same batch."""
+    step, state = made(config, replicas)
+    for _ in range(steps):
+        state.tree, _ = step.train(state.tree, *step.put(*batch, axis=1), 1)
+    return state.arrays()
+
+
+def apart(ours, theirs):
+    """Return the largest relative difference between arrays of the same names: of each, the norm of the difference over the norm."""
+    return max(
+        float(
+            np.linalg.norm(ours[name].astype(float) - theirs[name])
+            / max(np.linalg.norm(theirs[name].astype(float)), 1e-9)
+        )
+        for name in theirs
+        if np.issubdtype(theirs[name].dtype, np.floating)
+    )
+
+
+@pytest.mark.parametrize("micro_batch", [8, 16])
+def test_micro_batches_add_up_to_the_batch(small, batch, micro_batch):
+    """BatchNorm and dropout included, since both belong to a group and not to a micro-batch."""
+    whole, parts = after(small, batch), after(replace(small, micro_batch=micro_batch), batch)
+
+    assert apart(parts, whole) < 1e-6
+    assert all(np.array_equal(parts[name], whole[name]) for name in whole if whole[name].dtype.kind in "iu")
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_replicas_add_up_to_the_batch(small, batch, replicas):
+    """Each takes its own groups."""
+    assert apart(after(small, batch, replicas), after(small, batch)) < 1e-6
+
+
+def test_a_group_may_span_replicas(small, batch):
+    """Eight replicas have four images each, and a group has eight."""
+    assert apart(after(small, batch, 8), after(small, batch)) < 1e-5
+    assert apart(after(replace(small, micro_batch=2), batch, 8), after(small, batch)) < 1e-5
+
+
+def test_batchnorm_s_group_is_what_changes_the_result(small, batch):
+    """The opposite of the tests above, so that they can fail."""
+    assert apart(after(replace(small, batchnorm_batch=16), batch), after(small, batch)) > 1e-3
+
+
+def test_dropout_differs_between_groups_and_between_steps(small, batch):
+    """Equal images in each group, so that only dropout can tell them apart."""
+    images, labels = (np.concatenate([array[:, :8]] * 4, axis=1) for array in batch)
+    config = replace(small, model_options={"width": 4, "dropout": 0.5})
+
+    one, four = after(replace(config, batchnorm_batch=8), (images, labels)), after(config, (images, labels), 4)
+    still = after(replace(config, optimizer=replace(config.optimizer, base_rate=1e-9)), (images, labels), steps=2)
+    first = after(replace(config, optimizer=replace(config.optimizer, base_rate=1e-9)), (images, labels))
+    loss = float(first["totals/loss"])
+
+    assert apart(one, four) < 1e-6
+    # In a step that changes nothing, other units are dropped than in the one before.
+    assert float(still["totals/loss"]) != pytest.approx(2 * loss, rel=1e-4)
+
+
+def test_a_step_has_one_all_reduce_whatever_the_accumulation(small, batch):
+    """Micro-batches are added up where they are; only the sum travels."""
+    for micro_batch in (None, 8):
+        step, state = made(replace(small, micro_batch=micro_batch, batch=BATCH), 2)
+        text = step._train.lower(state.tree, *step.put(*batch, axis=1), 1).compile().as_text()
+
+        assert step.accumulation == (1 if micro_batch is None else 2)
+        assert len([line for line in text.splitlines() if " all-reduce(" in line or " all-reduce-start(" in line]) == 1
+
+
+def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
+    """The last call of an epoch is padded, since another shape would be compiled again."""
+    several = tuple(np.concatenate([array] * 4) for array in batch)
+    step, state = made(replace(small, steps_per_call=4))
+    state.tree, totals = step.train(state.tree, *step.put(*several, axis=1), 3)
+
+    assert int(totals[2]) == 3 * BATCH
+    assert apart(state.arrays(), after(small, batch, steps=3)) < 1e-5
+
+
+@pytest.mark.parametrize("micro_batch", [3, 4, 24])
+def test_a_micro_batch_that_cuts_a_group_is_refused_with_those_that_do_not(small, micro_batch):
+    with pytest.raises(ConfigError, match=f"micro_batch={micro_batch} .* expected one of 32, 16, 8"):
+        made(replace(small, micro_batch=micro_batch))
+
+
+def test_the_micro_batch_is_halved_until_groups_cannot_be_split(small):
+    step, _ = made(small)
+    sizes = [step.micro_batch]
+    while step.shrink():
+        sizes.append(step.micro_batch)
+
+    assert sizes == [32, 16, 8]
+
+
+def test_a_run_that_does_not_fit_into_memory_goes_on_with_smaller_micro_batches(tmp_path):
+    """A real refusal: the process may have only so much memory, and XLA says so."""
+    script = ROOT / "tests" / "pipeline" / "starved.py"
+    run = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False, cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": "", "STARVED_BYTES": "250000000"},
+    )  # fmt: skip
+
+    assert run.returncode == 0, run.stderr[-2000:]
+    found = json.loads(run.stdout.splitlines()[-1])
+    lines = [line for line in found["lines"] if line.startswith("Out of memory at 256 images a replica; going on with")]
+    assert len(lines) == 1
+    assert "Batch 256 and the rate stay" in lines[0]
+    assert found["micro_batch"] < 256
+    assert found["lines"][-1].startswith("Artifact starved-")
