@@ -41,6 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
         default="2026",
         help="of /kaggle/input: competitions/SLUG (2026, the default), or SLUG as it was before (flat)",
     )
+    serve.add_argument(
+        "--session-seconds",
+        type=_seconds,
+        help="kill a session after this many; default: Kaggle's own 9 hours for a TPU, 12 for others",
+    )
     export = commands.add_parser(
         "export",
         help="write a competition as Kaggle would mount it",
@@ -60,6 +65,13 @@ def _port(text: str) -> int:
     return port
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 1 <= seconds <= 12 * 3600:
+        raise argparse.ArgumentTypeError(f"{text} is no length of a session: expected 1 to 43200 seconds")
+    return seconds
+
+
 def _serve(options: argparse.Namespace) -> int:
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -75,10 +87,18 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) -> int:
     from localkaggle.runner import namespaces
-    from localkaggle.server import LocalKaggle
+    from localkaggle.server import SESSION_SECONDS, LocalKaggle
 
     try:
-        kaggle = LocalKaggle(folder, port=options.port, offline=options.offline, layout=options.layout)
+        kaggle = LocalKaggle(
+            folder,
+            port=options.port,
+            offline=options.offline,
+            layout=options.layout,
+            session_seconds=dict.fromkeys(SESSION_SECONDS, options.session_seconds)
+            if options.session_seconds
+            else None,
+        )
     except FileExistsError as error:
         print(f"Error: {error}.\nChoose another --folder.", file=sys.stderr)
         return 2

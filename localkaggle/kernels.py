@@ -99,6 +99,7 @@ class Kernels:
         known: tells whether a source exists: (kind, name) → bool.
         verified: whether the account is; if not, who asks for a TPU gets a CPU, in silence.
         queue_seconds: how long a version stays QUEUED.
+        own_output: whether a kernel may be a source of itself; a version then sees the output of the newest complete one before it.
     """
 
     def __init__(
@@ -110,11 +111,12 @@ class Kernels:
         known: Callable[[str, str], bool],
         verified: bool,
         queue_seconds: float,
+        own_output: bool = True,
     ) -> None:
         self.kernels: dict[str, Kernel] = {}
         self.used_seconds = {"TPU": 0.0, "GPU": 0.0}
         self._storage, self._folder, self._open, self._known = storage, folder, open_session, known
-        self._verified, self._queue_seconds = verified, queue_seconds
+        self._verified, self._queue_seconds, self._own_output = verified, queue_seconds, own_output
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
 
@@ -147,6 +149,8 @@ class Kernels:
         for kind_of_source in ("dataset", "competition", "kernel", "model"):
             wanted = getattr(request, f"{kind_of_source}_data_sources") or []
             missing = [source for source in wanted if not self._known(kind_of_source, source)]
+            if kind_of_source == "kernel" and not self._own_output:
+                missing += [source for source in wanted if source == f"{owner}/{name}" and source not in missing]
             setattr(answer, f"invalid_{kind_of_source}_sources", missing)
             setattr(request, f"{kind_of_source}_data_sources", [source for source in wanted if source not in missing])
         self.kernels[f"{owner}/{name}"] = kernel

@@ -48,7 +48,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended. `reason`: "", "exception", "time", "memory", "output" or "cancelled"."""
+    """How a session ended. `reason`: "", "exception", "time", "memory", "output", "killed" or "cancelled"."""
 
     reason: str
     message: str
@@ -153,7 +153,7 @@ class Session:
         (self.working / NOTEBOOK).write_text(notebook, encoding="utf-8")
         self._namespaces = namespaces()
         self._environment = self._describe(shape, rerun)
-        self._cancelled = threading.Event()
+        self._cancelled, self._killed = threading.Event(), threading.Event()
 
     def run(self) -> Outcome:
         """Run it to its end and return how it ended. Nothing of it survives.
@@ -179,6 +179,10 @@ class Session:
     def cancel(self) -> None:
         """End it at once."""
         self._cancelled.set()
+
+    def kill(self) -> None:
+        """Kill all of its processes by SIGKILL, as a host that fails does; what it has written until then stays."""
+        self._killed.set()
 
     # Starting
 
@@ -281,6 +285,8 @@ class Session:
             reason = ""
             if self._cancelled.is_set():
                 reason = "cancelled"
+            elif self._killed.is_set():
+                reason = "killed"
             elif now - began > self._limits.seconds:
                 reason = "time"
             elif now - checked > 5 * POLL_SECONDS:
@@ -317,6 +323,7 @@ class Session:
             "time": f"The session exceeded {self._limits.seconds:g} seconds and was killed (exit code 137)",
             "memory": f"The session used more than {self._limits.memory_bytes:,} bytes of memory and was killed (exit code 137)",
             "output": f"/kaggle/working holds more than {self._limits.output_bytes:,} bytes",
+            "killed": "The session was killed (exit code 137)",
             "cancelled": "The session was cancelled",
         }[reason]
 

@@ -49,7 +49,8 @@ class LocalKaggle:
         offline: give no session the internet, not even those that ask for it.
         layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …) or "flat" (`<slug>`).
         verified: whether the account is; if not, a TPU push gets a CPU in silence.
-        session_seconds: how long a session may take, by "TPU", "GPU", "CPU"; what is left out is Kaggle's.
+        session_seconds: how long a session may take, by "TPU", "GPU", "CPU"; what is left out is Kaggle's. Then it is killed.
+        own_output: whether a notebook may list its own output as a source.
         memory_bytes, output_bytes: of a session. queue_seconds, ready_seconds: how long a push queues, and a dataset is processed.
         python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than this one's.
         session: makes a session; another than `Session` for what is not about notebooks.
@@ -65,6 +66,7 @@ class LocalKaggle:
         layout: str = "2026",
         verified: bool = True,
         session_seconds: Mapping[str, float] | None = None,
+        own_output: bool = True,
         memory_bytes: int = 30 * 10**9,
         output_bytes: int = 20 * 10**9,
         queue_seconds: float = 0.3,
@@ -105,6 +107,7 @@ class LocalKaggle:
             known=self._known,
             verified=verified,
             queue_seconds=queue_seconds,
+            own_output=own_output,
         )
         self.datasets = Datasets(
             self.storage, self.folder / "datasets", ready_seconds=ready_seconds, address=_upload_address

@@ -98,7 +98,15 @@ def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("sreve",), ("serve", "--layout", "2025"), ("serve", "--port", "80000"), ("export", "digits")]
+    "words",
+    [
+        (),
+        ("sreve",),
+        ("serve", "--layout", "2025"),
+        ("serve", "--port", "80000"),
+        ("serve", "--session-seconds", "0"),
+        ("export", "digits"),
+    ],
 )
 def test_what_it_does_not_understand_is_answered_with_its_usage(words):
     """Exit code 2."""
