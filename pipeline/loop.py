@@ -4,6 +4,7 @@ Only the step counter moves: the batch and its augmentation are functions of (se
 from the seed and lies in the state. The host runs a few calls ahead of the devices and never waits for the one it has just made.
 """
 
+import gc
 import secrets
 import time
 from collections import deque
@@ -66,6 +67,8 @@ class Loop:
     ) -> None:
         self.config, self.applied, self.batches, self.validation = config, applied, batches, validation
         self.output, self.show, self.seconds = output, show, seconds
+        # What the libraries hold is a million objects, and to look through them for garbage takes a quarter of a second each time.
+        gc.freeze()
         self.model = model.build(config, applied.batchnorm_momentum)
         self.optimizer = learning_rate.optimizer(applied)
         self.optimizer.build(self.model.trainable_variables)
@@ -126,14 +129,14 @@ class Loop:
                 self.step += number
                 under_way.append((self.step, totals))
                 if len(under_way) > AHEAD:
-                    done, totals = under_way.popleft()
-                    jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
+                    done, ready = under_way.popleft()
+                    jax.block_until_ready(ready)  # type: ignore[no-untyped-call]
                     session.progress()
                     if progress.due():
-                        self._line(progress, done, totals)
+                        self._line(progress, done, ready)
                 if self._epoch(self.step) != epoch:
                     epoch = self._epoch(self.step)
-                    self._end_epoch(epoch, progress)
+                    self._end_epoch(epoch, progress, totals)
                     under_way.clear()
                     session.progress()
                 stop = session.over(saver.reserve())
@@ -182,9 +185,9 @@ class Loop:
         epochs = step * self.config.batch / len(self.batches)
         progress.line(step, {"epoch": epochs, **self._means(totals, step)})
 
-    def _end_epoch(self, epoch: int, progress: Progress) -> None:
+    def _end_epoch(self, epoch: int, progress: Progress, totals: Any) -> None:
         """Validate after the step in which epoch number `epoch` ended, and write its row; one step may end several epochs."""
-        means = self._means(self.state.tree[-1], self.step)
+        means = self._means(totals, self.step)
         begun = time.monotonic()
         loss, accuracy = self._validate()
         self.seconds["validate"] = self.seconds.get("validate", 0.0) + time.monotonic() - begun
@@ -196,13 +199,11 @@ class Loop:
             "validation_loss": loss,
             "validation_accuracy": accuracy,
         }
-        # Keras takes the rate of step s, counted from 1, at s - 1.
-        rate = float(learning_rate.schedule(self.applied)(self.step - 1))
         row = {
             "epoch": epoch,
             "step": self.step,
             **self.metrics,
-            "learning_rate": rate,
+            "learning_rate": float(totals[3]),
             "images_per_second": progress.images_per_second(self.step),
             "seconds": time.monotonic() - self._began,
         }
@@ -231,7 +232,7 @@ class Loop:
 
     def _means(self, totals: Any, step: int) -> dict[str, float]:
         """Return the epoch's means up to `step`; waits for the devices to get there."""
-        loss, correct, count = (float(value) for value in totals)
+        loss, correct, count = (float(value) for value in totals[:3])
         mean = loss / max(count, 1)
         if not np.isfinite(mean):
             raise self._diverged(f"The loss is {mean}", step)

@@ -27,12 +27,18 @@ class Session:
         stall_seconds: without `progress` after which stacks are written to `output`/stalled.txt and the process exits with 1.
         output: the folder of the run.
         show: takes each line of text.
+
+    Attributes:
+        margin: seconds kept free at the end, for what comes after the last checkpoint.
     """
 
     def __init__(
         self, hours: float | None, stall_seconds: float, output: Path, show: Callable[[str], None] = print
     ) -> None:
-        self._seconds = None if hours is None else hours * 3600
+        self._hours = hours
+        seconds = (hours or 0.0) * 3600
+        self.margin = min(MARGIN_SECONDS, MARGIN_SHARE * seconds)
+        self._end = None if hours is None else time.monotonic() + seconds - age() - self.margin
         self._stall, self._output, self._show = stall_seconds, output, show
         self._asked = False
         self._moved = time.monotonic()
@@ -68,13 +74,9 @@ class Session:
         """
         if self._asked:
             return "asked to stop (SIGTERM)"
-        if self._seconds is not None and age() + reserve + self.margin() >= self._seconds:
-            return f"session_hours={self._seconds / 3600:g} are over"
+        if self._end is not None and time.monotonic() + reserve >= self._end:
+            return f"session_hours={self._hours:g} are nearly over"
         return None
-
-    def margin(self) -> float:
-        """Return the seconds kept free at the end of the session."""
-        return min(MARGIN_SECONDS, MARGIN_SHARE * (self._seconds or 0.0))
 
     def _ask(self, _number: int, _frame: FrameType | None) -> None:
         self._asked = True

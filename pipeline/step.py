@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
+from pipeline import learning_rate
 from pipeline import state as states
 from pipeline.config import Config
 from pipeline.errors import ConfigError
@@ -45,6 +46,7 @@ class Step:
         self, config: Config, applied: Applied, model: Any, optimizer: Any, tree: Any, distribution: Any
     ) -> None:
         self.config, self.applied, self.model, self.optimizer = config, applied, model, optimizer
+        self._rate = learning_rate.schedule(applied)
         self._mesh = distribution.device_mesh.backend_mesh if distribution else None
         self.replicas = self._mesh.size if self._mesh else 1
         share, self._group = config.batch // self.replicas, applied.batchnorm_batch
@@ -65,7 +67,7 @@ class Step:
         return self.config.batch // (self.replicas * self.accumulation)
 
     def train(self, tree: Any, images: Any, labels: Any, number: int) -> tuple[Any, Any]:
-        """Return the state after `number` steps, which takes the place of `tree`, and a copy of its totals.
+        """Return the state after `number` steps, which takes the place of `tree`, a copy of its totals and the last step's rate.
 
         Args:
             images: uint8 (s, batch, height, width, channels). labels: int32 (s, batch). number: at most s.
@@ -137,7 +139,8 @@ class Step:
                 return jax.lax.cond(place < number, lambda: self._one(carried, *batch), lambda: carried), None
 
             tree, _ = jax.lax.scan(body, tree, (jnp.arange(len(images)), images, labels))
-        return tree, jax.tree.map(jnp.copy, tree[-1])
+        # Its own memory: the next step takes the state's.
+        return tree, (*jax.tree.map(jnp.copy, tree[-1]), self._rate(tree[2][self._iterations] - 1))
 
     def _one(self, tree: Any, images: Any, labels: Any) -> Any:
         trainable, other, optimizer, average, totals = tree

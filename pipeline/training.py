@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pandas as pd
 
-from pipeline import artifact, data, devices, learning_rate, model
+from pipeline import artifact, data, devices, executables, learning_rate, model
 from pipeline import provenance as provenance_module
 from pipeline.config import Config
 from pipeline.errors import ConfigError, DivergedError, writing
@@ -82,6 +82,7 @@ def train(
             f"Keras runs on {keras.backend.backend()} here; training expects JAX.\n"
             "Set the environment variable KERAS_BACKEND to jax before Keras is imported."
         )
+    executables.keep(output)
     here = devices.found()
     if config.batch % here.count:
         below = config.batch // here.count * here.count

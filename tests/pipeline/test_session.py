@@ -1,0 +1,150 @@
+"""A session ends itself in time, when it is asked to, and when it hangs; a checkpoint goes with each of these."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline import checkpoint
+from pipeline.session import STALLED, Session, age
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def command(competition, tiny, written_config, tmp_path):
+    """Return a function that begins `python -m pipeline train` with a config that is changed so."""
+
+    def begin(**change: object) -> tuple[subprocess.Popen, Path]:
+        config = written_config(replace(tiny, **change))
+        words = ["train", "--config", config, "--input", competition, "--output", tmp_path / "out", "--json"]
+        child = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", *words], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, "XLA_FLAGS": ""},
+        )  # fmt: skip
+        return child, tmp_path / "out"
+
+    return begin
+
+
+def ended(child):
+    """Return (exit code, stdout, stderr) of a process that ends within two minutes."""
+    out, error = child.communicate(timeout=120)
+    return child.returncode, out, error
+
+
+def test_a_run_stops_itself_before_its_session_is_over_and_goes_on_in_the_next(command):
+    """Exit code 0, since this is what was asked for."""
+    child, out = command(session_hours=25 / 3600, epochs=2000, batch=8, warmup_epochs=1)
+    begun = time.monotonic()
+
+    code, said, error = ended(child)
+    seconds = time.monotonic() - begun
+
+    assert code == 0, error
+    assert json.loads(said.splitlines()[-1])["status"] == "partial"
+    assert (
+        "session_hours=0.00694444 are nearly over. The state is saved; the same command again goes on from there."
+        in said
+    )
+    assert seconds < 25
+    found = checkpoint.latest(out / "checkpoints")
+    assert found is not None
+    assert f"Stopped at step {found.step} of" in said
+
+
+def test_a_run_that_is_asked_to_stop_saves_its_state(command):
+    """SIGTERM, as a scheduler sends it before it kills."""
+    child, out = command(epochs=20000, checkpoint_seconds=3600)
+    for line in child.stdout:
+        if '"step"' in line:
+            break
+
+    child.send_signal(signal.SIGTERM)
+    code, said, error = ended(child)
+
+    assert code == 0, error
+    assert "asked to stop (SIGTERM)" in said
+    assert checkpoint.latest(out / "checkpoints") is not None
+
+
+def test_a_run_that_hangs_says_where_and_ends(tmp_path):
+    """Reading from a pipe that nobody writes to is as good as a dead device."""
+    script = tmp_path / "hang.py"
+    script.write_text(
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from pipeline.session import Session\n"
+        "with Session(None, 1.0, Path(sys.argv[1])) as session:\n"
+        "    os.read(os.pipe()[0], 1)\n"
+    )
+
+    run = subprocess.run(
+        [sys.executable, script, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert run.returncode == 1
+    assert "no step was finished for 1 s (stall_seconds=1)" in run.stderr
+    assert "hang.py" in (tmp_path / STALLED).read_text()
+
+
+def test_a_run_that_goes_on_is_left_alone(tmp_path):
+    """Progress moves the clock of the watchdog."""
+    with Session(None, 1.0, tmp_path) as session:
+        for _ in range(15):
+            time.sleep(0.1)
+            session.progress()
+
+    assert not (tmp_path / STALLED).exists()
+
+
+@pytest.mark.parametrize(("hours", "margin"), [(9.0, 300.0), (60 / 3600, 3.0)])
+def test_the_margin_is_five_minutes_and_of_a_short_session_a_twentieth(tmp_path, hours, margin):
+    session = Session(hours, 1800, tmp_path)
+
+    assert session.margin == pytest.approx(margin)
+    left = hours * 3600 - age() - margin
+    assert session.over(left - 2) is None
+    assert "are nearly over" in session.over(left + 2)
+
+
+def test_sigterm_means_again_what_it_meant_before(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    with Session(None, 1800, tmp_path) as session:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+        assert session.over(0) == "asked to stop (SIGTERM)"
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_session_in_another_thread_goes_without_signals(tmp_path):
+    """Python lets only the main thread take them."""
+    before, said = signal.getsignal(signal.SIGTERM), []
+
+    def enter() -> None:
+        with Session(None, 1800, tmp_path) as session:
+            said.append(session.over(0))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+
+    assert said == [None]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_age_is_that_of_the_process():
+    """A notebook imports the package minutes after its process began."""
+    run = subprocess.run(
+        [sys.executable, "-c", "import time; time.sleep(1.5)\nfrom pipeline.session import age; print(age())"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert 1.5 <= float(run.stdout) < 30
