@@ -21,8 +21,11 @@ REST = "all else"  # most of it: building the model and its first state
 BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 
 
-def of_training(output: Path, *, show: Callable[[str], None] = print) -> list[Path]:
-    """Draw curves.png, confusion.png and time.png from what `training.train` left in `output`; return the paths of those drawn."""
+def of_training(output: Path, *, status: str = "complete", show: Callable[[str], None] = print) -> list[Path]:
+    """Draw curves.png, confusion.png and time.png from what `training.train` left in `output`; return the paths of those drawn.
+
+    `status`: of a run that is "partial" there are the curves alone, once an epoch has ended.
+    """
 
     def manifest() -> dict[str, Any]:
         return dict(json.loads((output / "artifact" / "manifest.json").read_text(encoding="utf-8")))
@@ -31,9 +34,12 @@ def of_training(output: Path, *, show: Callable[[str], None] = print) -> list[Pa
         validation = pd.read_csv(output / "validation.csv", dtype=str, keep_default_na=False)
         _confusion(validation, manifest()["classes"], path)
 
+    curves = {output / "curves.png": lambda path: _curves(pd.read_csv(output / "history.csv"), path)}
+    if status == "partial":
+        return _drawn(curves if (output / "history.csv").is_file() else {}, show)
     return _drawn(
         {
-            output / "curves.png": lambda path: _curves(pd.read_csv(output / "history.csv"), path),
+            **curves,
             output / "confusion.png": confusion,
             output / "time.png": lambda path: _time(manifest()["seconds"], path),
         },

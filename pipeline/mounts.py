@@ -4,16 +4,21 @@ Kaggle moved them in 2026: `/kaggle/input/competitions/<slug>`, `/kaggle/input/d
 `/kaggle/input/notebooks/<owner>/<slug>`; the flat `/kaggle/input/<slug>` is still seen (public notebooks, read 2026-11-21).
 """
 
+import hashlib
 import itertools
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from pipeline.errors import ArtifactError, DataError
+from pipeline.errors import ArtifactError, CheckpointError, DataError
 
 # Where an artifact can be: a dataset, or the output of a notebook. Not searched: the folders of competitions, which can hold a
 # hundred thousand images behind a network.
 ARTIFACTS = [f"{place}{below}" for place in ("datasets/*/*", "notebooks/*/*", "*") for below in ("", "/artifact")]
+# Where what an earlier session left can be: its output as it was, or a dataset, which has no folders: there "/" is written as "--".
+OUTPUTS, FLAT = ("notebooks/*/*", "datasets/*/*", "*"), "--"
 
 
 def root() -> Path:
@@ -79,3 +84,53 @@ def artifact(inputs: Path, run_id: str) -> Path:
         f"Expected one artifact of run {run_id}; found {len(matching)} of it, among: {seen}.\n{listing(inputs)}.\n"
         "An old dataset version is mounted, or none: publish this run (`invoke publish`), then push again (`invoke push-infer`)."
     )
+
+
+def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
+    """Return where each file lies that an earlier session left, {name: path}, in the mounted folder that holds the expected checkpoint.
+
+    Args:
+        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}}; the folder is told by the bytes of the checkpoint's manifest.
+
+    Raises:
+        CheckpointError: if none is mounted, or only others; they are named. A file beside the checkpoint that is missing is named, too.
+    """
+    marker = f"{expect['checkpoint']}/manifest.json"
+    for name in (marker, marker.replace("/", FLAT)):
+        for folder in sorted(folder for place in OUTPUTS for folder in inputs.glob(place)):
+            if _sha256(folder / name) != expect["files"][marker]:
+                continue
+            found = {file: folder / (file if name == marker else file.replace("/", FLAT)) for file in expect["files"]}
+            missing = [file for file, path in found.items() if not os.path.isfile(path)]  # noqa: PTH113 - as above
+            if missing:
+                raise CheckpointError(
+                    f"{folder} holds the expected checkpoint and lacks {', '.join(missing[:5])} beside it.\nPush again: invoke push-train"
+                )
+            return found
+    raise CheckpointError(
+        f"Expected step {expect['step']} of run {expect['run_id']} ({marker}); mounted are: {_checkpoints(inputs)}.\n{listing(inputs)}.\n"
+        "An older output is mounted, or none. Push again: invoke push-train; to begin again: invoke push-train --fresh"
+    )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _checkpoints(inputs: Path) -> str:
+    """Return the checkpoints that are mounted, with step and run, for a message."""
+    told = []
+    for place in OUTPUTS:
+        for below in ("checkpoints/step-*/", "fold-*/checkpoints/step-*/", f"*checkpoints{FLAT}step-*{FLAT}"):
+            for path in sorted(inputs.glob(f"{place}/{below}manifest.json")):
+                try:
+                    value = json.loads(path.read_text(encoding="utf-8"))
+                    told.append(
+                        f"{path.relative_to(inputs)} (step {value['step']} of run {value['details']['run_id']})"
+                    )
+                except (OSError, ValueError, LookupError, TypeError, RecursionError):
+                    told.append(f"{path.relative_to(inputs)} (unreadable)")
+    return ", ".join(told[:20]) or "no checkpoint at all"

@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from pipeline.errors import ConfigError, reading
 
@@ -22,7 +23,8 @@ class Provenance:
         config: the config's name. competition: its slug.
         git_commit: 40 hex digits, or None outside a git checkout; git_dirty: whether the tree had changes beside it.
         bundle_sha256: of the bundle that carried the code; None when it was run from a checkout.
-        expect: what the infer bundle was told to look for (run_id, weights_sha256).
+        expect: what the bundle was told to look for: to infer, an artifact (run_id, weights_sha256); to train, a checkpoint to go on
+            from (run_id, step, checkpoint, checkpoint_sha256, files), or nothing.
     """
 
     config: str | None = None
@@ -30,7 +32,7 @@ class Provenance:
     git_commit: str | None = None
     git_dirty: bool | None = None
     bundle_sha256: str | None = None
-    expect: dict[str, str] = field(default_factory=dict)
+    expect: dict[str, Any] = field(default_factory=dict)
 
 
 def from_bundle(path: Path) -> Provenance:
@@ -56,8 +58,10 @@ def from_bundle(path: Path) -> Provenance:
             ) from error
 
 
-def seal(output: Path) -> Path:
+def seal(output: Path, status: str | None = None) -> Path:
     """Write outputs.json, {"files": {name: {"sha256", "size"}}} of all that a run has left, and return its path.
+
+    `status`: of a training, "complete" or "partial"; it stands there, too.
 
     The notebook itself is left out: it is still being written. Whoever pulls the output compares it with this list.
     """
@@ -68,7 +72,8 @@ def seal(output: Path) -> Path:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             files[path.relative_to(output).as_posix()] = {"sha256": digest, "size": path.stat().st_size}
     told = output / OUTPUTS
-    told.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    value = {"files": files} if status is None else {"status": status, "files": files}
+    told.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     return told
 
 

@@ -48,6 +48,15 @@ for picture in figures.training_sample(images, settings, output):
     display(Image(str(picture)))
 
 # %% [markdown]
+# ## Where it goes on
+# A run that is longer than a session goes on from what the session before it left.
+
+# %%
+from pipeline import resume
+
+resume.take(origin.expect, mounts.root() / "input", output)
+
+# %% [markdown]
 # ## Training
 # One line of JSON an interval.
 
@@ -58,25 +67,19 @@ trained = training.train(settings, folder, output, images=images, provenance=ori
 # ## Curves, confusion, and where time went
 
 # %%
-for picture in figures.of_training(output):
+for picture in figures.of_training(output, status=trained.status):
     display(Image(str(picture)))
 
 # %% [markdown]
 # ## The artifact
-# Weights and a manifest; `infer-gpu` checks every byte of it before it predicts.
+# Weights and a manifest; `infer-gpu` checks every byte of it before it predicts. A run that is partial has none yet.
 
 # %%
-import json
-
-print(
-    json.dumps(
-        {key: trained.manifest[key] for key in ("run_id", "weights_sha256", "metrics", "versions", "seconds")}, indent=2
-    )
-)
+print(resume.summary(trained.status, trained.manifest, output))
 
 # %% [markdown]
 # ## What was written
 # Each file with its sha256; `invoke pull` compares what it gets with this list.
 
 # %%
-print(provenance.seal(output))
+print(provenance.seal(output, trained.status))
