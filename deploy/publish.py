@@ -215,6 +215,9 @@ def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> 
 
     Not the notes: the first version of a dataset has none, and notes can be edited. What differs is read once more, since
     another version would be made of it.
+
+    Raises:
+        NotFound: if it has a manifest, by its list of files, and does not give it.
     """
     path = staging.parent / "published" / manifest.NAME
     ours = manifest.sha256(staging / manifest.NAME)
@@ -222,6 +225,8 @@ def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> 
         try:
             kaggle.download_dataset_file(handle, version, manifest.NAME, path)
         except NotFound:
+            if manifest.NAME in kaggle.dataset_files(handle, version):
+                raise
             continue  # another thing was published there, without a manifest
         if manifest.sha256(path) == ours:
             return True

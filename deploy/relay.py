@@ -355,7 +355,12 @@ def after_pull(project: Project, run: Run, folder: Path) -> str:
 def _require_published(kaggle: Kaggle, project: Project, artifact: Path) -> None:
     """Raise `UsageError` unless the last thing that we published is this artifact, and current: Kaggle mounts the newest version."""
     held, handle = manifest.verify(artifact), bundle.dataset_handle(kaggle.username, project.competition)
-    found = project.journal().last("publishes", handle=handle)
+    rows = project.journal().recent("publishes", LOOK_BACK, handle=handle)
+    # One that sent nothing, or was refused, hides none before it.
+    made = (
+        row for row in rows if row["outcome"] == DONE or (row["before"] is not None and row["outcome"] not in NOT_MADE)
+    )
+    found = next(made, None)
     if found is None or found["outcome"] != DONE or found["run_id"] != held.run_id:
         raise UsageError(
             f"The artifact in {artifact} is not what was published last ({found['run_id'] if found else 'nothing'});"
