@@ -258,7 +258,7 @@ def _commit(root: Path, paths: list[Path]) -> tuple[str, bool]:
     """Return the commit, and whether what travels differs from it; ("", True) where git knows nothing of `root`."""
 
     def git(*arguments: str) -> str | None:
-        command = ["git", "-C", str(root), *arguments]
+        command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30)  # noqa: S603 - fixed words
         except (OSError, subprocess.TimeoutExpired):

@@ -80,7 +80,7 @@ def seal(output: Path, status: str | None = None) -> Path:
 def from_checkout() -> Provenance:
     """Return the commit of the git checkout that this file lies in, or an empty provenance outside one."""
     folder = Path(__file__).resolve().parent
-    command = ["git", "-C", str(folder)]
+    command = ["git", "--no-optional-locks", "-C", str(folder)]
     try:
         commit = subprocess.run([*command, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)  # noqa: S603
         status = subprocess.run([*command, "status", "--porcelain"], capture_output=True, text=True, check=True)  # noqa: S603

@@ -1,6 +1,7 @@
 """A bundle is one notebook that carries its package, and the same project gives the same one."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -140,6 +141,19 @@ def test_a_local_change_shows_in_the_provenance(root):
     (root / "pipeline" / "model.py").write_text("changed = True\n")
 
     assert build(root).git_dirty is True
+
+
+def test_a_build_writes_nothing_into_the_user_s_repository(root):
+    """`git status` refreshes its index; a build that was interrupted then left index.lock, and no commit was possible."""
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "pipeline", "kernels"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True)
+    os.utime(root / "pipeline" / "model.py", (1, 1))  # the index knows another time
+    index = (root / ".git" / "index").read_bytes()
+
+    assert build(root).git_dirty is False
+
+    assert (root / ".git" / "index").read_bytes() == index
 
 
 def test_inference_mounts_the_artifact_by_the_chosen_handoff(root):
