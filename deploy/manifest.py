@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deploy.errors import Unverified, UsageError
 
-NAME = "manifest.json"
+NAME, SEAL = "manifest.json", "manifest_sha256"
 AGAIN = "Pull it again: invoke pull (it sets a changed folder aside). If Kaggle has no better one, train again."
 
 
@@ -35,12 +36,22 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sealed(manifest: Mapping[str, Any]) -> bytes:
+    """Return a manifest as the bytes of its file, with the sha256 of the rest of it inside, as the run that trained writes it.
+
+    >>> sealed({"run_id": "r1", "files": {}}) == sealed({"files": {}, "run_id": "r1", "manifest_sha256": "of an older text"})
+    True
+    """
+    rest = {key: value for key, value in manifest.items() if key != SEAL}
+    return _text({**rest, SEAL: hashlib.sha256(_text(rest)).hexdigest()})
+
+
 def verify(artifact: Path) -> Manifest:
     """Return the manifest of the folder, after every file in it was found equal to what the manifest says.
 
     Raises:
         UsageError: if there is no artifact.
-        Unverified: if a file is missing, is one too many, or has other bytes.
+        Unverified: if a file is missing, is one too many, or has other bytes; or if the manifest was changed itself.
     """
     path = artifact / NAME
     if not path.is_file():
@@ -67,7 +78,8 @@ def verify(artifact: Path) -> Manifest:
 
 def _parse(path: Path) -> Manifest:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        value = json.loads(content)
         files = {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in value["files"].items()}
         texts = [value[key] for key in ("run_id", "weights_sha256")]
         texts.append(value["bundle_sha256"] or "")  # null: trained from a checkout
@@ -78,5 +90,14 @@ def _parse(path: Path) -> Manifest:
         ) from error
     if not all(isinstance(text, str) for text in texts):
         raise Unverified(f"{path} holds {texts}; expected three texts.\n{AGAIN}")
+    if sealed(value) != content:  # inference would refuse it
+        raise Unverified(
+            f"{path} {'was changed after it was written' if SEAL in value else f'has no {SEAL}'};"
+            f" expected the bytes that the run wrote, and the sha256 of them in {SEAL}.\n{AGAIN}"
+        )
     run_id, weights, bundle = texts
     return Manifest(run_id, weights, bundle, files)
+
+
+def _text(manifest: Mapping[str, Any]) -> bytes:
+    return (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, kernels, output, relay
+from deploy import bundle, kernels, manifest, output, relay
 from deploy.client import Kaggle
 from localkaggle.datasets import Dataset, DatasetVersion
 from localkaggle.faults import Kind, edited, instead, meanwhile
@@ -145,7 +145,7 @@ def more_files(*names: str) -> Arrange:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(b"")
             told["files"][name] = {"sha256": digest, "size": 0}
-        (folder / "manifest.json").write_text(json.dumps(told))
+        (folder / "manifest.json").write_bytes(manifest.sealed(told))
 
     return arrange
 

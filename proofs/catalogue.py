@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
+from deploy import manifest as manifests
 from deploy import output, relay
 from deploy.deadline import within
 from deploy.errors import RelayError, UsageError
@@ -224,7 +225,7 @@ def _write(folder: Path, sizes: list[int], draw: random.Random, stamp: int) -> N
         files[name] = {"sha256": hashlib.sha256(content).hexdigest(), "size": size}
     run_id = f"digits-{draw.getrandbits(48):012x}"
     manifest |= {"run_id": run_id, "weights_sha256": files["weights.npz"]["sha256"], "files": files}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_bytes(manifests.sealed(manifest))
     for path in folder.iterdir():
         os.utime(path, (stamp, stamp))
 
@@ -340,7 +341,7 @@ def _not_inferred(world: World, expect: dict[str, str], draw: random.Random) -> 
     manifest = {**dict.fromkeys(artifacts.KEYS, ""), **json.loads((place / "manifest.json").read_text())}
     if draw.random() < 0.5:  # somebody gave the old weights the new name
         manifest["run_id"] = expect["run_id"]
-    (place / "manifest.json").write_text(json.dumps(manifest))
+    (place / "manifest.json").write_bytes(manifests.sealed(manifest))
     try:
         artifacts.load(mounts.artifact(inputs, expect["run_id"]), expect)
     except ArtifactError as error:

@@ -70,7 +70,9 @@ manifest = {{
 }}
 Path("artifact").mkdir()
 Path("artifact/weights.npz").write_bytes(b"weights")
-Path("artifact/manifest.json").write_text(json.dumps(manifest))
+text = lambda: json.dumps(manifest, indent=2, sort_keys=True) + "\\n"
+manifest["manifest_sha256"] = hashlib.sha256(text().encode()).hexdigest()
+Path("artifact/manifest.json").write_text(text())
 raise RuntimeError(said[0])
 """
 SUBMIT = """

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from deploy import output, relay, settlement, standing
+from deploy import manifest, output, relay, settlement, standing
 from deploy.client import Kaggle
 from deploy.exchange import Pace
 from deploy.kernels import Run
@@ -95,7 +95,7 @@ def write_artifact(folder: Path, bundle_sha256: str) -> None:
         "bundle_sha256": bundle_sha256,
         "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
     }
-    (folder / "manifest.json").write_text(json.dumps(told))
+    (folder / "manifest.json").write_bytes(manifest.sealed(told))
 
 
 @dataclass

@@ -197,7 +197,7 @@ def test_an_inference_refuses_the_artifact_of_another_run(open_kaggle, tmp_path,
     older = tmp_path / "older"
     shutil.copytree(trained, older)
     told = json.loads((older / "manifest.json").read_text())
-    (older / "manifest.json").write_text(json.dumps({**told, "run_id": "digits-19990101-000000-abcdef"}))
+    (older / "manifest.json").write_bytes(manifest.sealed({**told, "run_id": "digits-19990101-000000-abcdef"}))
     published(kaggle, older)
 
     run = inferring(kaggle, tmp_path, dry_run)

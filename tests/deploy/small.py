@@ -24,7 +24,9 @@ manifest = {
     "bundle_sha256": origin["bundle_sha256"],
     "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
 }
-Path("artifact/manifest.json").write_text(json.dumps(manifest))
+text = lambda: json.dumps(manifest, indent=2, sort_keys=True) + "\\n"
+manifest["manifest_sha256"] = hashlib.sha256(text().encode()).hexdigest()
+Path("artifact/manifest.json").write_text(text())
 Path("curve.png").write_bytes(b"not really a picture")
 
 def seal(names):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from deploy import manifest
 from deploy.errors import Unverified, UsageError
+from pipeline import artifact as artifact_module
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def artifact(tmp_path: Path) -> Path:
     digest = hashlib.sha256(weights).hexdigest()
     files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
     value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": None, "files": files}
-    (folder / "manifest.json").write_text(json.dumps(value))
+    (folder / "manifest.json").write_bytes(manifest.sealed(value))
     return folder
 
 
@@ -61,6 +62,38 @@ def test_a_broken_manifest_proves_nothing(artifact, text):
 
     with pytest.raises(Unverified):
         manifest.verify(artifact)
+
+
+@pytest.mark.parametrize("change", [{"run_id": "r2"}, {"metrics": {"accuracy": 1.0}}, {"manifest_sha256": "0" * 64}])
+def test_an_edited_manifest_is_refused(artifact, change):
+    """Its files are whole, and inference would refuse it on the GPU."""
+    path = artifact / "manifest.json"
+    told = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+
+    with pytest.raises(Unverified, match=r"(?s)changed after it was written.*expected .* manifest_sha256.*invoke pull"):
+        manifest.verify(artifact)
+
+
+def test_a_manifest_without_a_seal_is_refused(artifact):
+    """An older version of this project wrote it, or somebody took it out."""
+    path = artifact / "manifest.json"
+    path.write_text(
+        json.dumps({key: value for key, value in json.loads(path.read_text()).items() if "manifest" not in key})
+    )
+
+    with pytest.raises(Unverified, match="has no manifest_sha256"):
+        manifest.verify(artifact)
+
+
+@given(
+    st.dictionaries(
+        st.text(), st.none() | st.integers() | st.floats(allow_nan=False) | st.text() | st.lists(st.booleans())
+    )
+)
+def test_both_sides_seal_a_manifest_alike(told):
+    """Neither imports the other."""
+    assert manifest.sealed(told) == artifact_module.sealed(told)
 
 
 def test_no_artifact_is_a_usage_error_that_says_what_to_run(tmp_path):

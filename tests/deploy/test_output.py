@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from deploy import kernels, output
+from deploy import kernels, manifest, output
 from deploy.errors import BadAnswer, DeadlinePassed, Expired, RunFailed, Unverified
 
 HANDLE = "ann/digits-train-tpu"
@@ -28,7 +28,7 @@ def artifact(bundle_sha256: str = "b1", weights: bytes = b"weights") -> dict[str
     digest = hashlib.sha256(b"weights").hexdigest()
     files = {"weights.npz": {"sha256": digest, "size": 7}}
     value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": bundle_sha256, "files": files}
-    return {"artifact/manifest.json": json.dumps(value).encode(), "artifact/weights.npz": weights}
+    return {"artifact/manifest.json": manifest.sealed(value), "artifact/weights.npz": weights}
 
 
 OURS = kernels.Run(HANDLE, 2, "", "b1")

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from between import RESET, Between
 
-from deploy import bundle, kernels, preview, relay
+from deploy import bundle, kernels, manifest, preview, relay
 from deploy.client import Kaggle
 from deploy.errors import NoQuota, Refused
 from deploy.exchange import Pace
@@ -81,7 +80,7 @@ def test_another_artifact_is_a_change(live, ours, local):
         (folder / "weights.npz").write_bytes(weights)
         told = {"run_id": f"run-{version}", "weights_sha256": digest, "bundle_sha256": "b"}
         files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
-        (folder / "manifest.json").write_text(json.dumps({**told, "files": files}))
+        (folder / "manifest.json").write_bytes(manifest.sealed({**told, "files": files}))
         with ours.journal().recording("publishes", handle="rehearsal/digits-artifact", run_id=f"run-{version}") as made:
             made.update(version=version)
         infer = relay.build(ours, relay.INFER, "rehearsal", artifact=folder)

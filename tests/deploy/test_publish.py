@@ -2,12 +2,12 @@
 
 import hashlib
 import itertools
-import json
 from pathlib import Path
 
 import pytest
 from between import RESET, Between
 
+from deploy import manifest
 from deploy import publish as datasets
 from deploy.errors import Ambiguous, DeadlinePassed, Refused, RunFailed, Unreachable, Unverified
 
@@ -25,7 +25,7 @@ def artifact(tmp_path: Path) -> Path:
     digest = hashlib.sha256(b"weights").hexdigest()
     files = {"weights.npz": {"sha256": digest, "size": 7}}
     value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
-    (folder / "manifest.json").write_text(json.dumps(value))
+    (folder / "manifest.json").write_bytes(manifest.sealed(value))
     return folder
 
 

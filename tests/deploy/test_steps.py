@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from between import RESET, RESET_AFTER, Between
 
-from deploy import relay, settlement, standing
+from deploy import manifest, relay, settlement, standing
 from deploy.client import Kaggle
-from deploy.errors import Ambiguous, DeadlinePassed, Denied, UsageError
+from deploy.errors import Ambiguous, DeadlinePassed, Denied, Refused, Unreachable, UsageError
 from deploy.exchange import Pace
 from deploy.kernels import Run
 from deploy.relay import Project
@@ -62,7 +62,7 @@ def trained(ours: Project, run: Run, weights: bytes = b"weights") -> Path:
         "bundle_sha256": run.bundle_sha256,
         "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
     }
-    (folder / "artifact" / "manifest.json").write_text(json.dumps(told))
+    (folder / "artifact" / "manifest.json").write_bytes(manifest.sealed(told))
     (folder / "bundle.json").write_text(json.dumps({"bundle_sha256": run.bundle_sha256}))
     return folder
 
@@ -200,7 +200,7 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     settlement.settle(live, ours, show=shown.append)
 
     assert not settlement.unclear(ours)
-    assert relay.last_run(ours, relay.TRAIN).version == 2
+    assert (relay.last_run(ours, relay.TRAIN).version, relay.last_run(ours, relay.TRAIN).url) == (2, "")
     assert relay.push(live, ours, relay.TRAIN, show=shown.append).version == 2
     assert len(local.kernels.kernels[first.handle].versions) == 2
 
@@ -224,6 +224,35 @@ def test_an_inference_is_pushed_for_what_was_published_last_to_its_dataset(live,
     relay.publish(live, ours, run, folder, show=shown.append)
     other = Run("rehearsal/digits-train-tpu", 2, "", "b2")
     relay.publish(live, ours, other, trained(ours, other, b"other"), show=shown.append)
+
+    with pytest.raises(UsageError, match="invoke publish"):
+        relay.push(live, ours, relay.INFER, artifact=folder / "artifact", show=shown.append)
+
+
+@pytest.mark.parametrize("trouble", [(404, {"code": 404, "message": "Not found"}), RESET])
+def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(live, local, ours, wire, shown, trouble):
+    """It only looked again, and what was published is still there. (A manifest that is listed and not given made a second version.)"""
+    run = Run("rehearsal/digits-train-tpu", 1, "", "b1")
+    folder = trained(ours, run)
+    relay.publish(live, ours, run, folder, show=shown.append)
+    with pytest.raises((Refused, Unreachable)):
+        wire.say("DownloadDataset", [trouble] * 50)
+        relay.publish(live, ours, run, folder, show=shown.append)
+    wire.say("DownloadDataset", [])
+
+    pushed = relay.push(live, ours, relay.INFER, artifact=folder / "artifact", show=shown.append)
+
+    assert (pushed.version, versions(local)) == (1, 1)
+
+
+def test_a_publish_that_nobody_knows_the_end_of_hides_the_one_before_it(live, ours, wire, shown):
+    """Its version may become the current one at any time."""
+    run, other = Run("rehearsal/digits-train-tpu", 1, "", "b1"), Run("rehearsal/digits-train-tpu", 2, "", "b2")
+    folder = trained(ours, run)
+    relay.publish(live, ours, run, folder, show=shown.append)
+    wire.say("CreateDatasetVersion", [RESET])
+    with pytest.raises(Ambiguous):
+        relay.publish(live, ours, other, trained(ours, other, b"other"), show=shown.append)
 
     with pytest.raises(UsageError, match="invoke publish"):
         relay.push(live, ours, relay.INFER, artifact=folder / "artifact", show=shown.append)

@@ -19,7 +19,7 @@ from kagglesdk.competitions.types.submission_status import SubmissionStatus
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
 
-from deploy import bundle, kernels, output
+from deploy import bundle, kernels, manifest, output
 from deploy import publish as datasets
 from deploy import submit as submissions
 from deploy.errors import DeadlinePassed, RunFailed, Unreachable
@@ -164,7 +164,7 @@ def artifact(tmp_path: Path) -> Path:
     digest = hashlib.sha256(b"weights").hexdigest()
     files = {"weights.npz": {"sha256": digest, "size": 7}}
     told = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
-    (folder / "manifest.json").write_text(json.dumps(told))
+    (folder / "manifest.json").write_bytes(manifest.sealed(told))
     return folder
 
 
