@@ -4,6 +4,7 @@ It says READY once everything is imported, waits to be told to begin, says BEGUN
 through; so one can tell which instants lie in the task itself.
 """
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,8 @@ READY, BEGUN, DONE = "ready", "begun", "done"
 
 def main(name: str, folder: str) -> None:
     """Run the task as `tasks.py` does, with its exit codes and messages."""
+    # A shell starts what runs in the background with Ctrl-C ignored, and so would the proof's children be: it has to say the same there.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     user = User(Path(folder))
 
     @console.reported

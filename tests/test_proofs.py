@@ -20,7 +20,8 @@ import pytest
 from deploy import relay, secrets
 from deploy.client import Kaggle
 from deploy.deadline import TimeUp
-from proofs import kaggle, killing, machine, schedule, table
+from proofs import catalogue, kaggle, killing, machine, schedule, table
+from proofs.cases import CASES
 from proofs.killing import Stop
 from proofs.schedule import Verdict, attempt
 from proofs.table import Row, Table
@@ -271,6 +272,25 @@ def test_a_stop_after_the_end_of_a_task_strikes_nothing(monkeypatch):
     early = killing.stop("push-train", 0.0, signal.SIGKILL)
     assert early.struck and early.code == -signal.SIGKILL
     assert any("were asked for" in words for words in early.verdict.wrong)
+
+
+@pytest.fixture
+def in_the_background() -> Iterator[None]:
+    """A process as a shell starts one with & at its end: with Ctrl-C ignored, which its children inherit."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_stop_strikes_in_the_background_too(in_the_background, monkeypatch):
+    """Ctrl-C met nobody there: all its rows and K07 were misses."""
+    monkeypatch.setattr(secrets, "_known", set())
+
+    stopped = killing.stop("push-train", 0.0, signal.SIGINT)
+    (told,) = catalogue.outcomes(case for case in CASES if case.id == "K07")
+
+    assert stopped.struck and stopped.verdict.wrong == []
+    assert told.passed, told.got
 
 
 def test_a_generated_schedule_tells_what_is_made_twice(monkeypatch):
