@@ -5,10 +5,12 @@ Gives  a folder that is complete, or nothing
 """
 
 import json
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -22,6 +24,7 @@ from deploy.kernels import ENDED_BADLY, Run, failed
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 NOTE = ".pulled.json"  # ours, beside what the run wrote
+UNDER_WAY = r"\.[A-Za-z0-9-]+-v[0-9]+-[a-z0-9_]{8}"  # the folder of a pull, until it is whole
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,10 @@ def folder_name(run: Run) -> str:
 def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = lambda line: None) -> Path:
     """Download all that this version wrote into `into/<slug>-v<N>/`, verified, in one rename, and return that folder.
 
-    Files go to a fresh folder first. Every file that `outputs.json` and `artifact/manifest.json` name must have the size and
-    sha256 that they say, and the artifact's `bundle_sha256` must be the run's. An equal folder that is there already is kept;
-    another one, changed since or of another Kaggle, is renamed to `<slug>-v<N>-aside-<n>`, and that is shown.
+    Files go to a fresh folder first; what a pull that was killed left of its own is removed. Every file that `outputs.json` and
+    `artifact/manifest.json` name must have the size and sha256 that they say, and the artifact's `bundle_sha256` must be the run's.
+    An equal folder that is there already is kept; another one, changed since or of another Kaggle, is renamed to
+    `<slug>-v<N>-aside-<n>`, and that is shown.
 
     Raises:
         DeadlinePassed: if the run has not ended.
@@ -80,10 +84,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = 
         raise BadAnswer(
             f"{run} lists {sorted(folders & set(places))[0]!r} as a file and as a folder.\nNothing was written."
         )
-    with writing(into):
-        into.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=into))
-    try:
+    with _fresh(target) as fresh:
         for name, place in places.items():
             path = fresh / place
             if not path.resolve().is_relative_to(fresh.resolve()):
@@ -109,8 +110,52 @@ def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = 
             fresh.chmod(0o755)
             fresh.rename(target)
         return target
+
+
+@contextmanager
+def _fresh(target: Path) -> Iterator[Path]:
+    """Give a folder beside the target, held while the pull lives and removed at its end; and remove what pulls that were killed left.
+
+    What is not in its place in the end is of no use: the next pull fetches everything anew.
+    """
+    with ExitStack() as held:
+        with writing(target.parent):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            for path in target.parent.iterdir():
+                if re.fullmatch(UNDER_WAY, path.name):
+                    with _hold(path, wait=False) as dead:
+                        if dead:
+                            shutil.rmtree(path, ignore_errors=True)
+            while True:
+                fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+                held.enter_context(_hold(fresh, wait=True))
+                if fresh.is_dir():  # and was not taken for a dead one before it was held
+                    break
+        try:
+            yield fresh
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)  # after the rename there is nothing left to remove
+
+
+@contextmanager
+def _hold(folder: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold a folder as long as this process lives, at most; tell whether it is held: not where another process holds it, or nothing can."""
+    try:
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except (ImportError, OSError):  # Windows has no such locks; a link is not ours; or it is gone
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            yield False
+        else:
+            yield True
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)  # after the rename there is nothing left to remove
+        os.close(descriptor)
 
 
 def _aside(target: Path) -> Path:

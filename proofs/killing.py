@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from proofs.child import BEGUN, DONE, READY
-from proofs.schedule import TRIES, Verdict, attempt
+from proofs.schedule import TRIES, Verdict, attempt, half_written
 from proofs.world import AT_MOST, ROOT, TASKS, World
 
 NAMES = ("push-train", "pull", "publish", "submit")  # the tasks that write
@@ -68,6 +68,7 @@ def stop(name: str, after: float, number: int) -> Stop:
             verdict.wrong.append(f"{name}: never went through")
         if world.counts() != AT_MOST[name]:
             verdict.wrong.append(f"{name}: {world.counts()} are there, {AT_MOST[name]} were asked for")
+        verdict.wrong += half_written(world)
         return Stop(name, verdict, struck, code, seconds, world.counts())
 
 

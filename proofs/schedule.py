@@ -103,16 +103,20 @@ def judge(world: World, names: Sequence[str], verdict: Verdict) -> None:
     ):
         if there > most:
             verdict.wrong.append(f"duplicate {what}: {there} are there, {most} were asked for")
-    runs = world.project.runs
-    leftovers = [path.name for path in runs.iterdir() if path.name.startswith(".")] if runs.is_dir() else []
-    if leftovers:
-        verdict.wrong.append(f"half written: {leftovers}")
+    verdict.wrong += half_written(world)
     # `a name that climbs` leads from a folder in runs/ to the world's own, `an absolute name` to /tmp.
     outside = [path for path in world.folder.parent.iterdir() if path != world.folder]
     outside += [path for path in world.folder.iterdir() if path.name not in ("kaggle", "runs", "build")]
     outside += [path for path in (Path("/tmp", name) for name in _names(world)) if os.path.lexists(path)]  # noqa: S108
     if outside:
         verdict.wrong.append(f"written outside: {outside}")
+
+
+def half_written(world: World) -> list[str]:
+    """Return in words what a pull has left unfinished."""
+    runs = world.project.runs
+    leftovers = [path.name for path in runs.iterdir() if path.name.startswith(".")] if runs.is_dir() else []
+    return [f"half written: {leftovers}"] if leftovers else []
 
 
 def _names(world: World) -> set[str]:

@@ -149,6 +149,34 @@ def test_a_folder_without_a_note_is_kept_where_it_is_equal(kaggle, between, tmp_
     assert output.noted(folder) is not None and list(tmp_path.iterdir()) == [folder]
 
 
+def test_what_a_killed_pull_left_is_removed_by_the_next(kaggle, between, tmp_path):
+    """Whichever run it was of; what a living pull holds, and what no pull made, stays."""
+    into, left = tmp_path / "runs", (".train-v2-abcdefgh", ".digits-infer-gpu-v13-k3_x09ab")
+    stays = (".train-v2-living00", ".train-v2-aside-1", ".train-v2", "train-v2-abcdefgh", ".git")
+    for name in (*left, *stays):
+        (into / name / "artifact").mkdir(parents=True)
+    (into / ".train-v2-abcdefg2").symlink_to(tmp_path)
+    between.say("ListKernelSessionOutput", [listing(between, {"a.txt": b"a"})])
+
+    with output._hold(into / stays[0], wait=False) as held:
+        assert held
+        folder = output.pull(kaggle, RUN, into)
+
+    assert sorted(path.name for path in into.iterdir()) == sorted([*stays, ".train-v2-abcdefg2", folder.name])
+
+
+def test_a_pull_that_lives_is_not_taken_for_a_killed_one(kaggle, between, tmp_path):
+    """Two terminals pull the same run: while the one downloads, the other begins and ends."""
+    into = tmp_path / "runs"
+    between.say("ListKernelSessionOutput", [listing(between, {"a.txt": b"a"})])
+
+    with output._fresh(into / output.folder_name(RUN)) as fresh:
+        folder = output.pull(kaggle, RUN, into)
+        assert fresh.is_dir()
+
+    assert list(into.iterdir()) == [folder]
+
+
 def test_a_file_named_like_our_note_is_refused(kaggle, between, tmp_path):
     """A run could otherwise say where it came from."""
     between.say("ListKernelSessionOutput", [listing(between, {output.NOTE: b"{}"})])
