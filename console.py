@@ -52,15 +52,16 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
     return run
 
 
-def limited(minutes: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a task an end: `--minutes`, by default these."""
+def limited(minutes: float, **longer: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a task an end: `--minutes`, by default these; `longer`: with that option, by default those."""
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(body)
         def run(*arguments: Any, **options: Any) -> Any:
             from deploy.deadline import within
 
-            allowed = number("minutes", options.get("minutes") or str(minutes), 0.01, 60 * 24 * 14)
+            default = next((most for option, most in longer.items() if options.get(option)), minutes)
+            allowed = number("minutes", options.get("minutes") or str(default), 0.01, 60 * 24 * 14)
             message = f"This took longer than {allowed:g} minutes. Nothing is lost: give the same command again, or: invoke status"
             with within(allowed * 60, message):
                 return body(*arguments, **options)

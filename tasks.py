@@ -164,17 +164,40 @@ def build(
     return {"handle": built.handle, "notebook": str(built.notebook), "bundle_sha256": built.sha256, "size": built.size}
 
 
-@task(help={**CONFIG, **JSON, **AGAIN, **YES, **minutes(15)})
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        **AGAIN,
+        **YES,
+        "fresh": "begin again, whatever a partial run left; leave it out to go on later",
+        "until-done": "watch, pull and push again, from session to session, until the training is complete or the quota is gone",
+        "minutes": "end after this many, by default 15, with --until-done 14 days; the same command goes on from there",
+    }
+)
 @reported
-@limited(15)
+@limited(15, until_done=60 * 24 * 14)
 def push_train(
-    c: Context, config: str = "", again: bool = False, yes: bool = False, minutes: str = "", json: bool = False
+    c: Context,
+    config: str = "",
+    again: bool = False,
+    fresh: bool = False,
+    until_done: bool = False,
+    yes: bool = False,
+    minutes: str = "",
+    json: bool = False,
 ) -> dict[str, Any]:
-    """Show what a training would cost and change, and push it. Example: invoke push-train --config digits"""
-    from deploy import relay
+    """Show what a training would cost and change, and push it; of a partial one, the next session. Example: invoke push-train --config digits"""
+    from deploy import chain, relay
 
+    chain.refuse_both(again, until_done)
     ours = settled(config)
-    run = relay.push(connect(), ours, relay.TRAIN, again=again, show=show, agree=agreed(yes))
+    if until_done:
+        done = chain.train(connect(), ours, show=show, agree=agreed(yes), fresh=fresh)
+        show(f"{done.run} is complete; its output is in {done.folder}")
+        show(f"Next: {relay.after_pull(ours, done.run, done.folder)}")
+        return {"run": str(done.run), "status": "complete", "folder": str(done.folder), "sessions": done.sessions}
+    run = relay.push(connect(), ours, relay.TRAIN, again=again, fresh=fresh, show=show, agree=agreed(yes))
     show(f"{run.url}\nNext: invoke watch --config {config}".lstrip())
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
@@ -216,7 +239,7 @@ def watch(
     json: bool = False,
 ) -> dict[str, Any]:
     """Follow a run to its end; Ctrl-C leaves it running. Example: invoke watch --kernel infer-gpu"""
-    from deploy import relay
+    from deploy import onward, relay
 
     ours = settled(
         config,
@@ -224,9 +247,13 @@ def watch(
         queue_seconds=number("queue-hours", queue_hours, 1 / 60, 24 * 14) * 3600,
     )
     known = relay.known_run(ours, run, kernel)
-    status = relay.watch(connect(), ours, known, show=show)
+    kaggle = connect()
+    status = relay.watch(kaggle, ours, known, show=show)
+    left = onward.glance(kaggle, known)
+    if left.startswith("partial"):
+        show(f"{known} is {left}")
     show(f"Next: invoke pull --run {known} --config {config}")
-    return {"run": str(known), "status": status}
+    return {"run": str(known), "status": status, "left": left}
 
 
 @task(help={**CONFIG, **JSON, **RUN, **KERNEL, **minutes(120)})
@@ -236,12 +263,15 @@ def pull(
     c: Context, kernel: str = "train-tpu", run: str = "", config: str = "", minutes: str = "", json: bool = False
 ) -> dict[str, Any]:
     """Download and verify what a run wrote, into runs/. Example: invoke pull --kernel infer-gpu"""
-    from deploy import relay
+    from deploy import left, relay
 
     ours = settled(config)
     known = relay.known_run(ours, run, kernel)
     folder = relay.pull(connect(), ours, known, show=show)
     show(f"The output of {known} is in {folder}")
+    found = left.read(folder)
+    if found is not None and not found.complete:
+        show(f"{known} is {found}")
     following = relay.after_pull(ours, known, folder)
     if following:
         show(f"Next: {following}")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from deploy.errors import UsageError
@@ -68,10 +69,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Quota:
-    """Accelerator seconds left this week; None where Kaggle did not say."""
+    """Accelerator seconds left this week, and when the next one begins, in UTC; None where Kaggle did not say."""
 
     gpu_seconds: float | None
     tpu_seconds: float | None
+    renewed: datetime | None = None
 
 
 def text(value: Any) -> str:
@@ -147,6 +149,15 @@ def scored(row: dict[str, Any], read: Callable[[dict[str, Any]], Any]) -> Scored
         return Scored(ref, item.status.name, description, text(item.public_score), text(item.error_description))
     except MALFORMED:
         return Scored(ref, f"UNKNOWN({row.get('status')})", description, "", "")
+
+
+def moment(value: Any) -> datetime | None:
+    """Return a time in UTC that Kaggle may leave out. Raises `TypeError` for anything else."""
+    if value is not None and not isinstance(value, datetime):
+        raise TypeError(f"{type(value).__name__} in place of a time")
+    if value is None:
+        return None
+    return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 def left(quota: Any) -> float | None:

@@ -68,6 +68,15 @@ def dataset_handle(owner: str, competition: str) -> str:
     return f"{owner}/{_slug(competition, 'artifact')}"
 
 
+def checkpoint_handle(owner: str, competition: str) -> str:
+    """Return the handle of the dataset that carries a checkpoint to the next session, where the output of the last one cannot.
+
+    >>> checkpoint_handle("ann", "digits")
+    'ann/digits-checkpoint'
+    """
+    return f"{owner}/{_slug(competition, 'checkpoint')}"
+
+
 def title(handle: str) -> str:
     """Return the title whose slug is that of the handle: Kaggle makes the address from the title.
 
@@ -97,7 +106,7 @@ def build(
     root: Path = ROOT,
     handoff: str = "dataset",
     dataset: str | None = None,
-    expect: Mapping[str, str] | None = None,
+    expect: Mapping[str, Any] | None = None,
     kernels: Path | None = None,
 ) -> Bundle:
     """Build the bundle of one kernel.
@@ -108,9 +117,10 @@ def build(
         competition, owner: slugs on Kaggle.
         out: the bundle comes into `out/<kernel>/`.
         root: of the repository. kernels: default `root/kernels`.
-        handoff: how the artifact comes to inference: as a "dataset", or as the output of the train "kernel".
-        dataset: its handle; default that of `dataset_handle`.
-        expect: {"run_id", "weights_sha256"} of the artifact; needed to consume one, and otherwise empty.
+        handoff: how what it expects comes to it: as a "dataset", or as the output of the train "kernel".
+        dataset: its handle; default that of `dataset_handle`, for a training that of `checkpoint_handle`.
+        expect: {"run_id", "weights_sha256"} of the artifact, needed to consume one; or what a training goes on from
+            (`deploy.left.Left.expect`), empty for one that begins.
 
     Raises:
         UsageError: if a name is wrong or a gate refuses the bundle (deploy/gate.py). Nothing is written then.
@@ -126,21 +136,24 @@ def build(
             "Correct --kernel, or add notebook.py and kernel-metadata.json there."
         )
     consumes = kernel.startswith("infer")
-    if consumes != bool(expect):
+    wanted = {"weights_sha256"} if consumes else {"checkpoint", "files"} if expect else set()
+    if not wanted <= set(expect or {}) or (expect and not consumes and not kernel.startswith("train")):
         raise UsageError(
-            f"{kernel}: expect is {dict(expect or {})}; a kernel that consumes an artifact needs run_id and weights_sha256,"
-            " and no other takes them.\nPull a finished training first: invoke pull"
+            f"{kernel}: expect has {', '.join(expect or {}) or 'nothing'}; a kernel that consumes an artifact needs run_id and"
+            " weights_sha256, a training takes the checkpoint and files that it goes on from, and no other takes any.\n"
+            "Pull a finished training first: invoke pull"
         )
     handle = kernel_handle(owner, competition, kernel)
     files, config_name = _modules(root, config)
     # %%writefile refuses an empty cell, and ends each file with one newline.
     modules = {name: _read(path).rstrip("\n") or "# empty" for name, path in files.items()}
     metadata = _metadata(source / "kernel-metadata.json", handle, competition)
-    if consumes and handoff == "dataset":
-        metadata["dataset_sources"] = [dataset or dataset_handle(owner, competition)]
-    elif consumes and handoff == "kernel":
-        metadata["kernel_sources"] = [kernel_handle(owner, competition, "train-tpu")]
-    elif consumes:
+    if expect and handoff == "dataset":
+        default = dataset_handle if consumes else checkpoint_handle
+        metadata["dataset_sources"] = [dataset or default(owner, competition)]
+    elif expect and handoff == "kernel":
+        metadata["kernel_sources"] = [kernel_handle(owner, competition, "train-tpu") if consumes else handle]
+    elif expect:
         raise UsageError(f"handoff={handoff!r} cannot work: expected 'dataset' or 'kernel'.\nCorrect it in the config.")
     metadata["code_file"] = f"{kernel}.ipynb"
 

@@ -196,7 +196,11 @@ class Kaggle(Exchange):
         answer = self._read(
             "ask for the quota", lambda: self._kernels.get_accelerator_quota_statistics(request), patience
         )
-        return Quota(answers.left(answer.gpu_quota), answers.left(answer.tpu_quota))
+        return Quota(
+            answers.left(answer.gpu_quota),
+            answers.left(answer.tpu_quota),
+            answers.moment(answer.quota_refresh_time),
+        )
 
     # Datasets
 

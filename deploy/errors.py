@@ -8,6 +8,7 @@ RelayError            the root; each class carries its exit code, those of docs/
 │   └── Denied         Kaggle answered 403, which may also mean that the thing does not exist
 ├── Refused         4: Kaggle understood and said no
 │   ├── NotFound       Kaggle answered 404
+│   ├── SourcesRefused it started the run without one of its sources
 │   └── BadAnswer      Kaggle's answer cannot be accepted: a field is missing, or a name or address is unsafe
 ├── DeadlinePassed  5: our patience ended; the run is still alive
 ├── Unreachable     6: no answer; what happened at Kaggle's end is unknown
@@ -64,6 +65,14 @@ class Refused(RelayError):
 
 class NotFound(Refused):
     """Kaggle answered 404."""
+
+
+class SourcesRefused(Refused):
+    """Kaggle started the run without one of its sources. `kinds`: of which, as in kernel-metadata.json; `version`: of that run."""
+
+    def __init__(self, message: str, version: int = 0, kinds: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.version, self.kinds = version, kinds
 
 
 class BadAnswer(Refused):

@@ -21,6 +21,7 @@ from deploy.errors import DiskError, writing
 from deploy.secrets import redact
 
 # `before`: the version before the call; noted right before it where nothing else tells that it was made. `sent`: 1 from then on.
+# Of a training, `base`: the version that it went on from, `route`: how that came to it; `step`, `left`: how far it got, once that was seen.
 COLUMNS = {
     "pushes": (
         "server",
@@ -34,6 +35,10 @@ COLUMNS = {
         "version",
         "url",
         "status",
+        "base",
+        "route",
+        "step",
+        "left",
     ),
     "publishes": ("server", "config", "handle", "run_id", "weights_sha256", "before", "version"),
     "submissions": ("server", "config", "competition", "handle", "kernel_version", "sent", "ref", "status", "score"),
@@ -41,7 +46,10 @@ COLUMNS = {
 INTENDED, DONE = "intended", "done"
 # Ends of a call after which it is known that nothing was made; after any other, and without one, it may have been.
 ABSENT, GONE = "not made", "gone"  # found out later: it never arrived; it was there, and is not any more
-NOT_MADE = (ABSENT, GONE, "CredentialError", "Denied", "DiskError", "NoQuota", "NotFound", "Refused", "UsageError")
+NOT_MADE = (
+    *(ABSENT, GONE, "CredentialError", "Denied", "DiskError", "NoQuota", "NotFound", "Refused", "SourcesRefused"),
+    "UsageError",
+)
 
 
 class Journal:

@@ -26,6 +26,7 @@ from deploy.errors import (
     Refused,
     RelayError,
     RunFailed,
+    SourcesRefused,
     Unreachable,
     UsageError,
 )
@@ -83,7 +84,7 @@ def push(
 
     Raises:
         NoQuota: if Kaggle says that the week's accelerator time is used up, or that too many sessions run.
-        Refused: if Kaggle says no, or started the run without one of its sources.
+        Refused: if Kaggle says no; SourcesRefused, if it started the run without one of its sources.
         Ambiguous: if no answer came, and the version that is there now cannot be told to be ours or not.
     """
     before = kaggle.get_kernel(bundle.handle)
@@ -145,13 +146,15 @@ def _missing(bundle: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
 
 
 def _require_sources(bundle: Bundle, version: int, wrong: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `Refused` if anything that the bundle asks for was not accepted."""
+    """Raise `SourcesRefused` if anything that the bundle asks for was not accepted."""
     named = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items() if names]
     if named:
-        raise Refused(
+        raise SourcesRefused(
             f"Kaggle did not accept all that {bundle.handle} asks for ({verdicts.plain('; '.join(named))}).\n"
             f"{f'Version {version} runs without it, and its result is worth nothing. ' if version else ''}"
-            "Expected the empty lists. Check on kaggle.com that they exist, are yours, and that you joined the competition."
+            "Expected the empty lists. Check on kaggle.com that they exist, are yours, and that you joined the competition.",
+            version,
+            tuple(kind for kind, names in wrong.items() if names),
         )
 
 

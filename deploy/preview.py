@@ -112,19 +112,24 @@ def _active(kaggle: Kaggle, journal: Journal, accelerator: str) -> tuple[str, ..
 
 
 def _artifact(before: str, after: str, bundle: Bundle, journal: Journal) -> dict[str, str]:
-    """Return which artifact would be accepted and which was, where they differ; with the dataset version that we made of each."""
+    """Return which artifact would be accepted and which was, where they differ, with the dataset version that we made of each; of a
+    training, the checkpoint that it goes on from.
+    """
     datasets = bundle.metadata.get("dataset_sources") or [""]
 
     def told(text: str) -> str:
         expect = _identity(text).get("expect")
         if not isinstance(expect, dict) or not expect:
             return "none"
+        if "step" in expect:
+            return f"step {expect['step']} of {expect.get('run_id')}"
         made = journal.last("publishes", handle=datasets[0], run_id=str(expect.get("run_id")), outcome=DONE)
         version = f" in {made['handle']} version {made['version']}" if made else ""
         return f"{expect.get('run_id')}, weights {str(expect.get('weights_sha256'))[:12]}{version}"
 
     was, now = told(before), told(after)
-    return {"artifact": f"{now}; was {was}"} if was != now else {}
+    name = "artifact" if bundle.kernel.startswith("infer") else "goes on from"
+    return {name: f"{now}; was {was}"} if was != now else {}
 
 
 def _settings(current: Source, bundle: Bundle) -> dict[str, str]:

@@ -56,6 +56,7 @@ def publish(
     show: Show,
     sending: Callable[[int], None] = lambda before: None,
     sent_after: int | None = None,
+    most: int = FILES_AT_MOST,
 ) -> DatasetVersion:
     """Publish the artifact as the next version of the dataset, or return the current one where it is equal.
 
@@ -65,6 +66,7 @@ def publish(
         deadline_seconds: for all of it.
         sending: is told the version before ours, right before the one call that must not be made twice.
         sent_after: that number, if an earlier call may have been made and nobody knows what came of it.
+        most: so many files at most.
 
     Raises:
         UsageError: if it has folders or too many files, or a secret seems to be in one of its texts. Nothing is sent then.
@@ -84,9 +86,9 @@ def publish(
                     shutil.copyfile(path, staging / path.relative_to(artifact))
         found = manifest.verify(staging)  # the copy, which nothing else can change any more
         sizes = {path.name: path.stat().st_size for path in staging.iterdir()}
-        if len(sizes) > FILES_AT_MOST or any("/" in name for name in found.files):
+        if len(sizes) > most or any("/" in name for name in found.files):
             raise UsageError(
-                f"{artifact} holds {len(found.files) + 1} files, or folders; expected at most {FILES_AT_MOST} files, flat.\n"
+                f"{artifact} holds {len(found.files) + 1} files, or folders; expected at most {most} files, flat.\n"
                 "Kaggle skips folders. Nothing was sent. Pack them into one file."
             )
         _require_no_secrets(staging, f"{handle}: {title}")

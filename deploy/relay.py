@@ -13,25 +13,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, entry, kernels, manifest, output, preview, settlement
-from deploy import publish as datasets
+from deploy import bundle, entry, handover, kernels, left, manifest, onward, output, preview, settlement
 from deploy import submit as submissions
 from deploy.bundle import Bundle
 from deploy.client import Kaggle
-from deploy.errors import UsageError
-from deploy.journal import DONE, NOT_MADE, Journal
+from deploy.errors import RunFailed, SourcesRefused, UsageError
+from deploy.journal import DONE, NOT_MADE
 from deploy.kernels import Run, Show
+from deploy.known import LOOK_BACK
+from deploy.known import known_run as known_run
+from deploy.known import last_pulled as last_pulled
+from deploy.known import last_run as last_run
+from deploy.known import pulled as pulled
+from deploy.left import DATASET, KERNEL
+from deploy.onward import Base
 from deploy.preview import Preview
 from deploy.project import INFER as INFER
 from deploy.project import TRAIN as TRAIN
 from deploy.project import Project as Project
-from deploy.publish import DatasetVersion
+from deploy.publish import FILES_AT_MOST, DatasetVersion
 from deploy.submit import Check, Submission
 
 Agree = Callable[[Preview], None]
 
 SESSION_SECONDS = 9 * 3600  # Kaggle's cap for both accelerators
-LOOK_BACK = 100  # entries of the journal
 
 
 @dataclass(frozen=True)
@@ -109,12 +114,16 @@ def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Ag
     return Result(train, published, infer, trained, inferred, scored, time.monotonic() - began)
 
 
-def build(project: Project, kernel: str, owner: str, *, artifact: Path | None = None) -> Bundle:
-    """Build the bundle of a kernel; one that infers is told which artifact to accept."""
-    expect: Mapping[str, str] | None = None
+def build(
+    project: Project, kernel: str, owner: str, *, artifact: Path | None = None, base: Base | None = None
+) -> Bundle:
+    """Build the bundle of a kernel; one that infers is told which artifact to accept, a training what to go on from."""
+    expect: Mapping[str, Any] | None = base.left.expect(base.route) if base is not None else None
     if kernel == INFER:
         if artifact is None:
             raise UsageError(f"{INFER} needs the artifact that it shall accept; expected a folder.\nRun: invoke pull")
+        if not artifact.exists():
+            onward.require_complete(project, artifact.parent)
         found = manifest.verify(artifact)
         expect = {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
     return bundle.build(
@@ -124,7 +133,7 @@ def build(project: Project, kernel: str, owner: str, *, artifact: Path | None = 
         owner=owner,
         out=project.builds,
         root=project.root,
-        handoff=project.handoff,
+        handoff=base.route if base is not None else project.handoff,
         expect=expect,
         kernels=project.kernels,
     )
@@ -138,22 +147,24 @@ def push(
     show: Show,
     artifact: Path | None = None,
     again: bool = False,
+    fresh: bool = False,
     agree: Agree | None = None,
 ) -> Run:
-    """Build and push a kernel, and record the version that Kaggle gave.
+    """Build and push a kernel, and record the version that Kaggle gave. A training that is partial goes on from what it left.
 
     Args:
         again: push also if the current version holds this bundle already.
+        fresh: begin the training again, whatever an earlier run left.
         agree: is shown what the push would do, before anything is spent; raises to stop.
 
     Raises:
         UsageError, Denied: if the competition is not there, or its rules are not accepted. The run would be worth nothing.
     """
-    built = build(project, kernel, kaggle.username, artifact=artifact)
+    base, built, again = _bundle(kaggle, project, kernel, artifact, show, again=again, fresh=fresh)
     if artifact is not None and project.handoff == "dataset":
         _require_published(kaggle, project, artifact)
     journal = project.journal()
-    intent = {
+    intent: dict[str, Any] = {
         "kernel": kernel,
         "config": project.name,
         "competition": project.competition,
@@ -161,6 +172,8 @@ def push(
         "bundle_sha256": built.sha256,
         "git_commit": built.git_commit,
     }
+    if base is not None:
+        intent |= {"base": base.run.version, "route": base.route}
     known = None if again else settlement.pushed(kaggle, project, built, show=show)
     if known is None and not again:
         known = kernels.holding(kaggle, built)
@@ -174,9 +187,19 @@ def push(
     seen = preview.look(kaggle, built, journal)
     if agree is not None:
         agree(seen)
-    with journal.recording("pushes", **intent, before=seen.version) as outcome:
-        run = kernels.push(kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show)
-        outcome.update(version=run.version, url=run.url)
+    if base is not None and base.route == DATASET:
+        handover.checkpoint(kaggle, project, base.folder, base.left, show=show)
+    try:
+        with journal.recording("pushes", **intent, before=seen.version) as outcome:
+            run = kernels.push(kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show)
+            outcome.update(version=run.version, url=run.url)
+    except SourcesRefused as error:
+        if base is None or base.route != KERNEL or "kernel_sources" not in error.kinds:
+            raise
+        journal.note("pushes", outcome["id"], version=error.version or None)
+        show(f"{error}\nIt is the notebook's own output. What it left goes by a dataset in its place.")
+        _ended(kaggle, project, Run(built.handle, error.version, "", built.sha256), show)
+        return push(kaggle, project, kernel, show=show)  # it was agreed to
     if run.version <= seen.version:
         return run  # made meanwhile, in another window
     changed = ", with local changes" if built.git_dirty else ""
@@ -186,26 +209,66 @@ def push(
     return run
 
 
+def _bundle(
+    kaggle: Kaggle, project: Project, kernel: str, artifact: Path | None, show: Show, *, again: bool, fresh: bool
+) -> tuple[Base | None, Bundle, bool]:
+    """Return what this push goes on from, its bundle, and whether it makes a version even if an earlier one holds that.
+
+    The bundle of the last run, if that is the one still, is built again: if it differs, something was changed since.
+    """
+    if kernel != TRAIN or fresh:
+        return None, build(project, kernel, kaggle.username, artifact=artifact), again or fresh
+    point = onward.point(kaggle, project, show=show)
+    base = None if point.run is not None and again else point.base
+    built = build(project, kernel, kaggle.username, base=base)
+    if base is not None and point.run is not None and built.sha256 != point.run.bundle_sha256:
+        return None, build(project, kernel, kaggle.username), again
+    further = base is not None and point.run is None
+    if base is not None and further:
+        way = "its own output" if base.route == KERNEL else "a dataset"
+        show(f"{base.run} is {base.left}. This goes on from it, through {way}; to begin again: --fresh")
+    return base, built, again or further
+
+
+def _ended(kaggle: Kaggle, project: Project, run: Run, show: Show) -> None:
+    """Wait for the end of a run that cannot work: its session is the only one that Kaggle allows."""
+    try:
+        if run.version:
+            watch(kaggle, project, run, show=show)
+    except RunFailed:
+        return
+
+
 def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     """Watch a run to its end, and record how it ended."""
-    status = kernels.watch(
-        kaggle, run, deadline_seconds=project.deadline_seconds, queue_seconds=project.queue_seconds, show=show
-    )
     journal = project.journal()
     found = journal.last("pushes", handle=run.handle, version=run.version)
+    status = "ERROR"
+    try:
+        status = kernels.watch(
+            kaggle, run, deadline_seconds=project.deadline_seconds, queue_seconds=project.queue_seconds, show=show
+        )
+    except RunFailed:
+        if found:
+            journal.note("pushes", found["id"], status=status)
+        raise
     if found:  # a run that somebody else pushed can be watched too, and leaves no record
         journal.note("pushes", found["id"], status=status)
     return status
 
 
 def pull(kaggle: Kaggle, project: Project, run: Run, *, show: Show = lambda line: None) -> Path:
-    """Pull a run's output into `runs` and return its folder."""
-    return output.pull(kaggle, run, project.runs, show=show)
+    """Pull a run's output into `runs` and return its folder; of a training, note how far it got."""
+    folder = output.pull(kaggle, run, project.runs, show=show)
+    if run.handle == bundle.kernel_handle(run.handle.partition("/")[0], project.competition, TRAIN):
+        onward.note(project, run, left.read(folder))
+    return folder
 
 
 def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: Show) -> DatasetVersion:
     """Publish the artifact that this run wrote, from its pulled folder, and record its version."""
     artifact = trained / output.ARTIFACT
+    onward.require_complete(project, trained)
     handle = bundle.dataset_handle(kaggle.username, project.competition)
     found = manifest.verify(artifact)
     if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:
@@ -213,32 +276,7 @@ def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: 
             f"The artifact in {artifact} was made by bundle {found.bundle_sha256[:12] or 'none'}; {run} has {run.bundle_sha256[:12]}.\n"
             f"It is another run's. Pull again, which sets {trained.name} aside: invoke pull --run {run} --config {project.config}"
         )
-    journal = project.journal()
-    # The last call that was sent: commands since then may have ended before they sent anything.
-    calls = (row for row in journal.recent("publishes", LOOK_BACK, handle=handle) if row["before"] is not None)
-    last, sent_after = next(calls, None), None
-    if (
-        last is not None
-        and last["outcome"] not in NOT_MADE
-        and (last["outcome"] != DONE or last["run_id"] == found.run_id)
-    ):
-        # A version was made, or may have been: that it is not seen yet is no reason for another.
-        sent_after = last["before"]
-    with journal.recording(
-        "publishes", config=project.name, handle=handle, run_id=found.run_id, weights_sha256=found.weights_sha256
-    ) as outcome:
-        version = datasets.publish(
-            kaggle,
-            artifact,
-            handle,
-            title=bundle.title(handle),
-            deadline_seconds=project.deadline_seconds,
-            show=show,
-            sending=lambda before: journal.note("publishes", outcome["id"], before=before),
-            sent_after=sent_after,
-        )
-        outcome.update(version=version.version)
-    return version
+    return handover.recorded(kaggle, project, artifact, handle, found.run_id, show=show, most=FILES_AT_MOST)
 
 
 def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check: Check, show: Show) -> Submission:
@@ -271,69 +309,6 @@ def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check:
     return scored
 
 
-def last_run(project: Project, kernel: str) -> Run:
-    """Return the last run of this kernel and config that we pushed ourselves. Raises `UsageError` if there is none."""
-    found = _last(project, kernel)
-    return Run(found["handle"], found["version"], found["url"] or "", found["bundle_sha256"])
-
-
-def last_pulled(project: Project, kernel: str) -> Path:
-    """Return where the output of that run was pulled to. Raises `UsageError` if it was not, or is gone."""
-    return pulled(project, last_run(project, kernel))
-
-
-def pulled(project: Project, run: Run) -> Path:
-    """Return where the output of this run was pulled to. Raises `UsageError` if it was not, is gone, or is another run's."""
-    folder = project.runs / output.folder_name(run)
-    if not folder.is_dir():
-        raise UsageError(
-            f"{run} has not been pulled; expected its output in {folder}.\n"
-            f"Run: invoke pull --run {run} --config {project.config}"
-        )
-    if run.bundle_sha256 and (held := output.bundle_of(folder)) != run.bundle_sha256:
-        raise UsageError(
-            f"{folder} was written by bundle {held[:12] or 'none'}; {run} has {run.bundle_sha256[:12]}: it is another run's.\n"
-            f"Pull again, which sets it aside: invoke pull --run {run} --config {project.config}"
-        )
-    told, journal = output.noted(folder), project.journal()
-    if told is not None and (told.run, told.server) != (str(run), journal.server):
-        raise UsageError(
-            f"{folder} was pulled from {told.run} at {told.server}; expected {run} at {journal.server}.\n"
-            f"Pull again, which sets it aside: invoke pull --run {run} --config {project.config}"
-        )
-    if told is not None and told.at < _made(journal, run):
-        raise UsageError(
-            f"{folder} was pulled before {run} was pushed: that Kaggle began anew since. Expected this run's output.\n"
-            f"Pull again, which sets it aside: invoke pull --run {run} --config {project.config}"
-        )
-    return folder
-
-
-def _made(journal: Journal, run: Run) -> str:
-    """Return when we made this version; "" where somebody else did, or nobody knows."""
-    rows = journal.recent("pushes", LOOK_BACK, handle=run.handle, version=run.version)
-    return max(
-        (str(row["at"]) for row in rows if row["before"] is not None and row["before"] < run.version), default=""
-    )
-
-
-def known_run(project: Project, named: str | None, kernel: str) -> Run:
-    """Return the run named as `owner/slug/version`, with what the journal knows of it, or the last one of `kernel`.
-
-    Raises:
-        UsageError: if nothing is named and there is no such kernel, or no last run of it; or if the name is none.
-    """
-    if not named and kernel not in (TRAIN, INFER):
-        raise UsageError(
-            f"--kernel {kernel[:80]!r}: there is no such notebook; expected {TRAIN} or {INFER}.\nCorrect it, or name a run: --run owner/slug/version"
-        )
-    if not named:
-        return last_run(project, kernel)
-    run = kernels.parse(named)
-    found = project.journal().last("pushes", handle=run.handle, version=run.version)
-    return Run(run.handle, run.version, found["url"] or "", found["bundle_sha256"]) if found else run
-
-
 def after_pull(project: Project, run: Run, folder: Path) -> str:
     """Return the command that goes on from what a run wrote; empty where it is neither of ours nor the last training."""
     competition, (owner, _, _) = project.competition, run.handle.partition("/")
@@ -343,8 +318,9 @@ def after_pull(project: Project, run: Run, folder: Path) -> str:
         return f"invoke submit --run {run} --config {project.config}"
     if run.handle != bundle.kernel_handle(owner, competition, TRAIN):
         return ""
-    if not (folder / output.ARTIFACT / manifest.NAME).is_file():
-        return f"invoke push-train --config {project.config}"
+    found = left.read(folder)
+    if found is None or not found.complete:
+        return f"invoke push-train {'--until-done ' if found else ''}--config {project.config}"
     last = project.journal().last("pushes", kernel=TRAIN, config=project.name)
     if last is None or (last["handle"], last["version"]) != (run.handle, run.version):
         return ""  # the steps that follow take the last one
@@ -372,20 +348,3 @@ def _require_published(kaggle: Kaggle, project: Project, artifact: Path) -> None
             f"{handle} is at version {now.version if now else 'none'}; we published this artifact as version {found['version']}."
             f" {INFER} would refuse what Kaggle mounts.\nRun: invoke publish --config {project.config}"
         )
-
-
-def _last(project: Project, kernel: str) -> dict[str, Any]:
-    """Return the newest push, which must have become a version: an older one is not what the user means."""
-    found = project.journal().last("pushes", kernel=kernel, config=project.name)
-    task = "push-train" if kernel == TRAIN else "push-infer"
-    if found is None:
-        raise UsageError(
-            f"The journal in {project.runs} knows no push of {kernel} with the config {project.name}.\n"
-            f"Run: invoke {task} --config {project.config}, or name a run: --run owner/slug/version"
-        )
-    if found["outcome"] != DONE:
-        raise UsageError(
-            f"The last push of {kernel} made no version that we know of (it ended as {found['outcome']}).\n"
-            f"Run: invoke {task} --config {project.config}, or name the run that you mean: --run owner/slug/version"
-        )
-    return found

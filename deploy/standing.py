@@ -7,9 +7,11 @@ Gives  plain values, and a table of them that says of each command whether it ma
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deploy import onward
 from deploy.client import Kaggle
 from deploy.errors import RelayError
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE
+from deploy.kernels import Run
 from deploy.project import INFER, TRAIN, Project
 
 Row = Mapping[str, Any]
@@ -29,6 +31,7 @@ WHY = {
     "NoQuota": "no quota was left",
     "NotFound": "not found",
     "Refused": "Kaggle refused",
+    "SourcesRefused": "Kaggle refused one of its sources",
     "RunFailed": "the run failed",
     "Unreachable": "Kaggle did not answer",
     "Unverified": "a file was not what it should be",
@@ -49,21 +52,31 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
 
     What one question meets is told in its place, and does not hide the others' answers.
     """
-    kept, runs = project.journal(), {}
+    kept, runs, partial, renewed = project.journal(), {}, False, None
     for kernel in (TRAIN, INFER):
         found = kept.last("pushes", kernel=kernel, config=project.name, outcome=DONE)
         if found:
             name = f"{found['handle']}/{found['version']}"
             try:
                 runs[name] = kaggle.kernel_status(found["handle"], found["version"]).name
+                if kernel == TRAIN and runs[name] in onward.ENDED:
+                    told = found["left"] or onward.glance(kaggle, Run(found["handle"], found["version"], "", ""))
+                    runs[name] += f", {told}" if told.startswith("partial") else ""
+                    partial = told.startswith("partial")
             except RelayError as error:
                 runs[name] = f"not known: {str(error).splitlines()[0]}"
     try:
         quota = kaggle.quota()
         seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}
+        renewed = quota.renewed
     except RelayError:
         seconds = {"TPU": None, "GPU": None}
-    return {"runs": runs, "hours_left": {name: None if left is None else left / 3600 for name, left in seconds.items()}}
+    return {
+        "runs": runs,
+        "hours_left": {name: None if left is None else left / 3600 for name, left in seconds.items()},
+        "renewed": renewed.isoformat() if renewed else None,
+        "next": f"invoke push-train --until-done --config {project.config}" if partial else None,
+    }
 
 
 def asked(project: Project) -> list[str]:
@@ -95,7 +108,9 @@ def stands(found: Row) -> list[str]:
     rows = [("now", run, state) for run, state in found["runs"].items()]
     for name, hours in found["hours_left"].items():
         rows.append(("left this week", name, "not known" if hours is None else _hours(hours)))
-    return _aligned(rows)
+    if found.get("renewed"):
+        rows.append(("renewed", "at", found["renewed"][:16].replace("T", " ") + " UTC"))
+    return [*_aligned(rows), *([f"Next: {found['next']}"] if found.get("next") else [])]
 
 
 def came_of(table: str, row: Row) -> str:
@@ -108,7 +123,9 @@ def _pushed(row: Row) -> str:
     if outcome == DONE:
         adopted = row["before"] is None or (row["version"] or 0) <= row["before"]
         made = "was there already, nothing was sent" if adopted else "pushed"
-        return f"{made}; {row['status']}" if row["status"] else made
+        made += f", going on from version {row['base']}" if row["base"] and not adopted else ""
+        told = [made, *filter(None, [row["status"], row["left"] if row["left"] != "complete" else None])]
+        return "; ".join(told)
     if outcome == ABSENT:
         return "made nothing: it never arrived"
     if outcome == GONE:
