@@ -21,7 +21,7 @@ JSON = {"json": "print the result as one JSON object on the last line"}
 YES = {"yes": "push without asking; for scripts"}
 AGAIN = {"again": "push also if this very notebook was pushed already and has not failed"}
 PLACEHOLDER = "owner"
-SUBJECTS = ("relay", "kaggle")
+SUBJECTS = ("relay", "kaggle", "training")
 KERNEL = {"kernel": "which of the two notebooks: train-tpu (default) or infer-gpu"}
 RUN = {"run": "owner/slug/version, as ann/digits-train-tpu/3; default: the last one that was pushed from here"}
 

@@ -16,7 +16,7 @@ _ours: list[str] = []
 
 def keep(output: Path) -> None:
     """Keep executables in `output`/compiled from here on; a folder that the user chose for JAX stays the one."""
-    chosen = jax.config.read("jax_compilation_cache_dir")  # type: ignore[no-untyped-call]
+    chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     if chosen is not None and chosen not in _ours:
         return
     _ours[:] = [str(output / FOLDER)]

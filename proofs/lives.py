@@ -1,0 +1,227 @@
+"""Lives: one training run that is killed with SIGKILL again and again, and goes on until it ends; the same run, unbroken.
+
+A process of its own (`python -m proofs.lives`), which imports the libraries once and forks for each life before JAX has threads.
+"""
+
+import hashlib
+import json
+import os
+import random
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SEED = 20261121
+IMAGES, EPOCHS, BATCH = 1600, 5, 16  # 450 steps, 90 of them an epoch
+DYING_SECONDS = 0.4  # a life is killed within this time after its first step …
+STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # … or, this many of them, within that after its beginning
+LIVES_AT_MOST = 60
+
+
+@dataclass
+class Run:
+    """What came of one run.
+
+    Attributes:
+        kills: (step it stood at, whether a checkpoint was being written) of each.
+        weights: sha256 of every array of the last checkpoint, optimizer and averages included.
+        batches: sha256 of each step's images and labels, as trained; a step that came out differently in two lives is None.
+        lost: lives that went on from an older step than the last committed one.
+        unrecoverable: what a life that nobody killed ended with.
+    """
+
+    kills: list[tuple[int, bool]] = field(default_factory=list)
+    weights: str = ""
+    batches: dict[str, str | None] = field(default_factory=dict)
+    lost: int = 0
+    unrecoverable: list[str] = field(default_factory=list)
+
+
+def settings() -> Any:
+    """Return the config: AdamW, averages, BatchNorm, dropout, augmentation and two micro-batches a step."""
+    from pipeline import config as configs
+
+    digits = configs.load("digits")
+    optimizer = replace(digits.optimizer, name="adamw", weight_decay=0.05, ema_momentum=0.99, base_batch=4)
+    return replace(
+        digits,
+        name="lives",
+        data=replace(digits.data, flip=True),
+        optimizer=optimizer,
+        model_options={"width": 4, "dropout": 0.3},
+        batch=BATCH,
+        micro_batch=4,
+        epochs=EPOCHS,
+        warmup_epochs=1,
+        keep="best",
+        checkpoint_seconds=0,
+        progress_seconds=0.05,
+    )
+
+
+def images() -> Any:
+    """Return images of noise with labels: what is in them does not matter here."""
+    from pipeline.data import Images
+
+    draw = np.random.default_rng(SEED)
+    labels = np.arange(IMAGES, dtype=np.int32) % 10
+    pixels = draw.integers(0, 256, (IMAGES, 8, 8, 1), np.uint8)
+    return Images(tuple(f"i{number}" for number in range(IMAGES)), pixels, labels, tuple(map(str, range(10))))
+
+
+def live(folder: Path, report: int) -> None:
+    """Train in this process, and tell each step and each checkpoint on the pipe `report`, a line each."""
+    from pipeline import checkpoint, data, training
+    from pipeline.step import Step
+
+    def tell(*words: object) -> None:
+        os.write(report, (" ".join(map(str, words)) + "\n").encode())
+
+    save, at, train, latest = checkpoint.save, data.Batches.at, Step.train, checkpoint.latest
+    hashes: dict[int, str] = {}
+    begun = -1
+
+    def saved(into: Path, step: int, *rest: Any) -> Path:
+        tell("saving", step)
+        path = save(into, step, *rest)
+        tell("saved", step)
+        return path
+
+    def found(into: Path) -> Any:
+        nonlocal begun
+        loaded = latest(into)
+        begun = loaded.step if loaded else 0
+        tell("from", begun)
+        return loaded
+
+    def batch(self: Any, step: int) -> tuple[np.ndarray, np.ndarray]:
+        made = at(self, step)
+        hashes[step] = hashlib.sha256(made[0].tobytes() + made[1].tobytes()).hexdigest()
+        return made
+
+    def stepped(self: Any, *given: Any) -> Any:
+        nonlocal begun
+        result = train(self, *given)
+        tell("step", begun, hashes[begun])
+        begun += 1
+        return result
+
+    checkpoint.save, data.Batches.at, Step.train, checkpoint.latest = saved, batch, stepped, found  # type: ignore[method-assign,assignment]
+    training.train(settings(), folder, folder, images=images(), show=lambda line: None)
+
+
+def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str]) -> int:
+    """Return how a life ended (as `os.waitpid` tells it), having added what it told to `lines`.
+
+    Args:
+        killed: gives the seconds until the kill: from the beginning if negative, else from the first step; None for a life to its end.
+    """
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reads)
+        quiet = os.open(folder / "errors.txt", os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        try:
+            live(folder, writes)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(writes)
+    wait = killed() if killed else float("inf")
+    end = time.monotonic() - wait if wait < 0 else float("inf")
+    told = b""
+    while True:
+        ready, _, _ = select.select([reads], [], [], max(min(end - time.monotonic(), 60), 0))
+        if ready:
+            part = os.read(reads, 65536)
+            if not part:
+                break
+            told += part
+            if end == float("inf") and wait >= 0 and b"\nstep " in told:
+                end = time.monotonic() + wait
+        if time.monotonic() >= end:
+            os.kill(child, signal.SIGKILL)
+            end = float("inf")
+    os.close(reads)
+    lines += told.decode().splitlines()
+    return os.waitpid(child, 0)[1]
+
+
+def run(folder: Path, kills: int, seed: int) -> Run:
+    """Kill a run that often, let it end, and return what came of it."""
+    folder.mkdir(parents=True)
+    draw, result, committed = random.Random(seed), Run(), 0  # noqa: S311 - reproducible, and nothing is secret
+
+    def when() -> float:
+        if draw.random() < STARTING_SHARE:
+            return -draw.uniform(0.05, STARTING_SECONDS)
+        return draw.uniform(0.0, DYING_SECONDS)
+
+    for _ in range(LIVES_AT_MOST):
+        lines: list[str] = []
+        status = fork(folder, when if len(result.kills) < kills else None, lines)
+        saving, step = False, committed
+        for words in (line.split() for line in lines):
+            if words[0] == "from":
+                result.lost += int(words[1]) < committed
+                step = int(words[1])
+            elif words[0] == "step":
+                step = int(words[1]) + 1
+                if result.batches.setdefault(words[1], words[2]) != words[2]:
+                    result.batches[words[1]] = None
+            else:
+                saving = words[0] == "saving"
+                committed = max(committed, 0 if saving else int(words[1]))
+        if os.WIFSIGNALED(status):
+            result.kills.append((step, saving))
+        elif status:
+            result.unrecoverable.append((folder / "errors.txt").read_text()[-1000:])
+            break
+        else:
+            result.weights = _digest(folder / "checkpoints")
+            break
+    return result
+
+
+def _digest(folder: Path) -> str:
+    """Return a sha256 over every array of the newest checkpoint, by name."""
+    from pipeline import checkpoint
+
+    found = checkpoint.latest(folder)
+    if found is None:
+        return "none"
+    digest = hashlib.sha256()
+    for name, array in sorted(found.arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def main(folder: Path, runs: int, kills: int, seed: int) -> None:
+    """Print one JSON line a run: the unbroken one first, then those that are killed."""
+    import jax
+    import keras  # noqa: F401 - once for all lives
+
+    from pipeline import training  # noqa: F401
+
+    # Executables are kept for all lives together, so that a life costs a second and not five.
+    jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))  # type: ignore[no-untyped-call]
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
+    for number in range(runs + 1):
+        result = run(folder / str(number), kills if number else 0, seed * 1000 + number)
+        print(json.dumps(asdict(result)), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
