@@ -4,7 +4,6 @@ Reads  a verified artifact; or what a training left, where its own output cannot
 Gives  the version, once its bytes came back equal
 """
 
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -67,8 +66,6 @@ def checkpoint(kaggle: Kaggle, project: Project, folder: Path, left: Left, *, sh
             "bundle_sha256": "",
             "files": files,
         }
-        (Path(temporary) / manifest.NAME).write_text(
-            json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8"
-        )
+        (Path(temporary) / manifest.NAME).write_bytes(manifest.sealed(told))
         name = f"{left.run_id} at step {left.step}"  # of no artifact
         return recorded(kaggle, project, Path(temporary), handle, name, show=show, most=FILES_AT_MOST)

@@ -1,0 +1,320 @@
+"""A training that is longer than a session goes on from one to the next, whatever ends one, and spends no quota for nothing."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from trainer import Script, unbroken
+
+from deploy import chain, kernels, onward, output, relay, settlement, standing
+from deploy.client import Kaggle
+from deploy.errors import NoQuota, RunFailed, UsageError
+from deploy.exchange import Pace
+from deploy.project import Project
+from localkaggle.server import LocalKaggle
+
+HANDLE = "rehearsal/digits-train-tpu"
+OWN, DATASET = ["notebooks/rehearsal/digits-train-tpu"], ["datasets/rehearsal/digits-checkpoint"]
+PACE = Pace(first=0.02, most=0.05, patience=5)
+Start = Callable[..., tuple[LocalKaggle, Kaggle]]
+
+
+@pytest.fixture
+def ours(root: Path) -> Project:
+    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60)
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Return a function that starts a Kaggle whose sessions do what a script says, and signs in."""
+    with ExitStack() as stack:
+
+        def begin(script: Script, **options: object) -> tuple[LocalKaggle, Kaggle]:
+            options = {"queue_seconds": 0.01, "ready_seconds": 0.05, **options}
+            local = stack.enter_context(LocalKaggle(tmp_path / "kaggle", offline=True, session=script, **options))  # type: ignore[arg-type]
+            for name, value in local.environment.items():
+                monkeypatch.setenv(name, value)
+            return local, Kaggle.connect(pace=PACE)
+
+        yield begin
+
+
+def weights(done: chain.Done) -> bytes:
+    return (done.folder / "artifact" / "weights.npz").read_bytes()
+
+
+def versions(local: LocalKaggle) -> list[str]:
+    return [version.status for version in local.kernels.kernels[HANDLE].versions]
+
+
+def test_three_sessions_end_with_what_one_long_session_gives(start, ours, shown):
+    """Each finds the output of the one before it, and what was asked is agreed to once."""
+    local, kaggle = start(script := Script())
+    asked = []
+
+    done = chain.train(kaggle, ours, show=shown.append, agree=asked.append)
+
+    assert weights(done) == unbroken() and (done.run.version, done.sessions) == (3, 3)
+    assert versions(local) == ["COMPLETE"] * 3 and len(asked) == 1
+    assert script.sources == {1: [], 2: OWN, 3: OWN}
+    assert (
+        f"{HANDLE}/1 is partial, step 5 of 12. This goes on from it, through its own output; to begin again: --fresh"
+        in shown
+    )
+    assert [row["left"] for row in ours.journal().recent("pushes", 9)] == [
+        "complete",
+        "partial, step 10 of 12",
+        "partial, step 5 of 12",
+    ]
+
+
+def test_a_chain_that_is_complete_is_not_trained_again(start, ours, shown):
+    """The same command, the push alone, and the steps after it find what there is."""
+    local, kaggle = start(Script())
+    first = chain.train(kaggle, ours, show=shown.append)
+
+    assert chain.train(kaggle, ours, show=shown.append).run == first.run
+    assert relay.push(kaggle, ours, relay.TRAIN, show=shown.append) == first.run
+    assert relay.publish(kaggle, ours, first.run, first.folder, show=shown.append).version == 1
+    assert len(versions(local)) == 3
+
+
+@pytest.mark.parametrize("pulled", [True, False])
+def test_a_chain_whose_first_output_is_gone_here_is_not_trained_again(start, ours, shown, pulled):
+    """It is pulled again, to build the same bundle."""
+    local, kaggle = start(Script())
+    first = chain.train(kaggle, ours, show=shown.append)
+    for path in sorted(ours.runs.glob("digits-train-tpu-v*")):
+        if pulled or path != first.folder:
+            path.rename(path.with_name(f"elsewhere-{path.name}"))
+
+    assert weights(chain.train(kaggle, ours, show=shown.append)) == unbroken()
+    assert len(versions(local)) == 3
+
+
+def test_a_session_that_was_killed_counts_by_what_it_had_saved(start, ours, shown):
+    """It has no list of its files, and Kaggle mounts an older output: its checkpoints go by a dataset."""
+    local, kaggle = start(script := Script(v2="killed"))
+
+    done = chain.train(kaggle, ours, show=shown.append)
+
+    assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE"]
+    assert script.sources == {1: [], 2: OWN, 3: DATASET}
+    assert any("step 8 of 12. This goes on from it, through a dataset" in line for line in shown)
+
+
+@pytest.mark.parametrize("how", ["killed at once", "lost", "fails"])
+def test_a_session_that_left_nothing_new_is_gone_round(start, ours, shown, how):
+    """The one before it is gone on from once more, by the other route."""
+    local, kaggle = start(script := Script(v2=how))
+
+    done = chain.train(kaggle, ours, show=shown.append)
+
+    assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE", "COMPLETE"]
+    assert script.sources == {1: [], 2: OWN, 3: DATASET, 4: DATASET}
+
+
+def test_a_checkpoint_that_a_killed_session_left_torn_is_not_gone_on_from(start, ours, shown):
+    """The one before it is."""
+    local, kaggle = start(Script(v2="killed"))
+    relay.watch(kaggle, ours, relay.push(kaggle, ours, relay.TRAIN, show=shown.append), show=shown.append)
+    second = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
+    with pytest.raises(RunFailed):
+        relay.watch(kaggle, ours, second, show=shown.append)
+    version = local.kernels.version(HANDLE, 2)
+    assert version is not None
+    torn = version.working / "checkpoints" / "step-00000008" / "state.npz"
+    torn.write_bytes(torn.read_bytes()[:-9])
+
+    point = onward.point(kaggle, ours, show=shown.append)
+
+    assert point.base is not None and (point.base.run.version, point.base.left.step) == (2, 7)
+
+
+def test_a_kaggle_that_refuses_a_notebook_as_its_own_source_gets_a_dataset(start, ours, shown):
+    """The refused version is waited for, and no later session tries that again."""
+    local, kaggle = start(script := Script(), own_output=False)
+
+    done = chain.train(kaggle, ours, show=shown.append)
+
+    assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE", "COMPLETE"]
+    assert script.sources == {1: [], 2: [], 3: DATASET, 4: DATASET}
+
+
+def test_two_sessions_that_get_no_further_are_the_last(start, ours, shown):
+    """Exit code 1, and no quota is spent on a third; once something was mended, the same command tries again."""
+    local, kaggle = start(script := Script(v2="fails", v3="fails"))
+
+    with pytest.raises(
+        RunFailed, match="2 sessions in a row got no further than the checkpoint of version 1"
+    ) as caught:
+        chain.train(kaggle, ours, show=shown.append)
+
+    assert caught.value.exit_code == 1 and len(versions(local)) == 3
+    assert "the batch does not fit" in str(caught.value)
+    assert weights(chain.train(kaggle, ours, show=shown.append)) == unbroken()
+    assert script.sources[4] == DATASET
+
+
+def test_sessions_too_short_for_a_step_do_not_go_on_for_ever(start, ours, shown):
+    """They end well, and the run stands still."""
+    local, kaggle = start(Script(v2="no step", v3="no step"))
+
+    with pytest.raises(RunFailed, match="session_hours is too short"):
+        chain.train(kaggle, ours, show=shown.append)
+
+    assert versions(local) == ["COMPLETE"] * 3
+
+
+def test_a_training_that_fails_from_the_beginning_is_tried_twice(start, ours, shown):
+    """There is nothing to go on from."""
+    local, kaggle = start(Script(v1="fails", v2="fails"))
+
+    with pytest.raises(RunFailed, match="no further than the beginning"):
+        chain.train(kaggle, ours, show=shown.append)
+
+    assert len(versions(local)) == 2
+
+
+def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown):
+    """Exit code 7, and the command that goes on then."""
+    local, kaggle = start(Script())
+    local.kernels.used_seconds["TPU"] = 20 * 3600 - 90.0  # one session and a half
+
+    with pytest.raises(NoQuota, match="returns at 2030-01-05 00:00 UTC") as caught:
+        chain.train(kaggle, ours, show=shown.append)
+
+    assert caught.value.exit_code == 7 and len(versions(local)) == 2
+    assert "To go on then: invoke push-train --until-done --config digits" in str(caught.value)
+    local.kernels.used_seconds["TPU"] = 0.0
+    assert weights(chain.train(kaggle, ours, show=shown.append)) == unbroken() and len(versions(local)) == 3
+
+
+CHILD = """import sys
+from pathlib import Path
+from deploy import chain, settlement
+from deploy.client import Kaggle
+from deploy.exchange import Pace
+from deploy.project import Project
+root = Path(sys.argv[1])
+ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60)
+kaggle = Kaggle.connect(pace=Pace(first=0.02, most=0.05, patience=5))
+settlement.settle(kaggle, ours, show=print)
+chain.train(kaggle, ours, show=lambda line: print(line, flush=True))
+"""
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, shown, after):
+    """By kill -9 at another line of what it shows each time, until nothing stops it."""
+    local, kaggle = start(Script(v2="killed"))
+    with subprocess.Popen([sys.executable, "-c", CHILD, ours.root], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for _ in range(1 + 3 * after):
+            child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+    for version in local.kernels.kernels[HANDLE].versions if HANDLE in local.kernels.kernels else ():
+        version.done.wait(10)
+    if settlement.unclear(ours):
+        settlement.settle(kaggle, ours, show=shown.append)
+
+    done = chain.train(kaggle, ours, show=shown.append)
+
+    assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE"]
+
+
+def test_a_run_that_still_goes_is_followed_whatever_was_edited(start, ours, shown):
+    """A chain that is given again does not push beside itself."""
+    local, kaggle = start(Script(), queue_seconds=1.0)
+    first = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
+    (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
+
+    done = chain.train(kaggle, ours, show=shown.append)
+
+    assert f"{first} is QUEUED; following it." in shown
+    assert weights(done) == unbroken() and len(versions(local)) == 3
+
+
+# By hand
+
+
+def by_hand(kaggle: Kaggle, ours: Project, shown: list[str], **options: bool) -> tuple[kernels.Run, Path]:
+    run = relay.push(kaggle, ours, relay.TRAIN, show=shown.append, **options)
+    relay.watch(kaggle, ours, run, show=shown.append)
+    return run, relay.pull(kaggle, ours, run, show=shown.append)
+
+
+def test_the_same_commands_by_hand_go_on_too(start, ours, shown):
+    """Push, watch, pull, and push again; each says how far the run is."""
+    _, kaggle = start(Script())
+    run, folder = by_hand(kaggle, ours, shown)
+
+    assert onward.glance(kaggle, run) == "partial, step 5 of 12"
+    assert relay.after_pull(ours, run, folder) == "invoke push-train --until-done --config digits"
+    told = standing.now(kaggle, ours)
+    assert told["runs"] == {str(run): "COMPLETE, partial, step 5 of 12"}
+    assert standing.stands(told)[-1] == "Next: invoke push-train --until-done --config digits"
+    assert "partial, step 5 of 12" in standing.asked(ours)[2]
+
+    by_hand(kaggle, ours, shown)
+    run, folder = by_hand(kaggle, ours, shown)
+
+    assert (run.version, relay.after_pull(ours, run, folder)) == (3, "invoke publish --config digits")
+    assert "pushed, going on from version 2; COMPLETE" in standing.asked(ours)[2]
+
+
+def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, shown):
+    """The advice is the command that goes on."""
+    _, kaggle = start(Script())
+    run, folder = by_hand(kaggle, ours, shown)
+
+    with pytest.raises(UsageError, match=r"v?1 is partial, step 5 of 12(.|\n)*invoke push-train --until-done"):
+        relay.publish(kaggle, ours, run, folder, show=shown.append)
+    with pytest.raises(UsageError, match="invoke push-train --until-done"):
+        relay.push(kaggle, ours, relay.INFER, artifact=folder / output.ARTIFACT, show=shown.append)
+
+
+def test_a_run_that_nobody_pulled_is_gone_on_from_as_well(start, ours, shown):
+    """The push finds out that it is partial."""
+    _, kaggle = start(script := Script())
+    relay.watch(kaggle, ours, relay.push(kaggle, ours, relay.TRAIN, show=shown.append), show=shown.append)
+
+    by_hand(kaggle, ours, shown)
+
+    assert script.sources[2] == OWN
+
+
+def test_fresh_begins_again(start, ours, shown):
+    """And what follows goes on from that."""
+    _, kaggle = start(script := Script(v2="killed"))
+    by_hand(kaggle, ours, shown)
+    run = relay.push(kaggle, ours, relay.TRAIN, fresh=True, show=shown.append)
+    with pytest.raises(RunFailed):
+        relay.watch(kaggle, ours, run, show=shown.append)
+
+    point = onward.point(kaggle, ours, show=shown.append)
+
+    assert script.sources[2] == [] and point.base is not None
+    assert (point.base.run.version, str(point.base.left)) == (2, "partial, step 3 of 12")
+
+
+def test_a_pulled_output_that_was_changed_here_is_not_gone_on_from(start, ours, shown):
+    """The session would refuse it, after a minute of quota."""
+    local, kaggle = start(Script())
+    _, folder = by_hand(kaggle, ours, shown)
+    (folder / "progress.jsonl").write_text('{"step": 5, "steps": 99}\n')
+
+    with pytest.raises(RunFailed, match=r"progress\.jsonl is not what the run wrote(.|\n)*invoke pull --run"):
+        relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
+
+    assert len(versions(local)) == 1
+
+
+def test_again_and_until_done_contradict_each_other():
+    """One makes a version of what there is, and the other makes none of it."""
+    with pytest.raises(UsageError, match="--fresh --until-done"):
+        chain.refuse_both(True, True)
