@@ -67,7 +67,8 @@ def trace(project: Project, submission: Path) -> list[Link]:
 def _folder(project: Project, submission: Path) -> tuple[Path, list[Path]]:
     """Return the pulled folder whose submission.csv this is, and those of other runs that wrote an equal one."""
     if not submission.is_file():
-        raise UsageError(f"{submission} is missing; expected a submission.csv.\nCorrect --of.")
+        what = "is a folder" if submission.is_dir() else "is missing"
+        raise UsageError(f"{submission} {what}; expected the path of a submission.csv.\nCorrect --of.")
     here = submission.resolve().parent
     if submission.name == FILE and (here / output.BUNDLE).is_file():
         output.unchanged(submission, here, FILE)

@@ -101,6 +101,13 @@ def test_a_file_that_no_run_wrote_is_refused(ours, tmp_path):
         origin.trace(ours, tmp_path / "none.csv")
 
 
+@pytest.mark.parametrize(("name", "said"), [("runs", "is a folder"), ("nothing.csv", "is missing")])
+def test_what_is_no_file_is_told_as_what_it_is(ours, name, said):
+    """A folder that is there was called missing."""
+    with pytest.raises(UsageError, match=rf"{name} {said}; expected the path of a submission\.csv"):
+        origin.trace(ours, ours.root / name)
+
+
 def test_what_is_not_known_here_is_said_to_be(ours):
     """The training may have been pulled on another machine."""
     shutil.rmtree(ours.runs / "digits-train-tpu-v2")
