@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,9 @@ class Artifact:
         manifest: everything in manifest.json.
         config: the run's config, rebuilt.
         classes: the labels' texts; the model's outputs are in this order.
-        weights: arrays by name, in the model's order.
+        weights: arrays by name, in the model's order; with folds "fold-1/<name>" and so on, a fold after the other.
         golden_images: uint8 (g, height, width, channels).
-        golden_outputs: float32 (g, num_classes), probabilities computed in float32 by the run that trained.
+        golden_outputs: float32 (g, num_classes), probabilities computed in float32 by the run that trained; the mean over the folds.
     """
 
     manifest: Mapping[str, Any]
@@ -61,6 +61,17 @@ class Artifact:
     weights: Mapping[str, np.ndarray]
     golden_images: np.ndarray
     golden_outputs: np.ndarray
+
+    @property
+    def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
+        """The weights of each fold by the model's own names; of a run without folds there is one."""
+        if self.config.folds is None:
+            return (self.weights,)
+        parts: dict[str, dict[str, np.ndarray]] = {}
+        for name, array in self.weights.items():
+            fold, _, own = name.partition("/")
+            parts.setdefault(fold, {})[own] = array
+        return tuple(parts.values())
 
 
 def sha256(path: Path) -> str:
@@ -128,10 +139,22 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
         weight.assign(weights[weight.path])
 
 
+def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the weights of each fold as one mapping.
+
+    >>> list(joined([{"a/kernel": np.zeros(1)}, {"a/kernel": np.ones(1)}]))
+    ['fold-1/a/kernel', 'fold-2/a/kernel']
+    """
+    return {
+        f"fold-{number}/{name}": array for number, part in enumerate(folds, start=1) for name, array in part.items()
+    }
+
+
 def save(
     folder: Path,
     *,
     model: Any,
+    folds: Sequence[Mapping[str, np.ndarray]] = (),
     config: Config,
     classes: tuple[str, ...],
     golden_images: np.ndarray,
@@ -145,7 +168,7 @@ def save(
 
     Args:
         folder: where; its parent exists.
-        model: the trained Keras model.
+        model: the trained Keras model. folds: the weights of each fold, where there are any, which are saved in place of the model's.
         config, classes: of the run.
         golden_images: uint8 (g, height, width, channels). golden_outputs: float32 (g, num_classes), probabilities.
         details: run_id, status, versions, git_commit, bundle_sha256, metrics, and what else the manifest should say.
@@ -153,7 +176,7 @@ def save(
     Raises:
         DivergedError: if a weight or a golden output is not finite. DiskError: if there is no space. An older artifact is still there.
     """
-    weights = weights_of(model)
+    weights = joined(folds) if folds else weights_of(model)
     wrong = [
         name for name, array in {**weights, "golden outputs": golden_outputs}.items() if not np.isfinite(array).all()
     ]
@@ -320,6 +343,18 @@ def _problem(found: Artifact) -> str | None:
     for name, array in {**found.weights, "golden outputs": outputs}.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():
             return f"{name} is not finite float32"
+    if config.folds is None:
+        return "it has folds, and its config none" if "folds" in found.manifest else None
+    told, first = found.manifest.get("folds"), found.folds[0] if found.folds else {}
+    if (
+        not isinstance(told, list)
+        or len(told) != config.folds
+        or list(found.weights) != list(joined([first] * config.folds))
+    ):
+        return f"the weights are not those of {config.folds} folds of one model"
+    for part in found.folds:
+        if [array.shape for array in part.values()] != [array.shape for array in first.values()]:
+            return "the weights of two folds differ in shape"
     return None
 
 

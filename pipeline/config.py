@@ -28,7 +28,7 @@ PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 HANDOFFS = ("dataset", "kernel")
 KEEPS = ("last", "best")
 # Far above what anyone needs, and far below what would end a run without a word for lack of memory.
-MOST_PIXELS, MOST_BATCH = 10_000, 2**20
+MOST_PIXELS, MOST_BATCH, MOST_FOLDS = 10_000, 2**20, 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,9 @@ class Data:
         sample_submission: the table whose ids, order, columns and types the submission repeats.
         crop_padding: pixels of zeros around an image before a random crop of the original size; 0: no crop.
         flip: mirror half of the images left to right.
-        validation_fraction: share of the labelled images held back, stratified by label.
+        validation_fraction: share of the labelled images held back, stratified by label; with `Config.folds` it is not used.
+        group_column: a column of train_csv; images with the same text in it (of one patient, one scene) are never on both sides of a
+            split. The share held back is then the nearest 1/n, and what whole groups make of it.
     """
 
     height: int
@@ -60,6 +62,7 @@ class Data:
     crop_padding: int = 0
     flip: bool = False
     validation_fraction: float = 0.1
+    group_column: str | None = None
 
     def __post_init__(self) -> None:
         whole("data.height", self.height, 1, MOST_PIXELS)
@@ -92,6 +95,22 @@ class Data:
         whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
         truth("data.flip", self.flip)
         within("data.validation_fraction", self.validation_fraction, 0, 1, open_ends=True)
+        if self.group_column is not None:
+            text("data.group_column", self.group_column)
+            expect(
+                self.group_column not in (self.id_column, self.label_column),
+                "data.group_column",
+                self.group_column,
+                "another column than id_column and label_column",
+                "Set it to the column that names each image's group, or to None.",
+            )
+            expect(
+                self.validation_fraction <= 0.5,
+                "data.validation_fraction",
+                self.validation_fraction,
+                "0.5 or less with group_column, which holds back one of two or more equal parts",
+                "Lower it in the config.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +181,8 @@ class Config:
         steps_per_call: steps that are handed to the devices at once; more than 1 pays where a step takes less than a millisecond.
         keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch with the best validation accuracy.
         patience: epochs without a better one after which the run ends; None: it does not.
+        folds: parts that the labelled images are cut into, stratified by label; a model is trained for each, on all the others. None: one
+            model, and `data.validation_fraction` is held back.
         precision: "auto" takes bfloat16 where the hardware has it.
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's output.
         session_hours: of wall clock, from the start of the process; before they are over the run saves itself and ends as "partial".
@@ -188,6 +209,7 @@ class Config:
     seed: int = 0
     keep: str = "last"
     patience: int | None = None
+    folds: int | None = None
     precision: str = "auto"
     handoff: str = "dataset"
     progress_seconds: float = 10.0
@@ -243,8 +265,9 @@ class Config:
                 f"a divisor of batch={self.batch}",
                 "Set batchnorm_batch to one, or leave it out.",
             )
-        if self.patience is not None:
-            whole("patience", self.patience, 1, 10**6)
+        for name, least, most in (("patience", 1, 10**6), ("folds", 2, MOST_FOLDS)):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), least, most)
         for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS)):
             value = getattr(self, name)
             expect(value in allowed, name, value, "one of " + ", ".join(allowed), f"Set {name} to one of these.")

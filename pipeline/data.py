@@ -36,21 +36,25 @@ class Images:
         pixels: uint8 (n, height, width, channels).
         labels: int32 (n,), indices into `classes`; empty for a test set.
         classes: the labels' texts, sorted; empty for a test set.
+        groups: int32 (n,), equal for images of one group; None where the config names no group column, and for a test set.
     """
 
     ids: tuple[str, ...]
     pixels: np.ndarray
     labels: np.ndarray
     classes: tuple[str, ...]
+    groups: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def fingerprint(self) -> str:
-        """Return a sha256 over ids, pixels and labels: equal data, equal text."""
+        """Return a sha256 over ids, pixels, labels and groups: equal data, equal text."""
         digest = hashlib.sha256("\n".join(self.ids).encode())
         digest.update(np.ascontiguousarray(self.pixels).data)
         digest.update(np.ascontiguousarray(self.labels).data)
+        if self.groups is not None:
+            digest.update(np.ascontiguousarray(self.groups).data)
         return digest.hexdigest()
 
 
@@ -72,7 +76,7 @@ def read_table(path: Path, columns: Sequence[str], advice: str) -> pd.DataFrame:
     if missing:
         raise DataError(
             f"{path} has the columns {', '.join(map(str, table.columns))}; expected also {', '.join(missing)}.\n"
-            "Set id_column and label_column in the config to the table's own."
+            "Set id_column, label_column and group_column in the config to the table's own."
         )
     if not len(table):
         raise DataError(f"{path} has a header and no rows; expected one row an image.\nComplete the download. {advice}")
@@ -88,12 +92,11 @@ def read_training(folder: Path, config: Config) -> Images:
     """Return the labelled images of a competition folder, in the table's order.
 
     Raises:
-        DataError: if a file is missing or broken, or the labels are not `config.num_classes` different ones.
+        DataError: if a file is missing or broken, the labels are not `config.num_classes` different ones, or an image has no group.
     """
     data = config.data
-    table = read_table(
-        folder / data.train_csv, (data.id_column, data.label_column), "Set data.train_csv in the config."
-    )
+    columns = [name for name in (data.id_column, data.label_column, data.group_column) if name is not None]
+    table = read_table(folder / data.train_csv, columns, "Set data.train_csv in the config.")
     ids = tuple(table[data.id_column])
     classes = tuple(sorted(set(table[data.label_column])))
     if len(classes) != config.num_classes:
@@ -103,7 +106,19 @@ def read_training(folder: Path, config: Config) -> Images:
         )
     lookup = {name: index for index, name in enumerate(classes)}
     labels = np.array([lookup[name] for name in table[data.label_column]], np.int32)
-    return Images(ids, _decode(folder / data.train_images, ids, config), labels, classes)
+    groups = None if data.group_column is None else _groups(table, data.group_column, folder / data.train_csv)
+    return Images(ids, _decode(folder / data.train_images, ids, config), labels, classes, groups)
+
+
+def _groups(table: pd.DataFrame, column: str, path: Path) -> np.ndarray:
+    """Return the number of each row's group, int32 (n,): its place among the sorted texts of the column."""
+    alone = int((table[column] == "").sum())
+    if alone:
+        raise DataError(
+            f"{path} has {alone} rows without a text in {column!r}; expected the group of each image.\n"
+            "Fill it in (an image of no group gets a text of its own), or set data.group_column=None."
+        )
+    return np.unique(table[column].to_numpy(str), return_inverse=True)[1].astype(np.int32)
 
 
 def read_test(folder: Path, config: Config) -> Images:

@@ -24,7 +24,8 @@ BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 def of_training(output: Path, *, status: str = "complete", show: Callable[[str], None] = print) -> list[Path]:
     """Draw curves.png, confusion.png and time.png from what `training.train` left in `output`; return the paths of those drawn.
 
-    `status`: of a run that is "partial" there are the curves alone, once an epoch has ended.
+    `status`: of a run that is "partial" there are the curves alone, once an epoch has ended. Of a run with folds the curves are those of
+    each fold, and the confusion is over the predictions out of fold.
     """
 
     def manifest() -> dict[str, Any]:
@@ -34,9 +35,9 @@ def of_training(output: Path, *, status: str = "complete", show: Callable[[str],
         validation = pd.read_csv(output / "validation.csv", dtype=str, keep_default_na=False)
         _confusion(validation, manifest()["classes"], path)
 
-    curves = {output / "curves.png": lambda path: _curves(pd.read_csv(output / "history.csv"), path)}
+    curves = {output / "curves.png": lambda path: _curves(_histories(output), path)}
     if status == "partial":
-        return _drawn(curves if (output / "history.csv").is_file() else {}, show)
+        return _drawn(curves if any(path.is_file() for path in _history_files(output)) else {}, show)
     return _drawn(
         {
             **curves,
@@ -132,14 +133,28 @@ def _grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -
     _save(figure, path)
 
 
-def _curves(history: pd.DataFrame, path: Path) -> None:
+def _histories(output: Path) -> list[pd.DataFrame]:
+    return [pd.read_csv(path) for path in _history_files(output)]
+
+
+def _history_files(output: Path) -> list[Path]:
+    """Return the path of history.csv of each fold that has one, in order, or of the one run."""
+    folds = sorted(output.glob("fold-*/history.csv"), key=lambda path: (len(path.parent.name), path))
+    return folds or [output / "history.csv"]
+
+
+def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
+    many = len(histories) > 1
     for axis, name in ((left, "loss"), (middle, "accuracy")):
-        axis.plot(history["epoch"], history[name], color=BLUE, label="training")
-        axis.plot(history["epoch"], history[f"validation_{name}"], color=ORANGE, label="validation")
-        axis.set(title=name.capitalize(), xlabel="epoch")
+        for column, color, label in ((name, BLUE, "training"), (f"validation_{name}", ORANGE, "validation")):
+            for history in histories:
+                axis.plot(history["epoch"], history[column], color=color, label=label, lw=1 if many else None)
+                label = "_"  # matplotlib leaves it out of the legend
+        axis.set(title=name.capitalize() + (f", {len(histories)} folds" if many else ""), xlabel="epoch")
         axis.legend(frameon=False)
-    right.plot(history["epoch"], history["learning_rate"], color=GREY)
+    for history in histories:
+        right.plot(history["epoch"], history["learning_rate"], color=GREY)
     right.set(title="Learning rate as applied", xlabel="epoch", ylim=(0, None))
     _save(figure, path)
 
@@ -165,8 +180,12 @@ def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> 
                     color="white" if count > counts.max() / 2 else "black",
                     fontsize=8,
                 )
-    right = int(np.trace(counts))
-    axis.set(xlabel="predicted", ylabel="true", title=f"Validation: {right} of {len(validation)} right")
+    right, what = int(np.trace(counts)), "Out of fold" if "fold" in validation else "Validation"
+    axis.set(
+        xlabel="predicted",
+        ylabel="true",
+        title=f"{what}: {right} of {len(validation)} right",
+    )
     _save(figure, path)
 
 

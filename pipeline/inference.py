@@ -39,7 +39,7 @@ class Predictions:
 
 
 def restore(artifact: Artifact, precision: str = "float32") -> Any:
-    """Return the artifact's model, rebuilt by code, with its weights, having recomputed the golden outputs.
+    """Return the artifact's model, rebuilt by code, having recomputed the golden outputs; of several folds it has the last one's weights.
 
     Raises:
         ArtifactError: if the weights do not fit, or the golden outputs come out differently.
@@ -55,8 +55,7 @@ def restore(artifact: Artifact, precision: str = "float32") -> Any:
         rebuilt = model.build(artifact.config)
     finally:
         keras.config.set_dtype_policy(before)
-    artifact_module.assign(rebuilt, artifact.weights)
-    outputs = model.probabilities(rebuilt, artifact.golden_images, batch=len(artifact.golden_images))
+    outputs = averaged(artifact, rebuilt, artifact.golden_images, batch=len(artifact.golden_images))
     difference = float(np.max(np.abs(outputs - artifact.golden_outputs)))
     if not difference <= TOLERANCE[precision]:
         raise ArtifactError(
@@ -65,6 +64,19 @@ def restore(artifact: Artifact, precision: str = "float32") -> Any:
             f"Trained with {artifact.manifest['versions']}. Infer with the same commit, or with precision float32."
         )
     return rebuilt
+
+
+def averaged(artifact: Artifact, rebuilt: Any, pixels: np.ndarray, batch: int) -> np.ndarray:
+    """Return the mean over the folds of `pipeline.model.probabilities`; their weights go through the one model, one after the other.
+
+    Raises:
+        ArtifactError: if weights do not fit.
+    """
+    total = np.zeros((len(pixels), len(artifact.classes)), np.float32)
+    for weights in artifact.folds:
+        artifact_module.assign(rebuilt, weights)
+        total += model.probabilities(rebuilt, pixels, batch)
+    return total / np.float32(len(artifact.folds))
 
 
 def predict(
@@ -82,7 +94,7 @@ def predict(
     """
     rebuilt = restore(artifact, precision)
     test = data.read_test(folder, _placed(artifact.config, config))
-    found = model.probabilities(rebuilt, test.pixels, batch=BATCH)
+    found = averaged(artifact, rebuilt, test.pixels, batch=BATCH)
     if not np.isfinite(found).all():
         raise DataError(
             f"{int((~np.isfinite(found)).any(axis=1).sum())} of {len(found)} predictions are not finite; "
@@ -101,8 +113,9 @@ def infer(
     show: Callable[[str], None] = print,
 ) -> Predictions:
     """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions; the arguments are `predict`'s."""
+    folds = f" of {artifact.config.folds} folds, averaged" if artifact.config.folds else ""
     show(
-        f"Artifact {artifact.manifest['run_id']}: {artifact.config.name}, weights {artifact.manifest['weights_sha256'][:12]}"
+        f"Artifact {artifact.manifest['run_id']}: {artifact.config.name}, weights {artifact.manifest['weights_sha256'][:12]}{folds}"
     )
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from pipeline import state as states
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, DeviceError, DivergedError
 from pipeline.learning_rate import Applied
-from pipeline.progress import HISTORY, LINES, Progress
+from pipeline.progress import HISTORY, LINES, Fold, Progress
 from pipeline.saver import Saver
 from pipeline.session import Session
 from pipeline.step import Step
@@ -53,6 +53,7 @@ class Loop:
         validation: uint8 (v, height, width, channels) and int32 (v,).
         output: gets checkpoints/, progress.jsonl and history.csv. show: takes each line of text.
         seconds: is added to, by phase.
+        fold: which part of a run this is; None: all of it.
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class Loop:
         output: Path,
         show: Callable[[str], None],
         seconds: dict[str, float],
+        fold: Fold | None = None,
     ) -> None:
         self.config, self.applied, self.batches, self.validation = config, applied, batches, validation
-        self.output, self.show, self.seconds = output, show, seconds
+        self.output, self.show, self.seconds, self.fold = output, show, seconds, fold
         # What the libraries hold is a million objects, and to look through them for garbage takes a quarter of a second each time.
         gc.freeze()
         self.model = model.build(config, applied.batchnorm_momentum)
@@ -110,6 +112,7 @@ class Loop:
             total_steps=self.applied.total_steps,
             batch=self.config.batch,
             show=self.show,
+            fold=self.fold,
         )
         begun = self._began = time.monotonic()
         epoch, stop, first = self._epoch(self.step), None, True
@@ -155,7 +158,7 @@ class Loop:
         if self.step == self.applied.total_steps or self.ended:
             return "complete"
         on = "the same command again" if stop else "the same command without --max-steps, or a larger one,"
-        why = stop or f"max_steps={max_steps}"
+        why = stop or "max_steps is reached"
         self.show(
             f"Stopped at step {self.step} of {self.applied.total_steps}: {why}. The state is saved; {on} goes on from there."
         )
@@ -343,7 +346,7 @@ class Loop:
             metrics, best = dict(found.details["metrics"]), dict(found.details["best"])
             changed = _changes(theirs["config"], origin["config"])
             if theirs["data"] != origin["data"]:
-                changed.append("the images or labels")
+                changed.append("the images or labels, or which of them validate")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"{folder} holds step {found.step} of no run of this project: {type(error).__name__}: {error}.\n"

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class Fold:
+    """Which part of a run this is: its number, from 1, of how many, and the steps of those that come after it."""
+
+    number: int
+    count: int
+    steps_after: int
+
+
 class Progress:
     """What a run tells while it runs.
 
@@ -35,13 +45,24 @@ class Progress:
         step, total_steps: where the run begins, and where it ends.
         batch: images per step.
         show: takes each line of text.
+        fold: which each line then names; its `eta_seconds` are those to the end of the last one.
     """
 
     def __init__(
-        self, folder: Path, *, seconds: float, step: int, total_steps: int, batch: int, show: Callable[[str], None]
+        self,
+        folder: Path,
+        *,
+        seconds: float,
+        step: int,
+        total_steps: int,
+        batch: int,
+        show: Callable[[str], None],
+        fold: Fold | None = None,
     ) -> None:
         self._lines, self._history = folder / LINES, folder / HISTORY
         self._seconds, self._total, self._batch, self._show = seconds, total_steps, batch, show
+        self._fold = {"fold": fold.number, "folds": fold.count} if fold else {}
+        self._ahead = total_steps + (fold.steps_after if fold else 0)
         self._started = self._last = time.monotonic()
         self._first_step = self._last_step = step
         self._forget_after(step)
@@ -62,11 +83,12 @@ class Progress:
         elapsed = max(now - self._started, 1e-9)
         done = max(step - self._first_step, 1)
         line = {
+            **self._fold,
             "step": step,
             "steps": self._total,
             **{name: round(float(value), 6) for name, value in values.items()},
             "images_per_second": round(rate, 1),
-            "eta_seconds": round((self._total - step) * elapsed / done, 1),
+            "eta_seconds": round((self._ahead - step) * elapsed / done, 1),
         }
         self._last, self._last_step = now, step
         text = json.dumps(line)

@@ -1,10 +1,12 @@
 """Training: data + model + rate → an artifact, on every device there is.
 
-Keras 3 on JAX. `DataParallel` is set before the model exists; the steps themselves are in `pipeline.loop`.
+Keras 3 on JAX. `DataParallel` is set before the model exists; the steps themselves are in `pipeline.loop`. Each fold is a loop of its
+own, in its own folder, one after the other; a fold that is complete is not trained again, but gives its weights from its checkpoint.
 """
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ import keras
 import numpy as np
 import pandas as pd
 
-from pipeline import artifact, data, devices, executables, learning_rate, model
+from pipeline import artifact, checkpoint, data, devices, executables, folds, learning_rate, model
 from pipeline import provenance as provenance_module
 from pipeline.config import Config
-from pipeline.errors import ConfigError, DivergedError, writing
+from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
 from pipeline.learning_rate import Applied
 from pipeline.loop import Loop
+from pipeline.progress import HISTORY, LINES, Fold
 from pipeline.provenance import Provenance
 from pipeline.session import Session
 
@@ -32,7 +35,7 @@ class Trained:
 
     Attributes:
         output: the folder. status: "complete", or "partial" if it stopped early.
-        applied: the optimizer's numbers.
+        applied: the optimizer's numbers, of the first fold.
         manifest: of the artifact; None if the run is partial.
         seconds: where the time of this call went, by phase; of a run that went on, what earlier calls took is in none of them.
     """
@@ -42,6 +45,22 @@ class Trained:
     applied: Applied
     manifest: dict[str, Any] | None
     seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A loop that came to its end.
+
+    Attributes:
+        run_id: that the checkpoints have. steps: taken. metrics: of the last epoch.
+        weights: to infer with, by name. batch: images that one device takes at once.
+    """
+
+    run_id: str
+    steps: int
+    metrics: dict[str, float]
+    weights: dict[str, np.ndarray]
+    batch: int
 
 
 def read(config: Config, folder: Path) -> data.Images:
@@ -64,11 +83,13 @@ def train(
     """Train, go on from a checkpoint in `output` if there is one, and write the artifact.
 
     Args:
-        config: the run. folder: the competition, as Kaggle mounts it. output: gets artifact/, checkpoints/, progress.jsonl,
-            history.csv and validation.csv.
+        config: the run. folder: the competition, as Kaggle mounts it.
+        output: gets artifact/, validation.csv and validation.npz, and checkpoints/, progress.jsonl and history.csv: with
+            `config.folds` these lie in fold-1/, fold-2/ and so on.
         images: of that folder, if `read` was called before; None reads them.
         provenance: where the code came from; None asks git.
-        max_steps: stop after this step of the run with status "partial"; a call with a larger one, or with None, goes on from there.
+        max_steps: stop after this step of the run, all folds counted, with status "partial"; a call with a larger one, or with None,
+            goes on from there.
         fresh: set earlier checkpoints aside, with their history, and begin again.
         show: takes each line of text.
 
@@ -90,88 +111,88 @@ def train(
             f"batch={config.batch} does not split evenly over {here.count} replicas ({config.batch / here.count:.2f} images each).\n"
             f"Set batch to {below or here.count} or {below + here.count} in pipeline/configs/{config.name}.py."
         )
-    for path in (output, output / "checkpoints"):
+    places = [output / f"fold-{number}" for number in range(1, config.folds + 1)] if config.folds else [output]
+    for path in (output, *(below for place in places for below in (place, place / "checkpoints"))):
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)  # now, and not after hours, it comes out that it cannot be made
     if images is None:
         images = read(config, folder)
-    indices, held = data.split(images, config)
+    pairs = folds.splits(images, config)
     seconds = {"read": time.monotonic() - started}
-    applied = learning_rate.apply(config, len(indices))
+    applied = [learning_rate.apply(config, len(rows)) for rows, _ in pairs]
     policy = devices.precision(config.precision, here)
     show(f"Devices: {here}; precision {policy}")
-    show(f"Data: {len(indices)} images to train, {len(held)} to validate, {len(images.classes)} classes")
-    show(
-        f"Rate: {applied.optimizer} {config.optimizer.base_rate:g} at batch {applied.base_batch} -> {applied.peak_rate:g} at batch "
-        f"{applied.batch}; {applied.warmup_steps} of {applied.total_steps} steps warm-up"
-    )
-    for warning in applied.warnings:
-        show(f"Warning: {warning}")
-    batches = data.Batches(
-        images.pixels,
-        images.labels,
-        rows=indices,
-        batch=config.batch,
-        seed=config.seed,
-        crop_padding=config.data.crop_padding,
-        flip=config.data.flip,
-    )
+    _tell(config, images, pairs, applied[0], show)
+    _clear(output, places, config, fresh=fresh)
     before = keras.config.dtype_policy()
+    fitted: list[Fitted] = []
     try:
         keras.distribution.set_distribution(keras.distribution.DataParallel() if here.count > 1 else None)
         keras.config.set_dtype_policy(policy)
-        keras.utils.set_random_seed(config.seed)
-        run = Loop(config, applied, batches, (images.pixels[held], images.labels[held]), output, show, seconds)
-        origin = {
-            "config": config.to_json(),
-            "data": images.fingerprint(),
-            "precision": policy,
-            "devices": str(here),
-        }
-        with Session(config.session_hours, config.stall_seconds, output, show) as session:
-            status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
-        weights = run.final_weights()
+        for number, (place, pair, numbers) in enumerate(zip(places, pairs, applied, strict=True), start=1):
+            fold, left = None, None if max_steps is None else max_steps - sum(one.steps for one in fitted)
+            if config.folds:
+                fold = Fold(number, config.folds, sum(later.total_steps for later in applied[number:]))
+                show(f"Fold {number} of {fold.count}: {len(pair[0])} images to train, {len(pair[1])} to validate")
+            if left is not None and left < 1:
+                show("Stopped: max_steps is reached. The same command without --max-steps, or a larger one, goes on.")
+                return Trained(output, "partial", applied[0], None, seconds)
+            run_id = fitted[0].run_id if fitted else None
+            one = _fit(
+                config,
+                numbers,
+                images,
+                pair,
+                place,
+                seconds,
+                show,
+                fold=fold,
+                run_id=run_id,
+                max_steps=left,
+                fresh=fresh and not fitted,
+            )
+            if one is None:
+                return Trained(output, "partial", applied[0], None, seconds)
+            fitted.append(one)
     finally:
         keras.distribution.set_distribution(None)
         keras.config.set_dtype_policy(before)
-    if status == "partial":
-        return Trained(output, status, applied, None, seconds)
 
     begun = time.monotonic()
-    rebuilt = model.build(config, applied.batchnorm_momentum)
-    artifact.assign(rebuilt, weights)
+    rebuilt = model.build(config, applied[0].batchnorm_momentum)
+    held = np.sort(np.concatenate([rows for _, rows in pairs]))
     # From all over the table: its first rows are of one class where it is sorted by label.
-    rows = np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))
-    # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these. One device computes
-    # them, so it gets what one replica had in training.
-    with jax.default_matmul_precision("highest"):
-        found = model.probabilities(rebuilt, images.pixels[held], batch=run.compiled.micro_batch)
-    if not np.isfinite(found).all():
+    golden = held[np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))]
+    found = np.zeros((len(images), len(images.classes)), np.float32)
+    weights, outputs = [], []
+    for (_, rows), one in zip(pairs, fitted, strict=True):
+        artifact.assign(rebuilt, one.weights)
+        weights.append(artifact.weights_of(rebuilt))
+        # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these. One device computes
+        # them, so it gets what one replica had in training.
+        with jax.default_matmul_precision("highest"):
+            found[rows] = model.probabilities(rebuilt, images.pixels[rows], batch=one.batch)
+            outputs.append(model.probabilities(rebuilt, images.pixels[golden], batch=one.batch))
+    if not np.isfinite(found).all() or not np.isfinite(outputs).all():
         raise DivergedError(
             f"The trained model's outputs are not finite (optimizer.base_rate={config.optimizer.base_rate:g})"
         )
-    with writing(output / "validation.csv"):
-        pd.DataFrame(
-            {
-                "id": [images.ids[index] for index in held],
-                "label": [images.classes[index] for index in images.labels[held]],
-                "prediction": [images.classes[index] for index in found.argmax(axis=1)],
-                "confidence": found.max(axis=1).round(6),
-            }
-        ).to_csv(output / "validation.csv", index=False)
+    _write_validation(output, images, pairs, held, found)
+    metrics = _metrics(images, pairs, fitted, found)
     seconds["final evaluation"] = time.monotonic() - begun
     seconds["total"] = time.monotonic() - started
     origins = provenance or provenance_module.from_checkout()
     manifest = artifact.save(
         output / "artifact",
         model=rebuilt,
+        folds=weights if config.folds else (),
         config=config,
         classes=images.classes,
-        golden_images=images.pixels[held[rows]],
-        golden_outputs=found[rows],
+        golden_images=images.pixels[golden],
+        golden_outputs=np.mean(outputs, axis=0),
         details={
-            "run_id": run.run_id,
-            "status": status,
+            "run_id": fitted[0].run_id,
+            "status": "complete",
             "versions": provenance_module.versions(),
             "git_commit": origins.git_commit,
             "git_dirty": origins.git_dirty,
@@ -179,15 +200,142 @@ def train(
             "devices": str(here),
             "precision": policy,
             "parameters": model.count(rebuilt),
-            "applied": applied.to_json(),
+            "applied": applied[0].to_json(),
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
-            "metrics": {
-                **run.metrics,
-                "validation_accuracy": float((found.argmax(axis=1) == images.labels[held]).mean()),
-            },
+            **metrics,
         },
     )
     show(
-        f"Artifact {run.run_id}: validation accuracy {manifest['metrics']['validation_accuracy']:.4f}, in {output / 'artifact'}"
+        f"Artifact {fitted[0].run_id}: validation accuracy {manifest['metrics']['validation_accuracy']:.4f}, in {output / 'artifact'}"
     )
-    return Trained(output, status, applied, manifest, seconds)
+    return Trained(output, "complete", applied[0], manifest, seconds)
+
+
+def _tell(
+    config: Config, images: data.Images, pairs: Sequence[folds.Pair], applied: Applied, show: Callable[[str], None]
+) -> None:
+    if config.folds:
+        show(f"Data: {len(images)} images in {config.folds} folds, {len(images.classes)} classes")
+    else:
+        rows, held = pairs[0]
+        show(f"Data: {len(rows)} images to train, {len(held)} to validate, {len(images.classes)} classes")
+    show(
+        f"Rate: {applied.optimizer} {config.optimizer.base_rate:g} at batch {applied.base_batch} -> {applied.peak_rate:g} at batch "
+        f"{applied.batch}; {applied.warmup_steps} of {applied.total_steps} steps warm-up"
+    )
+    for warning in applied.warnings:
+        show(f"Warning: {warning}")
+
+
+def _clear(output: Path, places: Sequence[Path], config: Config, *, fresh: bool) -> None:
+    """Set aside what other loops left in `output` than the first, which does so itself; refuse what would stay unread beside this run."""
+    others = [place for place in (output, *sorted(output.glob("fold-*"))) if place != places[0]]
+    if fresh:
+        for place in others:
+            checkpoint.set_aside(place / "checkpoints", [place / name for name in (HISTORY, LINES)])
+    unread = [place / "checkpoints" for place in others if place not in places]
+    unread = [path for path in unread if any(path.glob("step-*"))]
+    if unread:
+        raise CheckpointError(
+            f"{unread[0]} holds a run with other folds; expected one with folds={config.folds}.\n"
+            "Undo the change to go on, choose another --output, or begin again with --fresh (which sets the old checkpoints aside)."
+        )
+
+
+def _fit(
+    config: Config,
+    applied: Applied,
+    images: data.Images,
+    pair: folds.Pair,
+    place: Path,
+    seconds: dict[str, float],
+    show: Callable[[str], None],
+    *,
+    fold: Fold | None,
+    run_id: str | None,
+    max_steps: int | None,
+    fresh: bool,
+) -> Fitted | None:
+    """Train on the first rows of the pair, or go on, to the end; return None if something stopped it before, or before the next fold.
+
+    Args:
+        place: gets checkpoints/, progress.jsonl and history.csv. seconds: is added to, by phase.
+        fold: None where there is one loop. run_id: of the run that this is a fold of; None: the loop chooses one.
+        max_steps: of this loop. fresh: set its earlier checkpoints aside.
+    """
+    gc.collect()  # the fold before this one leaves the devices, and `Loop` would keep for ever what is still there
+    rows, held = pair
+    batches = data.Batches(
+        images.pixels,
+        images.labels,
+        rows=rows,
+        batch=config.batch,
+        seed=config.seed,
+        crop_padding=config.data.crop_padding,
+        flip=config.data.flip,
+    )
+    keras.utils.set_random_seed(config.seed)
+    spent: dict[str, float] = {}
+    run = Loop(config, applied, batches, (images.pixels[held], images.labels[held]), place, show, spent, fold)
+    run.run_id = run_id or run.run_id
+    origin = {
+        "config": config.to_json(),
+        "data": folds.fingerprint(images, config, pair),
+        "precision": keras.config.dtype_policy().name,
+        "devices": str(devices.found()),
+    }
+    with Session(config.session_hours, config.stall_seconds, place, show) as session:
+        status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
+        stop = session.over(0.0) if fold and fold.number < fold.count else None
+    for name, value in spent.items():
+        seconds[name] = seconds.get(name, 0.0) + value
+    if status == "complete" and stop:
+        show(f"Stopped after a fold: {stop}. The same command again goes on with the next.")
+    if status == "partial" or stop:
+        return None
+    return Fitted(run.run_id, run.step, run.metrics, run.final_weights(), run.compiled.micro_batch)
+
+
+def _write_validation(
+    output: Path, images: data.Images, pairs: Sequence[folds.Pair], held: np.ndarray, found: np.ndarray
+) -> None:
+    """Write what each image got from the model that was not trained on it: validation.csv, and validation.npz in the same order."""
+    table = pd.DataFrame(
+        {
+            "id": [images.ids[index] for index in held],
+            "label": [images.classes[index] for index in images.labels[held]],
+            "prediction": [images.classes[index] for index in found[held].argmax(axis=1)],
+            "confidence": found[held].max(axis=1).round(6),
+        }
+    )
+    if len(pairs) > 1:
+        fold = np.zeros(len(images), int)
+        for number, (_, rows) in enumerate(pairs, start=1):
+            fold[rows] = number
+        table["fold"] = fold[held]
+    with writing(output / "validation.csv"):
+        table.to_csv(output / "validation.csv", index=False)
+    with writing(output / "validation.npz"):
+        np.savez(output / "validation.npz", probabilities=found[held])
+
+
+def _metrics(
+    images: data.Images, pairs: Sequence[folds.Pair], fitted: Sequence[Fitted], found: np.ndarray
+) -> dict[str, Any]:
+    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its images and steps."""
+    right = found.argmax(axis=1) == images.labels
+    each = [
+        {**one.metrics, "validation_accuracy": float(right[rows].mean())}
+        for (_, rows), one in zip(pairs, fitted, strict=True)
+    ]
+    if len(pairs) == 1:
+        return {"metrics": each[0]}
+    values = {name: [metrics[name] for metrics in each] for name in each[0]}
+    overall = {"validation_accuracy": float(right.mean())}  # over all images, as in validation.csv
+    overall |= {f"{name}_mean": float(np.mean(value)) for name, value in values.items()}
+    overall |= {f"{name}_sd": float(np.std(value, ddof=1)) for name, value in values.items()}
+    told = [
+        {"training_images": len(rows), "validation_images": len(held), "steps": one.steps, "metrics": metrics}
+        for (rows, held), one, metrics in zip(pairs, fitted, each, strict=True)
+    ]
+    return {"metrics": overall, "folds": told}

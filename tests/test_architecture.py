@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "progress": LEAVES,
     "data": LEAVES | {"table"},
     "model": LEAVES | {"data"},
+    "folds": LEAVES | {"data"},
     "learning_rate": LEAVES,
     "artifact": LEAVES,
     "checkpoint": LEAVES | {"artifact"},
@@ -34,7 +35,8 @@ MAY_IMPORT = {
     "step": LEAVES | {"learning_rate", "state"},
     "loop": LEAVES | {"checkpoint", "data", "learning_rate", "model", "progress", "saver", "session", "state", "step"},
     "training": LEAVES
-    | {"artifact", "data", "devices", "executables", "learning_rate", "loop", "model", "provenance", "session"},
+    | {"artifact", "checkpoint", "data", "devices", "executables", "folds", "learning_rate", "loop", "model"}
+    | {"progress", "provenance", "session"},
     "submission": LEAVES | {"table"},
     "inference": LEAVES | {"artifact", "data", "model", "submission"},
     "figures": LEAVES | {"data"},

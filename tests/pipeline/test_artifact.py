@@ -53,6 +53,15 @@ def test_a_manifest_has_every_promised_key(folder):
     assert manifest["weights_sha256"] == artifact.sha256(folder / "weights.npz")
 
 
+def test_the_artifact_of_one_model_says_nothing_of_folds(folder):
+    """Its form is what it was before there were any."""
+    loaded = artifact.load(folder)
+
+    assert "folds" not in loaded.manifest
+    assert loaded.folds == (loaded.weights,)
+    assert not any(name.startswith("fold-") for name in loaded.weights)
+
+
 def test_equal_weights_make_equal_bytes(folder, tiny, tmp_path):
     """The sha256 of the weights names the weights, not the time of writing."""
     loaded = artifact.load(folder)
