@@ -208,13 +208,13 @@ chain.train(kaggle, ours, show=lambda line: print(line, flush=True))
 """
 
 
-@pytest.mark.parametrize("after", range(6))
+@pytest.mark.parametrize("after", range(4))
 def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, shown, after):
     """By kill -9 at another line of what it shows each time, until nothing stops it."""
     local, kaggle = start(Script(v2="killed"))
     with subprocess.Popen([sys.executable, "-c", CHILD, ours.root], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        for _ in range(1 + 3 * after):
+        for _ in range(1 + 4 * after):
             child.stdout.readline()
         child.send_signal(signal.SIGKILL)
     for version in local.kernels.kernels[HANDLE].versions if HANDLE in local.kernels.kernels else ():

@@ -1,0 +1,180 @@
+"""Chain: a training cut into sessions, one of them killed, ends with the weights of one long session.
+
+The bundles, the notebooks and the client are the real ones; the sessions are the local Kaggle's, each with 8 virtual devices.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploy import chain, left, manifest
+from deploy.client import Kaggle
+from deploy.project import Project
+from localkaggle.server import SESSION_SECONDS, LocalKaggle
+from proofs.table import Row, Show
+
+ROOT = Path(__file__).resolve().parent.parent
+KILLED = 2  # the version
+# A bundle carries its own config alone, so that one cannot build on another.
+DIGITS = ROOT / "pipeline" / "configs" / "digits.py"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long: the cap of a session, the seconds after which the run stops itself, and epochs that take more than one session."""
+
+    cap: float
+    own: float
+    epochs: int
+
+
+FULL, SHORT = Size(60, 45, 140), Size(40, 28, 70)
+
+
+@dataclass
+class Ran:
+    """What one training left. `sessions`: Kaggle's word for each version; `steps`: how far each was. `killed_at`: the step, or 0."""
+
+    weights_sha256: str
+    sessions: list[str]
+    steps: list[str]
+    again: int
+    seconds: float
+    killed_at: int = 0
+    log: list[str] = field(default_factory=list)
+
+
+def rows(*, short: bool, show: Show) -> Iterator[Row]:
+    """Yield the rows; a chain and a long session, each in a local Kaggle of its own."""
+    size = SHORT if short else FULL
+    folder = Path(tempfile.mkdtemp(prefix="prove-chain-"))
+    try:
+        show(f"      a chain of sessions of {size.cap:g} s, of which one is killed")
+        cut = _trained(folder / "cut", size, size.cap, size.own / 3600, show, kill=True)
+        show("      the same training in one session")
+        whole = _trained(folder / "whole", size, SESSION_SECONDS["TPU"], 9.0, show)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    same = cut.weights_sha256 == whole.weights_sha256
+    ended = f"{len(cut.sessions)} sessions ({', '.join(cut.sessions)}), killed at step {cut.killed_at}"
+    yield Row(
+        f"A chain of sessions of {size.cap:g} s, one of them SIGKILLed, ends with the weights of one long session",
+        "weights_sha256 equal, ≥ 3 sessions",
+        f"{cut.weights_sha256[:12]} and {whole.weights_sha256[:12]}; {ended}; {cut.seconds:.0f} s and {whole.seconds:.0f} s",
+        same and len(cut.sessions) >= 3 and cut.sessions.count("ERROR") == 1 and whole.sessions == ["COMPLETE"],
+        seed=0,
+    )
+    yield Row(
+        "Each session of the chain goes on from the last step that was saved",
+        "steps rise",
+        "; ".join(cut.steps),
+        _rising(cut.steps[:-1]) and cut.steps[-1] == "complete",
+    )
+    yield Row(
+        "The same command after its end makes no version",
+        "0 more",
+        f"{cut.again} more",
+        cut.again == 0,
+    )
+
+
+def _rising(steps: list[str]) -> bool:
+    """Return whether each is further than the one before.
+
+    >>> _rising(["partial, step 40 of 120", "partial, step 80 of 120"]), _rising(["partial, step 40 of 120", "nothing"])
+    (True, False)
+    """
+    numbers = [int(text.split("step ")[1].split()[0]) if "step " in text else 0 for text in steps]
+    return all(before < after for before, after in zip([0, *numbers], numbers, strict=False))
+
+
+def _trained(folder: Path, size: Size, cap: float, hours: float, show: Show, *, kill: bool = False) -> Ran:
+    folder.mkdir()
+    config = folder / "chained.py"
+    config.write_text(_config(size.epochs, hours))
+    ours = Project(ROOT, str(config), "digits", "dataset", folder / "runs", folder / "build", deadline_seconds=1800)
+    began, said = time.monotonic(), []
+
+    def tell(line: str) -> None:
+        said.append(line)
+        show(f"        {line.splitlines()[0][:150]}")
+
+    with (
+        LocalKaggle(folder / "kaggle", offline=True, session_seconds={"TPU": cap}) as local,
+        _environment(local),
+    ):
+        kaggle = Kaggle.connect()
+        killer = Killer(local)
+        if kill:
+            killer.start()
+        done = chain.train(kaggle, ours, show=tell)
+        killer.left.set()
+        seconds = time.monotonic() - began
+        made = ours.journal().recent("pushes", 100)
+        chain.train(kaggle, ours, show=tell)
+        versions = local.kernels.kernels[done.run.handle].versions
+        return Ran(
+            manifest.verify(done.folder / "artifact").weights_sha256,
+            [version.status for version in versions],
+            [str(row["left"]) for row in reversed(made)],
+            len(versions) - done.run.version,
+            seconds,
+            killer.step,
+            said,
+        )
+
+
+def _config(epochs: int, hours: float) -> str:
+    """Return the config of the digits for so many epochs, in sessions of so many hours."""
+    values = {"name": '"chained"', "epochs": epochs, "progress_seconds": 2, "checkpoint_seconds": 4}
+    text = DIGITS.read_text(encoding="utf-8")
+    for name, value in values.items():
+        text, count = re.subn(rf"^    {name}=.*,$", f"    {name}={value},", text, flags=re.MULTILINE)
+        if count != 1:
+            raise ValueError(f"{DIGITS} has {count} lines of {name}; expected 1")
+    return text.replace("    epochs=", f"    session_hours={hours},\n    epochs=")
+
+
+class Killer(threading.Thread):
+    """Kills one session, once it has saved a step of its own."""
+
+    def __init__(self, local: LocalKaggle) -> None:
+        super().__init__(daemon=True)
+        self.left = threading.Event()
+        self.step = 0
+        self._local = local
+
+    def run(self) -> None:
+        """Look at the session's folder until there is a second step in it."""
+        while not self.left.wait(0.05):
+            for kernel in list(self._local.kernels.kernels.values()):
+                version = self._local.kernels.version(f"{kernel.owner}/{kernel.slug}", KILLED)
+                if version is None or version.session is None or version.status != "RUNNING":
+                    continue
+                names = [left.STEP.fullmatch(path.name) for path in version.working.glob("checkpoints/step-*")]
+                steps = sorted(int(name[1]) for name in names if name)
+                if len(steps) > 1:
+                    self.step = steps[-1]
+                    version.session.kill()
+                    return
+
+
+@contextmanager
+def _environment(local: LocalKaggle) -> Iterator[None]:
+    """Lead this process there, without a token of the user's own, until the context ends."""
+    before = dict(os.environ)
+    for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
+        del os.environ[name]
+    os.environ.update(local.environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
