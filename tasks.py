@@ -172,11 +172,11 @@ def build(
         **YES,
         "fresh": "begin again, whatever a partial run left; leave it out to go on later",
         "until-done": "watch, pull and push again, from session to session, until the training is complete or the quota is gone",
-        "minutes": "end after this many, by default 15, with --until-done 14 days; the same command goes on from there",
+        "minutes": "end after this many, by default 120, with --until-done 14 days; the same command goes on from there",
     }
 )
 @reported
-@limited(15, until_done=60 * 24 * 14)
+@limited(120, until_done=60 * 24 * 14)  # what a partial run left may have to be pulled first
 def push_train(
     c: Context,
     config: str = "",

@@ -173,6 +173,21 @@ def test_a_push_is_not_made_where_nobody_can_be_asked(tmp_path, monkeypatch):
     assert "--yes" in done.stderr and "hours are left this week" in done.stdout
 
 
+def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(tmp_path, monkeypatch):
+    """For a script that gives the same command again then."""
+    with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        local.kernels.used_seconds["TPU"] = 20 * 3600.0
+
+        done = invoke("push-train", "--until-done", "--yes", "--json")
+
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, told["exit_code"], not local.kernels.kernels) == (7, 7, True)
+    assert "The week's quota returns at 2030-01-05 00:00 UTC." in told["error"]
+    assert "To go on then: invoke push-train --until-done --config digits" in told["error"]
+
+
 def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(tmp_path, monkeypatch):
     """A byte now and then keeps a connection alive for ever; the timer of the system does not care."""
     with LocalKaggle(tmp_path / "kaggle", offline=True) as local:

@@ -1,0 +1,120 @@
+"""What a training left is read from its folder alone, and nothing torn is taken for whole."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploy import left
+from deploy.errors import Unverified
+from pipeline import checkpoint, provenance
+
+
+def saved(folder: Path, *steps: int, run_id: str = "r1", total: int = 120) -> Path:
+    """Write checkpoints as the model side does, with their history."""
+    for step in steps:
+        checkpoint.save(folder / "checkpoints", step, {"w": np.arange(4.0) * step}, {"run_id": run_id, "rate": 2e-3})
+    (folder / "history.csv").write_text("epoch,step\n")
+    (folder / "progress.jsonl").write_text(f'{{"step": 1, "steps": {total}}}\n')
+    return folder
+
+
+def executables(folder: Path) -> Path:
+    (folder / "compiled").mkdir()
+    (folder / "compiled" / "jit_step-cache").write_bytes(b"program")
+    return folder
+
+
+def test_the_newest_whole_checkpoint_counts_and_goes_along_with_its_history(tmp_path):
+    """The older one stays behind."""
+    found = left.read(saved(tmp_path, 20, 40))
+
+    assert found is not None and (str(found), found.step) == ("partial, step 40 of 120", 40)
+    assert found.checkpoint == "checkpoints/step-00000040"
+    assert list(found.files) == [
+        "checkpoints/step-00000040/manifest.json",
+        "checkpoints/step-00000040/state.npz",
+        "history.csv",
+        "progress.jsonl",
+    ]
+    assert found.expect("kernel")["step"] == 40
+
+
+@pytest.mark.parametrize("name", ["state.npz", "manifest.json"])
+def test_a_torn_checkpoint_is_passed_over(tmp_path, name):
+    """By a kill, or by one bit."""
+    saved(tmp_path, 20, 40)
+    path = tmp_path / "checkpoints" / "step-00000040" / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+    found = left.read(tmp_path)
+
+    assert found is not None and found.step == 20
+
+
+def test_without_a_whole_checkpoint_nothing_was_left(tmp_path):
+    """An empty folder, or one with a save that was under way."""
+    (tmp_path / "checkpoints" / ".writing-x").mkdir(parents=True)
+
+    assert left.read(tmp_path) is None
+
+
+def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
+    """They are code, and one that was cut off is none; and a dataset is spared them."""
+    saved(executables(tmp_path), 40)
+    unlisted = left.read(tmp_path)
+    provenance.seal(tmp_path, "partial")
+    listed = left.read(tmp_path)
+
+    assert unlisted is not None and listed is not None
+    assert "compiled/jit_step-cache" not in unlisted.files
+    assert "compiled/jit_step-cache" in listed.expect("kernel")["files"]
+    assert "compiled/jit_step-cache" not in listed.expect("dataset")["files"]
+
+
+def test_each_fold_is_taken_whole(tmp_path):
+    """What a finished one left, and the newest step of each; the tenth comes after the second."""
+    for number, step in ((1, 120), (2, 120), (10, 40)):
+        saved(tmp_path / f"fold-{number}", step)
+    (tmp_path / "fold-1" / "scores.csv").write_text("0.5\n")
+
+    found = left.read(tmp_path)
+
+    assert found is not None and found.step == 280
+    assert str(found) == "partial, fold-1 step 120 of 120, fold-2 step 120 of 120, fold-10 step 40 of 120"
+    assert found.checkpoint == "fold-10/checkpoints/step-00000040"
+    assert "fold-1/scores.csv" in found.files and found.expect("kernel")["step"] == 40
+
+
+def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
+    """Its word counts more."""
+    saved(tmp_path, 40)
+    (tmp_path / "artifact").mkdir()
+    (tmp_path / "artifact" / "manifest.json").write_text("{}")
+    told = [str(left.read(tmp_path))]
+    for status in ("complete", "partial"):
+        provenance.seal(tmp_path, status)
+        told.append(str(left.read(tmp_path)))
+
+    assert told == ["complete", "complete", "partial, step 40 of 120"]
+
+
+def test_a_file_that_was_changed_after_the_pull_is_refused(tmp_path):
+    """The next session would refuse it, too, and that costs quota."""
+    provenance.seal(saved(tmp_path, 40), "partial")
+    (tmp_path / "history.csv").write_text("other\n")
+
+    with pytest.raises(Unverified, match=r"history\.csv is not what the run wrote"):
+        left.read(tmp_path)
+
+
+def test_the_names_of_the_files_tell_before_a_download():
+    """In words; of folds only which one it is."""
+    assert left.glance(["artifact/manifest.json", "checkpoints/step-00000040/manifest.json"], []) == "complete"
+    assert left.glance(["checkpoints/step-00000040/manifest.json"], []) == "partial, step 40"
+    assert (
+        left.glance([f"fold-{n}/checkpoints/step-00000040/manifest.json" for n in (2, 10)], []) == "partial, in fold-10"
+    )
+    assert left.glance(["submission.csv"], []) == ""
