@@ -11,12 +11,11 @@ def main(artifact: str, folder: str, target: str) -> None:
     import keras
 
     from pipeline import artifact as artifacts
-    from pipeline import data, inference, model
+    from pipeline import data, inference
 
     loaded = artifacts.load(Path(artifact))
-    found = model.probabilities(
-        inference.restore(loaded), data.read_test(Path(folder), loaded.config).pixels, batch=256
-    )
+    test = data.read_test(Path(folder), loaded.config)
+    found = inference.averaged(loaded, inference.restore(loaded), test.pixels, batch=256)
     np.savez(target, outputs=found, backend=np.array(keras.backend.backend()), keras=np.array(keras.__version__))
 
 
