@@ -61,10 +61,10 @@ def point(kaggle: Kaggle, project: Project, *, show: Show) -> Point:
     A run that ended badly counts by the whole checkpoints in its output; without any that go further, the run before it does.
     """
     rows = _rows(kaggle, project)
-    barred = any(row["outcome"] == REFUSED for row in rows)
+    refused = any(row["outcome"] == REFUSED for row in rows)
     rows = [row for row in rows if row["outcome"] == DONE and row["version"]]
     by_version = {row["version"]: row for row in reversed(rows)}
-    row = rows[0] if rows else None
+    row, failed = rows[0] if rows else None, False
     while row is not None:
         run = _run(row)
         status = _status(kaggle, run)
@@ -77,9 +77,9 @@ def point(kaggle: Kaggle, project: Project, *, show: Show) -> Point:
             return Point(_base_of(kaggle, project, row, by_version, show), run, status)
         before = by_version.get(row["base"])
         if found is not None and folder is not None and (before is None or found.step > (before["step"] or 0)):
-            direct = status == "COMPLETE" and not barred and row["route"] != DATASET
+            direct = status == "COMPLETE" and not (refused or failed or any(_in_vain(row, by_version) for row in rows))
             return Point(Base(run, folder, found, KERNEL if direct else DATASET), None)
-        barred, row = True, before  # what did not go further once shall go another way
+        failed, row = True, before  # what did not go further once shall go another way
     return Point(None, None)
 
 
@@ -161,6 +161,17 @@ def give_up(project: Project, rows: list[Mapping[str, Any]]) -> None:
     """Let these sessions count no more: whoever gives the command again has mended something."""
     for row in rows:
         project.journal().note("pushes", row["id"], status=f"{row['status'] or 'ended'}, given up")
+
+
+def _in_vain(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> bool:
+    """Return whether a session that got the output of another as its source got no further than that."""
+    before = rows.get(row["base"])
+    return (
+        row["route"] == KERNEL
+        and before is not None
+        and row["left"] not in (None, "complete")
+        and (row["step"] or 0) <= (before["step"] or 0)
+    )
 
 
 def _rows(kaggle: Kaggle, project: Project) -> list[dict[str, Any]]:

@@ -97,14 +97,14 @@ def test_a_chain_whose_first_output_is_gone_here_is_not_trained_again(start, our
 
 
 def test_a_session_that_was_killed_counts_by_what_it_had_saved(start, ours, shown):
-    """It has no list of its files, and Kaggle mounts an older output: its checkpoints go by a dataset."""
-    local, kaggle = start(script := Script(v2="killed"))
+    """It has no list of its files, and Kaggle mounts an older output: its checkpoints go by a dataset, and only those."""
+    local, kaggle = start(script := Script(v1="killed", v3="killed"))
 
     done = chain.train(kaggle, ours, show=shown.append)
 
-    assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE"]
-    assert script.sources == {1: [], 2: OWN, 3: DATASET}
-    assert any("step 8 of 12. This goes on from it, through a dataset" in line for line in shown)
+    assert weights(done) == unbroken() and versions(local) == ["ERROR", "COMPLETE", "ERROR", "COMPLETE"]
+    assert script.sources == {1: [], 2: DATASET, 3: OWN, 4: DATASET}
+    assert any("step 11 of 12. This goes on from it, through a dataset" in line for line in shown)
 
 
 @pytest.mark.parametrize("how", ["killed at once", "lost", "fails"])
