@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, known, left, output
+from deploy import bundle, known, left, output, settlement
 from deploy.answers import log_lines
 from deploy.client import Kaggle
 from deploy.errors import Denied, NotFound, RelayError, RunFailed, Unverified, UsageError
@@ -67,8 +67,8 @@ def point(kaggle: Kaggle, project: Project, *, show: Show) -> Point:
     row, failed = rows[0] if rows else None, False
     while row is not None:
         run = _run(row)
-        status = _status(kaggle, run)
-        if status is None:
+        status = settlement.status(kaggle, run.handle, run.version)
+        if status is None:  # that Kaggle has it no more: the push finds out
             return Point(None, None)
         if status not in ENDED:
             return Point(_base_of(kaggle, project, row, by_version, show), run, status)
@@ -185,13 +185,6 @@ def _row(project: Project, run: Run) -> dict[str, Any] | None:
 
 def _run(row: Mapping[str, Any]) -> Run:
     return Run(row["handle"], row["version"], row["url"] or "", row["bundle_sha256"])
-
-
-def _status(kaggle: Kaggle, run: Run) -> str | None:
-    try:
-        return kaggle.kernel_status(run.handle, run.version).name
-    except (NotFound, Denied):
-        return None  # that Kaggle has it no more, or not yet: settlement finds out
 
 
 def _base_of(

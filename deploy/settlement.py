@@ -25,20 +25,18 @@ def pushed(kaggle: Kaggle, project: Project, built: Bundle, *, show: Show = lamb
         last = journal.last("pushes", handle=built.handle, bundle_sha256=built.sha256)
     if last is None or last["outcome"] != DONE:
         return None
-    status = _status(kaggle, built.handle, last["version"])
-    if status is None:
+    found = status(kaggle, built.handle, last["version"])
+    if found is None:
         show(
             f"The journal has {built.handle}/{last['version']}, and {journal.server} has not: it was deleted, or that Kaggle"
             " began anew. It is not counted on any more."
         )
         journal.note("pushes", last["id"], outcome=GONE)
         return None
-    return (
-        None if status in kernels.ENDED_BADLY else Run(built.handle, last["version"], last["url"] or "", built.sha256)
-    )
+    return None if found in kernels.ENDED_BADLY else Run(built.handle, last["version"], last["url"] or "", built.sha256)
 
 
-def _status(kaggle: Kaggle, handle: str, version: int) -> str | None:
+def status(kaggle: Kaggle, handle: str, version: int) -> str | None:
     """Return the state of our own version; None if it is not there, once a new one would have been seen."""
     end = time.monotonic() + kaggle.pace.most
     while True:

@@ -96,6 +96,18 @@ def test_a_chain_whose_first_output_is_gone_here_is_not_trained_again(start, our
     assert len(versions(local)) == 3
 
 
+@pytest.mark.parametrize("fault", ["404", "403", "500"])
+def test_one_answer_that_a_session_is_not_there_begins_no_training_again(start, ours, shown, fault):
+    """Of the first run, which holds the bundle that a beginning has, it was said that it is the one."""
+    local, kaggle = start(Script())
+    first = chain.train(kaggle, ours, show=shown.append)
+    local.faults.plan({})
+    local.faults.say("GetKernelSessionStatus", [fault])
+
+    assert relay.push(kaggle, ours, relay.TRAIN, show=shown.append) == first.run
+    assert len(versions(local)) == 3
+
+
 def test_a_session_that_was_killed_counts_by_what_it_had_saved(start, ours, shown):
     """It has no list of its files, and Kaggle mounts an older output: its checkpoints go by a dataset, and only those."""
     local, kaggle = start(script := Script(v1="killed", v3="killed"))
