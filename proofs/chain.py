@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy import chain, left, manifest
@@ -48,7 +48,6 @@ class Ran:
     again: int
     seconds: float
     killed_at: int = 0
-    log: list[str] = field(default_factory=list)
 
 
 def rows(*, short: bool, show: Show) -> Iterator[Row]:
@@ -100,10 +99,9 @@ def _trained(folder: Path, size: Size, cap: float, hours: float, show: Show, *, 
     config = folder / "chained.py"
     config.write_text(_config(size.epochs, hours))
     ours = Project(ROOT, str(config), "digits", "dataset", folder / "runs", folder / "build", deadline_seconds=1800)
-    began, said = time.monotonic(), []
+    began = time.monotonic()
 
     def tell(line: str) -> None:
-        said.append(line)
         show(f"        {line.splitlines()[0][:150]}")
 
     with (
@@ -127,7 +125,6 @@ def _trained(folder: Path, size: Size, cap: float, hours: float, show: Show, *, 
             len(versions) - done.run.version,
             seconds,
             killer.step,
-            said,
         )
 
 
