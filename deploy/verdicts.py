@@ -35,8 +35,13 @@ CRASHES = (
         "Kaggle gave another machine. Verify the account at kaggle.com/settings, remove any docker pin, and push again.",
     ),
     (
-        r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError|exit code 137|DeadKernelError",
-        f"Memory ran out. Lower batch, or the image size, {AGAIN}",
+        r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError",
+        f"Memory ran out. Take a smaller model, batchnorm_batch or image size {AGAIN}",
+    ),
+    (
+        r"exit code 137|DeadKernelError",
+        "The session was killed: its memory ran out, or its time (session_hours has to be less than Kaggle allows). A push goes on from its "
+        "last whole checkpoint: invoke push-train",
     ),
     (
         r"No space left|Disk quota exceeded|\[Errno 28\]",

@@ -369,7 +369,7 @@ CASES = (
          both(state("ERROR"), say("ListKernelSessionOutput", edited(log='[{"data": "half a li'), ever=True))),
     Case("K39", "the working folder is full", "watch", 1, "/kaggle/working is full", PUSHED,
          failed("OSError: [Errno 28] No space left on device")),
-    Case("K40", "memory ran out", "watch", 1, "Memory ran out", PUSHED,
+    Case("K40", "memory ran out", "watch", 1, "its memory ran out", PUSHED,
          failed("nbclient.exceptions.DeadKernelError: Kernel died")),
     Case("K41", "a download without the internet", "watch", 1, "reached for the internet", PUSHED,
          failed("socket.gaierror: [Errno -3] Temporary failure in name resolution")),

@@ -8,6 +8,7 @@ import pytest
 from between import Between
 
 from deploy import bundle, gate, kernels, publish, submit
+from deploy import manifest as manifests
 from deploy.errors import UsageError
 
 HEX32 = hashlib.md5(b"a key", usedforsecurity=False).hexdigest()
@@ -91,12 +92,12 @@ def test_an_artifact_with_a_secret_in_a_text_is_not_published(kaggle, between: B
         files[name] += planted.encode()
     told = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
     manifest = {"run_id": "r1", "weights_sha256": told["weights.npz"]["sha256"], "bundle_sha256": "", "files": told}
-    files["manifest.json"] = json.dumps({**manifest, "config": planted if name == "manifest.json" else ""}).encode()
+    files["manifest.json"] = manifests.sealed({**manifest, "config": planted if name == "manifest.json" else ""})
     for file, data in files.items():
         (tmp_path / "artifact").mkdir(exist_ok=True)
         (tmp_path / "artifact" / file).write_bytes(data)
 
-    with pytest.raises(UsageError, match=rf"in {name}:\n  - a Kaggle token, line 1") as caught:
+    with pytest.raises(UsageError, match=rf"in {name}:\n  - a Kaggle token, line \d") as caught:
         publish.publish(
             kaggle,
             tmp_path / "artifact",
