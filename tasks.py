@@ -364,6 +364,39 @@ def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
     return {"rows": [row.to_json() for row in rows], "exit_code": doctor.exit_code(rows)}
 
 
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        "input": "the competition's folder; default: the embedded one's, written anew",
+        "batch": "images a step to scale from; default: the config's base_batch",
+    }
+)
+@reported
+def scale_check(c: Context, config: str = "", input: str = "", batch: str = "", json: bool = False) -> dict[str, Any]:
+    """See whether the rate holds at 8 times the batch, on this machine. Example: invoke scale-check --config digits_sgd"""
+    import time
+
+    from deploy.errors import UsageError
+    from localkaggle import competitions
+    from pipeline import __main__ as model_side
+    from pipeline import config as configs
+
+    folder = ROOT / "runs" / f"scale-check-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    slug, images = configs.load(config).competition, int(number("batch", batch, 1, 2**20)) if batch else None
+    if not input:
+        if slug not in competitions.NAMES:
+            raise UsageError(
+                f"There are no data of the competition {slug!r} here; expected one of {', '.join(competitions.NAMES)}, or a folder.\n"
+                f"Give its folder: invoke scale-check --config {config} --input DIR"
+            )
+        competitions.EMBEDDED[slug]().write(folder / "data")
+    result = model_side.scale_check(config, Path(input) if input else folder / "data", folder, images, show)
+    for path in (folder / "scaling.json", *result["pictures"]):
+        show(f"wrote {path}")
+    return result
+
+
 @task
 @reported
 def check(c: Context) -> None:

@@ -1,9 +1,10 @@
-"""python -m pipeline describe|train|infer: the functions that the notebooks call, on any machine that has the data."""
+"""python -m pipeline describe|train|infer|scale-check: what the notebooks call, and a check of the rate, on any machine that has the data."""
 
 import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ EXAMPLES = """examples:
   python -m pipeline describe --config digits --json
   python -m pipeline train --config digits --input data/digits --output out
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
+  python -m pipeline scale-check --config digits_sgd --input data/digits --output check
 """
 
 IMAGES = 50_000  # of CIFAR-10, CIFAR-100: what `describe` counts steps with where it is not told
@@ -28,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (PipelineError, KeyboardInterrupt) as error:
         code, message = getattr(error, "exit_code", 130), f"Error: {error}"
         if isinstance(error, KeyboardInterrupt):
-            more = "goes on from the last checkpoint" if options.command is _train else "begins again"
+            more = "begins again" if options.command is _infer else "goes on from the last checkpoint"
             message = f"Interrupted. The same command {more}."
         print(message, file=sys.stderr)
         if options.json:
@@ -36,18 +38,23 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     if options.json:
         print(json.dumps(result))
-    return 0
+    return int(result.get("exit_code", 0))
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m pipeline", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(required=True, metavar="describe|train|infer")
+    commands = parser.add_subparsers(required=True, metavar="describe|train|infer|scale-check")
     for name, function, summary in (
         ("describe", _describe, "print parameters, shapes and the optimizer's numbers as applied"),
         ("train", _train, "train, or go on training, and write OUT/artifact"),
         ("infer", _infer, "predict the test set and write OUT/submission.csv"),
+        (
+            "scale-check",
+            _scale_check,
+            "see whether the rate holds at 8 times the batch: nine runs; exit 1 if it does not",
+        ),
     ):
         command = commands.add_parser(name, help=summary, description=summary)
         command.set_defaults(command=function)
@@ -68,6 +75,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         if name == "infer":
             command.add_argument("--artifact", required=True, type=Path, help="the folder with manifest.json")
             command.add_argument("--precision", default="float32", help="float32 (default) or mixed_float16")
+        if name == "scale-check":
+            command.add_argument(
+                "--batch", type=int, help="images a step to scale from; default: the config's base_batch"
+            )
         if name == "describe":
             command.add_argument(
                 "--images", type=int, help=f"training images to count steps with (default: {IMAGES} are assumed)"
@@ -170,6 +181,31 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
         "submission": str(options.output / "submission.csv"),
         "rows": len(predictions.ids),
         "run_id": loaded.manifest["run_id"],
+    }
+
+
+def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
+    return scale_check(options.config, options.input, options.output, options.batch)
+
+
+def scale_check(
+    name: str, folder: Path, output: Path, batch: int | None = None, show: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """Check a config's rate (`pipeline.scaling`), draw the picture, and return the result with its exit code."""
+    config = config_module.load(name)
+    folder = _existing(folder)
+    _backend("jax")
+    from pipeline import figures, scaling
+
+    checked = scaling.check(config, folder, output, batch=batch, show=show)
+    for line in scaling.lines(checked):
+        show(line)
+    pictures = figures.of_scaling(output, show=show)
+    return {
+        **checked.to_json(),
+        "output": str(output),
+        "pictures": [str(path) for path in pictures],
+        "exit_code": 0 if checked.passed else 1,
     }
 
 

@@ -48,6 +48,15 @@ def of_training(output: Path, *, status: str = "complete", show: Callable[[str],
     )
 
 
+def of_scaling(output: Path, *, show: Callable[[str], None] = print) -> list[Path]:
+    """Draw scaling.png from the scaling.json that `scaling.check` left in `output`: each arm's mean loss, and the range of its seeds."""
+
+    def draw(path: Path) -> None:
+        _arms(json.loads((output / "scaling.json").read_text(encoding="utf-8")), path)
+
+    return _drawn({output / "scaling.png": draw}, show)
+
+
 def training_sample(
     images: data.Images, config: Config, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
 ) -> list[Path]:
@@ -156,6 +165,27 @@ def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
     for history in histories:
         right.plot(history["epoch"], history["learning_rate"], color=GREY)
     right.set(title="Learning rate as applied", xlabel="epoch", ylim=(0, None))
+    _save(figure, path)
+
+
+def _arms(checked: Mapping[str, Any], path: Path) -> None:
+    figure, axis = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    colors = {"base": BLUE, "scaled": ORANGE, "unscaled": GREY}
+    for name, arm in checked["arms"].items():
+        losses = np.array(arm["losses"], float)  # a run that diverged has None from there on, and no line
+        epochs = np.arange(1, losses.shape[1] + 1)
+        verdict = "" if name == "base" else ": holds" if checked[name]["holds"] else ": does not hold"
+        axis.plot(epochs, losses.mean(axis=0), color=colors[name], label=f"{name}, batch {arm['batch']}{verdict}")
+        axis.fill_between(epochs, losses.min(axis=0), losses.max(axis=0), color=colors[name], alpha=0.2, lw=0)
+    axis.axvspan(0, checked["warmup_epochs"], color=GREY, alpha=0.1, lw=0, label="warm-up, not counted")
+    if checked["target"] is not None:
+        axis.axhline(checked["target"], color=BLUE, lw=0.8, ls=":", label="target")
+    config = checked["config"]
+    axis.set(
+        title=f"{config['name']}, {config['optimizer']['name']}: mean and range of {len(losses)} seeds",
+        xlabel="epoch", ylabel="training loss", yscale="log", xlim=(0, None),
+    )  # fmt: skip
+    axis.legend(frameon=False)
     _save(figure, path)
 
 

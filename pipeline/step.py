@@ -56,6 +56,7 @@ class Step:
         # Where the optimizer's variables count the steps: the average needs it.
         self._iterations = [v is optimizer.iterations for v in optimizer.variables].index(True)
         self._seeds = [_is_seed(variable.value) for variable in model.non_trainable_variables]
+        self._gradient: Any = None
         # XLA's CPU compiler brings convolutions into a fast form only outside of loops (docs/LOG.md, 2026-11-21), and there frees no memory
         # between micro-batches; so a CPU loops only where memory is what matters.
         self._loops = jax.devices()[0].platform != "cpu"
@@ -85,6 +86,24 @@ class Step:
         """Return the sum of the losses and the number of right answers over the first `real` images of a batch."""
         loss, correct = self._evaluate(trainable, other, images, labels, real)
         return loss, correct
+
+    def squares(self, tree: Any, images: Any, labels: Any) -> tuple[float, float]:
+        """Return |g|^2 of one group's mean gradient, averaged over the groups of a batch, and of the whole batch's. On one device.
+
+        Args:
+            images: uint8 (batch, height, width, channels). labels: int32 (batch,).
+        """
+        if self._gradient is None:
+            self._gradient = jax.jit(jax.grad(self._loss, has_aux=True))
+        whole: list[Any] | None = None
+        each = []
+        # One at a time: the memory of a single group is enough, whatever the batch.
+        for number, start in enumerate(range(0, len(images), self._group)):
+            part = (array[None, start : start + self._group] for array in (images, labels))
+            found, _ = self._gradient(tree[0], tree[1], *part, np.array([number]))
+            each.append(_square(found))
+            whole = found if whole is None else [a + b for a, b in zip(whole, found, strict=True)]
+        return float(np.mean(each)) / self._group**2, _square(whole) / len(images) ** 2
 
     def put(self, *arrays: np.ndarray, axis: int = 0) -> tuple[Any, ...]:
         """Return the arrays on the devices, split along `axis` over the replicas."""
@@ -247,3 +266,8 @@ def _is_seed(value: Any) -> bool:
 def _drawn(seed: Any, group: Any) -> Any:
     """Return the generator's state for one group of the step: uint32 (2,)."""
     return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(seed), group))
+
+
+def _square(gradient: Any) -> float:
+    """Return the sum of the squares of all numbers of a gradient."""
+    return float(sum(float(jnp.vdot(part, part)) for part in gradient))

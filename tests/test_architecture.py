@@ -37,6 +37,8 @@ MAY_IMPORT = {
     "training": LEAVES
     | {"artifact", "checkpoint", "data", "devices", "executables", "folds", "learning_rate", "loop", "model"}
     | {"progress", "provenance", "session"},
+    "noise": LEAVES | {"data", "folds", "learning_rate", "loop"},
+    "scaling": LEAVES | {"data", "executables", "folds", "learning_rate", "noise", "progress", "training"},
     "submission": LEAVES | {"table"},
     "inference": LEAVES | {"artifact", "data", "model", "submission"},
     "figures": LEAVES | {"data"},

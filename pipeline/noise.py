@@ -1,0 +1,138 @@
+"""Noise: the gradient-noise scale, the batch past which more images a step buy little.
+
+Source: McCandlish et al. 2018, arXiv:1812.06162, section 2.2 and appendix A.1. The gradient of one image is G + noise of covariance
+Sigma; B_noise = tr(Sigma) / |G|^2. At a batch of B_noise a run needs twice the fewest steps, and twice the fewest images.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from pipeline import data, folds, learning_rate
+from pipeline.config import Config
+from pipeline.errors import ConfigError
+from pipeline.loop import Loop
+
+STEPS = 50
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What was measured.
+
+    Attributes:
+        small, large: images of the two batches. steps: for which both gradients were taken.
+        signal: |G|^2. spread: S = tr(Sigma). Both are means over the steps; of few samples either may be below 0.
+    """
+
+    small: int
+    large: int
+    steps: int
+    signal: float
+    spread: float
+
+    @property
+    def scale(self) -> float:
+        """B_noise in images: 0 if no noise was seen, infinite if no signal was.
+
+        >>> Noise(8, 64, 50, signal=0.5, spread=100.0).scale
+        200.0
+        """
+        if self.spread <= 0:
+            return 0.0
+        return self.spread / self.signal if self.signal > 0 else math.inf
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as what `json.dumps` takes; an infinite scale is None."""
+        scale = self.scale if math.isfinite(self.scale) else None
+        parts = {"small": self.small, "large": self.large, "steps": self.steps}
+        return {**parts, "signal": self.signal, "spread": self.spread, "scale": scale}
+
+
+def estimate(small: int, large: int, squares: Iterable[tuple[float, float]]) -> Noise:
+    """Return the noise from (|g_b|^2, |g_B|^2) of each step, of mean gradients over b = `small` and B = `large` images.
+
+    |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b) and S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B) have no bias, and their ratio has; so each is
+    averaged over the steps first.
+
+    Raises:
+        ValueError: unless 1 <= small < large, and there is a step.
+
+    >>> estimate(1, 4, [(5.0, 2.0)])
+    Noise(small=1, large=4, steps=1, signal=1.0, spread=4.0)
+    """
+    found = np.array(list(squares), float)
+    if not 1 <= small < large or not len(found):
+        raise ValueError(
+            f"{len(found)} steps with batches of {small} and {large}: expected steps, and 1 <= small < large"
+        )
+    of_small, of_large = found.mean(axis=0)
+    signal = (large * of_large - small * of_small) / (large - small)
+    spread = (of_small - of_large) / (1 / small - 1 / large)
+    return Noise(small, large, len(found), float(signal), float(spread))
+
+
+def measure(config: Config, images: data.Images, *, steps: int = STEPS, seeds: Sequence[int] = ()) -> Noise:
+    """Return the noise over the first `steps` steps of a training; small: BatchNorm's group, large: the batch.
+
+    BatchNorm's groups are drawn apart from each other, so their gradients are independent, which is all that the estimate needs. Later
+    in a run the scale is larger, and its estimate worse, since |G|^2 is then a small difference of large numbers. One device computes it.
+
+    Args:
+        config: the run; nothing of it is written. images: of its competition.
+        seeds: a batch drawn with each of these gives the gradients at every step, in place of the batch that is trained on.
+
+    Raises:
+        ConfigError: if a batch is one group.
+    """
+    rows, held = folds.splits(images, config)[0]
+    applied = learning_rate.apply(config, len(rows))
+    if applied.batchnorm_batch == config.batch:
+        raise ConfigError(
+            f"batch={config.batch} is one group of BatchNorm; the noise is measured from batches of two sizes.\n"
+            "Raise batch, or lower batchnorm_batch in the config."
+        )
+
+    def batches(seed: int) -> data.Batches:
+        crop, flip = config.data.crop_padding, config.data.flip
+        given = {"rows": rows, "batch": config.batch, "seed": seed, "crop_padding": crop, "flip": flip}
+        return data.Batches(images.pixels, images.labels, **given)  # type: ignore[arg-type]
+
+    keras.utils.set_random_seed(config.seed)
+    trained = batches(config.seed)
+    run = Loop(config, applied, trained, (images.pixels[held], images.labels[held]), Path(), print, {})
+    others = [batches(seed) for seed in seeds]
+    squares = []
+    for step in range(min(steps, applied.total_steps)):
+        pixels, labels = trained.at(step)
+        for taken in [other.at(step) for other in others] or [(pixels, labels)]:
+            squares.append(run.compiled.squares(run.state.tree, *taken))
+        placed, answers = run.compiled.put(pixels[None], labels[None], axis=1)
+        run.state.tree, _ = run.compiled.train(run.state.tree, placed, answers, 1)
+    return estimate(applied.batchnorm_batch, config.batch, squares)
+
+
+def advised(noise: Noise, batch: int, unit: int) -> tuple[int, str]:
+    """Return the batch to take in place of `batch`, a multiple of `unit` times a power of two, and the sentence that says why.
+
+    >>> advised(Noise(8, 64, 50, signal=1.0, spread=300.0), 2048, 32)[0]
+    256
+    """
+    scale = noise.scale
+    about = f"{scale:.2g}" if scale < 10 else f"{float(f'{scale:.2g}'):,.0f}"
+    if batch <= scale:
+        return batch, f"Batch {batch} is within the noise scale of about {about}."
+    best = unit
+    while 2 * best <= scale and 2 * best < batch:
+        best *= 2
+    best = min(best, batch)
+    reason = f"Batch {batch} is past the noise scale of about {about}: more than {about} images a step buy little"
+    return (
+        best,
+        f"{reason}; take batch {best}." if best < batch else f"{reason}, and {unit} is the least that was asked for.",
+    )

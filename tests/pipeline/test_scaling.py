@@ -1,0 +1,161 @@
+"""What the check of the rate counts, and that it can fail."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline import config as configs
+from pipeline import learning_rate, scaling
+from pipeline.__main__ import main
+from pipeline.scaling import Checked, Compared
+
+EPOCHS = 20
+
+
+def curves(*, late: float = 0.0, noise: float = 0.01, seed: int = 0, times: float = 1.0) -> np.ndarray:
+    """Return losses (3, 20) that fall as exp(-epoch / 5), some epochs late or stretched, with noise between seeds."""
+    epochs = np.arange(1, EPOCHS + 1)
+    return np.exp(-(epochs / times - late) / 5) + noise * np.random.default_rng(seed).normal(size=(3, EPOCHS)) / 10
+
+
+def test_arms_that_differ_by_noise_alone_mostly_hold():
+    """The means of three seeds differ by 0.8 s.d.; over 17 independent epochs the largest is below 2 s.d. in four checks of five."""
+    found = [scaling.compare(curves(seed=seed), curves(seed=seed + 1000), 3) for seed in range(200)]
+
+    assert 0.7 < np.mean([one.holds for one in found]) < 0.9
+
+
+@pytest.mark.parametrize("other", [curves(late=2.0, seed=1), curves(times=8.0, seed=1), curves(late=-2.0, seed=1)])
+def test_an_arm_that_is_late_slow_or_early_does_not_hold(other):
+    assert not scaling.compare(curves(), other, 3).holds
+
+
+def test_the_gap_is_in_pooled_deviations_and_keeps_its_sign_and_epoch():
+    """Two seeds at ±d: their s.d. is d sqrt(2) at every epoch."""
+    fall = np.linspace(2, 1, 10)
+    base = np.array([fall - 0.1, fall + 0.1])
+    other = base.copy()
+    other[:, 6] -= 0.3
+
+    found = scaling.compare(base, other, 2)
+
+    assert found.gap == pytest.approx(-0.3 / (0.1 * math.sqrt(2)))
+    assert found.epoch == 7
+    assert found.spread == pytest.approx(1)
+
+
+def test_the_warm_up_is_not_counted():
+    base = curves()
+    other = curves(seed=1)
+    other[:, :3] += 5
+
+    assert scaling.compare(base, other, 3) == scaling.compare(base, curves(seed=1), 3)
+    assert not scaling.compare(base, other, 2).holds
+
+
+def test_one_bad_seed_does_not_widen_its_own_measure():
+    """By the pooled s.d. alone the arm would hold: the mean moves by a third of what the s.d. grows by."""
+    other = curves(seed=1)
+    other[2] += 0.5
+
+    found = scaling.compare(curves(), other, 3)
+
+    assert abs(found.gap) < scaling.MOST_GAP
+    assert not found.holds
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+@pytest.mark.parametrize("arm", ["base", "other"])
+def test_a_run_that_diverged_holds_nothing(bad, arm):
+    base, other = curves(), curves(seed=1)
+    {"base": base, "other": other}[arm][1, 9:] = bad
+
+    assert not scaling.compare(base, other, 3).holds
+
+
+def test_the_target_is_the_mean_at_three_quarters_between_two_epochs():
+    base = np.array([[8.0, 6.0, 4.0, 2.0, 1.0, 0.0], [8.0, 6.0, 4.0, 2.0, 1.0, 0.0]])
+
+    assert scaling.target_of(base) == pytest.approx(1.5)  # epoch 4.5 of 6
+    assert scaling.epochs_to(1.5, base) == pytest.approx(4.5)
+    assert scaling.epochs_to(9.0, base) == 1
+    assert scaling.epochs_to(-1.0, base) == math.inf
+
+
+@pytest.mark.parametrize(("base", "other", "warmup"), [((1, 5), (1, 5), 0), ((3, 5), (3, 4), 0), ((3, 5), (3, 5), 5)])
+def test_curves_that_cannot_be_compared_are_refused(base, other, warmup):
+    with pytest.raises(ValueError, match="two seeds"):
+        scaling.compare(np.ones(base), np.ones(other), warmup)
+
+
+GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("scaled", "unscaled", "passed"), [(GOOD, BAD, True), (BAD, BAD, False), (GOOD, GOOD, False), (BAD, GOOD, False)]
+)
+def test_the_check_passes_only_if_it_could_have_failed(scaled, unscaled, passed, tmp_path):
+    checked = Checked(scaled, unscaled, None, (), tmp_path)
+
+    assert checked.passed is passed
+    assert json.loads(json.dumps(checked.to_json(), allow_nan=False))["passed"] is passed
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(name):
+    digits = configs.load("digits")
+    optimizer = replace(
+        digits.optimizer, name=name, base_batch=32, ema_momentum=0.99, weight_decay=0 if name == "adam" else 1e-3
+    )
+
+    arms = scaling.arms(replace(digits, optimizer=optimizer, folds=5, micro_batch=8, batch=128), 16, 1000)
+
+    applied = {arm: learning_rate.apply(config, 1000) for arm, config in arms.items()}
+    same = (
+        "peak_rate", "momentum", "beta_1", "beta_2", "epsilon", "weight_decay", "ema_momentum", "batchnorm_momentum",
+        "batchnorm_batch",
+    )  # fmt: skip
+    assert [arms[arm].batch for arm in ("base", "scaled", "unscaled")] == [16, 128, 128]
+    for number in same:
+        assert getattr(applied["unscaled"], number) == pytest.approx(getattr(applied["base"], number))
+    assert applied["scaled"].peak_rate > 2 * applied["base"].peak_rate
+    assert applied["unscaled"].total_steps == applied["scaled"].total_steps
+
+
+def test_the_command_writes_curves_and_says_what_came_out(trained, tiny, written_config, tmp_path, capsys):
+    """The same command again trains nothing; another config is not mixed with the first."""
+    short = replace(tiny, epochs=2)
+
+    def run(config):
+        words = ["--config", written_config(config), "--input", trained[0], "--output", tmp_path / "out", "--json"]
+        code = main(["scale-check", *map(str, words)])
+        return code, capsys.readouterr()
+
+    code, first = run(short)
+    again_code, again = run(short)
+    other_code, other = run(replace(short, epochs=3))
+
+    told = json.loads(first.out.splitlines()[-1])
+    kept = json.loads((tmp_path / "out" / "scaling.json").read_text())
+    assert code == again_code == (0 if told["passed"] else 1)
+    assert {name: arm["batch"] for name, arm in kept["arms"].items()} == {"base": 8, "scaled": 64, "unscaled": 64}
+    assert np.array([arm["losses"] for arm in kept["arms"].values()], float).shape == (3, 3, 2)
+    assert told["noise"]["large"] == 64
+    assert (tmp_path / "out" / "scaling.png").is_file()
+    assert "in the last epoch" in first.out and "in the last epoch" not in again.out
+    assert json.loads(again.out.splitlines()[-1]) == told
+    assert other_code == 2 and "another check" in other.err
+
+
+@pytest.mark.parametrize(("batch", "said"), [("64", "Give --batch 11 or less"), ("0", "batch=0")])
+def test_a_batch_that_cannot_be_checked_is_refused(trained, tiny, written_config, tmp_path, capsys, batch, said):
+    words = ["--config", written_config(tiny), "--input", trained[0], "--output", tmp_path / "out", "--batch", batch]
+
+    code = main(["scale-check", *map(str, words)])
+
+    assert code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
