@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (PipelineError, KeyboardInterrupt) as error:
         code, message = getattr(error, "exit_code", 130), f"Error: {error}"
         if isinstance(error, KeyboardInterrupt):
-            more = "begins again" if options.command is _infer else "goes on from the last checkpoint"
+            more = "goes on from the last checkpoint" if options.command in (_train, _scale_check) else "begins again"
             message = f"Interrupted. The same command {more}."
         print(message, file=sys.stderr)
         if options.json:

@@ -27,6 +27,7 @@ TASKS = [
     "push-infer",
     "push-train",
     "relay",
+    "scale-check",
     "status",
     "submit",
     "watch",
