@@ -310,6 +310,11 @@ def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared, me
             "Not passed: the unscaled arm holds as well, so this check shows nothing about the rule. The runs are longer than the data "
             "need, or differ too much between seeds: give fewer epochs, or a smaller --batch."
         )
+    elif scaled.gap < 0 and scaled.ratio <= MOST_RATIO and scaled.spread <= MOST_SPREAD:
+        told.append(
+            f"Not passed: the scaled arm is ahead by {-scaled.gap:.1f} s.d. Nothing is lost by batch {large}, but the curves are not the same; "
+            "another `seed` in the config tells whether that is noise."
+        )
     else:
         told.append(
             f"Not passed: on this data the {rule} rule does not carry the rate from batch {batch} to {large}. Take a smaller batch, tune "

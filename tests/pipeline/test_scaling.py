@@ -10,6 +10,7 @@ import pytest
 from pipeline import config as configs
 from pipeline import learning_rate, scaling
 from pipeline.__main__ import main
+from pipeline.noise import Noise
 from pipeline.scaling import Checked, Compared
 
 EPOCHS = 20
@@ -102,6 +103,36 @@ def test_the_check_passes_only_if_it_could_have_failed(scaled, unscaled, passed,
 
     assert checked.passed is passed
     assert json.loads(json.dumps(checked.to_json(), allow_nan=False))["passed"] is passed
+
+
+@pytest.mark.parametrize(
+    ("scaled", "unscaled", "said"),
+    [
+        (GOOD, BAD, "Passed: on this data the linear rule carries the rate from batch 32 to 256"),
+        (GOOD, GOOD, "shows nothing"),
+        (BAD, BAD, "--batch 16 checks half of it"),
+        (replace(GOOD, gap=-2.5), BAD, "ahead by 2.5 s.d."),
+        (replace(GOOD, gap=-2.5, spread=4.0), BAD, "does not carry"),
+    ],
+)
+def test_the_advice_says_what_follows(scaled, unscaled, said):
+    digits = configs.load("digits")
+    config = replace(digits, optimizer=replace(digits.optimizer, name="sgd"))
+
+    (sentence,) = scaling._advice(config, 32, scaled, unscaled, None)
+
+    assert said in sentence
+
+
+def test_the_noise_scale_caps_the_batch_of_the_config_and_of_the_check():
+    noise = Noise(32, 256, 50, signal=1.0, spread=100.0)
+
+    told = scaling._advice(configs.load("digits"), 32, GOOD, BAD, noise)
+
+    assert [sentence.split(":")[0] for sentence in told[1:]] == [
+        "Batch 128 is past the noise scale of about 100",
+        "Batch 256 is past the noise scale of about 100",
+    ]
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
