@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import checkpoint
-from proofs import lives, pace, saving
+from proofs import chain, lives, pace, saving, scaling
 from proofs.table import Row, Show, last_json
 
 SEED = 20261121
@@ -38,6 +38,8 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         if not short:
             yield from _paced(root, folder, show)
             yield _by_hand(root, folder, show)
+            yield from chain.rows(short=False, show=show)
+            yield from scaling.rows(root, folder / "scaling", short=False, show=show)
 
 
 def _python(root: Path, *words: object, flags: str = "") -> str:
