@@ -1,6 +1,6 @@
 """Elastic: one batch on any number of replicas and micro-batches. A process of its own, with eight virtual devices.
 
-`python -m proofs.elastic FOLDER` prints one JSON object: what `proofs.training` makes rows of.
+`python -m proofs.elastic FOLDER PART…` prints one JSON object: what `proofs.training` makes rows of.
 """
 
 import hashlib
@@ -194,4 +194,4 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 if __name__ == "__main__":
-    print(json.dumps({name: part(Path(sys.argv[1])) for name, part in PARTS.items()}))
+    print(json.dumps({name: PARTS[name](Path(sys.argv[1])) for name in sys.argv[2:]}))

@@ -18,6 +18,7 @@ HOME = Path(tempfile.mkdtemp(prefix="relay-tests-"))
 VIOLATIONS = HOME / "network-violations.txt"
 # The port 9 of this machine answers nobody: what escapes to a real address through a proxy fails at once.
 DEAD = "http://127.0.0.1:9"
+LONG = {"test_relay.py", "test_proofs.py", "test_training_proof.py", "test_readme.py"}
 
 for name in list(os.environ):
     if name.startswith("KAGGLE") or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
@@ -61,3 +62,8 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     from deploy import secrets
 
     monkeypatch.setattr(secrets, "_known", set())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take minutes: at the end one of two workers would wait for the other."""
+    items.sort(key=lambda item: item.path.name not in LONG)

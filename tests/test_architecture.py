@@ -143,3 +143,10 @@ def test_a_module_is_one_noun_of_readable_length(path):
     """Past 400 lines a module is two."""
     assert len(path.read_text().splitlines()) <= 400
     assert path.stem not in {"utils", "util", "common", "helpers", "misc"}
+
+
+def test_test_files_have_names_of_their_own():
+    """pytest imports them by their name alone, and leaves out the second of two."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+
+    assert sorted(names) == sorted(set(names))

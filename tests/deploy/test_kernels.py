@@ -343,7 +343,7 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(kaggle, between
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
-        ("tensorflow.errors.ResourceExhaustedError: RESOURCE_EXHAUSTED: 16G", "Lower batch"),
+        ("tensorflow.errors.ResourceExhaustedError: RESOURCE_EXHAUSTED: 16G", "Memory ran out"),
         ("OSError: [Errno 28] No space left on device", "Keep fewer checkpoints"),
         ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "Mount what it needs"),
         ("ModuleNotFoundError: No module named 'timm'", "constraints/"),

@@ -23,14 +23,6 @@ def quiet(line: str) -> None:
     pass
 
 
-@pytest.mark.parametrize("part", [saving.crashes, saving.flips, saving.artifact_flips])
-def test_the_short_proof_passes(part):
-    """The long one looks at every state that it finds, and at ten times as many bits."""
-    row = part(short=True, show=quiet)
-
-    assert row.passed, row.figure
-
-
 def plain(*wrong: str):
     """Return a save that does what ours does, but for what is `wrong` with it."""
 
