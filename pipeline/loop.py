@@ -4,7 +4,6 @@ Only the step counter moves: the batch and its augmentation are functions of (se
 from the seed and lies in the state. The host runs a few calls ahead of the devices and never waits for the one it has just made.
 """
 
-import gc
 import secrets
 import time
 from collections import deque
@@ -69,8 +68,6 @@ class Loop:
     ) -> None:
         self.config, self.applied, self.batches, self.validation = config, applied, batches, validation
         self.output, self.show, self.seconds, self.fold = output, show, seconds, fold
-        # What the libraries hold is a million objects, and to look through them for garbage takes a quarter of a second each time.
-        gc.freeze()
         self.model = model.build(config, applied.batchnorm_momentum)
         self.optimizer = learning_rate.optimizer(applied)
         self.optimizer.build(self.model.trainable_variables)

@@ -126,6 +126,8 @@ def train(
     _clear(output, places, config, fresh=fresh)
     before = keras.config.dtype_policy()
     fitted: list[Fitted] = []
+    # What the libraries hold is a million objects, and to look through them for garbage takes a quarter of a second each time.
+    gc.freeze()
     try:
         keras.distribution.set_distribution(keras.distribution.DataParallel() if here.count > 1 else None)
         keras.config.set_dtype_policy(policy)
@@ -155,6 +157,7 @@ def train(
                 return Trained(output, "partial", applied[0], None, seconds)
             fitted.append(one)
     finally:
+        gc.unfreeze()
         keras.distribution.set_distribution(None)
         keras.config.set_dtype_policy(before)
 
@@ -263,7 +266,7 @@ def _fit(
         fold: None where there is one loop. run_id: of the run that this is a fold of; None: the loop chooses one.
         max_steps: of this loop. fresh: set its earlier checkpoints aside.
     """
-    gc.collect()  # the fold before this one leaves the devices, and `Loop` would keep for ever what is still there
+    gc.collect()  # so that the fold before this one leaves the devices
     rows, held = pair
     batches = data.Batches(
         images.pixels,

@@ -1,5 +1,6 @@
 """A small project to deploy: a package of two modules and two plain-Python notebooks that run in seconds."""
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from between import Between
 from small import INFER, TRAIN, write_kernel
 
+from deploy import manifest
 from deploy.client import Kaggle
 from deploy.exchange import Pace
 
@@ -55,3 +57,16 @@ def kaggle(between: Between) -> Kaggle:
 def shown() -> list[str]:
     """The lines that were shown; pass `shown.append`."""
     return []
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    """Return an artifact that is whole: weights and the manifest that seals them."""
+    folder = tmp_path / "artifact"
+    folder.mkdir()
+    (folder / "weights.npz").write_bytes(b"weights")
+    digest = hashlib.sha256(b"weights").hexdigest()
+    files = {"weights.npz": {"sha256": digest, "size": 7}}
+    told = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
+    (folder / "manifest.json").write_bytes(manifest.sealed(told))
+    return folder

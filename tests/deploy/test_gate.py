@@ -105,6 +105,8 @@ def test_prose_and_hashes_are_no_keys(good, innocent):
 
     gate.check(notebook, metadata, size=1000, offline=False)
 
+    assert list(gate.secrets(notebook, metadata)) == []
+
 
 @given(
     st.text(alphabet="0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_", min_size=8),

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from between import RESET, Between
 
-from deploy import manifest
 from deploy import publish as datasets
 from deploy.errors import Ambiguous, DeadlinePassed, Refused, RunFailed, Unreachable, Unverified
 
@@ -15,18 +14,6 @@ HANDLE = "ann/digits-artifact"
 GONE = (404, {"code": 404, "message": "Not found"})
 DENIED = (403, {"code": 403, "message": "Permission 'datasets.get' was denied"})
 FILES = ("manifest.json", "weights.npz")
-
-
-@pytest.fixture
-def artifact(tmp_path: Path) -> Path:
-    folder = tmp_path / "artifact"
-    folder.mkdir()
-    (folder / "weights.npz").write_bytes(b"weights")
-    digest = hashlib.sha256(b"weights").hexdigest()
-    files = {"weights.npz": {"sha256": digest, "size": 7}}
-    value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
-    (folder / "manifest.json").write_bytes(manifest.sealed(value))
-    return folder
 
 
 def at(version: int) -> dict[str, object]:

@@ -4,7 +4,6 @@ The words are those of the installed client: one that a newer client adds fails 
 """
 
 import enum
-import hashlib
 import importlib
 import itertools
 import json
@@ -19,7 +18,7 @@ from kagglesdk.competitions.types.submission_status import SubmissionStatus
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
 
-from deploy import bundle, kernels, manifest, output
+from deploy import bundle, kernels, output
 from deploy import publish as datasets
 from deploy import submit as submissions
 from deploy.errors import DeadlinePassed, RunFailed, Unreachable
@@ -153,19 +152,6 @@ def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(kaggle, bet
 
     stopping = answer.get("status") == "CANCEL_REQUESTED"  # it will not be a success
     assert between.count("SaveKernel") == (1 if end not in (SUCCESS, WAITS) or stopping else 0)
-
-
-@pytest.fixture
-def artifact(tmp_path: Path) -> Path:
-    """One that is whole."""
-    folder = tmp_path / "artifact"
-    folder.mkdir()
-    (folder / "weights.npz").write_bytes(b"weights")
-    digest = hashlib.sha256(b"weights").hexdigest()
-    files = {"weights.npz": {"sha256": digest, "size": 7}}
-    told = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
-    (folder / "manifest.json").write_bytes(manifest.sealed(told))
-    return folder
 
 
 def takes_all(between: Between, artifact: Path) -> None:

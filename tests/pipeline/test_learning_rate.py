@@ -189,6 +189,8 @@ def test_a_whole_number_is_a_number(numbers):
 
     made.build([keras.Variable(np.zeros(3))])
 
+    assert made.built
+
 
 @pytest.mark.parametrize(("name", "kind"), [("sgd", "SGD"), ("adam", "Adam"), ("adamw", "AdamW")])
 def test_the_keras_optimizer_has_the_applied_numbers(name, kind):

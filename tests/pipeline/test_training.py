@@ -1,6 +1,7 @@
 """A run is the same on any number of devices, stops and goes on without a difference, and leaves what it promised."""
 
 import csv
+import gc
 import json
 import os
 import subprocess
@@ -296,7 +297,8 @@ def test_an_average_of_the_weights_is_what_is_inferred_with(competition, tiny, t
     assert run.manifest["metrics"]["validation_accuracy"] == 1.0
 
 
-def test_a_run_leaves_keras_as_it_found_it(trained):
-    """Neither the distribution nor the dtype policy outlives it."""
+def test_a_run_leaves_keras_and_the_garbage_collector_as_it_found_them(trained):
+    """Neither the distribution nor the dtype policy outlives it, and nothing of it is kept for ever."""
+    assert gc.get_freeze_count() == 0
     assert keras.distribution.distribution() is None
     assert keras.config.dtype_policy().name == "float32"
