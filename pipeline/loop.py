@@ -17,10 +17,10 @@ import jax
 import keras
 import numpy as np
 
-from pipeline import checkpoint, data, learning_rate, model
+from pipeline import checkpoint, data, learning_rate, memory, model
 from pipeline import state as states
 from pipeline.config import Config
-from pipeline.errors import CheckpointError, DeviceError, DivergedError
+from pipeline.errors import CheckpointError, DivergedError
 from pipeline.learning_rate import Applied
 from pipeline.progress import HISTORY, LINES, Fold, Progress
 from pipeline.saver import Saver
@@ -95,7 +95,7 @@ class Loop:
         folder = self.output / "checkpoints"
         if fresh:
             checkpoint.set_aside(folder, [self.output / name for name in (HISTORY, LINES)])
-        with checkpoint.writer(folder):
+        with checkpoint.writer(folder), memory.later_calls(self.compiled):
             return self._run(folder, origin, session, max_steps)
 
     def _run(self, folder: Path, origin: dict[str, Any], session: Session, max_steps: int | None) -> str:
@@ -121,7 +121,9 @@ class Loop:
                     break
                 if first:
                     first = False
-                    totals = self._first(images, labels, number)
+                    self.state, totals = memory.first_call(
+                        self.compiled, self.state, (images, labels, number), self.show
+                    )
                     self.seconds["compile"] = time.monotonic() - begun
                     progress.restart_clock(self.step + number)
                 else:
@@ -241,33 +243,6 @@ class Loop:
     def _diverged(self, what: str, step: int) -> DivergedError:
         given, applied = self.config.optimizer.base_rate, self.applied.peak_rate
         return DivergedError(f"{what} at step {step} (optimizer.base_rate={given:g}, applied {applied:g})")
-
-    def _first(self, images: Any, labels: Any, number: int) -> Any:
-        """Make the first call, which compiles, with smaller micro-batches until they fit into the devices' memory."""
-        before = self.state.arrays()  # the call that fails may have taken the state's memory already
-        while True:
-            try:
-                tree, totals = self.compiled.train(self.state.tree, images, labels, number)
-                jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
-            except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
-                    raise
-                tried = self.compiled.micro_batch
-                if not self.compiled.shrink():
-                    raise DeviceError(
-                        f"A micro-batch of {tried} images a replica does not fit into the memory of the devices, and BatchNorm normalizes "
-                        f"{self.applied.batchnorm_batch} together: {str(error).splitlines()[0][:300]}\n"
-                        f"Set batchnorm_batch below {self.applied.batchnorm_batch} in the config (which changes the result), or take a "
-                        "smaller model."
-                    ) from error
-                self.show(
-                    f"Out of memory at {tried} images a replica; going on with micro-batches of {self.compiled.micro_batch}, "
-                    f"{self.compiled.accumulation} to a step. Batch {self.config.batch} and the rate stay."
-                )
-                self.state = self.state.restored(before)
-            else:
-                self.state.tree = tree
-                return totals
 
     def _validate(self) -> tuple[float, float]:
         trainable, other = self.state.inferring()

@@ -33,7 +33,9 @@ MAY_IMPORT = {
     "saver": set(),
     "session": set(),
     "step": LEAVES | {"learning_rate", "state"},
-    "loop": LEAVES | {"checkpoint", "data", "learning_rate", "model", "progress", "saver", "session", "state", "step"},
+    "memory": LEAVES | {"state", "step"},
+    "loop": LEAVES
+    | {"checkpoint", "data", "learning_rate", "memory", "model", "progress", "saver", "session", "state", "step"},
     "training": LEAVES
     | {"artifact", "checkpoint", "data", "devices", "executables", "folds", "learning_rate", "loop", "model"}
     | {"progress", "provenance", "session"},

@@ -1,0 +1,77 @@
+"""Memory: what becomes of a run for which the devices have too little."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+
+from pipeline.errors import DeviceError
+from pipeline.state import State
+from pipeline.step import Step
+
+
+def exhausted(error: Exception) -> bool:
+    """Return whether XLA says with this error that it got no memory.
+
+    >>> exhausted(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 128192968 bytes."))
+    True
+    """
+    return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
+
+
+def first_call(
+    step: Step, state: State, given: tuple[Any, Any, int], show: Callable[[str], None]
+) -> tuple[State, tuple[Any, ...]]:
+    """Make a run's first call, which compiles, with smaller micro-batches until it fits; return the state after it, and its totals.
+
+    Args:
+        given: images uint8 (s, batch, height, width, channels), labels int32 (s, batch), and the number of steps, at most s.
+        show: takes a line for each micro-batch that did not fit.
+
+    Raises:
+        DeviceError: even one group of BatchNorm does not fit.
+    """
+    before = state.arrays()  # the call that fails may have taken the state's memory already
+    while True:
+        try:
+            tree, totals = step.train(state.tree, *given)
+            jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
+        except jax.errors.JaxRuntimeError as error:
+            if not exhausted(error):
+                raise
+            tried = step.micro_batch
+            if not step.shrink():
+                group = step.applied.batchnorm_batch
+                raise DeviceError(
+                    f"A micro-batch of {tried} images a replica does not fit into the memory of the devices, and BatchNorm normalizes "
+                    f"{group} together: {_said(error)}\n"
+                    f"Set batchnorm_batch below {group} in the config (which changes the result), or take a smaller model."
+                ) from error
+            show(
+                f"Out of memory at {tried} images a replica; going on with micro-batches of {step.micro_batch}, "
+                f"{step.accumulation} to a step. Batch {step.config.batch} and the rate stay."
+            )
+            state = state.restored(before)
+        else:
+            state.tree = tree
+            return state, totals
+
+
+@contextmanager
+def later_calls(step: Step) -> Iterator[None]:
+    """Say what to do when a call does not fit although an earlier one did, for example since another process took the memory."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not exhausted(error):
+            raise
+        raise DeviceError(
+            f"The devices ran out of memory after a call that did fit: {_said(error)}\n"
+            f"End what else uses these devices, or set a micro_batch below {step.micro_batch} in the config, which changes no result. The same "
+            "command again goes on from the last state that was saved."
+        ) from error
+
+
+def _said(error: Exception) -> str:
+    return str(error).splitlines()[0][:300]
