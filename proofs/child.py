@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import console
+from deploy.deadline import within
 from proofs.world import CHAIN, User
 
+MOST_SECONDS = 600
 READY, BEGUN, DONE = "ready", "begun", "done"
 
 
@@ -24,7 +26,10 @@ def main(name: str, folder: str) -> None:
 
     @console.reported
     def task(context: Any) -> dict[str, Any]:
-        CHAIN[name].body(user, user.connect())
+        with within(
+            MOST_SECONDS, f"{name} took longer than {MOST_SECONDS} seconds"
+        ):  # as every task that speaks to Kaggle has it
+            CHAIN[name].body(user, user.connect())
         return {}
 
     user.connect()

@@ -1,0 +1,92 @@
+"""The end of a task: by its deadline, and by Ctrl-C."""
+
+import atexit
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.deadline import TimeUp, end_soon, within
+from deploy.errors import DeadlinePassed
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def python_own_ctrl_c() -> Iterator[None]:
+    """A shell that starts the tests in the background has Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+    atexit.unregister(end_soon)  # the tests go on
+
+
+def test_ctrl_c_ends_a_task_whose_clean_up_waits_for_a_lock_that_nobody_gives_back():
+    lock = threading.Lock()
+    with pytest.raises(KeyboardInterrupt), within(60, "too long"):
+        lock.acquire()
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            got = lock.acquire(timeout=20)
+            raise AssertionError(f"nothing came; got the lock: {got}")
+
+
+def test_ctrl_c_is_python_s_own_again_after_the_task():
+    with within(60, "too long"):
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_ctrl_c_that_is_ignored_stays_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with within(60, "too long"):
+        signal.raise_signal(signal.SIGINT)
+
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_whoever_takes_the_deadline_for_nothing_gets_it_again():
+    waited = threading.Event()
+    taken = 0
+    with pytest.raises(DeadlinePassed, match="too long"), within(0.05, "too long"):
+        try:
+            waited.wait(20)
+        except TimeUp:
+            taken += 1
+            waited.wait(20)
+
+    assert taken == 1
+
+
+LOST = """
+import atexit, signal, sys, threading
+from deploy.deadline import within
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+lock = threading.Lock()
+atexit.register(lock.acquire)  # as urllib3 does with its pools
+try:
+    with within({seconds}, "too long"):
+        lock.acquire()
+        {strike}
+        threading.Event().wait(60)
+except BaseException as error:
+    sys.exit(getattr(error, "exit_code", 130))
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "strike", "code"), [(60, "signal.raise_signal(signal.SIGINT)", 130), (0.05, "pass", 5)]
+)
+def test_a_lock_that_is_lost_does_not_keep_the_process_from_its_end(seconds, strike, code):
+    script = LOST.format(seconds=seconds, strike=strike)
+    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60, check=False)
+
+    assert ended.returncode == code
