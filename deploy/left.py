@@ -16,6 +16,7 @@ from typing import Any
 from deploy import manifest, output
 
 CHECKPOINTS, HISTORY, PROGRESS, COMPILED = "checkpoints", "history.csv", "progress.jsonl", "compiled"
+NOISE = "noise.json"  # by which the batch was chosen
 STEP = re.compile(r"step-(\d{8,})(\.replaced)?")
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})(?:\.replaced)?/manifest\.json")
 FOLD = "fold-"
@@ -142,12 +143,13 @@ def _order(place: object) -> tuple[int, str]:
 
 
 def _carried(name: Path, listed: object) -> bool:
-    """Return whether a file goes along beside the checkpoints: what finished folds left, and executables, if the run came to its end."""
+    """Return whether a file goes along beside the checkpoints: what finished folds left, why the batch is what it is,
+    and executables, if the run came to its end."""
     if CHECKPOINTS in name.parts:
         return False
     if COMPILED in name.parts[:-1]:
         return listed is not None
-    return name.parts[0].startswith(FOLD) and len(name.parts) > 1
+    return name.as_posix() == NOISE or (name.parts[0].startswith(FOLD) and len(name.parts) > 1)
 
 
 def _whole(folder: Path) -> tuple[Path, dict[str, Any]] | None:

@@ -20,7 +20,10 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from pipeline.errors import ConfigError, place
-from pipeline.fields import expect, file_name, text, truth, whole, within
+from pipeline.fields import expect, truth, whole, within
+from pipeline.layout import Data
+
+__all__ = ["Config", "Data", "Optimizer", "from_json", "load", "to_text"]
 
 CONFIGS = Path(__file__).parent / "configs"
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -28,89 +31,7 @@ PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 HANDOFFS = ("dataset", "kernel")
 KEEPS = ("last", "best")
 # Far above what anyone needs, and far below what would end a run without a word for lack of memory.
-MOST_PIXELS, MOST_BATCH, MOST_FOLDS = 10_000, 2**20, 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """Where the images and labels of a competition are, and how they are augmented.
-
-    Attributes:
-        height, width: pixels of every image.
-        channels: 1 (grey) or 3 (colour), of 8 bits, as in the files: those with other channels (alpha, colour where grey is expected) or
-            16 bits are refused, since a conversion would lose something. Grey files are taken for colour, with three equal channels.
-        train_csv: a table with one row an image: `id_column`, `label_column`.
-        train_images, test_images: folders of `<id><suffix>`.
-        sample_submission: the table whose ids, order, columns and types the submission repeats.
-        crop_padding: pixels of zeros around an image before a random crop of the original size; 0: no crop.
-        flip: mirror half of the images left to right.
-        validation_fraction: share of the labelled images held back, stratified by label; with `Config.folds` it is not used.
-        group_column: a column of train_csv; images with the same text in it (of one patient, one scene) are never on both sides of a
-            split. The share held back is then the nearest 1/n, and what whole groups make of it.
-    """
-
-    height: int
-    width: int
-    channels: int
-    train_csv: str = "train.csv"
-    train_images: str = "train"
-    test_images: str = "test"
-    sample_submission: str = "sample_submission.csv"
-    id_column: str = "id"
-    label_column: str = "label"
-    suffix: str = ".png"
-    crop_padding: int = 0
-    flip: bool = False
-    validation_fraction: float = 0.1
-    group_column: str | None = None
-
-    def __post_init__(self) -> None:
-        whole("data.height", self.height, 1, MOST_PIXELS)
-        whole("data.width", self.width, 1, MOST_PIXELS)
-        expect(
-            type(self.channels) is int and self.channels in (1, 3),
-            "data.channels",
-            self.channels,
-            "1 (grey) or 3 (colour)",
-            "Set channels to 1 or 3.",
-        )
-        for name in ("id_column", "label_column"):
-            text(f"data.{name}", getattr(self, name))
-        expect(
-            self.id_column != self.label_column,
-            "data.label_column",
-            self.label_column,
-            "another column than id_column",
-            "Set both to names in the first line of train_csv.",
-        )
-        for name in ("train_csv", "train_images", "test_images", "sample_submission"):
-            file_name(f"data.{name}", getattr(self, name))
-        expect(
-            self.suffix in (".png", ".jpg", ".jpeg"),
-            "data.suffix",
-            self.suffix,
-            "'.png', '.jpg' or '.jpeg'",
-            "Set suffix to the ending of the image files, with its dot.",
-        )
-        whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
-        truth("data.flip", self.flip)
-        within("data.validation_fraction", self.validation_fraction, 0, 1, open_ends=True)
-        if self.group_column is not None:
-            text("data.group_column", self.group_column)
-            expect(
-                self.group_column not in (self.id_column, self.label_column),
-                "data.group_column",
-                self.group_column,
-                "another column than id_column and label_column",
-                "Set it to the column that names each image's group, or to None.",
-            )
-            expect(
-                self.validation_fraction <= 0.5,
-                "data.validation_fraction",
-                self.validation_fraction,
-                "0.5 or less with group_column, which holds back one of two or more equal parts",
-                "Lower it in the config.",
-            )
+MOST_BATCH, MOST_FOLDS = 2**20, 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +93,7 @@ class Config:
         num_classes: how many labels there are; checked against the data.
         model, model_options: a function of `pipeline.model` and its keyword arguments.
         batch: images per optimizer step, over all replicas. The optimization follows from it alone.
+        noise_cap: measure the gradient-noise scale before the first step, and take a smaller batch where this one is past it.
         epochs: passes over the training images.
         warmup_epochs: passes in which the rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
@@ -200,6 +122,7 @@ class Config:
     optimizer: Optimizer
     batch: int
     epochs: int
+    noise_cap: bool = False
     model_options: Mapping[str, int | float | bool | str] = field(default_factory=dict)
     warmup_epochs: float = 5.0
     batchnorm_momentum: float = 0.99
@@ -244,6 +167,7 @@ class Config:
         whole("num_classes", self.num_classes, 2, 10**6)
         whole("batch", self.batch, 1, MOST_BATCH)
         whole("epochs", self.epochs, 1, 10**6)
+        truth("noise_cap", self.noise_cap)
         whole("seed", self.seed, 0, 2**32 - 1)
         within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
         within("batchnorm_momentum", self.batchnorm_momentum, 0, 1, open_ends=True)

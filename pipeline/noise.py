@@ -4,21 +4,23 @@ Source: McCandlish et al. 2018, arXiv:1812.06162, section 2.2 and appendix A.1. 
 Sigma; B_noise = tr(Sigma) / |G|^2. At a batch of B_noise a run needs twice the fewest steps, and twice the fewest images.
 """
 
+import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from pipeline import data, folds, learning_rate
+from pipeline import data, folds, learning_rate, progress
 from pipeline.config import Config
-from pipeline.errors import ConfigError
+from pipeline.errors import CheckpointError, ConfigError, reading
 from pipeline.loop import Loop
 
 STEPS = 50
+RESULT = "noise.json"
 
 
 @dataclass(frozen=True)
@@ -136,3 +138,50 @@ def advised(noise: Noise, batch: int, unit: int) -> tuple[int, str]:
         best,
         f"{reason}; take batch {best}." if best < batch else f"{reason}, and {unit} is the least that was asked for.",
     )
+
+
+def capped(
+    config: Config, images: data.Images, output: Path, replicas: int, *, fresh: bool, show: Callable[[str], None]
+) -> Config:
+    """Return the config with the batch that the noise scale allows, if it asks for that with `noise_cap`, and say why.
+
+    The batch must stay the same from session to session, so what was found is kept in `output`/noise.json, and taken from there.
+
+    Args:
+        config: the run. images: of its competition. replicas: that the batch has to split over.
+        output: of the run; exists. fresh: measure again. show: takes the reason.
+
+    Raises:
+        ConfigError: if there is nothing to measure, since the batch is one group of BatchNorm.
+        CheckpointError: if noise.json is no file of this project. DiskError: if it cannot be written.
+    """
+    if not config.noise_cap:
+        return config
+    path, asked = output / RESULT, config.to_json()
+    found = None if fresh else _kept(path)
+    if found is None or found["config"] != asked:
+        unit = math.lcm(min(config.optimizer.base_batch, config.batch), config.batchnorm_batch or 1, replicas)
+        noise = measure(config, images)
+        batch, reason = advised(noise, config.batch, unit)
+        found = {"config": asked, "batch": batch, "reason": reason, "noise": noise.to_json()}
+        progress.write_whole(path, json.dumps(found, indent=2))
+    show(found["reason"])
+    batch = found["batch"]
+    groups = None if config.micro_batch is None else min(config.micro_batch, batch)
+    return replace(config, batch=batch, micro_batch=groups)
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    with reading(path, CheckpointError, "Begin again with --fresh."):
+        if not path.exists():
+            return None
+        content = path.read_bytes()
+    try:
+        found = json.loads(content)
+        whole = {"config": dict(found["config"]), "batch": int(found["batch"]), "reason": str(found["reason"])}
+    except (ValueError, LookupError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} could not be read: {type(error).__name__}: {error}.\n"
+            "Expected what `noise_cap` wrote when the run began. Begin again with --fresh."
+        ) from error
+    return whole

@@ -118,7 +118,7 @@ class Progress:
             table = csv.DictWriter(text, COLUMNS)
             table.writeheader()
             table.writerows(row for row in csv.DictReader(_whole_lines(self._history)) if _is_until(row, step))
-            _replace(self._history, text.getvalue())
+            write_whole(self._history, text.getvalue())
         if self._lines.exists():
             kept = []
             for line in _whole_lines(self._lines):
@@ -128,7 +128,7 @@ class Progress:
                     continue
                 if isinstance(value, dict) and isinstance(value.get("step"), int) and value["step"] <= step:
                     kept.append(line)
-            _replace(self._lines, "".join(kept))
+            write_whole(self._lines, "".join(kept))
 
 
 def _is_until(row: Mapping[str, Any], step: int) -> bool:
@@ -144,7 +144,7 @@ def _whole_lines(path: Path) -> list[str]:
         return [line for line in file if line.endswith("\n")]
 
 
-def _replace(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Write the file in one rename, so that a kill leaves the older one whole."""
     fresh = path.with_name(f".{path.name}-writing")
     with writing(path):

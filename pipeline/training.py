@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pandas as pd
 
-from pipeline import artifact, checkpoint, data, devices, executables, folds, learning_rate, model
+from pipeline import artifact, checkpoint, data, devices, executables, folds, learning_rate, model, noise
 from pipeline import provenance as provenance_module
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
@@ -117,6 +117,7 @@ def train(
             path.mkdir(parents=True, exist_ok=True)  # now, and not after hours, it comes out that it cannot be made
     if images is None:
         images = read(config, folder)
+    config = noise.capped(config, images, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(images, config)
     seconds = {"read": time.monotonic() - started}
     applied = [learning_rate.apply(config, len(rows)) for rows, _ in pairs]

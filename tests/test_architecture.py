@@ -15,7 +15,8 @@ LEAVES = {"errors", "config"}
 MAY_IMPORT = {
     "errors": set(),
     "fields": {"errors"},
-    "config": {"errors", "fields"},
+    "layout": {"errors", "fields"},
+    "config": {"errors", "fields", "layout"},
     "table": {"errors"},
     "state": set(),
     "devices": LEAVES,
@@ -37,9 +38,9 @@ MAY_IMPORT = {
     "loop": LEAVES
     | {"checkpoint", "data", "learning_rate", "memory", "model", "progress", "saver", "session", "state", "step"},
     "training": LEAVES
-    | {"artifact", "checkpoint", "data", "devices", "executables", "folds", "learning_rate", "loop", "model"}
+    | {"artifact", "checkpoint", "data", "devices", "executables", "folds", "learning_rate", "loop", "model", "noise"}
     | {"progress", "provenance", "session"},
-    "noise": LEAVES | {"data", "folds", "learning_rate", "loop"},
+    "noise": LEAVES | {"data", "folds", "learning_rate", "loop", "progress"},
     "scaling": LEAVES | {"data", "executables", "folds", "learning_rate", "noise", "progress", "training"},
     "submission": LEAVES | {"table"},
     "inference": LEAVES | {"artifact", "data", "model", "submission"},

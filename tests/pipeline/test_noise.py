@@ -1,5 +1,6 @@
 """The noise scale is that of the problem, and the gradients are those of the training."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline import data, learning_rate, noise, training
-from pipeline.errors import ConfigError
+from pipeline.errors import CheckpointError, ConfigError
 from pipeline.loop import Loop
 from pipeline.noise import Noise
 
@@ -141,3 +142,30 @@ def test_measuring_is_repeatable_and_writes_nothing(trained, tiny, tmp_path, mon
     assert (first.small, first.large, first.steps, others.steps) == (8, 16, 3, 6)
     assert others != first
     assert not list(Path(tmp_path).iterdir())
+
+
+def test_a_run_that_asks_for_it_takes_the_batch_that_the_noise_allows_in_every_session(tiny, competition, tmp_path):
+    capped = replace(tiny, batch=64, noise_cap=True, epochs=2, optimizer=replace(tiny.optimizer, base_batch=8))
+    told: list[str] = []
+
+    assert training.train(capped, competition, tmp_path, max_steps=1, show=told.append).status == "partial"
+    found = json.loads((tmp_path / "noise.json").read_text())
+    assert found["batch"] in (8, 16, 32)
+    assert found["reason"] == told[0]
+
+    done = training.train(capped, competition, tmp_path, show=told.append)
+    assert told.count(found["reason"]) == 2
+    assert (done.status, done.applied.batch) == ("complete", found["batch"])
+    assert done.manifest["config"]["batch"] == found["batch"]
+
+
+def test_a_run_that_does_not_ask_keeps_its_batch_and_measures_nothing(tiny, tmp_path):
+    assert noise.capped(tiny, None, tmp_path, 1, fresh=False, show=print) is tiny
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_something_else_is_not_taken_for_the_measurement(tiny, tmp_path):
+    (tmp_path / "noise.json").write_text('{"batch": 64}')
+
+    with pytest.raises(CheckpointError, match=r"noise\.json could not be read: KeyError.*\n.*--fresh"):
+        noise.capped(replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=print)
