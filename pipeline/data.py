@@ -318,10 +318,14 @@ class Batches:
         mirrored = random.random(self.batch) < 0.5
         images = self._pixels[rows]
         if self.crop_padding:
-            side = (self.crop_padding, self.crop_padding)
-            around = np.pad(images, ((0, 0), side, side, (0, 0)))
+            count, height, width, channels = images.shape
+            side = self.crop_padding
+            around = np.zeros(
+                (count, height + 2 * side, width + 2 * side, channels), images.dtype
+            )  # np.pad takes three times as long
+            around[:, side : side + height, side : side + width] = images
             # A view of every possible crop, of which one is copied for each image: (batch, down, right, channels, height, width).
-            crops = np.lib.stride_tricks.sliding_window_view(around, images.shape[1:3], axis=(1, 2))
+            crops = np.lib.stride_tricks.sliding_window_view(around, (height, width), axis=(1, 2))
             images = np.moveaxis(crops[np.arange(self.batch), down, right], 1, -1)
         if self.flip:
             images[mirrored] = images[mirrored, :, ::-1]

@@ -106,9 +106,9 @@ class Step:
         return float(np.mean(each)) / self._group**2, _square(whole) / len(images) ** 2
 
     def put(self, *arrays: np.ndarray, axis: int = 0) -> tuple[Any, ...]:
-        """Return the arrays on the devices, split along `axis` over the replicas."""
+        """Return the arrays on the devices, split along `axis` over the replicas; for a single CPU, which reads them where they are, as they are."""
         if self._mesh is None:
-            return tuple(jax.device_put(array) for array in arrays)
+            return arrays if jax.devices()[0].platform == "cpu" else tuple(jax.device_put(array) for array in arrays)
         where = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(*[None] * axis, REPLICAS))  # type: ignore[no-untyped-call]
         return tuple(jax.device_put(array, where) for array in arrays)
 
