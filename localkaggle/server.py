@@ -23,10 +23,10 @@ import kagglesdk.kernels.types.kernels_api_service as kernel_types
 import kagglesdk.security.types.oauth_service as security_types
 from kagglesdk.kaggle_object import KaggleObject
 
-from localkaggle import competitions as hosted
-from localkaggle.competitions import Competition
+from localkaggle.competitions import NAMES, Competition
 from localkaggle.datasets import Datasets
 from localkaggle.faults import Faults
+from localkaggle.hosted import Hosted
 from localkaggle.kernels import Kernels, Version
 from localkaggle.log import Log
 from localkaggle.protocol import BASE, Fault, Storage
@@ -44,7 +44,7 @@ class LocalKaggle:
 
     Args:
         folder: empty or new; holds everything it stores.
-        competitions: slugs of embedded ones, or `Competition`s.
+        competitions: slugs of embedded ones, each built when it is first asked for, or `Competition`s.
         port: of 127.0.0.1; 0 takes a free one.
         offline: give no session the internet, not even those that ask for it.
         layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …) or "flat" (`<slug>`).
@@ -60,7 +60,7 @@ class LocalKaggle:
         self,
         folder: Path,
         *,
-        competitions: Sequence[str | Competition] = ("digits",),
+        competitions: Sequence[str | Competition] = NAMES,
         port: int = 0,
         offline: bool = False,
         layout: str = "2026",
@@ -84,17 +84,7 @@ class LocalKaggle:
         self._seconds = {**SESSION_SECONDS, **(session_seconds or {})}
         self._memory_bytes, self._output_bytes, self._python = memory_bytes, output_bytes, dict(python or {})
         self._session = session
-        self.competitions: dict[str, Competition] = {}
-        self._visible: dict[str, Path] = {}
-        self._hidden: dict[str, Path] = {}
-        for item in competitions:
-            competition = hosted.EMBEDDED[item]() if isinstance(item, str) else item
-            self.competitions[competition.slug] = competition
-            for place, hidden in ((self._visible, False), (self._hidden, True)):
-                place[competition.slug] = (
-                    self.folder / "competitions" / competition.slug / ("hidden" if hidden else "visible")
-                )
-                competition.write(place[competition.slug], hidden=hidden)
+        self.competitions = Hosted(self.folder / "competitions", competitions)
         self.key, self.token = secrets.token_hex(16), f"KGAT_{secrets.token_hex(16)}"
         self.faults = Faults()
         self.journal: list[tuple[str, Any, int, Any]] = []
@@ -116,7 +106,6 @@ class LocalKaggle:
             self.storage,
             self.folder / "sessions",
             competitions=self.competitions,
-            visible=self._visible,
             kernels=self.kernels,
             open_session=self._open_session,
             announce=self.datasets.announce,
@@ -204,7 +193,7 @@ class LocalKaggle:
         inputs: dict[str, Path] = {}
         for slug in request.competition_data_sources or []:
             if slug in self.competitions:
-                inputs[self._place("competitions", slug)] = (self._hidden if rerun else self._visible)[slug]
+                inputs[self._place("competitions", slug)] = self.competitions.folder(slug, hidden=rerun)
         for handle in request.dataset_data_sources or []:
             mounted = self.datasets.mounted(handle)
             if mounted:

@@ -5,7 +5,7 @@ The six errors of a rerun carry Kaggle's own names (kaggle.com/code-competition-
 
 import threading
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ import kagglesdk.competitions.types.competition_api_service as types
 from kagglesdk.competitions.types.submission_status import SubmissionStatus
 
 from localkaggle.competitions import Competition, ScoringError
+from localkaggle.hosted import Hosted
 from localkaggle.kernels import Kernels, Version
 from localkaggle.protocol import Fault, Redirect, Storage, page
 from localkaggle.runner import Session, machine
@@ -49,7 +50,7 @@ class Submissions:
     """`competitions.CompetitionApiService`.
 
     Args:
-        competitions: by slug. visible: {slug: folder} as they are mounted, for downloads.
+        competitions: by slug, with the folders that are mounted, for downloads.
         kernels: whose versions are submitted.
         folder: gets one folder a rerun.
         open_session: makes the session of a rerun: (version, folder, rerun) → Session.
@@ -60,22 +61,21 @@ class Submissions:
         storage: Storage,
         folder: Path,
         *,
-        competitions: Mapping[str, Competition],
-        visible: Mapping[str, Path],
+        competitions: Hosted,
         kernels: Kernels,
         open_session: Callable[[Version, Path, bool], Session],
         announce: Callable[[str, int], str],
         address: Callable[[str], str],
     ) -> None:
         self.submissions: dict[int, Submission] = {}
-        self._storage, self._folder, self._competitions, self._visible = storage, folder, competitions, visible
+        self._storage, self._folder, self._competitions = storage, folder, competitions
         self._kernels, self._open, self._announce, self._address = kernels, open_session, announce, address
 
     # Data
 
     def ListDataFiles(self, request: Any, user: str) -> Any:
         """List a page of the competition's files."""
-        folder = self._visible[self._competition(request).slug]
+        folder = self._competitions.folder(self._competition(request).slug)
         names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         shown, token = page(names, request.page_token or "", request.page_size, most=1000)
         answer = types.ApiListDataFilesResponse()
@@ -90,7 +90,7 @@ class Submissions:
 
     def DownloadDataFile(self, request: Any, user: str) -> Any:
         """Lead to one file."""
-        folder = self._visible[self._competition(request).slug]
+        folder = self._competitions.folder(self._competition(request).slug)
         path = folder / (request.file_name or "")
         if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
             raise Fault(404, "Not found")
@@ -98,7 +98,7 @@ class Submissions:
 
     def DownloadDataFiles(self, request: Any, user: str) -> Any:
         """Lead to all files as a zip."""
-        folder, archive = self._visible[self._competition(request).slug], self._storage.fresh()
+        folder, archive = self._competitions.folder(self._competition(request).slug), self._storage.fresh()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
             for path in sorted(folder.rglob("*")):
                 if path.is_file():

@@ -233,8 +233,7 @@ def long_name(world: User, kaggle: Kaggle) -> Any:
 
 def hosted_long(world: World) -> None:
     """Let there be such a competition."""
-    world.local.competitions[LONG] = world.local.competitions["digits"]
-    world.local._visible[LONG] = world.local._visible["digits"]
+    world.local.competitions.add(replace(world.local.competitions["digits"], slug=LONG))
 
 
 def again(world: User, kaggle: Kaggle) -> Any:

@@ -23,7 +23,7 @@ from deploy.client import Kaggle
 from deploy.exchange import Pace
 from deploy.kernels import Run
 from deploy.relay import Project
-from localkaggle.competitions import Competition
+from localkaggle.competitions import Competition, accuracy
 from localkaggle.log import Log
 from localkaggle.runner import Outcome, Session
 from localkaggle.server import LocalKaggle
@@ -38,8 +38,8 @@ SAMPLE = b"id,label\na,0\nb,0\n"
 def competition() -> Competition:
     """Return a competition of two rows under the name of the embedded one, which the config asks for."""
     files = {"sample_submission.csv": SAMPLE}
-    share = lambda given, solution: sum(given[key] == solution[key] for key in solution) / len(solution)  # noqa: E731
-    return Competition("digits", "Digits", {}, files, files, {"a": "0", "b": "1"}, share, daily_submissions=1000)
+    solution = {"label": {"a": "0", "b": "1"}}
+    return Competition("digits", "Digits", {}, files, files, solution, accuracy, daily_submissions=1000)
 
 
 class Recorded:

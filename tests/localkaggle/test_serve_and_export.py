@@ -18,6 +18,7 @@ import pytest
 from sessions import notebook
 
 from localkaggle.__main__ import main
+from localkaggle.competitions import NAMES
 from localkaggle.runner import namespaces
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,7 +94,9 @@ def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path):
     done = localkaggle("export", "titanic", tmp_path / "titanic")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Error: there is no competition 'titanic' here; expected one of: digits.\nCorrect the name.\n"
+    known = ", ".join(NAMES)
+    said = f"Error: there is no competition 'titanic' here; expected one of: {known}.\nCorrect the name.\n"
+    assert done.stderr == said
     assert not list(tmp_path.iterdir())
 
 
@@ -175,7 +178,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         port = plug.getsockname()[1]
     folder = tmp_path_factory.mktemp("served") / "Ann's own $kaggle"
     with serving(folder, "--port", str(port), "--offline", "--layout", "flat") as served:
-        assert f"# A Kaggle on 127.0.0.1:{port}, competitions: digits; its files are in {folder}\n" in served.lines
+        assert (
+            f"# A Kaggle on 127.0.0.1:{port}, competitions: {', '.join(NAMES)}; its files are in {folder}\n"
+            in served.lines
+        )
         yield served
 
 

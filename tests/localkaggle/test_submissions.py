@@ -23,7 +23,7 @@ SMALL = Competition(
     training={"train.csv": b"id,label\nt,0\n", **{f"train/{number:02}.txt": b"x" * number for number in range(22)}},
     visible_test={"sample_submission.csv": b"id,label\nseen,0\n", "test/seen.txt": b"visible"},
     hidden_test={"sample_submission.csv": b"id,label\nh1,0\nh2,0\n", "test/h1.txt": b"hidden", "test/h2.txt": b"h"},
-    solution={"h1": "1", "h2": "0"},
+    solution={"label": {"h1": "1", "h2": "0"}},
     score=accuracy,
     daily_submissions=2,
 )

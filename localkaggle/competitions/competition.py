@@ -1,0 +1,81 @@
+"""Competition: files that everybody sees, a hidden test set, and how a submission for it is judged."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Files = Mapping[str, bytes]
+Columns = Mapping[str, Mapping[str, str]]
+"""{column: {id: value}}: a table without its ids' column. Values are text, as in the file."""
+
+
+class ScoringError(Exception):
+    """A submission that cannot be scored; the text is what Kaggle would say."""
+
+
+@dataclass(frozen=True)
+class Competition:
+    """One competition.
+
+    Attributes:
+        slug, title: as on Kaggle.
+        training: {path: bytes} of the files that both test sets share.
+        visible_test, hidden_test: {path: bytes} of the test set and its sample submission.
+        solution: {column: {id: value}} of the hidden test set, with the columns of the sample. Never written to the disk.
+        score: takes the submission's columns and the solution's; raises `ScoringError` for values that it cannot read.
+        lower_is_better: of two scores; else the higher one is.
+        sample: path of the sample submission; its first column has the ids.
+        code_only: takes notebooks alone; their scored rerun may use neither internet nor TPU.
+        daily_submissions: how many are allowed a day.
+    """
+
+    slug: str
+    title: str
+    training: Files = field(repr=False)
+    visible_test: Files = field(repr=False)
+    hidden_test: Files = field(repr=False)
+    solution: Columns = field(repr=False)
+    score: Callable[[Columns, Columns], float]
+    lower_is_better: bool = False
+    sample: str = "sample_submission.csv"
+    code_only: bool = True
+    daily_submissions: int = 5
+
+    def write(self, folder: Path, *, hidden: bool = False) -> None:
+        """Write the competition's folder as a session finds it mounted; `hidden`: as the scored rerun does."""
+        for name, content in {**self.training, **(self.hidden_test if hidden else self.visible_test)}.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def judge(self, submission: Path) -> float:
+        """Return the score of a submission for the hidden test set. Rows may be in any order, columns only in the sample's.
+
+        Raises:
+            ScoringError: if its columns, rows, ids or values are not what the sample asks for.
+        """
+        header = next(csv.reader(io.StringIO(self.hidden_test[self.sample].decode())))
+        try:
+            with submission.open(newline="", encoding="utf-8-sig") as file:
+                rows = list(csv.reader(file))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ScoringError(f"The file is not a CSV: {error}") from error
+        if not rows or rows[0] != header:
+            raise ScoringError(f"Submission must have the columns {', '.join(header)}")
+        body = [row for row in rows[1:] if row]
+        expected = self.solution[header[1]].keys()
+        if len(body) != len(expected):
+            raise ScoringError(f"Submission has {len(body)} rows but {len(expected)} were expected")
+        if any(len(row) != len(header) for row in body):
+            raise ScoringError("A row has another number of values than the header")
+        given = {column: {row[0]: row[place] for row in body} for place, column in enumerate(header) if place}
+        found = given[header[1]].keys()
+        if len(found) != len(body):
+            raise ScoringError("Submission has duplicate ids")
+        if found != expected:
+            raise ScoringError("Submission ids do not match those of the test set")
+        if any(not value.strip() for values in given.values() for value in values.values()):
+            raise ScoringError("Submission contains null values")
+        return self.score(given, self.solution)

@@ -1,0 +1,119 @@
+"""A server hosts every competition under its slug, and builds none before it is asked for."""
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import kagglesdk.competitions.types.competition_api_service as types
+import pytest
+from sessions import ran
+
+from localkaggle.competitions import EMBEDDED, NAMES
+from localkaggle.hosted import Hosted
+from localkaggle.log import Log
+from localkaggle.runner import Outcome
+
+
+class Answering:
+    """A session that writes zero for every row of the sample, and in a rerun a word in the place of the last, if the notebook says so."""
+
+    def __init__(
+        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], rerun: bool, log: Log, **rest: Any
+    ) -> None:
+        self.working, self._inputs = folder / "working", inputs
+        self._spoilt = rerun and "spoilt" in notebook
+
+    def run(self) -> Outcome:
+        """Write submission.csv and say that it went well."""
+        self.working.mkdir(parents=True)
+        (folder,) = self._inputs.values()
+        text = (folder / "sample_submission.csv").read_text()
+        (self.working / "submission.csv").write_text(text.rsplit(",", 1)[0] + ",much\n" if self._spoilt else text)
+        return Outcome("", "", 0.0)
+
+    def cancel(self) -> None:
+        """Do nothing: it is over before anybody could."""
+
+
+def files(client: Any, slug: str) -> set[str]:
+    request = types.ApiListDataFilesRequest()
+    request.competition_name, request.page_size = slug, 1000
+    return {file.name for file in client.competitions.competition_api_client.list_data_files(request).files}
+
+
+def scored(kaggle: Any, client: Any, slug: str, cell: str) -> Any:
+    """Push a notebook, submit it, and return what is told of the submission in the end."""
+    version = ran(kaggle, client, cell, competition_data_sources=[slug])
+    request = types.ApiCreateCodeSubmissionRequest()
+    request.competition_name, request.kernel_owner, request.kernel_slug = slug, "rehearsal", "small-kernel"
+    request.kernel_version, request.file_name = version.number, "submission.csv"
+    ref = client.competitions.competition_api_client.create_code_submission(request).ref
+    kaggle.submissions.submissions[ref].thread.join(60)
+    asked = types.ApiGetSubmissionRequest()
+    asked.ref = ref
+    return client.competitions.competition_api_client.get_submission(asked)
+
+
+def test_a_server_hosts_every_competition_and_builds_those_that_are_asked_for(kaggle, client):
+    """One at a time, and in both its forms."""
+    connected, folder = client(kaggle), kaggle.folder / "competitions"
+    assert (tuple(kaggle.competitions), folder.exists()) == (NAMES, False)
+
+    listed = files(connected, "diabetes")
+
+    assert listed == {"train.csv", "test.csv", "sample_submission.csv"}
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*")) == [
+        *("diabetes/hidden", "diabetes/visible")
+    ]
+    assert "train.csv" in files(connected, "digits-csv") and len([*folder.iterdir()]) == 2
+
+
+@pytest.mark.parametrize(
+    ("slug", "score", "said"),
+    [
+        ("digits-csv", "0.10000", "Column Label must be a whole number, found 'much'"),
+        ("diabetes", "167.31569", "Column progression must be a finite number, found 'much'"),
+        ("breast-cancer", "0.50000", "Column malignant must be a finite number, found 'much'"),
+    ],
+)
+def test_every_competition_takes_a_code_submission(start, client, slug, score, said):
+    """The sample has its score on the hidden test set; what cannot be scored has Kaggle's name for that, with the reason."""
+    kaggle = start(session=Answering)
+    connected = client(kaggle)
+
+    good, spoilt = (scored(kaggle, connected, slug, cell) for cell in ("'fine'", "'spoilt'"))
+
+    assert (good.status.name, good.error_description, good.public_score) == ("COMPLETE", "", score)
+    assert (spoilt.status.name, spoilt.public_score) == ("ERROR", "")
+    assert spoilt.error_description == f"Submission Scoring Error: {said}"
+
+
+def test_who_asks_whether_a_competition_is_there_builds_none(tmp_path):
+    """Nor does who asks for their names."""
+    hosted = Hosted(tmp_path, NAMES)
+
+    assert "diabetes" in hosted and "titanic" not in hosted and len(hosted) == len([*hosted]) == len(NAMES)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_is_not_hosted_cannot_be_asked_for(tmp_path):
+    """Neither from the start, nor later."""
+    with pytest.raises(KeyError, match="titanic"):
+        Hosted(tmp_path, ["titanic"])
+    with pytest.raises(KeyError, match="titanic"):
+        Hosted(tmp_path, ["diabetes"]).folder("titanic")
+
+
+def test_two_who_ask_at_once_get_the_same_competition(tmp_path, monkeypatch):
+    """It is built once."""
+    built, embedded = [], EMBEDDED["diabetes"]()
+    monkeypatch.setitem(EMBEDDED, "diabetes", lambda: built.append(1) or embedded)
+    hosted = Hosted(tmp_path, ["diabetes"])
+    threads = [threading.Thread(target=hosted.folder, args=("diabetes",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert built == [1] and (hosted.folder("diabetes", hidden=True) / "test.csv").is_file()
