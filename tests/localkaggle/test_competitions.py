@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,10 @@ import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from localkaggle.competitions import EMBEDDED, NAMES, Competition, ScoringError, accuracy, auc, rmse
 from proofs.unseen import unseen
@@ -207,6 +212,37 @@ def test_the_unseen_competition_can_be_learned(made):
     assert accuracy({"variety": told}, competition.solution) > 0.9
 
 
+def test_no_pixel_of_the_unseen_competition_is_in_two_sets(monkeypatch):
+    """Its photographs are replaced by one whose colours say where they are; pictures of two sets then never overlap."""
+    down, across = np.mgrid[:427, :640]
+    charts = {
+        name: np.stack([across * 255 / 640, down * 255 / 427, np.full_like(down, blue)], -1).astype(np.uint8)
+        for name, blue in (("china.jpg", 0), ("flower.jpg", 200))
+    }
+    monkeypatch.setattr("sklearn.datasets.load_sample_image", charts.__getitem__)
+    competition = unseen(0)
+
+    def places(files: Mapping[str, bytes]) -> np.ndarray:
+        """Return left, top, right, bottom of each picture; those of the flower lie 1,000 pixels further to the right."""
+        found = []
+        for picture in (Image.open(io.BytesIO(content)) for name, content in files.items() if name.endswith(".jpg")):
+            red, green, blue = np.asarray(picture, float).mean((0, 1))
+            middle = np.array([red * 640 / 255 + 1000 * (blue > 100), green * 427 / 255])
+            found.append([*(middle - np.array(picture.size) / 2), *(middle + np.array(picture.size) / 2)])
+        return np.array(found)
+
+    sets = [places(files) for files in (competition.training, competition.visible_test, competition.hidden_test)]
+
+    def deepest(one: np.ndarray, other: np.ndarray) -> float:
+        """Return by how many pixels two pictures overlap at most."""
+        common = np.minimum(one[:, None, 2:], other[:, 2:]) - np.maximum(one[:, None, :2], other[:, :2])
+        return float(common.min(-1).max())
+
+    assert [len(pictures) for pictures in sets] == [600, 200, 200]
+    assert all(deepest(one, other) < 4 for one, other in combinations(sets, 2))  # the colours tell it to a pixel or two
+    assert deepest(sets[0], sets[0][1:]) > 20
+
+
 def test_the_unseen_competition_follows_from_its_seed(made):
     """Another seed is another competition, the same one the same."""
     parts = ("training", "visible_test", "hidden_test", "solution")
@@ -215,6 +251,35 @@ def test_the_unseen_competition_follows_from_its_seed(made):
 
     assert all(getattr(again, part) == getattr(made["unseen"], part) for part in parts)
     assert not {*other.training} & {*again.training} - {"labels.csv"}
+
+
+@pytest.mark.parametrize(
+    ("slug", "model", "enough"),
+    [
+        ("digits-csv", KNeighborsClassifier(1), 0.96),
+        ("diabetes", LinearRegression(), 60.0),  # their standard deviation is 77
+        ("breast-cancer", make_pipeline(StandardScaler(), LogisticRegression()), 0.98),
+    ],
+)
+def test_what_is_learned_from_a_table_holds_in_the_hidden_one(made, slug, model, enough):
+    """So each hidden row has the label that is its own. An empty cell is read as zero here."""
+    competition = made[slug]
+    (target, solution), (header, *train) = *competition.solution.items(), rows(competition.training["train.csv"])
+    place = header.index(target.lower())
+    test_header, *test = rows(competition.hidden_test["test.csv"])
+    ids = [row[0] for row in rows(competition.hidden_test["sample_submission.csv"])[1:]]
+    kept = [column for column in test_header if column != "id"]
+
+    def measured(names: list[str], body: list[list[str]]) -> np.ndarray:
+        return np.array([[float(row[names.index(column)] or 0) for column in kept] for row in body])
+
+    model.fit(measured(header, train), np.array([float(row[place]) for row in train]))
+    learned = measured(test_header, test)
+    told = model.predict_proba(learned)[:, 1] if slug == "breast-cancer" else model.predict(learned)
+    text = [str(int(value)) if slug == "digits-csv" else repr(float(value)) for value in told]
+    score = competition.score({target: dict(zip(ids, text, strict=True))}, {target: solution})
+
+    assert score < enough if competition.lower_is_better else score > enough
 
 
 # What is hidden
