@@ -6,6 +6,7 @@ Exit codes: docs/design.md. With --json the last line of stdout is one JSON obje
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,18 @@ def settled(config: str, **more: Any) -> Any:
     return ours
 
 
-def check_submission(submission: Path, sample: Path) -> int:
-    """Let the model side judge a submission before it is spent."""
+def checker(config: str) -> Callable[[Path, Path], int]:
+    """Return how the model side judges a submission for that config before it is spent."""
+    from pipeline import config as configs
+    from pipeline import form
     from pipeline import submission as rules
 
-    return rules.check(submission, sample)
+    numbers = form.of_numbers(configs.load(config))
+
+    def check(submission: Path, sample: Path) -> int:
+        return rules.check(submission, sample, numbers=numbers)
+
+    return check
 
 
 def finished(result: Any, config: str) -> dict[str, Any]:
@@ -116,7 +124,7 @@ def dry_run(
         os.environ.update(local.environment)
         show(f"A Kaggle of its own runs in {runs / 'kaggle'}")
         try:
-            result = relay.run(connect(), ours, show=show, check=check_submission)
+            result = relay.run(connect(), ours, show=show, check=checker(config))
         except (KeyboardInterrupt, Detached):
             raise Detached(f"Interrupted. This Kaggle has ended, with its runs; what it left is in {runs}") from None
         except RelayError as error:
@@ -132,7 +140,7 @@ def relay_chain(c: Context, config: str = "", yes: bool = False, json: bool = Fa
     from deploy import relay
 
     ours = project(config)
-    return finished(relay.run(connect(), ours, show=show, check=check_submission, agree=agreed(yes)), config)
+    return finished(relay.run(connect(), ours, show=show, check=checker(config), agree=agreed(yes)), config)
 
 
 def owner_of_a_build() -> str:
@@ -302,7 +310,7 @@ def submit(c: Context, run: str = "", config: str = "", minutes: str = "", json:
     ours = settled(config)
     known = relay.known_run(ours, run, relay.INFER)
     folder = relay.pulled(ours, known)
-    scored = relay.submit(connect(), ours, known, folder, check=check_submission, show=show)
+    scored = relay.submit(connect(), ours, known, folder, check=checker(config), show=show)
     show(f"score {scored.score}, submission {scored.ref}")
     return {"run": str(known), "submission": str(folder / "submission.csv"), "ref": scored.ref, "score": scored.score}
 

@@ -29,6 +29,8 @@ PROGRESS = {
     "loss": "  loss {:.4f}",
     "accuracy": "  accuracy {:.3f}",
     "validation_accuracy": "  validation {:.3f}",
+    "absolute_error": "  error {:.3f} s.d.",
+    "validation_absolute_error": "  validation {:.3f}",
     "images_per_second": "  {:,.0f} images/s",
     "memory_bytes": "  {:,.0f} bytes of memory",
 }

@@ -5,7 +5,6 @@ saves models that 3.13.2 on its GPU image cannot load, and loading a model can r
 """
 
 import errno
-import hashlib
 import io
 import json
 import os
@@ -21,8 +20,11 @@ from typing import Any
 import numpy as np
 
 from pipeline import config as config_module
+from pipeline.columns import Encoding
 from pipeline.config import Config
 from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading, writing
+from pipeline.seal import opened, sealed, sha256, sync
+from pipeline.target import Target
 
 MANIFEST, WEIGHTS, GOLDEN = "manifest.json", "weights.npz", "golden.npz"
 KEYS = (
@@ -30,6 +32,9 @@ KEYS = (
     "status",
     "config",
     "classes",
+    "target",
+    "encoding",
+    "prior",
     "versions",
     "git_commit",
     "bundle_sha256",
@@ -38,7 +43,6 @@ KEYS = (
     "golden",
     "files",
 )
-SEAL = "manifest_sha256"
 AGAIN = "Pull or download the artifact again."
 
 
@@ -49,18 +53,26 @@ class Artifact:
     Attributes:
         manifest: everything in manifest.json.
         config: the run's config, rebuilt.
-        classes: the labels' texts; the model's outputs are in this order.
+        target: what the model's outputs mean, and in which order. encoding: of a table; None of images.
+        prior: float32 (k,), the mean prediction over the validation examples: what an input that cannot be read gets.
         weights: arrays by name, in the model's order; with folds "fold-1/<name>" and so on, a fold after the other.
-        golden_images: uint8 (g, height, width, channels).
-        golden_outputs: float32 (g, num_classes), probabilities computed in float32 by the run that trained; the mean over the folds.
+        golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
+        golden_outputs: float32 (g, k), predictions computed in float32 by the run that trained; the mean over the folds.
     """
 
     manifest: Mapping[str, Any]
     config: Config
-    classes: tuple[str, ...]
+    target: Target
+    encoding: Encoding | None
+    prior: np.ndarray
     weights: Mapping[str, np.ndarray]
-    golden_images: np.ndarray
+    golden_inputs: np.ndarray
     golden_outputs: np.ndarray
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels' texts."""
+        return self.target.names
 
     @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
@@ -72,47 +84,6 @@ class Artifact:
             fold, _, own = name.partition("/")
             parts.setdefault(fold, {})[own] = array
         return tuple(parts.values())
-
-
-def sha256(path: Path) -> str:
-    """Return the file's sha256 as 64 hex digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as the bytes of its file, with the sha256 of the rest of it inside: nothing else says the same.
-
-    >>> sealed({"b": 1, "a": 2}) == sealed({"a": 2, "b": 1, "manifest_sha256": "of an older text"})
-    True
-    """
-    # Once through JSON: a number as a key is sorted as a number before, and as a text after.
-    plain = json.loads(json.dumps({key: value for key, value in manifest.items() if key != SEAL}))
-    plain[SEAL] = hashlib.sha256(_text(plain)).hexdigest()
-    return _text(plain)
-
-
-def opened(content: bytes) -> dict[str, Any]:
-    """Return the manifest in the bytes that `sealed` gave.
-
-    Raises:
-        ValueError: if these are other bytes, be it by a space.
-    """
-    manifest = json.loads(content)
-    if not isinstance(manifest, dict) or SEAL not in manifest:
-        raise ValueError(f"it lacks {SEAL}: an older version of this project wrote it, or it was changed")
-    if sealed(manifest) != content:
-        raise ValueError(f"{SEAL} does not stand for it: it was changed after it was written")
-    return manifest
-
-
-def sync(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power; the fsync of a file does not do that for its name."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
@@ -156,8 +127,10 @@ def save(
     model: Any,
     folds: Sequence[Mapping[str, np.ndarray]] = (),
     config: Config,
-    classes: tuple[str, ...],
-    golden_images: np.ndarray,
+    target: Target,
+    encoding: Encoding | None,
+    prior: np.ndarray,
+    golden_inputs: np.ndarray,
     golden_outputs: np.ndarray,
     details: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -169,8 +142,8 @@ def save(
     Args:
         folder: where; its parent exists.
         model: the trained Keras model. folds: the weights of each fold, where there are any, which are saved in place of the model's.
-        config, classes: of the run.
-        golden_images: uint8 (g, height, width, channels). golden_outputs: float32 (g, num_classes), probabilities.
+        config, target, encoding, prior: of the run, as `Artifact` has them.
+        golden_inputs: of (g, …). golden_outputs: float32 (g, k), predictions.
         details: run_id, status, versions, git_commit, bundle_sha256, metrics, and what else the manifest should say.
 
     Raises:
@@ -196,7 +169,7 @@ def save(
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             _write(fresh / WEIGHTS, _npz(weights))
-            _write(fresh / GOLDEN, _npz({"images": golden_images, "outputs": golden_outputs.astype(np.float32)}))
+            _write(fresh / GOLDEN, _npz({"inputs": golden_inputs, "outputs": golden_outputs.astype(np.float32)}))
             files = {
                 name: {"sha256": sha256(fresh / name), "size": (fresh / name).stat().st_size}
                 for name in (WEIGHTS, GOLDEN)
@@ -204,9 +177,12 @@ def save(
             manifest: dict[str, Any] = {
                 **details,
                 "config": config.to_json(),
-                "classes": list(classes),
+                "classes": list(target.names),
+                "target": target.to_json(),
+                "encoding": None if encoding is None else encoding.to_json(),
+                "prior": [float(value) for value in prior],
                 "weights_sha256": files[WEIGHTS]["sha256"],
-                "golden": {"file": GOLDEN, "rows": len(golden_images), "outputs": "probabilities, float32"},
+                "golden": {"file": GOLDEN, "rows": len(golden_inputs), "outputs": "predictions, float32"},
                 "files": files,
             }
             missing = [key for key in KEYS if key not in manifest]
@@ -263,9 +239,11 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         raise ArtifactError(f"{path} contradicts itself about {WEIGHTS} or {GOLDEN}.\n{AGAIN}")
     try:
         config = config_module.from_json(manifest["config"])
-        classes = _classes(manifest["classes"], config.num_classes)
+        target = _target(manifest, config)
+        encoding = Encoding.from_json(manifest["encoding"], config.data) if config.data.kind == "table" else None
+        prior = np.array(manifest["prior"], np.float32)
         weights, golden = _arrays(folder / WEIGHTS), _arrays(folder / GOLDEN)
-        found = Artifact(manifest, config, classes, weights, golden["images"], golden["outputs"])
+        found = Artifact(manifest, config, target, encoding, prior, weights, golden["inputs"], golden["outputs"])
     except PipelineError as error:
         raise ArtifactError(f"{path}: {error}") from error
     except Exception as error:  # what is not ours makes zipfile and numpy raise a dozen kinds
@@ -318,28 +296,38 @@ def _verify(folder: Path, name: str, digest: str, size: int) -> None:
         )
 
 
-def _classes(value: object, number: int) -> tuple[str, ...]:
-    """Return the labels' texts. Sorted is how `pipeline.data` gives them: in another order each prediction would get a wrong one."""
+def _target(manifest: Mapping[str, Any], config: Config) -> Target:
+    """Return what the outputs mean. In another order of the classes than `pipeline.target` gives, each prediction would get a wrong one."""
+    target, value = Target.from_json(manifest["target"]), manifest["classes"]
+    number = config.num_classes or config.outputs
+    order = float if config.target == "ordinal" else str
+    sorts = config.target != "regression" and len(config.data.labels) == 1
     if (
         isinstance(value, list)
-        and len(value) == number
         and all(isinstance(name, str) for name in value)
-        and value == sorted(set(value))
+        and len(set(value)) == len(value) == number
+        and (value == sorted(value, key=order) if sorts else value == list(config.data.labels))
+        and (target.kind, target.names) == (config.target, tuple(value))
     ):
-        return tuple(value)
-    raise ArtifactError(f"classes={str(value)[:200]}; expected a sorted list of {number} different texts.\n{AGAIN}")
+        return target
+    raise ArtifactError(
+        f"classes={str(value)[:200]}, target={str(manifest['target'])[:200]}; expected {number} different texts, in order.\n{AGAIN}"
+    )
 
 
 def _problem(found: Artifact) -> str | None:
     """Return in what weights and golden arrays do not fit the config; None where they fit."""
-    config, images, outputs = found.config, found.golden_images, found.golden_outputs
-    shape = (config.data.height, config.data.width, config.data.channels)
-    if images.dtype != np.uint8 or images.ndim != 4 or len(images) < 1 or images.shape[1:] != shape:
-        return (
-            f"golden images are {images.dtype} {images.shape}; expected uint8 (1 or more, {', '.join(map(str, shape))})"
-        )
-    if outputs.dtype != np.float32 or outputs.shape != (len(images), config.num_classes):
-        return f"golden outputs are {outputs.dtype} {outputs.shape}; expected float32 ({len(images)}, {config.num_classes})"
+    config, inputs, outputs = found.config, found.golden_inputs, found.golden_outputs
+    shape, kind = config.data.shape, np.dtype(np.float32 if config.data.kind == "table" else np.uint8)
+    if inputs.dtype != kind or len(inputs.shape) != len(shape) + 1 or len(inputs) < 1 or inputs.shape[1:] != shape:
+        return f"golden inputs are {inputs.dtype} {inputs.shape}; expected {kind} (1 or more, {', '.join(map(str, shape))})"
+    if not np.isfinite(inputs).all():
+        return "golden inputs are not finite"
+    width = len(found.classes)
+    if outputs.dtype != np.float32 or outputs.shape != (len(inputs), width):
+        return f"golden outputs are {outputs.dtype} {outputs.shape}; expected float32 ({len(inputs)}, {width})"
+    if found.prior.shape != (width,) or not np.isfinite(found.prior).all():
+        return f"the prior is {found.manifest['prior']!r}; expected {width} finite numbers"
     for name, array in {**found.weights, "golden outputs": outputs}.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():
             return f"{name} is not finite float32"
@@ -356,10 +344,6 @@ def _problem(found: Artifact) -> str | None:
         if [array.shape for array in part.values()] != [array.shape for array in first.values()]:
             return "the weights of two folds differ in shape"
     return None
-
-
-def _text(manifest: Mapping[str, Any]) -> bytes:
-    return (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()
 
 
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:

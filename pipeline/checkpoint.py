@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.artifact import opened, sealed, sha256, sync
 from pipeline.errors import CheckpointError, reading, writing
+from pipeline.seal import opened, sealed, sha256, sync
 
 KEPT = 2
 # Nothing else in the folder is taken for a checkpoint: not "step-00000002 (copy)", and no file.

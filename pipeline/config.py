@@ -30,6 +30,7 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 HANDOFFS = ("dataset", "kernel")
 KEEPS = ("last", "best")
+TARGETS = ("classes", "ordinal", "multilabel", "regression")
 # Far above what anyone needs, and far below what would end a run without a word for lack of memory.
 MOST_BATCH, MOST_FOLDS = 2**20, 100
 
@@ -90,7 +91,9 @@ class Config:
     Attributes:
         name: the config's own name; the file in pipeline/configs/ is called the same.
         competition: Kaggle's slug of the competition.
-        num_classes: how many labels there are; checked against the data.
+        num_classes: how many labels there are; checked against the data. Left out for a regression, and for several label columns.
+        target: what is predicted, as pipeline.target has it: "classes", "ordinal", "multilabel" or "regression".
+        metric: the competition's, a name in pipeline.metrics; "" takes the usual one of the target.
         model, model_options: a function of `pipeline.model` and its keyword arguments.
         batch: images per optimizer step, over all replicas. The optimization follows from it alone.
         noise_cap: measure the gradient-noise scale before the first step, and take a smaller batch where this one is past it.
@@ -116,12 +119,14 @@ class Config:
 
     name: str
     competition: str
-    num_classes: int
     data: Data
     model: str
     optimizer: Optimizer
     batch: int
     epochs: int
+    num_classes: int = 0
+    target: str = "classes"
+    metric: str = ""
     noise_cap: bool = False
     model_options: Mapping[str, int | float | bool | str] = field(default_factory=dict)
     warmup_epochs: float = 5.0
@@ -164,7 +169,7 @@ class Config:
                 f"a pipeline.config.{kind.__name__}",
                 f"Write {name}={kind.__name__}(…), as in pipeline/configs/digits.py.",
             )
-        whole("num_classes", self.num_classes, 2, 10**6)
+        self._check_target()
         whole("batch", self.batch, 1, MOST_BATCH)
         whole("epochs", self.epochs, 1, 10**6)
         truth("noise_cap", self.noise_cap)
@@ -192,7 +197,7 @@ class Config:
         for name, least, most in (("patience", 1, 10**6), ("folds", 2, MOST_FOLDS)):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least, most)
-        for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS)):
+        for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS), ("target", TARGETS)):
             value = getattr(self, name)
             expect(value in allowed, name, value, "one of " + ", ".join(allowed), f"Set {name} to one of these.")
         expect(
@@ -220,12 +225,38 @@ class Config:
             )
         object.__setattr__(self, "model_options", MappingProxyType(dict(self.model_options)))
 
+    def _check_target(self) -> None:
+        expect(isinstance(self.metric, str), "metric", self.metric, "a text", "See pipeline/metrics.py for the names.")
+        columns = len(self.data.labels)
+        if self.target == "regression" or columns > 1:
+            expect(
+                self.target in ("regression", "multilabel"),
+                "target",
+                self.target,
+                "'regression' or 'multilabel' with several label columns",
+                "Set target, or name one column.",
+            )
+            edit = "Leave num_classes out: it follows from data.label_column."
+            expect(self.num_classes in (0, columns), "num_classes", self.num_classes, f"{columns} or nothing", edit)
+        else:
+            whole("num_classes", self.num_classes, 2, 10**6)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model gives for one example."""
+        if self.target == "regression" or len(self.data.labels) > 1:
+            return len(self.data.labels)
+        return self.num_classes - (self.target == "ordinal")
+
     def to_json(self) -> dict[str, Any]:
         """Return the config as what `json.dumps` takes; `from_json` gives an equal config back."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {
             **fields,
-            "data": dataclasses.asdict(self.data),
+            "data": {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in dataclasses.asdict(self.data).items()
+            },
             "optimizer": dataclasses.asdict(self.optimizer),
             "model_options": dict(self.model_options),
         }

@@ -1,113 +1,148 @@
 """Data: a competition folder as Kaggle mounts it → arrays, and arrays → batches.
 
-Reads  CSVs of ids and labels, and image files, with every CPU (tf.data)
-Gives  `Images` (uint8 until the device), `Batches` (training) and `padded` (evaluation and prediction)
+Reads  CSVs of ids and labels, and what each example is: an image file, columns of a table, or a part of an array
+Gives  `Examples` (images stay uint8 until the device), `TestSet` (in blocks), `Batches` (training) and `padded` (evaluation, prediction)
 
 Content and augmentation of a training batch are functions of (seed, step) and of nothing else, so a run can stop anywhere and go
 on elsewhere. Every phase has one static shape.
 """
 
 import hashlib
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pipeline import columns, files
 from pipeline import table as tables
+from pipeline import target as targets
+from pipeline.columns import Encoding
 from pipeline.config import Config
 from pipeline.errors import DataError, reading
+from pipeline.target import Target
 
 # Independent streams of random numbers from one seed: what is drawn for one never moves the other.
 ORDER, AUGMENTATION, SPLIT = 1, 2, 3
-# How the files begin; byte 24 of a PNG is the number of bits a channel.
-PNG, JPEG, SIXTEEN_BITS = b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"\x10"
 
 
 @dataclass(frozen=True)
-class Images:
-    """Decoded images in RAM.
+class Examples:
+    """Labelled examples in RAM.
 
     Attributes:
         ids: n texts, in the order of the table they came from.
-        pixels: uint8 (n, height, width, channels).
-        labels: int32 (n,), indices into `classes`; empty for a test set.
-        classes: the labels' texts, sorted; empty for a test set.
-        groups: int32 (n,), equal for images of one group; None where the config names no group column, and for a test set.
+        inputs: of images uint8 (n, height, width, channels), of a table float32 (n, features).
+        labels: as `pipeline.target.read` gives them. target: what they mean.
+        groups: int32 (n,), equal for examples of one group; None where the config names no group column.
+        encoding: of a table; None of images.
+        broken: what was left out, since it cannot be decoded: why, by id.
     """
 
     ids: tuple[str, ...]
-    pixels: np.ndarray
+    inputs: np.ndarray
     labels: np.ndarray
-    classes: tuple[str, ...]
+    target: Target
     groups: np.ndarray | None = None
+    encoding: Encoding | None = None
+    broken: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The texts of the labels."""
+        return self.target.names
+
     def fingerprint(self) -> str:
-        """Return a sha256 over ids, pixels, labels and groups: equal data, equal text."""
+        """Return a sha256 over ids, inputs, labels and groups: equal data, equal text."""
         digest = hashlib.sha256("\n".join(self.ids).encode())
-        digest.update(np.ascontiguousarray(self.pixels).data)
+        digest.update(np.ascontiguousarray(self.inputs).data)
         digest.update(np.ascontiguousarray(self.labels).data)
         if self.groups is not None:
             digest.update(np.ascontiguousarray(self.groups).data)
         return digest.hexdigest()
 
 
-def read_table(path: Path, columns: Sequence[str], advice: str) -> pd.DataFrame:
-    """Return a CSV as texts, exactly as written ("001" stays "001", "NA" stays "NA").
+def read_table(path: Path, names: Sequence[str], advice: str, *, optional: Collection[str] = ()) -> pd.DataFrame:
+    """Return these columns of a CSV as texts, exactly as written ("001" stays "001", "NA" stays "NA").
+
+    Args:
+        names: that must be there. optional: that are returned if they are there.
 
     Raises:
-        DataError: if the file is missing, cannot be parsed, has no rows, lacks one of `columns`, or repeats an id (the first of them).
+        DataError: if the file is missing, cannot be parsed, has no rows or lacks one of `names`.
     """
     with reading(path, DataError, advice):
         if not path.is_file():
             siblings = sorted(p.name for p in path.parent.iterdir())[:10] if path.parent.is_dir() else []
             raise DataError(
                 f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
-                f"Expected a table with the columns {', '.join(columns)}. {advice}"
+                f"Expected a table with the columns {', '.join(names)}. {advice}"
             )
-    table = tables.read(path, DataError, advice)
-    missing = [name for name in columns if name not in table.columns]
+    table = tables.read(path, DataError, advice, {*names, *optional})
+    missing = [name for name in names if name not in table.columns]
     if missing:
+        header = tables.header(path, DataError, advice)
         raise DataError(
-            f"{path} has the columns {', '.join(map(str, table.columns))}; expected also {', '.join(missing)}.\n"
-            "Set id_column, label_column and group_column in the config to the table's own."
+            f"{path} has the columns {', '.join(header[:20])}; expected also {', '.join(missing)}.\n"
+            "Set id_column, label_column and the other columns in the config to the table's own."
         )
     if not len(table):
-        raise DataError(f"{path} has a header and no rows; expected one row an image.\nComplete the download. {advice}")
-    repeated = table.loc[table[columns[0]].duplicated(), columns[0]]
-    if len(repeated):
         raise DataError(
-            f"{path} repeats {len(repeated)} ids, for example {', '.join(map(repr, repeated[:5]))}; expected each once.\nRemove the repeated rows."
+            f"{path} has a header and no rows; expected one row an example.\nComplete the download. {advice}"
         )
     return table
 
 
-def read_training(folder: Path, config: Config) -> Images:
-    """Return the labelled images of a competition folder, in the table's order.
+def read_training(folder: Path, config: Config) -> Examples:
+    """Return the labelled examples of a competition folder, in the table's order.
+
+    Image files that cannot be decoded are left out and named in `broken`, as long as they are few (one in a hundred).
 
     Raises:
-        DataError: if a file is missing or broken, the labels are not `config.num_classes` different ones, or an image has no group.
+        DataError: if a file is missing, or too many are broken, or labels or columns are not what the config says.
     """
     data = config.data
-    columns = [name for name in (data.id_column, data.label_column, data.group_column) if name is not None]
-    table = read_table(folder / data.train_csv, columns, "Set data.train_csv in the config.")
-    ids = tuple(table[data.id_column])
-    classes = tuple(sorted(set(table[data.label_column])))
-    if len(classes) != config.num_classes:
+    path, advice = folder / data.train_csv, "Set data.train_csv in the config."
+    names = [*data.labels, *data.numeric_columns, *data.categorical_columns]
+    names += [name for name in (data.group_column,) if name is not None]
+    named = (
+        data.kind == "images"
+    )  # whose files are found by id; the others are known by their place, if they have no id
+    table = read_table(path, [data.id_column, *names] if named else names, advice, optional=(data.id_column,))
+    known = data.id_column in table.columns
+    ids = _unique(table[data.id_column], path) if known else tuple(map(str, range(len(table))))
+    encoding, broken = None, {}
+    if data.kind == "images":
+        inputs, found = files.read(folder, data.train_images, ids, data)
+        broken = {ids[row]: reason for row, reason in found.items()}
+        if len(broken) * 100 > len(ids):
+            raise DataError(files.told(broken, len(ids), data))
+        if broken:
+            kept = np.setdiff1d(np.arange(len(ids)), list(found))
+            inputs, table, ids = inputs[kept], table.iloc[kept], tuple(ids[row] for row in kept)
+    elif data.kind == "pixels":
+        inputs = columns.pixels(path, data, (data.id_column, *names), advice)
+    elif data.kind == "arrays":
+        inputs = columns.array(folder / data.train_array, data, len(ids), "Set data.train_array in the config.")
+    else:
+        encoding = columns.fit(table, data, path)
+        inputs = columns.encode(table, encoding, path)
+    target, labels = targets.read(table, config, path)
+    groups = None if data.group_column is None else _groups(table, data.group_column, path)
+    return Examples(ids, inputs, labels, target, groups, encoding, broken)
+
+
+def _unique(column: pd.Series, path: Path) -> tuple[str, ...]:
+    repeated = column[column.duplicated()]
+    if len(repeated):
         raise DataError(
-            f"{folder / data.train_csv} has {len(classes)} different labels ({', '.join(classes[:12])}…); "
-            f"expected num_classes={config.num_classes}, as in the config.\nSet num_classes={len(classes)}, or correct label_column."
+            f"{path} repeats {len(repeated)} ids, for example {', '.join(map(repr, repeated[:5]))}; expected each once.\nRemove the repeated rows."
         )
-    lookup = {name: index for index, name in enumerate(classes)}
-    labels = np.array([lookup[name] for name in table[data.label_column]], np.int32)
-    groups = None if data.group_column is None else _groups(table, data.group_column, folder / data.train_csv)
-    return Images(ids, _decode(folder / data.train_images, ids, config), labels, classes, groups)
+    return tuple(column)
 
 
 def _groups(table: pd.DataFrame, column: str, path: Path) -> np.ndarray:
@@ -121,140 +156,115 @@ def _groups(table: pd.DataFrame, column: str, path: Path) -> np.ndarray:
     return np.unique(table[column].to_numpy(str), return_inverse=True)[1].astype(np.int32)
 
 
-def read_test(folder: Path, config: Config) -> Images:
-    """Return the test images, in the order of sample_submission.csv.
+@dataclass(frozen=True)
+class TestSet:
+    """The test set of a competition folder, in the order of sample_submission.csv; image files are decoded only as they are asked for.
+
+    Attributes:
+        ids: n texts.
+        images: whether the inputs are images.
+        blocks: takes a size, and yields (first row, inputs of the next rows, why a row cannot be decoded, by its number).
+    """
+
+    __test__ = False  # it is no test of pytest's
+
+    ids: tuple[str, ...]
+    blocks: Callable[[int], Iterator[tuple[int, np.ndarray, Mapping[int, str]]]]
+    images: bool = True
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def inputs(self, rows: np.ndarray) -> np.ndarray:
+        """Return the inputs of some rows, which are read again for it; zeros for those that cannot be decoded."""
+        wanted = np.asarray(rows)
+        found = {}
+        for start, block, _ in self.blocks(256):
+            found.update({int(row): block[row - start].copy() for row in wanted if start <= row < start + len(block)})
+        return np.stack([found[int(row)] for row in wanted])
+
+
+def read_test(folder: Path, config: Config, encoding: Encoding | None = None) -> TestSet:
+    """Return the test set.
+
+    Args:
+        encoding: of a table, as `read_training` found it.
 
     Raises:
-        DataError: if an id has no image, an image has no id, or a file is broken. No row is ever dropped.
+        DataError: if an id has no example, an example has no id, or a table or array is not what the config says. No row is ever dropped.
     """
     data = config.data
-    sample = folder / data.sample_submission
-    ids = tuple(read_table(sample, (data.id_column,), "Set data.sample_submission in the config.")[data.id_column])
-    images = folder / data.test_images
-    if os.path.isdir(images):  # noqa: PTH112 - Path.is_dir raises where the folder above cannot be entered
-        extra = sorted({p.stem for p in images.glob(f"*{data.suffix}")} - set(ids))
-        if extra:
+    sample, advice = folder / data.sample_submission, "Set data.sample_submission in the config."
+    with reading(sample, DataError, advice):
+        first = tables.header(sample, DataError, advice)[0] if sample.is_file() else data.id_column
+    # A submission may call its ids otherwise than the tables do; they are its first column in any case.
+    name = data.id_column if data.kind == "images" else first
+    ids = _unique(read_table(sample, (name,), advice)[name], sample)
+    if data.kind == "images":
+        return TestSet(ids, files.test_blocks(folder, ids, data))
+    if data.kind == "arrays":
+        advice = "Set data.test_array in the config."
+        return TestSet(ids, _cut(columns.array(folder / data.test_array, data, len(ids), advice)))
+    path, advice = folder / data.test_csv, "Set data.test_csv in the config."
+    names = (*data.numeric_columns, *data.categorical_columns)
+    others = (data.id_column, *((data.group_column,) if data.group_column else ()), *data.labels)
+    table = read_table(path, names or others[:0], advice, optional=others)
+    inputs = columns.pixels(path, data, others, advice) if data.kind == "pixels" else None
+    if inputs is None:
+        if encoding is None:
+            raise DataError("The artifact has no encoding of the table; expected one.\nTrain again with this config.")
+        inputs = columns.encode(table, encoding, path)
+    if data.id_column in table.columns:
+        order = {name: row for row, name in enumerate(_unique(table[data.id_column], path))}
+        if set(order) != set(ids):
+            missing, extra = sorted(set(ids) - set(order)), sorted(set(order) - set(ids))
             raise DataError(
-                f"{images} holds {len(extra) + len(ids)} images and {sample.name} asks for {len(ids)}: "
-                f"{len(extra)} images have no row, for example {', '.join(extra[:5])}.\n"
-                "Expected one row an image. Take test set and sample_submission.csv from the same download."
+                f"{path} and {sample.name} differ in {len(missing) + len(extra)} ids, for example {', '.join((missing + extra)[:5])}.\n"
+                "Expected one row an id in both. Take them from the same download."
             )
-    return Images(ids, _decode(images, ids, config), np.zeros(0, np.int32), ())
-
-
-def _decode(folder: Path, ids: Sequence[str], config: Config) -> np.ndarray:
-    """Return uint8 (n, height, width, channels), decoded by tf.data with every CPU."""
-    import tensorflow as tf
-
-    data = config.data
-    for name in ids:
-        # An id comes from a table that somebody else wrote; it is not trusted as a path.
-        if not name or "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
-            raise DataError(
-                f"{name!r} cannot be the id of an image: expected a file name without a folder.\nCorrect the table."
-            )
-    paths = [os.fspath(folder / f"{name}{data.suffix}") for name in ids]
-    missing = [path for path in paths if not os.path.isfile(path)]  # noqa: PTH113 - a hundred thousand Path objects cost seconds
-    if missing:
+        inputs = inputs[[order[name] for name in ids]]
+    elif len(inputs) != len(ids):
         raise DataError(
-            f"{len(missing)} of {len(paths)} images are missing, for example {', '.join(missing[:3])}.\n"
-            "Expected <id><suffix> for every row. Set train_images, test_images and suffix in the config, or complete the download."
+            f"{path} has {len(inputs)} rows and no column {data.id_column!r}, and {sample.name} has {len(ids)} rows; expected as many.\n"
+            "Take them from the same download, or correct id_column in the config."
         )
-    shape = (data.height, data.width, data.channels)
-    try:
-        out = np.empty((len(paths), *shape), np.uint8)
-    except (MemoryError, ValueError) as error:
-        size = len(paths) * np.prod(shape, dtype=float) / 2**30
-        raise DataError(
-            f"{len(paths)} images of {shape[0]}x{shape[1]}x{shape[2]} need {size:.0f} GiB of memory: {error}.\n"
-            "Expected decoded images to fit. Correct height and width in the config, or make the images smaller."
-        ) from error
-    files = tf.data.Dataset.from_tensor_slices(paths).map(_reader(shape), num_parallel_calls=tf.data.AUTOTUNE)
-    try:
-        start = 0
-        for batch in files.batch(256).as_numpy_iterator():
-            out[start : start + len(batch)] = batch
-            start += len(batch)
-    except (tf.errors.OpError, ValueError) as error:
-        raise DataError(_broken(paths, shape) or f"{folder} could not be read: {error}.\nTry again.") from error
-    return out
+    return TestSet(ids, _cut(inputs), images=data.kind != "table")
 
 
-def _reader(shape: tuple[int, int, int]) -> Any:
-    """Return a function of TensorFlow from a path to an image of that shape; it raises where a conversion would lose something."""
-    import tensorflow as tf
+def _cut(inputs: np.ndarray) -> Callable[[int], Iterator[tuple[int, np.ndarray, Mapping[int, str]]]]:
+    def blocks(size: int) -> Iterator[tuple[int, np.ndarray, Mapping[int, str]]]:
+        for start in range(0, len(inputs), size):
+            yield start, inputs[start : start + size], {}
 
-    def read(path: "tf.Tensor") -> "tf.Tensor":
-        content = tf.io.read_file(path)
-        # channels=0 leaves the file's own; asked for others TensorFlow would drop alpha and weigh colours into grey in silence.
-        with tf.control_dependencies([tf.debugging.Assert(~_is_converted(content), ["16 bits a channel, or CMYK"])]):
-            image = tf.io.decode_image(content, channels=0, expand_animations=False)
-        if shape[2] == 3:
-            image = tf.cond(tf.equal(tf.shape(image)[-1], 1), lambda: tf.repeat(image, 3, axis=-1), lambda: image)
-        return tf.ensure_shape(image, shape)
-
-    return read
+    return blocks
 
 
-def _is_converted(content: Any) -> Any:
-    """Return whether TensorFlow can read the file only with a loss: 16 bits a channel (PNG), or the four inks of CMYK (JPEG)."""
-    import tensorflow as tf
+def split(examples: Examples, config: Config) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of the training and of the validation examples, both sorted; stratified by label, fixed by `config.seed`.
 
-    head = tf.strings.substr(content, 0, 26)
-    deep = tf.equal(tf.strings.substr(head, 0, 8), PNG) & tf.equal(tf.strings.substr(head, 24, 1), SIXTEEN_BITS)
-    jpeg = tf.equal(tf.strings.substr(head, 0, 2), JPEG)
-    inks = tf.cond(jpeg, lambda: tf.equal(tf.io.extract_jpeg_shape(content)[2], 4), lambda: tf.constant(False))
-    return deep | inks
-
-
-def _broken(paths: Sequence[str], shape: tuple[int, int, int]) -> str | None:
-    """Return what is wrong with which files; the parallel reader above says only that something is."""
-    import tensorflow as tf
-
-    wrong = []
-    for path in paths:
-        try:
-            content = tf.io.read_file(path)
-            converted = bool(_is_converted(content))
-            seen = tuple(tf.io.decode_image(content, channels=0, expand_animations=False).shape)
-        except tf.errors.InvalidArgumentError:
-            wrong.append(f"{path} cannot be decoded")
-        except tf.errors.OpError as error:
-            wrong.append(f"{path} cannot be read ({error.message})")
-        else:
-            if converted:
-                wrong.append(f"{path} has 16 bits a channel, or is CMYK")
-            elif seen != shape and (*seen[:2], 3 if seen[2] == 1 else seen[2]) != shape:
-                wrong.append(f"{path} is {'x'.join(map(str, seen))}")
-    if not wrong:
-        return None
-    return (
-        f"{len(wrong)} of {len(paths)} images cannot be used: {'; '.join(wrong[:5])}.\n"
-        f"Expected decodable images of height x width x channels = {shape[0]}x{shape[1]}x{shape[2]}, 8 bits a channel (grey is taken for "
-        "colour, nothing else is converted). Replace the broken files, convert them, or correct height, width and channels in the config."
-    )
-
-
-def split(images: Images, config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the training and of the validation images, both sorted; stratified by label, fixed by `config.seed`.
-
-    Each class gives `validation_fraction` of its images, rounded, at least one, and keeps at least one.
+    Each class gives `validation_fraction` of its examples, rounded, at least one, and keeps at least one; what else is kept in proportion
+    says `pipeline.target.Target.strata`, of which a single one trains.
 
     Raises:
-        DataError: if a class has only one image.
+        DataError: if a class has only one example, or there is nothing to hold back.
     """
     random = np.random.default_rng((config.seed, SPLIT))
+    strata = examples.target.strata(examples.labels)
+    single = examples.target.kind in ("classes", "ordinal")
     held: list[np.ndarray] = []
-    for label, name in enumerate(images.classes):
-        members = np.flatnonzero(images.labels == label)
-        if len(members) < 2:
+    for stratum in range(len(examples.classes)) if single else np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        if len(members) < 2 and single:
             raise DataError(
-                f"The label {name!r} has {len(members)} image; expected at least 2, one to train and one to validate on.\nAdd one, or drop the label."
+                f"The label {examples.classes[stratum]!r} has {len(members)} image; expected at least 2, one to train and one to "
+                f"validate on.\nAdd one, or drop the label."
             )
         number = min(max(round(len(members) * config.data.validation_fraction), 1), len(members) - 1)
         held.append(random.permutation(members)[:number])
     validation = np.sort(np.concatenate(held))
-    return np.setdiff1d(np.arange(len(images)), validation), validation
+    if not len(validation):
+        raise DataError(f"{len(examples)} examples are too few to hold any back; expected more.\nComplete the table.")
+    return np.setdiff1d(np.arange(len(examples)), validation), validation
 
 
 class Batches:
@@ -264,8 +274,8 @@ class Batches:
     epoch. So every image is seen exactly once in each epoch, whatever the batch, and no shape ever differs.
 
     Args:
-        pixels: uint8 (m, height, width, channels), of which batches copy what they take, and nothing else is copied.
-        labels: int32 (m,).
+        inputs: uint8 (m, height, width, channels) or float32 (m, features), of which batches copy what they take, and nothing else is copied.
+        labels: (m,) or (m, k).
         rows: int64 (n,), which of them are the images of these batches; None: all.
         batch: images a step.
         seed: of order and augmentation.
@@ -275,7 +285,7 @@ class Batches:
 
     def __init__(
         self,
-        pixels: np.ndarray,
+        inputs: np.ndarray,
         labels: np.ndarray,
         *,
         rows: np.ndarray | None = None,
@@ -284,7 +294,7 @@ class Batches:
         crop_padding: int = 0,
         flip: bool = False,
     ) -> None:
-        self._pixels, self._labels = pixels, labels
+        self._inputs, self._labels = inputs, labels
         self._rows = np.arange(len(labels)) if rows is None else rows
         self.batch, self.seed, self.crop_padding, self.flip = batch, seed, crop_padding, flip
         self._order: tuple[int, np.ndarray] | None = None
@@ -311,12 +321,12 @@ class Batches:
         return np.concatenate(parts)
 
     def at(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the step's images, uint8 (batch, height, width, channels), augmented, and labels, int32 (batch,)."""
+        """Return the step's inputs, of images uint8 (batch, height, width, channels), augmented, and its labels."""
         rows = self._rows[self.indices(step)]
         random = np.random.default_rng((self.seed, AUGMENTATION, step))
         down, right = random.integers(0, 2 * self.crop_padding + 1, (2, self.batch))
         mirrored = random.random(self.batch) < 0.5
-        images = self._pixels[rows]
+        images = self._inputs[rows]
         if self.crop_padding:
             count, height, width, channels = images.shape
             side = self.crop_padding
@@ -332,12 +342,12 @@ class Batches:
         return np.ascontiguousarray(images), self._labels[rows]
 
 
-def padded(pixels: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (uint8 (batch, height, width, channels), how many of them are real); zeros fill the last one. Drops nothing."""
-    for start in range(0, len(pixels), batch):
-        part = pixels[start : start + batch]
+def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield (batch rows of the inputs, how many of them are real); zeros fill the last one. Drops nothing."""
+    for start in range(0, len(inputs), batch):
+        part = inputs[start : start + batch]
         if len(part) < batch:
-            filled = np.zeros((batch, *pixels.shape[1:]), pixels.dtype)
+            filled = np.zeros((batch, *inputs.shape[1:]), inputs.dtype)
             filled[: len(part)] = part
             yield filled, len(part)
         else:

@@ -14,7 +14,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pipeline import data
+from pipeline import target as targets
 from pipeline.config import Config
+from pipeline.inference import Predictions
 
 COLUMNS = 10
 REST = "all else"  # most of it: building the model and its first state
@@ -22,7 +24,7 @@ BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 
 
 def of_training(output: Path, *, status: str = "complete", show: Callable[[str], None] = print) -> list[Path]:
-    """Draw curves.png, confusion.png and time.png from what `training.train` left in `output`; return the paths of those drawn.
+    """Draw what `training.train` left in `output` as curves.png, confusion.png (of numbers predicted.png) and time.png; return those paths.
 
     `status`: of a run that is "partial" there are the curves alone, once an epoch has ended. Of a run with folds the curves are those of
     each fold, and the confusion is over the predictions out of fold.
@@ -35,13 +37,23 @@ def of_training(output: Path, *, status: str = "complete", show: Callable[[str],
         validation = pd.read_csv(output / "validation.csv", dtype=str, keep_default_na=False)
         _confusion(validation, manifest()["classes"], path)
 
+    def scatter(path: Path) -> None:
+        _scatter(pd.read_csv(output / "validation.csv", dtype={"id": str}), manifest()["classes"], path)
+
     curves = {output / "curves.png": lambda path: _curves(_histories(output), path)}
     if status == "partial":
         return _drawn(curves if any(path.is_file() for path in _history_files(output)) else {}, show)
+    try:
+        kind = manifest()["target"]["kind"]
+    except Exception:  # whatever it is: the pictures that need it tell it
+        kind = "classes"
+    beside = {output / "confusion.png": confusion} if kind in ("classes", "ordinal") else {}
+    if kind == "regression":
+        beside = {output / "predicted.png": scatter}
     return _drawn(
         {
             **curves,
-            output / "confusion.png": confusion,
+            **beside,
             output / "time.png": lambda path: _time(manifest()["seconds"], path),
         },
         show,
@@ -58,49 +70,47 @@ def of_scaling(output: Path, *, show: Callable[[str], None] = print) -> list[Pat
 
 
 def training_sample(
-    images: data.Images, config: Config, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
+    examples: data.Examples, config: Config, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw images.png: the first images of the first training batch, augmented as in training, with their labels."""
+    """Draw images.png: the first images of the first training batch, augmented as in training, with their labels; nothing of a table."""
+    if config.data.kind == "table":
+        return []
 
     def draw(path: Path) -> None:
         batches = data.Batches(
-            images.pixels,
-            images.labels,
+            examples.inputs,
+            examples.labels,
             batch=rows * COLUMNS,
             seed=config.seed,
             crop_padding=config.data.crop_padding,
             flip=config.data.flip,
         )
         pixels, labels = batches.at(0)
-        captions = [images.classes[label] for label in labels]
+        captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))
         _grid(
             pixels,
             captions,
             path,
-            f"{len(pixels)} of {len(images)} training images as the model sees them, and their labels",
+            f"{len(pixels)} of {len(examples)} training images as the model sees them, and their labels",
         )
 
     return _drawn({output / "images.png": draw}, show)
 
 
 def test_sample(
-    pixels: np.ndarray,
-    labels: Sequence[str],
-    probabilities: np.ndarray,
-    output: Path,
-    *,
-    rows: int = 3,
-    show: Callable[[str], None] = print,
+    predictions: Predictions, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw predictions.png: the test images that the model was least sure of, the least first, with prediction and confidence."""
+    """Draw predictions.png: the test images that the model was least sure of, the least first; nothing where there is no confidence."""
+    values = predictions.values
 
     def draw(path: Path) -> None:
-        confidence = probabilities.max(axis=1)
+        confidence = values.max(axis=1)
         chosen = np.argsort(confidence, kind="stable")[: rows * COLUMNS]
-        captions = [f"{labels[index]}  {confidence[index]:.0%}" for index in chosen]
-        _grid(pixels[chosen], captions, path, _least_sure(len(chosen), len(pixels)))
+        captions = [f"{predictions.labels[index]}  {confidence[index]:.0%}" for index in chosen]
+        _grid(predictions.test.inputs(chosen), captions, path, _least_sure(len(chosen), len(values)))
 
-    return _drawn({output / "predictions.png": draw}, show)
+    shares = values.shape[1] > 1 and np.allclose(values.sum(axis=1), 1, atol=1e-3)
+    return _drawn({output / "predictions.png": draw}, show) if shares and predictions.test.images else []
 
 
 def _least_sure(shown: int, there: int) -> str:
@@ -152,15 +162,30 @@ def _history_files(output: Path) -> list[Path]:
     return folds or [output / "history.csv"]
 
 
+def _scatter(validation: pd.DataFrame, names: Sequence[str], path: Path) -> None:
+    figure, axes = plt.subplots(1, len(names), figsize=(4.6 * len(names), 4.4), squeeze=False, layout="constrained")
+    for axis, name in zip(axes.flat, names, strict=True):
+        end = f"_{name}" if len(names) > 1 else ""
+        true, predicted = validation[f"label{end}"].astype(float), validation[f"prediction{end}"].astype(float)
+        axis.scatter(true, predicted, s=9, color=BLUE, alpha=0.6, lw=0)
+        ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
+        axis.plot(ends, ends, color=GREY, lw=0.8)
+        axis.set(title=_plain(name), xlabel="true", ylabel="predicted", aspect="equal")
+    _save(figure, path)
+
+
 def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
     many = len(histories) > 1
-    for axis, name in ((left, "loss"), (middle, "accuracy")):
+    second = next(name for name in histories[0].columns if name.startswith("validation_") and name != "validation_loss")
+    for axis, name in ((left, "loss"), (middle, second.removeprefix("validation_"))):
         for column, color, label in ((name, BLUE, "training"), (f"validation_{name}", ORANGE, "validation")):
             for history in histories:
                 axis.plot(history["epoch"], history[column], color=color, label=label, lw=1 if many else None)
                 label = "_"  # matplotlib leaves it out of the legend
-        axis.set(title=name.capitalize() + (f", {len(histories)} folds" if many else ""), xlabel="epoch")
+        axis.set(
+            title=name.replace("_", " ").capitalize() + (f", {len(histories)} folds" if many else ""), xlabel="epoch"
+        )
         axis.legend(frameon=False)
     for history in histories:
         right.plot(history["epoch"], history["learning_rate"], color=GREY)

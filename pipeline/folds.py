@@ -12,13 +12,13 @@ import numpy as np
 
 from pipeline import data
 from pipeline.config import Config
-from pipeline.data import Images
+from pipeline.data import Examples
 from pipeline.errors import DataError
 
 Pair = tuple[np.ndarray, np.ndarray]
 
 
-def splits(images: Images, config: Config) -> list[Pair]:
+def splits(examples: Examples, config: Config) -> list[Pair]:
     """Return (training rows, validation rows) of each fold, int64 and sorted; every row validates in one fold.
 
     Without `config.folds` there is one pair, and what validates is a share of the rows.
@@ -27,18 +27,23 @@ def splits(images: Images, config: Config) -> list[Pair]:
         DataError: if there are fewer groups than folds, or fewer images of a label, or a fold would train without some label.
     """
     if config.folds is None and config.data.group_column is None:
-        return [data.split(images, config)]
+        return [data.split(examples, config)]
     count = config.folds or max(round(1 / config.data.validation_fraction), 2)
-    _check(images, config, count)
+    _check(examples, config, count)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a label with fewer images than folds, which groups permit
-        cut = list(_cut(count, config).split(np.zeros(len(images)), images.labels, images.groups))
+        strata = examples.target.strata(examples.labels)
+        cut = list(_cut(count, config).split(np.zeros(len(examples)), strata, examples.groups))
     pairs = [(np.sort(rows), np.sort(held)) for rows, held in cut[: config.folds or 1]]
     for rows, held in pairs:
         # Only groups make this: what they hold may be too uneven to be shared out.
-        absent = np.setdiff1d(np.arange(len(images.classes)), images.labels[rows])
+        absent = (
+            np.setdiff1d(np.arange(len(examples.classes)), examples.labels[rows]) if _single(examples) else rows[:0]
+        )
         if len(absent) or not len(held):
-            what = f"without the label {images.classes[absent[0]]!r}" if len(absent) else "with nothing to validate on"
+            what = (
+                f"without the label {examples.classes[absent[0]]!r}" if len(absent) else "with nothing to validate on"
+            )
             raise DataError(
                 f"The groups of data.group_column={config.data.group_column!r} leave one of {count} folds {what}.\n"
                 f"Expected each label in groups of several folds. {_less(config)}, merge labels, or take another group_column."
@@ -46,11 +51,11 @@ def splits(images: Images, config: Config) -> list[Pair]:
     return pairs
 
 
-def fingerprint(images: Images, config: Config, pair: Pair) -> str:
-    """Return a sha256 over the images, and over which of them validate: another version of scikit-learn may choose others."""
+def fingerprint(examples: Examples, config: Config, pair: Pair) -> str:
+    """Return a sha256 over the examples, and over which of them validate: another version of scikit-learn may choose others."""
     if config.folds is None and config.data.group_column is None:
-        return images.fingerprint()
-    digest = hashlib.sha256(images.fingerprint().encode())
+        return examples.fingerprint()
+    digest = hashlib.sha256(examples.fingerprint().encode())
     digest.update(np.ascontiguousarray(pair[1], np.int64).data)
     return digest.hexdigest()
 
@@ -62,28 +67,33 @@ def _cut(count: int, config: Config) -> Any:
     return kind(count, shuffle=True, random_state=config.seed)
 
 
-def _check(images: Images, config: Config, count: int) -> None:
+def _check(examples: Examples, config: Config, count: int) -> None:
     """Refuse what cannot be cut into `count` folds."""
-    column, members = config.data.group_column, np.bincount(images.labels, minlength=len(images.classes))
-    if column is None:
-        label = int(members.argmin())
-    elif images.groups is None:
+    column = config.data.group_column
+    if column is not None and examples.groups is None:
         raise DataError(
             f"The images have no groups; expected those of data.group_column={column!r}.\nRead them with this config."
         )
-    else:
-        there = len(np.unique(images.groups))
-        if there < count:
-            raise DataError(
-                f"data.group_column={column!r} has {there} groups; expected at least {count}, one for each fold.\n"
-                f"{_less(config)}, or take another group_column."
-            )
-        label = int(members.argmax())  # a rare one may be missing where a fold validates
+    there = len(examples) if column is None else len(np.unique(np.asarray(examples.groups)))
+    if there < count:
+        what = f"data.group_column={column!r} has {there} groups" if column else f"There are {there} examples"
+        raise DataError(
+            f"{what}; expected at least {count}, one for each fold.\n{_less(config)}, or take another group_column."
+        )
+    if not _single(examples):
+        return
+    members = np.bincount(examples.labels, minlength=len(examples.classes))
+    # With groups a rare label may be missing where a fold validates.
+    label = int(members.argmin() if column is None else members.argmax())
     if members[label] < count:
         raise DataError(
-            f"The label {images.classes[label]!r} has {members[label]} images; expected at least {count}, one for each fold.\n"
+            f"The label {examples.classes[label]!r} has {members[label]} images; expected at least {count}, one for each fold.\n"
             f"{_less(config)}, add images, or drop the label."
         )
+
+
+def _single(examples: Examples) -> bool:
+    return examples.target.kind in ("classes", "ordinal")
 
 
 def _less(config: Config) -> str:

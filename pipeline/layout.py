@@ -1,9 +1,12 @@
-"""Layout: where a competition keeps its images and labels, and what is done to them before a model sees them."""
+"""Layout: where a competition keeps its data, in which form, and what is done to it before a model sees it."""
 
 from dataclasses import dataclass
 
 from pipeline.fields import expect, file_name, text, truth, whole, within
 
+KINDS = ("images", "pixels", "arrays", "table")
+RESIZES = ("exact", "stretch", "crop", "pad")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", "", "*")
 MOST_PIXELS = (
     10_000  # far above what anyone needs, and far below what would end a run without a word for lack of memory
 )
@@ -11,31 +14,48 @@ MOST_PIXELS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Where the images and labels of a competition are, and how they are augmented.
+    """Where the inputs and labels of a competition are, and how they are augmented.
 
     Attributes:
-        height, width: pixels of every image.
-        channels: 1 (grey) or 3 (colour), of 8 bits, as in the files: those with other channels (alpha, colour where grey is expected) or
-            16 bits are refused, since a conversion would lose something. Grey files are taken for colour, with three equal channels.
-        train_csv: a table with one row an image: `id_column`, `label_column`.
-        train_images, test_images: folders of `<id><suffix>`.
+        kind: "images" (a file each), "pixels" (images as columns of a table, one column a pixel, by rows, as in Digit Recognizer), "arrays"
+            (images in one .npy or .npz file, in the order of the tables) or "table" (numbers and categories).
+        height, width: pixels of every image that a model gets. channels: 1 (grey) or 3 (colour). A table has none of the three.
+        resize: of image files: "exact" refuses other sizes, "stretch" brings them to height and width, "crop" keeps the proportions and
+            takes the middle, "pad" keeps them and fills up with zeros.
+        train_csv: a table with one row an example: `id_column`, the label columns, and with "pixels" and "table" the inputs.
+        test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows are in the order of sample_submission.
+        train_images, test_images: folders of `<id><suffix>`; several folders: names in a tuple, tried in turn.
+        train_array, test_array: .npy files (or .npz with one array in it): uint8 (n, height, width), or with channels as a fourth axis.
         sample_submission: the table whose ids, order, columns and types the submission repeats.
+        id_column: of the tables; train_csv may lack it, except with "images".
+        label_column: of train_csv; for several labels or targets, names in a tuple. The columns of the submission need not be called so.
+        numeric_columns, categorical_columns: of a "table", what a model reads; `invoke inspect` proposes them.
+        most_categories: that are told apart in one column; rarer ones count as unknown.
+        suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg, .jpeg and .webp.
         crop_padding: pixels of zeros around an image before a random crop of the original size; 0: no crop.
         flip: mirror half of the images left to right.
-        validation_fraction: share of the labelled images held back, stratified by label; with `Config.folds` it is not used.
-        group_column: a column of train_csv; images with the same text in it (of one patient, one scene) are never on both sides of a
+        validation_fraction: share of the labelled examples held back, stratified by label; with `Config.folds` it is not used.
+        group_column: a column of train_csv; examples with the same text in it (of one patient, one scene) are never on both sides of a
             split. The share held back is then the nearest 1/n, and what whole groups make of it.
     """
 
-    height: int
-    width: int
-    channels: int
+    kind: str = "images"
+    height: int = 0
+    width: int = 0
+    channels: int = 0
+    resize: str = "exact"
     train_csv: str = "train.csv"
-    train_images: str = "train"
-    test_images: str = "test"
+    test_csv: str = "test.csv"
+    train_images: str | tuple[str, ...] = "train"
+    test_images: str | tuple[str, ...] = "test"
+    train_array: str = "train.npy"
+    test_array: str = "test.npy"
     sample_submission: str = "sample_submission.csv"
     id_column: str = "id"
-    label_column: str = "label"
+    label_column: str | tuple[str, ...] = "label"
+    numeric_columns: tuple[str, ...] = ()
+    categorical_columns: tuple[str, ...] = ()
+    most_categories: int = 64
     suffix: str = ".png"
     crop_padding: int = 0
     flip: bool = False
@@ -43,6 +63,41 @@ class Data:
     group_column: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("train_images", "test_images", "label_column", "numeric_columns", "categorical_columns"):
+            if isinstance(getattr(self, name), list):  # what JSON makes of a tuple
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name, allowed in (("kind", KINDS), ("resize", RESIZES), ("suffix", SUFFIXES)):
+            value = getattr(self, name)
+            shown = ", ".join(map(repr, allowed))
+            expect(value in allowed, f"data.{name}", value, f"one of {shown}", f"Set {name} to one of these.")
+        self._check_shape()
+        self._check_columns()
+        for name in ("train_csv", "test_csv", "train_array", "test_array", "sample_submission"):
+            file_name(f"data.{name}", getattr(self, name))
+        for name in ("train_images", "test_images"):
+            folders = getattr(self, name)
+            expect(folders != (), f"data.{name}", folders, "the name of a folder, or several", "Name at least one.")
+            for folder in folders if isinstance(folders, tuple) else (folders,):
+                file_name(f"data.{name}", folder)
+        whole("data.most_categories", self.most_categories, 2, 10**5)
+        whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
+        truth("data.flip", self.flip)
+        within("data.validation_fraction", self.validation_fraction, 0, 1, open_ends=True)
+        if self.group_column is not None:
+            expect(
+                self.validation_fraction <= 0.5,
+                "data.validation_fraction",
+                self.validation_fraction,
+                "0.5 or less with group_column, which holds back one of two or more equal parts",
+                "Lower it in the config.",
+            )
+
+    def _check_shape(self) -> None:
+        if self.kind == "table":
+            for name in ("height", "width", "channels", "crop_padding", "flip"):
+                value = getattr(self, name)
+                expect(not value, f"data.{name}", value, 'nothing with kind="table"', f"Leave {name} out.")
+            return
         whole("data.height", self.height, 1, MOST_PIXELS)
         whole("data.width", self.width, 1, MOST_PIXELS)
         expect(
@@ -52,40 +107,51 @@ class Data:
             "1 (grey) or 3 (colour)",
             "Set channels to 1 or 3.",
         )
-        for name in ("id_column", "label_column"):
-            text(f"data.{name}", getattr(self, name))
-        expect(
-            self.id_column != self.label_column,
-            "data.label_column",
-            self.label_column,
-            "another column than id_column",
-            "Set both to names in the first line of train_csv.",
-        )
-        for name in ("train_csv", "train_images", "test_images", "sample_submission"):
-            file_name(f"data.{name}", getattr(self, name))
-        expect(
-            self.suffix in (".png", ".jpg", ".jpeg"),
-            "data.suffix",
-            self.suffix,
-            "'.png', '.jpg' or '.jpeg'",
-            "Set suffix to the ending of the image files, with its dot.",
-        )
-        whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
-        truth("data.flip", self.flip)
-        within("data.validation_fraction", self.validation_fraction, 0, 1, open_ends=True)
+
+    def _check_columns(self) -> None:
+        text("data.id_column", self.id_column)
+        expect(self.labels != (), "data.label_column", self.label_column, "a column's name, or several", "Name one.")
         if self.group_column is not None:
             text("data.group_column", self.group_column)
+        seen = {self.id_column: "id_column"}
+        named = [("label_column", name) for name in self.labels]
+        named += [(kind, name) for kind in ("numeric_columns", "categorical_columns") for name in self._columns(kind)]
+        named += [("group_column", name) for name in (self.group_column,) if name is not None]
+        for kind, name in named:
+            text(f"data.{kind}", name)
             expect(
-                self.group_column not in (self.id_column, self.label_column),
-                "data.group_column",
-                self.group_column,
-                "another column than id_column and label_column",
-                "Set it to the column that names each image's group, or to None.",
+                name not in seen,
+                f"data.{kind}",
+                getattr(self, kind),
+                f"another column than {seen.get(name)}",
+                "Name each column of train_csv once.",
             )
+            seen[name] = kind
+        inputs = self.numeric_columns or self.categorical_columns
+        if self.kind == "table":
             expect(
-                self.validation_fraction <= 0.5,
-                "data.validation_fraction",
-                self.validation_fraction,
-                "0.5 or less with group_column, which holds back one of two or more equal parts",
-                "Lower it in the config.",
+                bool(inputs),
+                "data.numeric_columns",
+                (),
+                "the columns that a model reads",
+                "Name them, or some categorical_columns.",
             )
+        else:
+            expect(not inputs, "data.numeric_columns", inputs, 'nothing, except with kind="table"', "Leave them out.")
+
+    def _columns(self, name: str) -> tuple[str, ...]:
+        columns = getattr(self, name)
+        expect(isinstance(columns, tuple), f"data.{name}", columns, "a tuple of names", f"Write {name}=('…', '…').")
+        return tuple(columns)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label columns, one or several."""
+        return self.label_column if isinstance(self.label_column, tuple) else (self.label_column,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example as a model gets it: (height, width, channels), or (features,) of a table."""
+        if self.kind == "table":
+            return (2 * len(self.numeric_columns) + len(self.categorical_columns),)
+        return self.height, self.width, self.channels

@@ -26,6 +26,7 @@ from pipeline.progress import HISTORY, LINES, Fold, Progress
 from pipeline.saver import Saver
 from pipeline.session import Session
 from pipeline.step import Step
+from pipeline.target import FIGURE
 
 # What a config may say otherwise when a run goes on: nothing that training reads. The images themselves are compared by content.
 FREE = {
@@ -49,7 +50,7 @@ class Loop:
 
     Args:
         config, applied: the run and its numbers. batches: of training.
-        validation: uint8 (v, height, width, channels) and int32 (v,).
+        validation: inputs (v, …) and labels (v,) or (v, k).
         output: gets checkpoints/, progress.jsonl and history.csv. show: takes each line of text.
         seconds: is added to, by phase.
         fold: which part of a run this is; None: all of it.
@@ -76,7 +77,12 @@ class Loop:
         self.metrics: dict[str, float] = {}
         self.best: dict[str, Any] = {}  # epoch, metrics, and how many epochs have come since
         self._best_weights: dict[str, np.ndarray] = {}
-        self.state = states.initial(self.model, self.optimizer, average=applied.ema_momentum is not None)
+        self._figure = FIGURE[config.target]
+        counted, average = (
+            self._figure == "accuracy" and config.target != "multilabel",
+            applied.ema_momentum is not None,
+        )
+        self.state = states.initial(self.model, self.optimizer, average=average, counted=counted)
         # Keras keeps the distribution for each thread apart, and batches are put on the devices by another one: asked there, it would
         # say None, and every device would compute the whole batch.
         self.compiled = Step(
@@ -110,6 +116,7 @@ class Loop:
             batch=self.config.batch,
             show=self.show,
             fold=self.fold,
+            figure=self._figure,
         )
         begun = self._began = time.monotonic()
         epoch, stop, first = self._epoch(self.step), None, True
@@ -191,15 +198,15 @@ class Loop:
         """Validate after the step in which epoch number `epoch` ended, and write its row; one step may end several epochs."""
         means = self._means(totals, self.step)
         begun = time.monotonic()
-        loss, accuracy = self._validate()
+        loss, figure = self._validate()
         self.seconds["validate"] = self.seconds.get("validate", 0.0) + time.monotonic() - begun
         if not np.isfinite(loss):
             raise self._diverged(f"The validation loss is {loss}", self.step)
         self.metrics = {
             "loss": means["loss"],
-            "accuracy": means["accuracy"],
+            self._figure: means[self._figure],
             "validation_loss": loss,
-            "validation_accuracy": accuracy,
+            f"validation_{self._figure}": figure,
         }
         row = {
             "epoch": epoch,
@@ -219,10 +226,10 @@ class Loop:
         self.state.tree = (*rest, tuple(nothing))
 
     def _compare(self, epoch: int) -> None:
-        """Keep what the best epoch gave: the most right answers, and of equals the smallest loss."""
+        """Keep what the best epoch gave: the most right answers, and of equals (and for numbers) the smallest loss."""
 
         def order(metrics: dict[str, float]) -> tuple[float, float]:
-            return metrics["validation_accuracy"], -metrics["validation_loss"]
+            return metrics.get("validation_accuracy", 0.0), -metrics["validation_loss"]
 
         if self.best and order(self.metrics) <= order(self.best["metrics"]):
             self.best["epochs_since"] += 1
@@ -234,11 +241,11 @@ class Loop:
 
     def _means(self, totals: Any, step: int) -> dict[str, float]:
         """Return the epoch's means up to `step`; waits for the devices to get there."""
-        loss, correct, count = (float(value) for value in totals[:3])
+        loss, figure, count = (float(value) for value in totals[:3])
         mean = loss / max(count, 1)
         if not np.isfinite(mean):
             raise self._diverged(f"The loss is {mean}", step)
-        return {"loss": mean, "accuracy": correct / max(count, 1)}
+        return {"loss": mean, self._figure: figure / max(count, 1)}
 
     def _diverged(self, what: str, step: int) -> DivergedError:
         given, applied = self.config.optimizer.base_rate, self.applied.peak_rate
@@ -246,16 +253,16 @@ class Loop:
 
     def _validate(self) -> tuple[float, float]:
         trainable, other = self.state.inferring()
-        pixels, labels = self.validation
+        inputs, labels = self.validation
         size = self.compiled.micro_batch * self.compiled.replicas  # what fitted with gradients fits without
         sums = []
-        for start, (images, real) in zip(range(0, len(pixels), size), data.padded(pixels, size), strict=True):
-            expected = np.zeros(size, np.int32)
+        for start, (images, real) in zip(range(0, len(inputs), size), data.padded(inputs, size), strict=True):
+            expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:real] = labels[start : start + real]
             placed = self.compiled.put(images, expected)
             sums.append(self.compiled.evaluate(trainable, other, placed[0], placed[1], real))
-        loss, correct = (sum(float(value) for value in values) for values in zip(*sums, strict=True))
-        return loss / len(pixels), correct / len(pixels)
+        loss, figure = (sum(float(value) for value in values) for values in zip(*sums, strict=True))
+        return loss / len(inputs), figure / len(inputs)
 
     # -- arrays in and out
 
@@ -318,7 +325,7 @@ class Loop:
             metrics, best = dict(found.details["metrics"]), dict(found.details["best"])
             changed = _changes(theirs["config"], origin["config"])
             if theirs["data"] != origin["data"]:
-                changed.append("the images or labels, or which of them validate")
+                changed.append("the inputs or labels, or which of them validate")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"{folder} holds step {found.step} of no run of this project: {type(error).__name__}: {error}.\n"

@@ -1,7 +1,8 @@
 """Models: `Config` → an uncompiled Keras functional model, the same under JAX and TensorFlow. No files, no devices.
 
-Every model takes uint8 images `(batch, height, width, channels)` and gives float32 logits `(batch, num_classes)`; the scaling to 0..1
-is inside, so that training and inference cannot differ in it. Layers have names of their own, since weights are stored by name.
+Every model of images takes uint8 `(batch, height, width, channels)`, one of a table float32 `(batch, features)` as `pipeline.columns` makes
+them; each gives float32 outputs `(batch, Config.outputs)`, which `pipeline.target` reads. The scaling to 0..1 and the embedding of
+categories are inside, so that training and inference cannot differ in them. Layers have names of their own, since weights are stored by name.
 
 To add a model, write one function of this form and name it in `MODELS`.
 """
@@ -78,7 +79,33 @@ def wide_resnet(images: Any, num_classes: int, batchnorm_momentum: float, *, k: 
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
-MODELS: dict[str, Callable[..., Any]] = {"small_cnn": small_cnn, "wide_resnet": wide_resnet}
+def mlp(
+    features: Any,
+    num_classes: int,
+    batchnorm_momentum: float,
+    *,
+    width: int = 128,
+    depth: int = 2,
+    dropout: float = 0.2,
+) -> Any:
+    """Return logits of fully connected layers: for the rows of a table.
+
+    Args:
+        features: float tensor (batch, features): numbers, where they are missing, and embedded categories.
+        num_classes: length of the logits.
+        batchnorm_momentum: of every BatchNormalization.
+        width: of each layer. depth: how many there are. dropout: share of the features dropped after each, in training.
+    """
+    x = layers.Flatten(name="flatten")(features)
+    for number in range(1, depth + 1):
+        x = layers.Dense(width, use_bias=False, name=f"layer{number}_dense")(x)
+        x = layers.BatchNormalization(momentum=batchnorm_momentum, name=f"layer{number}_norm")(x)
+        x = layers.Activation("relu", name=f"layer{number}_relu")(x)
+        x = layers.Dropout(dropout, name=f"layer{number}_dropout")(x)
+    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
+
+
+MODELS: dict[str, Callable[..., Any]] = {"small_cnn": small_cnn, "wide_resnet": wide_resnet, "mlp": mlp}
 
 
 def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
@@ -116,11 +143,10 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             raise ConfigError(
                 f"model_options[{name!r}]={value!r} cannot work: {config.model} expects {options[name]}.\nCorrect it in the config."
             )
-    inputs = keras.Input((config.data.height, config.data.width, config.data.channels), dtype="uint8", name="images")
-    scaled = layers.Rescaling(1 / 255, name="to_unit")(inputs)
+    inputs, scaled = _inputs(config)
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     try:
-        logits = function(scaled, config.num_classes, momentum, **config.model_options)
+        logits = function(scaled, config.outputs, momentum, **config.model_options)
         built = keras.Model(inputs, logits, name=config.model)
         # Keras 3.15 refuses a pooling that leaves nothing; 3.13 goes on with no pixels, and the loss is no number.
         empty = [layer.name for layer in built.layers if 0 in layer.output.shape]
@@ -141,13 +167,26 @@ def count(model: Any) -> dict[str, int]:
     return {"total": total, "trainable": trainable, "non_trainable": total - trainable}
 
 
-def probabilities(model: Any, pixels: np.ndarray, batch: int) -> np.ndarray:
-    """Return softmax outputs, float32 (n, num_classes), of uint8 images (n, height, width, channels): none dropped, one shape."""
-    logits = np.concatenate(
+def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
+    """Return what the model gives, float32 (n, outputs), for n inputs: none dropped, one shape."""
+    return np.concatenate(
         [
-            np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(images)), np.float32)[:real]
-            for images, real in data.padded(pixels, batch)
+            np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(part)), np.float32)[:real]
+            for part, real in data.padded(inputs, batch)
         ]
     )
-    exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(exponents / exponents.sum(axis=1, keepdims=True), np.float32)
+
+
+def _inputs(config: Config) -> tuple[Any, Any]:
+    """Return the model's input, and what its function gets: images from 0 to 1, or numbers with the embedded categories beside them."""
+    if config.data.kind != "table":
+        inputs = keras.Input(config.data.shape, dtype="uint8", name="images")
+        return inputs, layers.Rescaling(1 / 255, name="to_unit")(inputs)
+    inputs = keras.Input(config.data.shape, dtype="float32", name="features")
+    numbers = 2 * len(config.data.numeric_columns)
+    parts = [inputs[:, :numbers]] if numbers else []
+    wide = config.data.most_categories
+    for number in range(len(config.data.categorical_columns)):
+        code = keras.ops.cast(inputs[:, numbers + number], "int32")
+        parts.append(layers.Embedding(wide, min(16, (wide + 1) // 2), name=f"category{number + 1}_embedding")(code))
+    return inputs, layers.Concatenate(name="features_joined")(parts) if len(parts) > 1 else parts[0]

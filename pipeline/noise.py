@@ -79,20 +79,20 @@ def estimate(small: int, large: int, squares: Iterable[tuple[float, float]]) -> 
     return Noise(small, large, len(found), float(signal), float(spread))
 
 
-def measure(config: Config, images: data.Images, *, steps: int = STEPS, seeds: Sequence[int] = ()) -> Noise:
+def measure(config: Config, examples: data.Examples, *, steps: int = STEPS, seeds: Sequence[int] = ()) -> Noise:
     """Return the noise over the first `steps` steps of a training; small: BatchNorm's group, large: the batch.
 
     BatchNorm's groups are drawn apart from each other, so their gradients are independent, which is all that the estimate needs. Later
     in a run the scale is larger, and its estimate worse, since |G|^2 is then a small difference of large numbers. One device computes it.
 
     Args:
-        config: the run; nothing of it is written. images: of its competition.
+        config: the run; nothing of it is written. examples: of its competition.
         seeds: a batch drawn with each of these gives the gradients at every step, in place of the batch that is trained on.
 
     Raises:
         ConfigError: if a batch is one group.
     """
-    rows, held = folds.splits(images, config)[0]
+    rows, held = folds.splits(examples, config)[0]
     applied = learning_rate.apply(config, len(rows))
     if applied.batchnorm_batch == config.batch:
         raise ConfigError(
@@ -103,11 +103,11 @@ def measure(config: Config, images: data.Images, *, steps: int = STEPS, seeds: S
     def batches(seed: int) -> data.Batches:
         crop, flip = config.data.crop_padding, config.data.flip
         given = {"rows": rows, "batch": config.batch, "seed": seed, "crop_padding": crop, "flip": flip}
-        return data.Batches(images.pixels, images.labels, **given)  # type: ignore[arg-type]
+        return data.Batches(examples.inputs, examples.labels, **given)  # type: ignore[arg-type]
 
     keras.utils.set_random_seed(config.seed)
     trained = batches(config.seed)
-    run = Loop(config, applied, trained, (images.pixels[held], images.labels[held]), Path(), print, {})
+    run = Loop(config, applied, trained, (examples.inputs[held], examples.labels[held]), Path(), print, {})
     others = [batches(seed) for seed in seeds]
     squares = []
     for step in range(min(steps, applied.total_steps)):
@@ -141,14 +141,14 @@ def advised(noise: Noise, batch: int, unit: int) -> tuple[int, str]:
 
 
 def capped(
-    config: Config, images: data.Images, output: Path, replicas: int, *, fresh: bool, show: Callable[[str], None]
+    config: Config, examples: data.Examples, output: Path, replicas: int, *, fresh: bool, show: Callable[[str], None]
 ) -> Config:
     """Return the config with the batch that the noise scale allows, if it asks for that with `noise_cap`, and say why.
 
     The batch must stay the same from session to session, so what was found is kept in `output`/noise.json, and taken from there.
 
     Args:
-        config: the run. images: of its competition. replicas: that the batch has to split over.
+        config: the run. examples: of its competition. replicas: that the batch has to split over.
         output: of the run; exists. fresh: measure again. show: takes the reason.
 
     Raises:
@@ -161,7 +161,7 @@ def capped(
     found = None if fresh else _kept(path)
     if found is None or found["config"] != asked:
         unit = math.lcm(min(config.optimizer.base_batch, config.batch), config.batchnorm_batch or 1, replicas)
-        noise = measure(config, images)
+        noise = measure(config, examples)
         batch, reason = advised(noise, config.batch, unit)
         found = {"config": asked, "batch": batch, "reason": reason, "noise": noise.to_json()}
         progress.write_whole(path, json.dumps(found, indent=2))

@@ -14,17 +14,12 @@ from typing import Any
 from pipeline.errors import writing
 
 HISTORY, LINES = "history.csv", "progress.jsonl"
-COLUMNS = (
-    "epoch",
-    "step",
-    "loss",
-    "accuracy",
-    "validation_loss",
-    "validation_accuracy",
-    "learning_rate",
-    "images_per_second",
-    "seconds",
-)
+
+
+def columns(figure: str) -> tuple[str, ...]:
+    """Return the columns of history.csv; figure: the one that the target has beside its loss."""
+    told = ("loss", figure, "validation_loss", f"validation_{figure}")
+    return ("epoch", "step", *told, "learning_rate", "images_per_second", "seconds")
 
 
 @dataclass(frozen=True)
@@ -45,6 +40,7 @@ class Progress:
         step, total_steps: where the run begins, and where it ends.
         batch: images per step.
         show: takes each line of text.
+        figure: of the target, as `pipeline.target.FIGURE` has it.
         fold: which each line then names; its `eta_seconds` are those to the end of the last one.
     """
 
@@ -58,7 +54,9 @@ class Progress:
         batch: int,
         show: Callable[[str], None],
         fold: Fold | None = None,
+        figure: str = "accuracy",
     ) -> None:
+        self._columns = columns(figure)
         self._lines, self._history = folder / LINES, folder / HISTORY
         self._seconds, self._total, self._batch, self._show = seconds, total_steps, batch, show
         self._fold = {"fold": fold.number, "folds": fold.count} if fold else {}
@@ -77,7 +75,7 @@ class Progress:
         self._first_step = self._last_step = step
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """Write one line: step, steps, epoch, loss, accuracy, images_per_second, eta_seconds and what else `values` holds."""
+        """Write one line: step, steps, epoch, loss, the figure, images_per_second, eta_seconds and what else `values` holds."""
         now = time.monotonic()
         rate = self.images_per_second(step)
         elapsed = max(now - self._started, 1e-9)
@@ -101,23 +99,25 @@ class Progress:
         return (step - self._first_step) * self._batch / max(time.monotonic() - self._started, 1e-9)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Append one row to history.csv; its columns are `COLUMNS`."""
+        """Append one row to history.csv; its columns are those of `columns`."""
         new = not self._history.exists()
         with writing(self._history), self._history.open("a", newline="") as file:
-            table = csv.DictWriter(file, COLUMNS)
+            table = csv.DictWriter(file, self._columns)
             if new:
                 table.writeheader()
             table.writerow(
-                {name: f"{row[name]:.6g}" if isinstance(row[name], float) else row[name] for name in COLUMNS}
+                {name: f"{row[name]:.6g}" if isinstance(row[name], float) else row[name] for name in self._columns}
             )
 
     def _forget_after(self, step: int) -> None:
         """Remove what an interrupted run wrote past the checkpoint that this one goes on from, and what a kill cut off."""
         if self._history.exists():
             text = io.StringIO(newline="")
-            table = csv.DictWriter(text, COLUMNS)
+            table = csv.DictWriter(text, self._columns)
             table.writeheader()
-            table.writerows(row for row in csv.DictReader(_whole_lines(self._history)) if _is_until(row, step))
+            table.writerows(
+                row for row in csv.DictReader(_whole_lines(self._history)) if _is_until(row, step, self._columns)
+            )
             write_whole(self._history, text.getvalue())
         if self._lines.exists():
             kept = []
@@ -131,9 +131,9 @@ class Progress:
             write_whole(self._lines, "".join(kept))
 
 
-def _is_until(row: Mapping[str, Any], step: int) -> bool:
+def _is_until(row: Mapping[str, Any], step: int, names: tuple[str, ...]) -> bool:
     """Return whether a row of history.csv is whole and not past the step."""
-    if set(row) != set(COLUMNS) or None in row.values():
+    if set(row) != set(names) or None in row.values():
         return False
     return bool(re.fullmatch(r"[0-9]{1,18}", row["step"])) and int(row["step"]) <= step
 

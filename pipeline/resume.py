@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import mounts
-from pipeline.artifact import sync
 from pipeline.errors import CheckpointError, reading, writing
+from pipeline.seal import sync
 
 CHECKPOINT = re.compile(r"step-(\d{8,})(\.replaced)?")
 CHUNK = 2**20

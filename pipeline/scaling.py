@@ -107,7 +107,7 @@ def check(
     output: Path,
     *,
     batch: int | None = None,
-    images: data.Images | None = None,
+    examples: data.Examples | None = None,
     show: Callable[[str], None] = print,
 ) -> Checked:
     """Train the nine runs, or those that are not complete yet, and compare them.
@@ -115,15 +115,15 @@ def check(
     Args:
         config: the run; its `batch` and `folds` are not used. folder: the competition, as Kaggle mounts it.
         output: gets a folder a run, and scaling.json. batch: of the base arm; None: the optimizer's base_batch.
-        images: of that folder, if they were read before. show: takes each line of text.
+        examples: of that folder, if they were read before. show: takes each line of text.
 
     Raises:
         ConfigError: if 8 x batch images are more than there are. DataError, CheckpointError, DiskError: as they say.
     """
-    images = training.read(config, folder) if images is None else images
+    examples = training.read(config, folder) if examples is None else examples
     batch = config.optimizer.base_batch if batch is None else batch
-    configs = arms(config, batch, len(images))
-    rows = len(folds.splits(images, configs["base"])[0][0])
+    configs = arms(config, batch, len(examples))
+    rows = len(folds.splits(examples, configs["base"])[0][0])
     if FACTOR * batch > rows:
         raise ConfigError(
             f"A batch of {batch} cannot be checked with {rows} training images: {FACTOR} x {batch} of them have to fit into an epoch.\n"
@@ -141,12 +141,12 @@ def check(
         for warning in applied.warnings if name == "scaled" else ():
             show(f"Warning: {warning}")
         seeds = [replace(arm, seed=arm.seed + number) for number in range(SEEDS)]
-        losses[name] = np.array([_losses(one, folder, output / f"{name}-{one.seed}", images, show) for one in seeds])
+        losses[name] = np.array([_losses(one, folder, output / f"{name}-{one.seed}", examples, show) for one in seeds])
     warmup = math.ceil(config.warmup_epochs)
     scaled, unscaled = (compare(losses["base"], losses[name], warmup) for name in ("scaled", "unscaled"))
     measured = None
     if learning_rate.apply(configs["scaled"], rows).batchnorm_batch < configs["scaled"].batch:
-        measured = noise.measure(configs["scaled"], images)
+        measured = noise.measure(configs["scaled"], examples)
         show(f"Gradient-noise scale over the first {measured.steps} steps: {measured.scale:.0f} images")
     checked = Checked(scaled, unscaled, measured, tuple(_advice(config, batch, scaled, unscaled, measured)), output)
     _write(checked, config, configs, losses, warmup)
@@ -264,13 +264,15 @@ def _compile_once(output: Path) -> None:
         compilation_cache.reset_cache()
 
 
-def _losses(config: Config, folder: Path, output: Path, images: data.Images, show: Callable[[str], None]) -> np.ndarray:
+def _losses(
+    config: Config, folder: Path, output: Path, examples: data.Examples, show: Callable[[str], None]
+) -> np.ndarray:
     """Return the training loss of each epoch, float (epochs,); infinite from where the run diverged.
 
     They are kept in losses.json, with what they belong to; the run's checkpoints and artifact are removed then.
     """
     path = output / "losses.json"
-    origin = {"config": config.to_json(), "data": images.fingerprint()}
+    origin = {"config": config.to_json(), "data": examples.fingerprint()}
     if path.is_file():
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["origin"] != origin:
@@ -280,7 +282,7 @@ def _losses(config: Config, folder: Path, output: Path, images: data.Images, sho
             )
         return np.array(kept["losses"], float)  # None, infinite, becomes no number
     try:
-        training.train(config, folder, output, images=images, show=lambda line: None)
+        training.train(config, folder, output, examples=examples, show=lambda line: None)
     except DivergedError as error:
         show(f"{output.name}: {str(error).splitlines()[0]}")
     losses = np.full(config.epochs, np.inf)

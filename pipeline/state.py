@@ -15,7 +15,7 @@ class State:
 
     Attributes:
         tree: (trainable, other, optimizer, average, totals), lists of JAX arrays; `average` is empty where none is kept, else as
-            `averaged` has it. totals: loss and right answers, summed over the images of the epoch so far, and their number.
+            `averaged` has it. totals: loss and figure (right answers, for example), summed over the examples of the epoch so far, and their number.
         names: of the leaves, in their order; the same in every process that builds the model.
     """
 
@@ -53,8 +53,8 @@ class State:
         return replace(self, tree=jax.tree.unflatten(structure, values))
 
 
-def initial(model: Any, optimizer: Any, *, average: bool) -> State:
-    """Return the state before the first step of a built model and optimizer."""
+def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> State:
+    """Return the state before the first step of a built model and optimizer; counted: the second of the totals is a whole number."""
     groups = {
         "trainable": model.trainable_variables,
         "other": model.non_trainable_variables,
@@ -69,12 +69,12 @@ def initial(model: Any, optimizer: Any, *, average: bool) -> State:
     if average:
         averages = [jnp.array(value) for value in averaged(trainable, other)]
         names += [f"average/{v.path}" for v in (*groups["trainable"], *groups["other"]) if is_real(v.value)]
-    names += ["totals/loss", "totals/correct", "totals/count"]
-    where = trainable[0].sharding
+    names += ["totals/loss", "totals/figure", "totals/count"]
+    where, figure = trainable[0].sharding, jnp.int32 if counted else jnp.float32
     if isinstance(where, jax.sharding.NamedSharding):
         where = jax.sharding.NamedSharding(where.mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
     # On all devices, like the weights: what a checkpoint brings back is put where its leaf was.
-    totals = tuple(jax.device_put(jnp.zeros((), kind), where) for kind in (jnp.float32, jnp.int32, jnp.int32))
+    totals = tuple(jax.device_put(jnp.zeros((), kind), where) for kind in (jnp.float32, figure, jnp.int32))
     return State((trainable, other, of_optimizer, averages, totals), names)
 
 

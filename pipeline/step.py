@@ -13,10 +13,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import keras
 import numpy as np
 
-from pipeline import learning_rate
+from pipeline import learning_rate, target
 from pipeline import state as states
 from pipeline.config import Config
 from pipeline.errors import ConfigError
@@ -71,7 +70,7 @@ class Step:
         """Return the state after `number` steps, which takes the place of `tree`, a copy of its totals and the last step's rate.
 
         Args:
-            images: uint8 (s, batch, height, width, channels). labels: int32 (s, batch). number: at most s.
+            images: of a batch each, (s, batch, …). labels: (s, batch) or (s, batch, k). number: at most s.
         """
         if self._program is None:
             self.compile(tree, images, labels)
@@ -83,7 +82,7 @@ class Step:
         self._program = self._train.lower(tree, images, labels, np.int32(0)).compile()
 
     def evaluate(self, trainable: Any, other: Any, images: Any, labels: Any, real: int) -> tuple[Any, Any]:
-        """Return the sum of the losses and the number of right answers over the first `real` images of a batch."""
+        """Return the sums of the losses and of the figure (`pipeline.target`) over the first `real` examples of a batch."""
         loss, correct = self._evaluate(trainable, other, images, labels, real)
         return loss, correct
 
@@ -91,7 +90,7 @@ class Step:
         """Return |g|^2 of one group's mean gradient, averaged over the groups of a batch, and of the whole batch's. On one device.
 
         Args:
-            images: uint8 (batch, height, width, channels). labels: int32 (batch,).
+            images: (batch, …). labels: (batch,) or (batch, k).
         """
         if self._gradient is None:
             self._gradient = jax.jit(jax.grad(self._loss, has_aux=True))
@@ -177,11 +176,11 @@ class Step:
             momentum = jnp.minimum(self.applied.ema_momentum, (1.0 + done) / (10.0 + done))
             now = states.averaged(trainable, other)
             average = [momentum * a + (1 - momentum) * v for a, v in zip(average, now, strict=True)]
-        totals = (totals[0] + sums[0], totals[1] + sums[1].astype(jnp.int32), totals[2] + batch)
+        totals = (totals[0] + sums[0], totals[1] + sums[1].astype(totals[1].dtype), totals[2] + batch)
         return trainable, other, optimizer, average, totals
 
     def _summed(self, trainable: Any, other: Any, images: Any, labels: Any) -> Any:
-        """Return sums over the batch: (loss, right answers), gradients, BatchNorm's statistics as moved by each group."""
+        """Return sums over the batch: (loss, figure), gradients, BatchNorm's statistics as moved by each group."""
         if self._mesh is None or not self._apart:
             return self._share(trainable, other, images, labels, 0)
         every, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(REPLICAS)  # type: ignore[no-untyped-call]
@@ -200,7 +199,7 @@ class Step:
         shape = (self.accumulation, self._groups // self.accumulation)
         cut = (
             images.reshape(*shape, self._group, *images.shape[1:]),
-            labels.reshape(*shape, self._group),
+            labels.reshape(*shape, self._group, *labels.shape[1:]),
             (first + jnp.arange(self._groups)).reshape(shape),
         )
 
@@ -222,16 +221,15 @@ class Step:
         return total
 
     def _loss(self, trainable: Any, other: Any, images: Any, labels: Any, groups: Any) -> Any:
-        """Return the sum of the losses of a micro-batch, (k, group, …), and (right answers, moved statistics, summed over groups)."""
+        """Return the sum of the losses of a micro-batch, (k, group, …), and (sum of the figure, moved statistics, summed over groups)."""
 
         def group(images: Any, labels: Any, number: Any) -> Any:
             seeded = [_drawn(value, number) if seed else value for value, seed in zip(other, self._seeds, strict=True)]
             logits, moved = self.model.stateless_call(trainable, seeded, images, training=True)
             logits = logits.astype(jnp.float32)
-            losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
             return (
-                losses.sum(),
-                (logits.argmax(axis=-1) == labels).sum(dtype=jnp.float32),
+                target.losses(self.config.target, labels, logits).sum(),
+                target.figure(self.config.target, labels, logits).sum(),
                 [v for v in moved if states.is_real(v)],
             )
 
@@ -254,8 +252,8 @@ class Step:
         logits, _ = self.model.stateless_call(trainable, other, images, training=False)
         logits = logits.astype(jnp.float32)
         counts = jnp.arange(labels.shape[0]) < real
-        losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        return (losses * counts).sum(), ((logits.argmax(axis=-1) == labels) & counts).sum()
+        losses = target.losses(self.config.target, labels, logits)
+        return (losses * counts).sum(), (target.figure(self.config.target, labels, logits) * counts).sum()
 
 
 def _is_seed(value: Any) -> bool:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -36,26 +36,37 @@ MISSING = {
 } | {*("NULL", "NaN", "None", "n/a", "nan", "null")}
 
 
-def write(path: Path, sample: Path, ids: Sequence[str], labels: Sequence[str]) -> int:
+def write(
+    path: Path,
+    sample: Path,
+    ids: Sequence[str],
+    labels: Sequence[str] | Mapping[str, Sequence[str]],
+    *,
+    numbers: bool = False,
+) -> int:
     """Write the submission in one rename and return its number of rows; nothing is written if it would be refused.
 
     Args:
-        path: submission.csv. sample: the competition's sample_submission.csv: one id column and one label column.
-        ids: of the predictions, in any order. labels: the prediction of each id, as text.
+        path: submission.csv. sample: the competition's sample_submission.csv: ids in its first column.
+        ids: of the predictions, in any order. labels: the prediction of each id, as text; of several columns by their names.
+        numbers: whether any finite number will do where the sample's placeholders are whole ones.
 
     Raises:
         SubmissionError: if the ids are not the sample's, each once, or the types differ. All problems are named at once.
     """
     wanted = _sample(sample)
-    if len(wanted.columns) != 2:
+    columns = dict(labels) if isinstance(labels, Mapping) else dict.fromkeys(wanted.columns[1:2], labels)
+    if [*wanted.columns[1:]] != [*columns]:
         raise SubmissionError(
-            f"{sample} has the columns {', '.join(wanted.columns)}; expected two, an id and a label.\n"
-            "Write this competition's format in pipeline/submission.py."
+            f"{sample} has the columns {', '.join(wanted.columns)}; expected an id and {', '.join(columns) or 'a label'}.\n"
+            "Correct label_column or target in the config, or write this competition's form in pipeline/form.py."
         )
-    given = pd.DataFrame({wanted.columns[0]: list(ids), wanted.columns[1]: list(labels)}, dtype=str)
+    given = pd.DataFrame(
+        {wanted.columns[0]: list(ids), **{name: list(texts) for name, texts in columns.items()}}, dtype=str
+    )
     order = {name: place for place, name in enumerate(wanted[wanted.columns[0]])}
     given = given.sort_values(wanted.columns[0], key=lambda column: column.map(order), kind="stable", ignore_index=True)
-    _refuse(_problems(given, wanted), path, sample)
+    _refuse(_problems(given, wanted, numbers), path, sample)
     with writing(path):
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
@@ -70,14 +81,14 @@ def write(path: Path, sample: Path, ids: Sequence[str], labels: Sequence[str]) -
     return len(given)
 
 
-def check(path: Path, sample: Path) -> int:
+def check(path: Path, sample: Path, *, numbers: bool = False) -> int:
     """Return the number of rows of a submission that Kaggle would score.
 
     Raises:
         SubmissionError: if columns, ids, order or types differ from the sample's, or a value is empty or not finite.
     """
     given, wanted = _read(path, SubmissionError), _sample(sample)
-    _refuse(_problems(given, wanted), path, sample)
+    _refuse(_problems(given, wanted, numbers), path, sample)
     return len(given)
 
 
@@ -97,7 +108,7 @@ def _sample(path: Path) -> pd.DataFrame:
     return found
 
 
-def _problems(given: pd.DataFrame, wanted: pd.DataFrame) -> list[str]:
+def _problems(given: pd.DataFrame, wanted: pd.DataFrame, numbers: bool) -> list[str]:
     if list(given.columns) != list(wanted.columns):
         return [f"the columns are {', '.join(map(str, given.columns))}; expected {', '.join(wanted.columns)}"]
     problems = []
@@ -113,6 +124,7 @@ def _problems(given: pd.DataFrame, wanted: pd.DataFrame) -> list[str]:
         problems.append("the ids are in another order than the sample's")
     for column in wanted.columns[1:]:
         values, kind = given[column], _kind(wanted[column])
+        kind = "finite numbers" if numbers and kind == "whole numbers" else kind
         # A sample that has such a text itself is read by a metric that keeps it.
         allowed = MISSING & set(wanted[column])
         bad = values[[not (_fits(text, kind) or text in allowed) for text in values]]

@@ -16,17 +16,21 @@ import keras
 import numpy as np
 import pandas as pd
 
-from pipeline import artifact, checkpoint, data, devices, executables, folds, learning_rate, model, noise
+from pipeline import artifact, checkpoint, data, devices, executables, folds, learning_rate, metrics, model, noise
 from pipeline import provenance as provenance_module
+from pipeline import target as targets
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
 from pipeline.learning_rate import Applied
 from pipeline.loop import Loop
+from pipeline.metrics import Metric
 from pipeline.progress import HISTORY, LINES, Fold
 from pipeline.provenance import Provenance
 from pipeline.session import Session
 
 GOLDEN_ROWS = 8
+# What validation.npz calls the predictions.
+ARRAY = {"classes": "probabilities", "ordinal": "probabilities", "multilabel": "probabilities", "regression": "values"}
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,8 @@ class Fitted:
     batch: int
 
 
-def read(config: Config, folder: Path) -> data.Images:
-    """Return the labelled images, read without TensorFlow taking the accelerator that JAX is about to use."""
+def read(config: Config, folder: Path) -> data.Examples:
+    """Return the labelled examples, read without TensorFlow taking the accelerator that JAX is about to use."""
     devices.hide_from_tensorflow()
     return data.read_training(folder, config)
 
@@ -74,7 +78,7 @@ def train(
     folder: Path,
     output: Path,
     *,
-    images: data.Images | None = None,
+    examples: data.Examples | None = None,
     provenance: Provenance | None = None,
     max_steps: int | None = None,
     fresh: bool = False,
@@ -86,7 +90,7 @@ def train(
         config: the run. folder: the competition, as Kaggle mounts it.
         output: gets artifact/, validation.csv and validation.npz, and checkpoints/, progress.jsonl and history.csv: with
             `config.folds` these lie in fold-1/, fold-2/ and so on.
-        images: of that folder, if `read` was called before; None reads them.
+        examples: of that folder, if `read` was called before; None reads them.
         provenance: where the code came from; None asks git.
         max_steps: stop after this step of the run, all folds counted, with status "partial"; a call with a larger one, or with None,
             goes on from there.
@@ -115,15 +119,16 @@ def train(
     for path in (output, *(below for place in places for below in (place, place / "checkpoints"))):
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)  # now, and not after hours, it comes out that it cannot be made
-    if images is None:
-        images = read(config, folder)
-    config = noise.capped(config, images, output, here.count, fresh=fresh, show=show)
-    pairs = folds.splits(images, config)
+    metric = metrics.find(config.metric or metrics.default(config.target), config.target)
+    if examples is None:
+        examples = read(config, folder)
+    config = noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
+    pairs = folds.splits(examples, config)
     seconds = {"read": time.monotonic() - started}
     applied = [learning_rate.apply(config, len(rows)) for rows, _ in pairs]
     policy = devices.precision(config.precision, here)
     show(f"Devices: {here}; precision {policy}")
-    _tell(config, images, pairs, applied[0], show)
+    _tell(config, examples, pairs, applied[0], show)
     _clear(output, places, config, fresh=fresh)
     before = keras.config.dtype_policy()
     fitted: list[Fitted] = []
@@ -144,7 +149,7 @@ def train(
             one = _fit(
                 config,
                 numbers,
-                images,
+                examples,
                 pair,
                 place,
                 seconds,
@@ -167,7 +172,8 @@ def train(
     held = np.sort(np.concatenate([rows for _, rows in pairs]))
     # From all over the table: its first rows are of one class where it is sorted by label.
     golden = held[np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))]
-    found = np.zeros((len(images), len(images.classes)), np.float32)
+    target = examples.target
+    found = np.zeros((len(examples), len(target.names)), np.float32)
     weights, outputs = [], []
     for (_, rows), one in zip(pairs, fitted, strict=True):
         artifact.assign(rebuilt, one.weights)
@@ -175,14 +181,14 @@ def train(
         # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these. One device computes
         # them, so it gets what one replica had in training.
         with jax.default_matmul_precision("highest"):
-            found[rows] = model.probabilities(rebuilt, images.pixels[rows], batch=one.batch)
-            outputs.append(model.probabilities(rebuilt, images.pixels[golden], batch=one.batch))
+            found[rows] = target.predictions(model.outputs(rebuilt, examples.inputs[rows], batch=one.batch))
+            outputs.append(target.predictions(model.outputs(rebuilt, examples.inputs[golden], batch=one.batch)))
     if not np.isfinite(found).all() or not np.isfinite(outputs).all():
         raise DivergedError(
             f"The trained model's outputs are not finite (optimizer.base_rate={config.optimizer.base_rate:g})"
         )
-    _write_validation(output, images, pairs, held, found)
-    metrics = _metrics(images, pairs, fitted, found)
+    _write_validation(output, examples, pairs, held, found)
+    measured = _metrics(examples, pairs, fitted, found, metric)
     seconds["final evaluation"] = time.monotonic() - begun
     seconds["total"] = time.monotonic() - started
     origins = provenance or provenance_module.from_checkout()
@@ -191,8 +197,10 @@ def train(
         model=rebuilt,
         folds=weights if config.folds else (),
         config=config,
-        classes=images.classes,
-        golden_images=images.pixels[golden],
+        target=target,
+        encoding=examples.encoding,
+        prior=found[held].mean(axis=0),
+        golden_inputs=examples.inputs[golden],
         golden_outputs=np.mean(outputs, axis=0),
         details={
             "run_id": fitted[0].run_id,
@@ -206,23 +214,28 @@ def train(
             "parameters": model.count(rebuilt),
             "applied": applied[0].to_json(),
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
-            **metrics,
+            "metric": metric.name,
+            **measured,
         },
     )
-    show(
-        f"Artifact {fitted[0].run_id}: validation accuracy {manifest['metrics']['validation_accuracy']:.4f}, in {output / 'artifact'}"
-    )
+    score = manifest["metrics"][f"validation_{metric.name}"]
+    show(f"Artifact {fitted[0].run_id}: validation {metric.name} {score:.4f}, in {output / 'artifact'}")
     return Trained(output, "complete", applied[0], manifest, seconds)
 
 
 def _tell(
-    config: Config, images: data.Images, pairs: Sequence[folds.Pair], applied: Applied, show: Callable[[str], None]
+    config: Config, examples: data.Examples, pairs: Sequence[folds.Pair], applied: Applied, show: Callable[[str], None]
 ) -> None:
+    what = "rows" if config.data.kind == "table" else "images"
+    kinds = {"regression": "numbers to predict", "multilabel": "labels, any of them"}.get(config.target, "classes")
     if config.folds:
-        show(f"Data: {len(images)} images in {config.folds} folds, {len(images.classes)} classes")
+        show(f"Data: {len(examples)} {what} in {config.folds} folds, {len(examples.classes)} {kinds}")
     else:
         rows, held = pairs[0]
-        show(f"Data: {len(rows)} images to train, {len(held)} to validate, {len(images.classes)} classes")
+        show(f"Data: {len(rows)} {what} to train, {len(held)} to validate, {len(examples.classes)} {kinds}")
+    if examples.broken:
+        listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(examples.broken.items())[:5])
+        show(f"Warning: {len(examples.broken)} images cannot be decoded and are left out: {listed}")
     show(
         f"Rate: {applied.optimizer} {config.optimizer.base_rate:g} at batch {applied.base_batch} -> {applied.peak_rate:g} at batch "
         f"{applied.batch}; {applied.warmup_steps} of {applied.total_steps} steps warm-up"
@@ -249,7 +262,7 @@ def _clear(output: Path, places: Sequence[Path], config: Config, *, fresh: bool)
 def _fit(
     config: Config,
     applied: Applied,
-    images: data.Images,
+    examples: data.Examples,
     pair: folds.Pair,
     place: Path,
     seconds: dict[str, float],
@@ -270,8 +283,8 @@ def _fit(
     gc.collect()  # so that the fold before this one leaves the devices
     rows, held = pair
     batches = data.Batches(
-        images.pixels,
-        images.labels,
+        examples.inputs,
+        examples.labels,
         rows=rows,
         batch=config.batch,
         seed=config.seed,
@@ -280,11 +293,11 @@ def _fit(
     )
     keras.utils.set_random_seed(config.seed)
     spent: dict[str, float] = {}
-    run = Loop(config, applied, batches, (images.pixels[held], images.labels[held]), place, show, spent, fold)
+    run = Loop(config, applied, batches, (examples.inputs[held], examples.labels[held]), place, show, spent, fold)
     run.run_id = run_id or run.run_id
     origin = {
         "config": config.to_json(),
-        "data": folds.fingerprint(images, config, pair),
+        "data": folds.fingerprint(examples, config, pair),
         "precision": keras.config.dtype_policy().name,
         "devices": str(devices.found()),
     }
@@ -301,41 +314,51 @@ def _fit(
 
 
 def _write_validation(
-    output: Path, images: data.Images, pairs: Sequence[folds.Pair], held: np.ndarray, found: np.ndarray
+    output: Path, examples: data.Examples, pairs: Sequence[folds.Pair], held: np.ndarray, found: np.ndarray
 ) -> None:
-    """Write what each image got from the model that was not trained on it: validation.csv, and validation.npz in the same order."""
-    table = pd.DataFrame(
-        {
-            "id": [images.ids[index] for index in held],
-            "label": [images.classes[index] for index in images.labels[held]],
-            "prediction": [images.classes[index] for index in found[held].argmax(axis=1)],
-            "confidence": found[held].max(axis=1).round(6),
-        }
+    """Write what each example got from the model that was not trained on it: validation.csv, and validation.npz in the same order."""
+    target, several = (
+        examples.target,
+        examples.target.kind in ("multilabel", "regression") and len(examples.classes) > 1,
     )
+    table = pd.DataFrame({"id": [examples.ids[index] for index in held]})
+    if several:
+        for place, name in enumerate(target.names):
+            table[f"label_{name}"] = target.truth(examples.labels[held])[:, place]
+            table[f"prediction_{name}"] = found[held, place]
+    else:
+        table["label"] = targets.labels_of(target, examples.labels, held)
+        table["prediction"] = target.best(found[held])
+    if target.kind in ("classes", "ordinal"):
+        table["confidence"] = found[held].max(axis=1).round(6)
     if len(pairs) > 1:
-        fold = np.zeros(len(images), int)
+        fold = np.zeros(len(examples), int)
         for number, (_, rows) in enumerate(pairs, start=1):
             fold[rows] = number
         table["fold"] = fold[held]
     with writing(output / "validation.csv"):
         table.to_csv(output / "validation.csv", index=False)
     with writing(output / "validation.npz"):
-        np.savez(output / "validation.npz", probabilities=found[held])
+        np.savez(output / "validation.npz", **{ARRAY[target.kind]: found[held]})
 
 
 def _metrics(
-    images: data.Images, pairs: Sequence[folds.Pair], fitted: Sequence[Fitted], found: np.ndarray
+    examples: data.Examples, pairs: Sequence[folds.Pair], fitted: Sequence[Fitted], found: np.ndarray, metric: Metric
 ) -> dict[str, Any]:
-    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its images and steps."""
-    right = found.argmax(axis=1) == images.labels
-    each = [
-        {**one.metrics, "validation_accuracy": float(right[rows].mean())}
-        for (_, rows), one in zip(pairs, fitted, strict=True)
-    ]
+    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its examples and steps."""
+
+    def scored(rows: np.ndarray) -> dict[str, float]:
+        scores = {}
+        if examples.target.kind in ("classes", "ordinal"):
+            scores["validation_accuracy"] = float((found[rows].argmax(axis=1) == examples.labels[rows]).mean())
+        scores[f"validation_{metric.name}"] = metric(examples.target.truth(examples.labels[rows]), found[rows])
+        return scores
+
+    each = [{**one.metrics, **scored(rows)} for (_, rows), one in zip(pairs, fitted, strict=True)]
     if len(pairs) == 1:
         return {"metrics": each[0]}
     values = {name: [metrics[name] for metrics in each] for name in each[0]}
-    overall = {"validation_accuracy": float(right.mean())}  # over all images, as in validation.csv
+    overall = scored(np.arange(len(examples)))  # over all examples, as in validation.csv
     overall |= {f"{name}_mean": float(np.mean(value)) for name, value in values.items()}
     overall |= {f"{name}_sd": float(np.std(value, ddof=1)) for name, value in values.items()}
     told = [

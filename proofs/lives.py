@@ -68,12 +68,14 @@ def settings() -> Any:
 
 def images() -> Any:
     """Return images of noise with labels: what is in them does not matter here."""
-    from pipeline.data import Images
+    from pipeline.data import Examples
+    from pipeline.target import Target
 
     draw = np.random.default_rng(SEED)
     labels = np.arange(IMAGES, dtype=np.int32) % 10
     pixels = draw.integers(0, 256, (IMAGES, 8, 8, 1), np.uint8)
-    return Images(tuple(f"i{number}" for number in range(IMAGES)), pixels, labels, tuple(map(str, range(10))))
+    classes = Target("classes", tuple(map(str, range(10))))
+    return Examples(tuple(f"i{number}" for number in range(IMAGES)), pixels, labels, classes)
 
 
 def live(folder: Path, report: int) -> None:
@@ -114,7 +116,7 @@ def live(folder: Path, report: int) -> None:
         return result
 
     checkpoint.save, data.Batches.at, Step.train, checkpoint.latest = saved, batch, stepped, found  # type: ignore[method-assign,assignment]
-    training.train(settings(), folder, folder, images=images(), show=lambda line: None)
+    training.train(settings(), folder, folder, examples=images(), show=lambda line: None)
 
 
 def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str]) -> int:

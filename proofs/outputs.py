@@ -14,8 +14,8 @@ def main(artifact: str, folder: str, target: str) -> None:
     from pipeline import data, inference
 
     loaded = artifacts.load(Path(artifact))
-    test = data.read_test(Path(folder), loaded.config)
-    found = inference.averaged(loaded, inference.restore(loaded), test.pixels, batch=256)
+    test = data.read_test(Path(folder), loaded.config, loaded.encoding)
+    found = inference.averaged(loaded, inference.restore(loaded), test.inputs(np.arange(len(test))), batch=256)
     np.savez(target, outputs=found, backend=np.array(keras.backend.backend()), keras=np.array(keras.__version__))
 
 

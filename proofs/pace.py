@@ -23,23 +23,29 @@ from pipeline import data, learning_rate, training
 from pipeline.config import Config
 from pipeline.loop import Loop
 from pipeline.session import Session
+from pipeline.target import Target
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 SEED = 20261121
 ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
 IMAGES = 60_000
-# (name, width of the model, images a step, steps a chunk, chunks): about 1 ms and 20 ms a step on this kind of machine. A virtual machine is
+# What changes of `settings`, steps a chunk, chunks: about 1 ms and 20 ms a step on this kind of machine. Where a step is as short as that,
+# our loop hands over several at once, which is what `steps_per_call` is for; the bare loop and fit make one call a step. A virtual machine is
 # disturbed by up to a tenth from second to second (docs/LOG.md, 2026-11-21), so the arms take turns often, and medians are of many.
-SIZES = (("1 ms", 4, 12, 200, 40), ("20 ms", 28, 64, 30, 30))
+MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
+SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
+    "1 ms": ({**MLP, "steps_per_call": 16}, 320, 40),
+    "20 ms": ({"model_options": {"width": 36, "dropout": 0.3}, "batch": 32, "batchnorm_batch": 32}, 100, 24),
+}
 PHASES = ("jit__several", "jit__evaluated", "jit_predict_step")
 
 
-def images(number: int) -> data.Images:
+def images(number: int) -> data.Examples:
     """Return that many images of noise, with labels."""
     draw = np.random.default_rng(SEED)
     labels = (np.arange(number) % 10).astype(np.int32)
     pixels = draw.integers(0, 256, (number, 16, 16, 1), np.uint8)
-    return data.Images(tuple(map(str, range(number))), pixels, labels, tuple("0123456789"))
+    return data.Examples(tuple(map(str, range(number))), pixels, labels, Target("classes", tuple("0123456789")))
 
 
 def settings(width: int, batch: int, **change: Any) -> Config:
@@ -60,15 +66,15 @@ def settings(width: int, batch: int, **change: Any) -> Config:
     return replace(base, **change)
 
 
-def made(config: Config, found: data.Images, output: Path) -> Loop:
+def made(config: Config, found: data.Examples, output: Path) -> Loop:
     """Return a loop over all the images but the last hundred."""
     output.mkdir(parents=True)
     rows = np.arange(len(found) - 100)
     batches = data.Batches(
-        found.pixels, found.labels, rows=rows, batch=config.batch, seed=0, crop_padding=1, flip=config.data.flip
+        found.inputs, found.labels, rows=rows, batch=config.batch, seed=0, crop_padding=1, flip=config.data.flip
     )
     keras.utils.set_random_seed(0)
-    held = found.pixels[-100:], found.labels[-100:]
+    held = found.inputs[-100:], found.labels[-100:]
     applied = learning_rate.apply(config, len(rows))
     return Loop(config, applied, batches, held, output, lambda line: None, {})
 
@@ -76,14 +82,15 @@ def made(config: Config, found: data.Images, output: Path) -> Loop:
 def loop(folder: Path) -> dict[str, Any]:
     """Return, for each size, the ms a step of a bare jitted loop, of ours and of Keras' fit, chunk by chunk in turn."""
     found, results = images(IMAGES), {}
-    for name, width, batch, steps, chunks in SIZES:
-        config = settings(width, batch)
+    for name, (change, steps, chunks) in SIZES.items():
+        config = replace(settings(32, 64), **change)
         run = made(config, found, folder / name)
-        placed, labels, _ = run._batch(0, 1)
+        single = made(replace(config, steps_per_call=1), found, folder / f"{name}, single")
+        placed, labels, _ = single._batch(0, 1)
         fit = _fit(config, run)
         taken: dict[str, list[float]] = {"bare": [], "ours": [], "fit": []}
 
-        def bare(count: int, run: Loop = run, placed: Any = placed, labels: Any = labels) -> float:
+        def bare(count: int, run: Loop = single, placed: Any = placed, labels: Any = labels) -> float:
             tree = jax.tree.map(lambda leaf: leaf + 0, run.state.tree)
             jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
             begun = time.perf_counter()
@@ -96,7 +103,7 @@ def loop(folder: Path) -> dict[str, Any]:
             # Its first step is waited for, and not in "train": it is where compiling would be.
             run.seconds.clear()
             with Session(None, 1800, run.output, print) as session:
-                run.go(ORIGIN, session, max_steps=run.step + count + 1, fresh=False)
+                run.go(ORIGIN, session, max_steps=run.step + count + run.config.steps_per_call, fresh=False)
             return run.seconds["train"] / count * 1e3
 
         arms = (("bare", bare), ("ours", ours), ("fit", fit))
@@ -176,14 +183,14 @@ def start(folder: Path) -> dict[str, Any]:
     import tensorflow  # noqa: F401 - imports are not counted
 
     begun = time.monotonic()
-    training.train(config, folder, folder, images=found, max_steps=1, fresh=True, show=lambda line: None)
+    training.train(config, folder, folder, examples=found, max_steps=1, fresh=True, show=lambda line: None)
     return {"seconds": time.monotonic() - begun}
 
 
 def phases(folder: Path) -> dict[str, Any]:
     """Return the names of the programs that a whole run left in its cache, of those that take a batch of images."""
     config = settings(4, 32, epochs=2)
-    training.train(config, folder, folder, images=images(600), show=lambda line: None)
+    training.train(config, folder, folder, examples=images(600), show=lambda line: None)
     names = sorted(path.name.split("-")[0] for path in (folder / "compiled").iterdir() if path.name.endswith("-cache"))
     return {"programs": {name: names.count(name) for name in names if name in PHASES}, "all": len(names)}
 

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline import artifact, checkpoint
 from pipeline import config as configs
 from pipeline.errors import ArtifactError, CheckpointError
+from pipeline.target import Target
 from proofs import crash, recorder
 from proofs.table import Row, Show
 
@@ -258,10 +259,19 @@ def _artifact(folder: Path) -> Path:
         folder,
         model=_Model(tuple(_Weight(name, array.astype(np.float32)) for name, array in arrays(1).items())),
         config=config,
-        classes=tuple(str(label) for label in range(config.num_classes)),
-        golden_images=np.zeros(shape, np.uint8),
+        target=Target("classes", tuple(str(label) for label in range(config.num_classes))),
+        encoding=None,
+        prior=np.full(config.num_classes, 1 / config.num_classes, np.float32),
+        golden_inputs=np.zeros(shape, np.uint8),
         golden_outputs=np.full((4, config.num_classes), 1 / config.num_classes, np.float32),
-        details={**details, "run_id": "proof", "status": "complete", "versions": {"keras": "3.15.0"}, "metrics": {}},
+        details={
+            **details,
+            "run_id": "proof",
+            "status": "complete",
+            "versions": {"keras": "3.15.0"},
+            "metric": "accuracy",
+            "metrics": {},
+        },
     )
     return folder
 

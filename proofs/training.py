@@ -187,7 +187,7 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
             f"Our loop over a bare jitted loop of the same step, of about {name}; Keras' fit beside it; one core computes",
             f"≤ {most:.0%} more",
             f"{more:+.1%} (bare {times['bare']:.2f} ms, ours {times['ours']:.2f} ms, fit {times['fit']:.2f} ms = "
-            f"{sizes['ratios']['fit'] - 1:+.0%}; medians of {pace.CHUNKS})",
+            f"{sizes['ratios']['fit'] - 1:+.0%}; medians of many turns)",
             more <= most,
         )
     show("      checkpoints of a run of two minutes")

@@ -52,6 +52,6 @@ from IPython.display import Image, display
 from pipeline import figures
 
 if not os.environ.get("KAGGLE_IS_COMPETITION_RERUN"):
-    for picture in figures.test_sample(predictions.pixels, predictions.labels, predictions.probabilities, Path.cwd()):
+    for picture in figures.test_sample(predictions, Path.cwd()):
         display(Image(str(picture)))
     print(provenance.seal(Path.cwd()))  # what was written; `invoke pull` compares what it gets with this list

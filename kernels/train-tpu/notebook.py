@@ -36,15 +36,15 @@ print(config.to_text(settings))
 
 # %% [markdown]
 # ## What the model sees
-# A batch of training images, cropped and mirrored as in training, with their labels.
+# A batch of training images, cropped and mirrored as in training, with their labels; of a table there is nothing to draw.
 
 # %%
 from IPython.display import Image, display
 
 from pipeline import figures, training
 
-images = training.read(settings, folder)
-for picture in figures.training_sample(images, settings, output):
+examples = training.read(settings, folder)
+for picture in figures.training_sample(examples, settings, output):
     display(Image(str(picture)))
 
 # %% [markdown]
@@ -61,7 +61,7 @@ resume.take(origin.expect, mounts.root() / "input", output)
 # One line of JSON an interval.
 
 # %%
-trained = training.train(settings, folder, output, images=images, provenance=origin)
+trained = training.train(settings, folder, output, examples=examples, provenance=origin)
 
 # %% [markdown]
 # ## Curves, confusion, and where time went

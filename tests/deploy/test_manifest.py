@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deploy import manifest
 from deploy.errors import Unverified, UsageError
-from pipeline import artifact as artifact_module
+from pipeline import seal
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_manifest_without_a_seal_is_refused(artifact):
 )
 def test_both_sides_seal_a_manifest_alike(told):
     """Neither imports the other."""
-    assert manifest.sealed(told) == artifact_module.sealed(told)
+    assert manifest.sealed(told) == seal.sealed(told)
 
 
 def test_no_artifact_is_a_usage_error_that_says_what_to_run(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 
 from localkaggle.log import Log
 from localkaggle.runner import Outcome
-from pipeline import artifact, checkpoint, provenance, resume
+from pipeline import checkpoint, provenance, resume, seal
 from pipeline.errors import PipelineError
 
 STEPS, SHARE = 12, 5  # of the whole run, and of one session
@@ -102,10 +102,10 @@ class Trainer:
         folder = self.working / "artifact"
         folder.mkdir()
         (folder / "weights.npz").write_bytes(weights)
-        digest = artifact.sha256(folder / "weights.npz")
+        digest = seal.sha256(folder / "weights.npz")
         files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
         told = {"run_id": run_id, "weights_sha256": digest, "bundle_sha256": bundle_sha256, "files": files}
-        (folder / "manifest.json").write_bytes(artifact.sealed(told))
+        (folder / "manifest.json").write_bytes(seal.sealed(told))
 
     def cancel(self) -> None:
         """Do nothing: it is over before anybody could."""

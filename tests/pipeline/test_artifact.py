@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import artifact, model
+from pipeline import artifact, model, seal
 from pipeline.errors import ArtifactError, DiskError, DivergedError
+from pipeline.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("manifest.json", "weights.npz", "golden.npz")
+
+ONE = Target("classes", ("a",))
 
 
 @pytest.fixture
@@ -28,11 +31,11 @@ def folder(trained, tmp_path) -> Path:
 def edited(folder: Path, **values: object) -> None:
     """Change the manifest as somebody would who made all of it."""
     path = folder / "manifest.json"
-    path.write_bytes(artifact.sealed({**json.loads(path.read_text()), **values}))
+    path.write_bytes(seal.sealed({**json.loads(path.read_text()), **values}))
 
 
 def test_an_artifact_holds_all_that_inference_needs(folder, tiny):
-    """Config, classes, weights by name, and golden images with their outputs."""
+    """Config, classes, weights by name, and golden inputs with their outputs."""
     loaded = artifact.load(folder)
 
     built = model.build(loaded.config)
@@ -40,7 +43,7 @@ def test_an_artifact_holds_all_that_inference_needs(folder, tiny):
     assert loaded.config == tiny
     assert loaded.classes == ("10", "9", "A b", "ß")
     assert list(loaded.weights) == [weight.path for weight in built.weights]
-    assert loaded.golden_images.shape == (8, 8, 8, 1)
+    assert loaded.golden_inputs.shape == (8, 8, 8, 1)
     assert loaded.golden_outputs.sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
@@ -50,7 +53,7 @@ def test_a_manifest_has_every_promised_key(folder):
 
     assert set(artifact.KEYS) <= set(manifest)
     assert manifest["status"] == "complete"
-    assert manifest["weights_sha256"] == artifact.sha256(folder / "weights.npz")
+    assert manifest["weights_sha256"] == seal.sha256(folder / "weights.npz")
 
 
 def test_the_artifact_of_one_model_says_nothing_of_folds(folder):
@@ -72,8 +75,10 @@ def test_equal_weights_make_equal_bytes(folder, tiny, tmp_path):
         tmp_path / "again",
         model=built,
         config=tiny,
-        classes=loaded.classes,
-        golden_images=loaded.golden_images,
+        target=loaded.target,
+        encoding=None,
+        prior=loaded.prior,
+        golden_inputs=loaded.golden_inputs,
         golden_outputs=loaded.golden_outputs,
         details={
             key: loaded.manifest[key] for key in loaded.manifest if key not in ("config", "classes", "golden", "files")
@@ -127,9 +132,9 @@ def test_a_manifest_that_was_changed_is_refused(folder, change):
 )
 def test_what_was_sealed_can_be_opened(manifest):
     """Whatever JSON can hold, and what it makes of the rest."""
-    content = artifact.sealed(manifest)
+    content = seal.sealed(manifest)
 
-    assert artifact.sealed(artifact.opened(content)) == content
+    assert seal.sealed(seal.opened(content)) == content
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -227,9 +232,9 @@ def test_a_config_that_cannot_work_is_refused_by_its_field(folder):
 
 def test_an_array_of_objects_is_not_read(folder):
     """That would be pickle, and pickle runs code."""
-    np.savez(folder / "golden.npz", images=np.array([print], dtype=object), outputs=np.zeros(1), allow_pickle=True)
+    np.savez(folder / "golden.npz", inputs=np.array([print], dtype=object), outputs=np.zeros(1), allow_pickle=True)
     manifest = json.loads((folder / "manifest.json").read_text())
-    told = {"sha256": artifact.sha256(folder / "golden.npz"), "size": (folder / "golden.npz").stat().st_size}
+    told = {"sha256": seal.sha256(folder / "golden.npz"), "size": (folder / "golden.npz").stat().st_size}
     edited(folder, files={**manifest["files"], "golden.npz": told})
 
     with pytest.raises(ArtifactError, match="pickle"):
@@ -255,8 +260,10 @@ def test_a_save_that_fails_leaves_the_older_artifact(folder, tiny):
             folder,
             model=model.build(tiny),
             config=tiny,
-            classes=("a",),
-            golden_images=np.zeros((1, 8, 8, 1), np.uint8),
+            target=ONE,
+            encoding=None,
+            prior=np.ones(1),
+            golden_inputs=np.zeros((1, 8, 8, 1), np.uint8),
             golden_outputs=np.zeros((1, 4), np.float32),
             details={},
         )
@@ -293,25 +300,25 @@ def test_classes_that_are_not_the_model_s_are_refused(folder, classes):
     """They would give every prediction a wrong name, and exit code 0."""
     edited(folder, classes=classes)
 
-    with pytest.raises(ArtifactError, match="expected a sorted list of 4 different texts"):
+    with pytest.raises(ArtifactError, match="expected 4 different texts, in order"):
         artifact.load(folder)
 
 
-IMAGES, OUTPUTS = np.zeros((2, 8, 8, 1), np.uint8), np.full((2, 4), 0.25, np.float32)
+INPUTS, OUTPUTS = np.zeros((2, 8, 8, 1), np.uint8), np.full((2, 4), 0.25, np.float32)
 
 
 @pytest.mark.parametrize(
     "arrays",
     [
-        {"images": IMAGES[:0], "outputs": OUTPUTS[:0]},
-        {"images": IMAGES[:, :7], "outputs": OUTPUTS},
-        {"images": IMAGES.astype(np.float32), "outputs": OUTPUTS},
-        {"images": np.array(3), "outputs": OUTPUTS},
-        {"images": IMAGES, "outputs": OUTPUTS[:1]},
-        {"images": IMAGES, "outputs": OUTPUTS[:, :3]},
-        {"images": IMAGES, "outputs": OUTPUTS.astype("U4")},
-        {"images": IMAGES, "outputs": OUTPUTS * np.nan},
-        {"images": IMAGES},
+        {"inputs": INPUTS[:0], "outputs": OUTPUTS[:0]},
+        {"inputs": INPUTS[:, :7], "outputs": OUTPUTS},
+        {"inputs": INPUTS.astype(np.float32), "outputs": OUTPUTS},
+        {"inputs": np.array(3), "outputs": OUTPUTS},
+        {"inputs": INPUTS, "outputs": OUTPUTS[:1]},
+        {"inputs": INPUTS, "outputs": OUTPUTS[:, :3]},
+        {"inputs": INPUTS, "outputs": OUTPUTS.astype("U4")},
+        {"inputs": INPUTS, "outputs": OUTPUTS * np.nan},
+        {"inputs": INPUTS},
         {},
     ],
     ids=range(10),
@@ -328,7 +335,7 @@ def test_golden_arrays_that_do_not_fit_the_config_are_refused(folder, arrays):
 def announce(folder: Path, name: str) -> None:
     """Write the sha256 and the size of a file into the manifest, as somebody would who made all of it."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    told = {"sha256": artifact.sha256(folder / name), "size": (folder / name).stat().st_size}
+    told = {"sha256": seal.sha256(folder / name), "size": (folder / name).stat().st_size}
     edited(folder, files={**manifest["files"], name: told})
     if name == "weights.npz":
         edited(folder, weights_sha256=told["sha256"])
@@ -380,8 +387,10 @@ def resave(folder: Path, tiny, **changes: np.ndarray) -> None:
         folder,
         model=built,
         config=tiny,
-        classes=loaded.classes,
-        golden_images=loaded.golden_images,
+        target=loaded.target,
+        encoding=None,
+        prior=loaded.prior,
+        golden_inputs=loaded.golden_inputs,
         golden_outputs=changes.get("golden", loaded.golden_outputs),
         details={key: loaded.manifest[key] for key in artifact.KEYS},
     )
@@ -414,8 +423,10 @@ def test_a_file_in_the_artifact_s_place_is_not_moved_away(folder, tiny):
             folder,
             model=model.build(tiny),
             config=tiny,
-            classes=loaded.classes,
-            golden_images=loaded.golden_images,
+            target=loaded.target,
+            encoding=None,
+            prior=loaded.prior,
+            golden_inputs=loaded.golden_inputs,
             golden_outputs=loaded.golden_outputs,
             details={key: loaded.manifest[key] for key in artifact.KEYS},
         )
@@ -433,8 +444,10 @@ def test_a_save_after_a_kill_brings_the_older_artifact_back_first(folder, tiny):
             folder,
             model=model.build(tiny),
             config=tiny,
-            classes=("a",),
-            golden_images=IMAGES,
+            target=ONE,
+            encoding=None,
+            prior=np.ones(1),
+            golden_inputs=INPUTS,
             golden_outputs=OUTPUTS,
             details={},
         )
@@ -448,12 +461,14 @@ import os, shutil, sys
 from pathlib import Path
 import numpy as np
 from pipeline import artifact, config
+from pipeline.target import Target
 
 class Model:
     weights = ()
 
 def save(folder, run):
-    artifact.save(folder, model=Model(), config=config.load("digits"), classes=(), golden_images=np.zeros(1, np.uint8),
+    artifact.save(folder, model=Model(), config=config.load("digits"), target=Target("classes", ("a",)), encoding=None,
+        prior=np.ones(1), golden_inputs=np.zeros(1, np.uint8),
         golden_outputs=np.full(1, run), details={name: run for name in artifact.KEYS})
 
 def count(event, arguments):

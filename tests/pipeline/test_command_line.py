@@ -39,7 +39,7 @@ def test_describe_tells_parameters_shapes_and_applied_numbers(run):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("describe", "--config", "digit"), 2, "cifar100_wrn, digits"),
+        (("describe", "--config", "digit"), 2, "cifar100_wrn, d"),
         (("train", "--config", "digits", "--input", "/nowhere", "--output", "out"), 2, "no such folder"),
         (("train", "--config", "digits", "--input", ".", "--output", "out", "--max-steps", "0"), 2, "--max-steps 0"),
         (
@@ -206,7 +206,10 @@ def test_a_finished_run_without_its_history_is_still_finished(run, trained, tiny
     ("spoil", "said"),
     [
         (lambda folder: (folder / "train.csv").unlink(), "train.csv is missing"),
-        (lambda folder: (folder / "train" / "r001.png").write_bytes(b"no image"), "r001.png cannot be decoded"),
+        (
+            lambda folder: (folder / "train" / "r001.png").write_bytes(b"no image"),
+            "'r001': it is text, not an image: 'no image'",
+        ),
     ],
 )
 def test_broken_data_ends_the_run_by_name(run, competition, tiny, written_config, tmp_path, spoil, said):

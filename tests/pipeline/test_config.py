@@ -13,6 +13,7 @@ from pipeline.config import Config, Data, Optimizer
 from pipeline.errors import ConfigError
 
 DIGITS = configs.load("digits")
+NAMES = sorted(path.stem for path in configs.CONFIGS.glob("[a-z]*.py"))
 
 made = st.builds(
     Config,
@@ -52,7 +53,64 @@ def test_a_config_survives_json(config):
     assert configs.from_json(json.loads(text)) == config
 
 
-@pytest.mark.parametrize("name", ["digits", "cifar100_wrn"])
+columns = st.lists(st.text("abcxyz", min_size=1, max_size=3), min_size=3, max_size=6, unique=True).map(tuple)
+
+
+@given(columns, st.booleans(), st.integers(1, 2))
+def test_a_config_of_a_table_survives_json(names, known, labels):
+    """JSON has no tuples; several columns and folders come back as what they were."""
+    data = Data(
+        kind="table",
+        id_column="an id",
+        label_column=names[:labels],
+        numeric_columns=names[labels:] if known else (),
+        categorical_columns=() if known else names[labels:],
+        train_images=("one", "two"),
+    )
+    config = replace(DIGITS, data=data, target="regression", metric="rmsle", num_classes=0, model="mlp")
+
+    again = configs.from_json(json.loads(json.dumps(config.to_json())))
+
+    assert again == config
+    assert (again.data.labels, again.outputs) == (names[:labels], labels)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("height", 8), ("channels", 1), ("flip", True), ("crop_padding", 2), ("numeric_columns", ())]
+)
+def test_a_table_has_columns_and_no_pixels(field, value):
+    """What would be ignored is refused."""
+    table = Data(kind="table", numeric_columns=("age",))
+
+    assert table.shape == (2,)
+    with pytest.raises(ConfigError, match=rf"data\.{field}="):
+        replace(table, **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"target": "classes"}, "target='classes'"),
+        ({"target": "ordinal"}, "target='ordinal'"),
+        ({"target": "multilabel", "num_classes": 3}, "num_classes=3"),
+        ({"target": "regression", "num_classes": 10}, "num_classes=10"),
+    ],
+)
+def test_several_label_columns_are_several_labels_or_numbers(values, said):
+    """And their number is that of the columns."""
+    two = replace(DIGITS.data, label_column=("a", "b"))
+
+    with pytest.raises(ConfigError, match=said):
+        replace(DIGITS, data=two, **values)
+
+
+@pytest.mark.parametrize(("target", "outputs"), [("classes", 10), ("multilabel", 10), ("ordinal", 9)])
+def test_a_model_has_an_output_a_label_or_one_between_two_steps(target, outputs):
+    """Of labels in rising order it answers "more than this one"."""
+    assert replace(DIGITS, target=target).outputs == outputs
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_config_is_named_as_its_file(name):
     """The name in a manifest leads to the file."""
     assert configs.load(name).name == name
@@ -83,6 +141,8 @@ def test_every_config_is_named_as_its_file(name):
         ("handoff", "email"),
         ("batchnorm_momentum", 1.0),
         ("model", "no such"),
+        ("target", "ranking"),
+        ("metric", None),
     ],
 )
 def test_a_bad_value_is_named_with_what_was_expected(field, value):
@@ -111,7 +171,15 @@ def test_a_bad_value_is_named_with_what_was_expected(field, value):
         ("data", "flip", None),
         ("data", "id_column", None),
         ("data", "id_column", ""),
-        ("data", "label_column", ["label"]),
+        ("data", "label_column", ()),
+        ("data", "label_column", ["label", "label"]),
+        ("data", "label_column", 3),
+        ("data", "kind", "video"),
+        ("data", "resize", "bicubic"),
+        ("data", "train_images", ()),
+        ("data", "train_images", ("a", "../b")),
+        ("data", "numeric_columns", ("age",)),
+        ("data", "most_categories", 1),
         ("data", "label_column", "id"),
         ("data", "crop_padding", 10**6),
         ("data", "train_csv", "n" * 300),
@@ -226,7 +294,7 @@ def test_a_config_under_another_name_than_its_file_s_is_refused(tmp_path: Path):
 @pytest.mark.parametrize("path", ["n" * 300 + ".py", "", ".py", "/", "no/such.py", "digits.pyc"])
 def test_a_path_that_leads_nowhere_is_answered_with_the_names(path):
     """Also one that no file can have."""
-    with pytest.raises(ConfigError, match="cifar100_wrn, digits"):
+    with pytest.raises(ConfigError, match=", ".join(NAMES)):
         configs.load(path)
 
 
@@ -241,5 +309,5 @@ def test_a_config_that_may_not_be_read_is_named(tmp_path: Path, unreadable):
 
 def test_a_wrong_name_is_answered_with_the_right_ones():
     """The names that exist are in the message."""
-    with pytest.raises(ConfigError, match="cifar100_wrn, digits"):
+    with pytest.raises(ConfigError, match=", ".join(NAMES)):
         configs.load("digit")

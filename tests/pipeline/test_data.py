@@ -1,16 +1,20 @@
 """Files become arrays and arrays become batches; nothing is dropped, and what is broken is named."""
 
+import re
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import write_competition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline import data
+from pipeline import data, files
+from pipeline.config import Data
 from pipeline.errors import DataError
+from pipeline.target import Target
 
 sizes = st.integers(1, 60)
 
@@ -123,7 +127,7 @@ def test_training_images_are_read_in_the_table_s_order(competition, tiny):
     assert np.array_equal(images.labels[:8], [0, 1, 2, 3, 0, 1, 2, 3])
     for index in (0, 50):
         file = np.asarray(Image.open(competition / "train" / f"{images.ids[index]}.png"))
-        assert np.array_equal(images.pixels[index, :, :, 0], file)
+        assert np.array_equal(images.inputs[index, :, :, 0], file)
 
 
 def test_the_test_set_is_read_in_the_sample_s_order(competition, tiny):
@@ -153,11 +157,11 @@ def test_the_split_holds_back_of_every_class_and_loses_nobody(classes, each, see
     digits = configs.load("digits")
     config = replace(digits, seed=seed, data=replace(digits.data, validation_fraction=share))
     labels = np.repeat(np.arange(classes, dtype=np.int32), each)
-    images = data.Images(
+    images = data.Examples(
         tuple(map(str, range(len(labels)))),
         np.zeros((len(labels), 1, 1, 1), np.uint8),
         labels,
-        tuple(map(str, range(classes))),
+        Target("classes", tuple(map(str, range(classes)))),
     )
 
     train, held = data.split(images, config)
@@ -188,46 +192,76 @@ def spoil_missing(folder):
     (folder / "train" / "r003.png").unlink()
 
 
-def spoil_colour(folder):
-    Image.new("RGB", (8, 8)).save(folder / "train" / "r003.png")
-
-
-def spoil_alpha(folder):
-    Image.new("LA", (8, 8)).save(folder / "train" / "r003.png")
-
-
-def spoil_palette(folder):
-    Image.new("P", (8, 8)).save(folder / "train" / "r003.png")
-
-
-def spoil_depth(folder):
-    Image.fromarray(np.zeros((8, 8), np.uint16)).save(folder / "train" / "r003.png")
-
-
-def spoil_inks(folder):
-    Image.new("CMYK", (8, 8)).save(folder / "train" / "r003.png", "JPEG")
-
-
 def spoil_folder(folder):
     (folder / "train" / "r003.png").unlink()
     (folder / "train" / "r003.png").mkdir()
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        *(spoil_truncated, spoil_empty, spoil_html, spoil_size, spoil_missing, spoil_colour, spoil_alpha),
-        *(spoil_palette, spoil_depth, spoil_inks, spoil_folder),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_named(competition, tiny, spoil):
-    """The path is in the message, and so is what was expected."""
+BROKEN = [
+    (spoil_truncated, "it cannot be decoded|its header is torn"),
+    (spoil_empty, "it is empty"),
+    (spoil_html, "it is text, not an image"),
+    (spoil_size, "it has 9x8 pixels"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "said"), [*BROKEN, (spoil_missing, "missing"), (spoil_folder, "missing")])
+def test_a_file_that_cannot_be_used_is_named(competition, tiny, spoil, said):
+    """One of 96 is more than one in a hundred. The id is in the message, and so is what was expected."""
     spoil(competition)
 
-    with pytest.raises(DataError, match=r"r003\.png") as caught:
+    with pytest.raises(DataError, match=said) as caught:
         data.read_training(competition, tiny)
 
-    assert "xpected" in str(caught.value)
+    assert "r003" in str(caught.value) and "xpected" in str(caught.value)
+
+
+@pytest.mark.parametrize(("spoil", "said"), BROKEN)
+def test_one_broken_image_in_a_hundred_is_left_out_and_named(tmp_path, tiny, spoil, said):
+    """With its label; the others stay in their order. A missing one is never left out."""
+    folder = write_competition(tmp_path / "competition", train=100)
+    whole = data.read_training(folder, tiny)
+    spoil(folder)
+
+    found = data.read_training(folder, tiny)
+
+    assert set(found.broken) == {"r003"} and re.search(said, found.broken["r003"])
+    assert found.ids == tuple(name for name in whole.ids if name != "r003")
+    assert np.array_equal(found.inputs, np.delete(whole.inputs, 3, axis=0))
+    assert np.array_equal(found.labels, np.delete(whole.labels, 3))
+    assert not whole.broken and found.fingerprint() != whole.fingerprint()
+
+    (folder / "train" / "r050.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"2 of 100 images cannot be used: 'r003'.*'r050': it is empty"):
+        data.read_training(folder, tiny)
+
+
+def test_a_broken_image_takes_its_group_with_it(tmp_path, tiny):
+    """Every other image keeps its own."""
+    folder = write_competition(tmp_path / "competition", train=100)
+    head, *lines = (folder / "train.csv").read_text().splitlines()
+    added = [f"{line},p{index:02d}" for index, line in enumerate(lines)]
+    (folder / "train.csv").write_text("\n".join([f"{head},patient", *added]))
+    spoil_empty(folder)
+
+    found = data.read_training(folder, replace(tiny, data=replace(tiny.data, group_column="patient")))
+
+    assert np.array_equal(found.groups, np.arange(99))
+    assert len(found.groups) == len(found.ids) == len(found.labels) == len(found.inputs)
+
+
+def test_a_run_tells_which_image_it_left_out(tmp_path, tiny):
+    """On the screen, once."""
+    from pipeline import learning_rate, training
+
+    folder, lines = write_competition(tmp_path / "competition", train=100), []
+    spoil_empty(folder)
+    found = data.read_training(folder, tiny)
+
+    training._tell(tiny, found, [data.split(found, tiny)], learning_rate.apply(tiny, 89), lines.append)
+
+    told = [line for line in lines if "left out" in line]
+    assert told == ["Warning: 1 images cannot be decoded and are left out: 'r003': it is empty"]
 
 
 @pytest.mark.parametrize(
@@ -294,46 +328,46 @@ def in_colour(competition, tiny):
 
 
 def test_grey_files_are_taken_for_colour_with_equal_channels(competition, tiny):
-    """Nothing is lost by it; it is the only conversion."""
+    """Nothing is lost by it."""
     grey = data.read_training(competition, tiny)
     (competition / "train" / "r001.png").unlink()
-    Image.fromarray(grey.pixels[1, :, :, 0]).convert("RGB").save(competition / "train" / "r001.png")
+    Image.fromarray(grey.inputs[1, :, :, 0]).convert("RGB").save(competition / "train" / "r001.png")
 
     colour = data.read_training(competition, in_colour(competition, tiny))
 
-    assert np.array_equal(colour.pixels, np.repeat(grey.pixels, 3, axis=-1))
+    assert np.array_equal(colour.inputs, np.repeat(grey.inputs, 3, axis=-1))
 
 
-def test_a_palette_is_taken_for_the_colours_that_it_stands_for(competition, tiny):
-    """A PNG of few colours is saved so by many programs."""
+@pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "I;16", "CMYK"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_kind_of_pixels_becomes_grey_or_colour_by_rule(competition, tiny, mode, channels):
+    """Palette, alpha, sixteen bits and four inks; by the rules of `pipeline.images`, and none is broken."""
+    path = competition / "train" / "r001.png"
     colours = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    Image.fromarray(colours).convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(
-        competition / "train" / "r001.png"
-    )
+    if mode == "I;16":
+        Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 257 * 4).save(path)
+        wanted = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 4)
+    else:
+        Image.fromarray(colours).convert(mode).save(path, "JPEG" if mode == "CMYK" else "PNG")
+        wanted = Image.open(path)
+        wanted = wanted.convert("L" if mode == "LA" else "RGB")
+    wanted = np.asarray(wanted.convert("L" if channels == 1 else "RGB")).reshape(8, 8, channels)
 
-    found = data.read_training(competition, in_colour(competition, tiny)).pixels[1]
+    found = data.read_training(competition, replace(tiny, data=replace(tiny.data, channels=channels)))
 
-    assert np.array_equal(found, np.asarray(Image.open(competition / "train" / "r001.png").convert("RGB")))
-
-
-@pytest.mark.parametrize("spoil", [spoil_alpha, spoil_depth, spoil_inks])
-def test_what_colour_cannot_hold_is_refused_too(competition, tiny, spoil):
-    """Alpha, sixteen bits and four inks."""
-    spoil(competition)
-
-    with pytest.raises(DataError, match=r"r003\.png (is|has)"):
-        data.read_training(competition, in_colour(competition, tiny))
+    assert not found.broken
+    assert np.array_equal(found.inputs[1], wanted)
 
 
 def test_images_that_do_not_fit_into_memory_are_told_with_their_size(competition, tiny):
-    """Not by a traceback. Where the machine promises what it does not have, the first file tells the same."""
+    """Not by a traceback. Where the machine promises what it does not have, the files tell the same."""
     names = [f"r{index:05d}" for index in range(10_000)]
     for name in names:
         (competition / "train" / f"{name}.png").hardlink_to(competition / "train" / "r000.png")
     rows = [f"{name},{('10', '9', 'A b', 'ß')[index % 4]}\n" for index, name in enumerate(names)]
     (competition / "train.csv").write_text("id,label\n" + "".join(rows))
 
-    with pytest.raises(DataError, match=r"10000 images of 10000x10000x1 need 931 GiB|is 8x8x1"):
+    with pytest.raises(DataError, match=r"10000 images of 10000x10000x1 need 931 GiB|it has 8x8 pixels"):
         data.read_training(competition, replace(tiny, data=replace(tiny.data, height=10_000, width=10_000)))
 
 
@@ -368,19 +402,211 @@ def test_a_test_set_larger_than_the_sample_is_refused(competition, tiny):
         data.read_test(competition, tiny)
 
 
-def test_a_row_of_the_sample_without_an_image_is_refused(competition, tiny):
-    """No row is dropped in silence."""
-    (competition / "test" / "e004.png").unlink()
+def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, monkeypatch):
+    """Its row stays in its place, and is told with the block; in the scored rerun only all may not."""
+    monkeypatch.delenv(files.RERUN, raising=False)
+    for name in ("e004", "e009"):
+        (competition / "test" / f"{name}.png").unlink()
 
-    with pytest.raises(DataError, match=r"1 of 21 images are missing.*e004"):
+    test = data.read_test(competition, tiny)
+
+    broken = {test.ids[row]: reason for _, _, found in test.blocks(5) for row, reason in found.items()}
+    assert broken == {"e004": "it is missing", "e009": "it is missing"}
+    assert sum(len(block) for _, block, _ in test.blocks(5)) == len(test) == 21
+
+    (competition / "test" / "e001.png").unlink()
+    with pytest.raises(DataError, match=r"3 of 21 images are missing.*e0"):
         data.read_test(competition, tiny)
+    monkeypatch.setenv(files.RERUN, "1")
+    assert len(data.read_test(competition, tiny)) == 21
+    for path in (competition / "test").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match=r"21 of 21 images are missing"):
+        data.read_test(competition, tiny)
+
+
+# -- where images are
+
+
+def test_images_lie_in_several_folders(competition, tiny):
+    """Each is taken from the first that has it, as in the grown training sets of a competition's second year."""
+    (competition / "more").mkdir()
+    for index in range(0, 96, 2):
+        (competition / "train" / f"r{index:03d}.png").rename(competition / "more" / f"r{index:03d}.png")
+    Image.new("L", (8, 8)).save(competition / "more" / "r001.png")
+    both = replace(tiny, data=replace(tiny.data, train_images=("train", "more", "nowhere")))
+
+    found = data.read_training(competition, both)
+
+    with pytest.raises(DataError, match=r"48 of 96 images are missing in .*train, for example r000\.png"):
+        data.read_training(competition, tiny)
+    assert len(found) == 96
+    assert found.inputs[1].any()
+
+
+@pytest.mark.parametrize("suffix", ["", "*"])
+def test_ids_may_be_whole_file_names_and_files_of_several_formats(competition, tiny, suffix):
+    """ "" where they are, "*" where each has an ending of its own."""
+    before = data.read_training(competition, tiny)
+    kinds = ("png", "jpg", "jpeg", "webp")
+    for index in range(96):
+        path = competition / "train" / f"r{index:03d}.png"
+        with Image.open(path) as image:
+            image.load()
+        path.unlink()
+        kind = kinds[index % 4] if suffix else "png"
+        image.convert("RGB").save(path.with_suffix(f".{kind}"), **({"lossless": True} if kind == "webp" else {}))
+    if not suffix:
+        text = (competition / "train.csv").read_text()
+        (competition / "train.csv").write_text(text.replace(",", ".png,").replace("id.png", "id"))
+
+    found = data.read_training(competition, replace(tiny, data=replace(tiny.data, suffix=suffix)))
+
+    same = slice(0, 96, 4) if suffix else slice(None)
+    assert found.ids == (before.ids if suffix else tuple(f"{name}.png" for name in before.ids))
+    assert np.array_equal(found.inputs[same], before.inputs[same])
+    assert np.abs(found.inputs.astype(int) - before.inputs).mean() < 10
+
+
+@pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
+def test_images_of_other_sizes_are_resized_where_the_config_says_so(competition, tiny, resize):
+    """Training and test images by the same rule."""
+    for name in ("train/r000", "test/e000"):
+        Image.new("L", (32, 16), 200).save(competition / f"{name}.png")
+    config = replace(tiny, data=replace(tiny.data, resize=resize))
+
+    found, test = data.read_training(competition, config), data.read_test(competition, config)
+
+    own = test.inputs(np.array([test.ids.index("e000")]))[0]
+    assert np.array_equal(found.inputs[0], own)
+    wanted = np.full((8, 8), 200)
+    if resize == "pad":
+        wanted[:2] = wanted[6:] = 0
+    assert np.array_equal(own[:, :, 0], wanted)
+
+
+# -- other kinds than a file an image
+
+
+def flat(pixels: np.ndarray) -> list[str]:
+    return [",".join(map(str, image.ravel())) for image in pixels]
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 2, 3, 1), dtype=np.uint8)
+HEADER = ",".join(f"pixel{index}" for index in range(6))
+
+
+@pytest.fixture
+def recognizer(tmp_path, tiny):
+    """Return a folder of the form of Digit Recognizer, whose tables have no ids, and its config."""
+    train = [f"{index % 4},{text}" for index, text in enumerate([*flat(PIXELS), *flat(PIXELS)])]
+    (tmp_path / "train.csv").write_text("\n".join([f"label,{HEADER}", *train]) + "\n")
+    (tmp_path / "test.csv").write_text("\n".join([HEADER, *flat(PIXELS)]) + "\n")
+    (tmp_path / "sample_submission.csv").write_text("ImageId,Label\n" + "".join(f"{row},0\n" for row in range(1, 7)))
+    return tmp_path, replace(tiny, data=Data(kind="pixels", height=2, width=3, channels=1))
+
+
+def test_images_may_be_columns_of_a_table_without_ids(recognizer):
+    """Then the rows are in the order of the sample, which calls them and the labels otherwise."""
+    folder, config = recognizer
+
+    found, test = data.read_training(folder, config), data.read_test(folder, config)
+
+    assert np.array_equal(found.inputs, np.concatenate([PIXELS, PIXELS]))
+    assert (found.ids[:2], found.classes) == (("0", "1"), ("0", "1", "2", "3"))
+    assert test.ids == ("1", "2", "3", "4", "5", "6") and test.images
+    assert np.array_equal(test.inputs(np.array([4, 0])), PIXELS[[4, 0]])
+
+
+def test_a_test_table_without_ids_has_as_many_rows_as_the_sample(recognizer):
+    """Otherwise nothing says which row is whose."""
+    folder, config = recognizer
+    (folder / "test.csv").write_text("\n".join([HEADER, *flat(PIXELS[:5])]))
+
+    with pytest.raises(DataError, match=r"has 5 rows and no column 'id', and sample_submission\.csv has 6 rows"):
+        data.read_test(folder, config)
+
+
+def test_images_may_be_one_array(recognizer):
+    """In the order of the tables."""
+    folder, config = recognizer
+    (folder / "train.csv").write_text("label\n" + "".join(f"{index % 4}\n" for index in range(6)))
+    np.save(folder / "train.npy", PIXELS)
+    np.savez(folder / "test.npz", x=PIXELS[::-1, :, :, 0])
+    config = replace(config, data=replace(config.data, kind="arrays", test_array="test.npz"))
+
+    found, test = data.read_training(folder, config), data.read_test(folder, config)
+
+    assert np.array_equal(found.inputs, PIXELS)
+    assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4)]), PIXELS[::-1])
+    np.save(folder / "train.npy", PIXELS[:5])
+    with pytest.raises(DataError, match=r"train\.npy holds uint8 \(5, 2, 3, 1\); expected uint8 \(6, 2, 3, 1\)"):
+        data.read_training(folder, config)
+
+
+@pytest.fixture
+def people(tmp_path, tiny):
+    """Return a folder with a table of numbers and categories, some of them missing, and its config."""
+    train = ["id,age,port,survived", "a,20,S,1", "b,40,S,0", "c,NA,C,1", "d,30,,0"]
+    (tmp_path / "train.csv").write_text("\n".join(train))
+    (tmp_path / "test.csv").write_text("id,age,port\ny,40,X\nx,,C\n")
+    (tmp_path / "sample_submission.csv").write_text("id,survived\nx,0\ny,0\n")
+    table = Data(kind="table", label_column="survived", numeric_columns=("age",), categorical_columns=("port",))
+    return tmp_path, replace(tiny, data=table, num_classes=2, model="mlp", model_options={})
+
+
+def test_a_table_is_read_by_what_training_has_seen(people):
+    """A missing number is the mean and marked, an unseen category is unknown; test rows are in the sample's order."""
+    folder, config = people
+
+    found = data.read_training(folder, config)
+    test = data.read_test(folder, config, found.encoding)
+
+    spread = np.sqrt(1.5)
+    assert found.inputs == pytest.approx(np.array([[-spread, 0, 1], [spread, 0, 1], [0, 1, 3], [0, 0, 2]]))
+    assert test.ids == ("x", "y") and not test.images
+    assert test.inputs(np.array([0, 1])) == pytest.approx(np.array([[0, 1, 3], [spread, 0, 0]]))
+    with pytest.raises(DataError, match="no encoding of the table"):
+        data.read_test(folder, config)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("id,age,port\nx,1,S\nz,2,S\n", "differ in 2 ids, for example y, z"),
+        ("id,age,port\nx,1,S\nx,2,S\n", "repeats 1 ids"),
+        ("id,age\nx,1\ny,2\n", "expected also port"),
+        ("id,age,port\nx,1,S\ny,old,S\n", "'age' that are no finite numbers, for example 'old'"),
+    ],
+)
+def test_a_test_table_that_does_not_fit_is_refused(people, table, said):
+    """No row is dropped or made up."""
+    folder, config = people
+    encoding = data.read_training(folder, config).encoding
+    (folder / "test.csv").write_text(table)
+
+    with pytest.raises(DataError, match=said):
+        data.read_test(folder, config, encoding)
+
+
+def test_numbers_are_held_back_in_proportion(tiny):
+    """A share of each tenth, and at least one."""
+    numbers = np.random.default_rng(0).normal(size=(100, 1)).astype(np.float32)
+    target = Target("regression", ("price",), (0.0,), (1.0,))
+    rows = data.Examples(tuple(map(str, range(100))), np.zeros((100, 2), np.float32), numbers, target)
+
+    train, held = data.split(rows, replace(tiny, data=replace(tiny.data, validation_fraction=0.2)))
+
+    assert sorted([*train, *held]) == list(range(100))
+    assert list(np.bincount(target.strata(numbers)[held])) == [2] * 10
 
 
 def test_a_label_with_one_image_is_refused():
     """It cannot be in both parts."""
     from pipeline import config as configs
 
-    images = data.Images(("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 1], np.int32), ("x", "y"))
+    target = Target("classes", ("x", "y"))
+    images = data.Examples(("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 1], np.int32), target)
 
     with pytest.raises(DataError, match="'y' has 1 image"):
         data.split(images, configs.load("digits"))

@@ -2,12 +2,17 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipeline import data, figures
+from pipeline.config import Data
+from pipeline.inference import Predictions
+from pipeline.target import Target
 
 AWKWARD = ("$x_$", "$", "a $b$ \\$", "_^{")
 
@@ -42,16 +47,62 @@ def test_a_label_may_be_any_text(output):
     assert not said
 
 
+def sample(values: np.ndarray, labels: tuple[str, ...], pixels: np.ndarray, *, images: bool = True) -> Predictions:
+    """Return these predictions for these inputs."""
+
+    def blocks(size: int) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
+        yield 0, pixels, {}
+
+    test = data.TestSet(tuple(map(str, range(len(pixels)))), blocks, images)
+    return Predictions(test, values, labels, {}, 0)
+
+
 def test_images_with_such_labels_are_drawn(tiny, tmp_path):
     """In the notebooks of both sides."""
     pixels = np.zeros((4, 8, 8, 1), np.uint8)
-    images = data.Images(tuple("abcd"), pixels, np.arange(4, dtype=np.int32), AWKWARD)
+    images = data.Examples(tuple("abcd"), pixels, np.arange(4, dtype=np.int32), Target("classes", AWKWARD))
     said: list[str] = []
 
     drawn = figures.training_sample(images, tiny, tmp_path, show=said.append)
-    drawn += figures.test_sample(pixels, AWKWARD, np.full((4, 4), 0.25), tmp_path, show=said.append)
+    drawn += figures.test_sample(sample(np.full((4, 4), 0.25), AWKWARD, pixels), tmp_path, show=said.append)
 
     assert [path.name for path in drawn] == ["images.png", "predictions.png"]
+    assert not said
+
+
+@pytest.mark.parametrize(
+    ("values", "images"), [(np.full((4, 1), 7.0), True), (np.full((4, 4), 0.9), True), (np.full((4, 4), 0.25), False)]
+)
+def test_where_nothing_can_be_shown_there_is_no_picture(tmp_path, values, images):
+    """Numbers and independent labels have no confidence, and a row of a table is no image."""
+    predictions = sample(values, AWKWARD, np.zeros((4, 8, 8, 1), np.uint8), images=images)
+
+    assert figures.test_sample(predictions, tmp_path) == []
+
+
+def test_the_rows_of_a_table_are_no_picture(tiny, tmp_path):
+    """Whatever their labels are."""
+    config = replace(tiny, data=Data(kind="table", numeric_columns=("age",)), model="mlp", model_options={})
+    rows = data.Examples(("a", "b"), np.zeros((2, 2), np.float32), np.arange(2), Target("classes", ("x", "y")))
+
+    assert figures.training_sample(rows, config, tmp_path) == []
+
+
+@pytest.mark.parametrize("names", [("price",), ("$x_$", "y")])
+def test_numbers_are_drawn_as_predicted_against_true(output, names):
+    """In place of the confusion, a field for each of several numbers."""
+    manifest = json.loads((output / "artifact" / "manifest.json").read_text())
+    told = {**manifest, "classes": names, "target": {**manifest["target"], "kind": "regression"}}
+    (output / "artifact" / "manifest.json").write_text(json.dumps(told))
+    ends = [f"_{name}" if len(names) > 1 else "" for name in names]
+    header = ["id", *(f"{part}{end}" for end in ends for part in ("label", "prediction"))]
+    rows = [["007", *("1.5" for _ in header[1:])], ["008", *("2" for _ in header[1:])]]
+    (output / "validation.csv").write_text("".join(",".join(row) + "\n" for row in [header, *rows]))
+    said: list[str] = []
+
+    paths = figures.of_training(output, show=said.append)
+
+    assert [path.name for path in paths] == ["curves.png", "predicted.png", "time.png"]
     assert not said
 
 
@@ -87,7 +138,9 @@ def test_a_picture_that_cannot_be_written_is_told_too(tiny, tmp_path):
     said: list[str] = []
 
     paths = figures.test_sample(
-        np.zeros((1, 8, 8, 1), np.uint8), ["a"], np.ones((1, 1)), tmp_path / "nowhere", show=said.append
+        sample(np.array([[1.0, 0.0]]), ("a",), np.zeros((1, 8, 8, 1), np.uint8)),
+        tmp_path / "nowhere",
+        show=said.append,
     )
 
     assert paths == []

@@ -14,9 +14,10 @@ from conftest import write_competition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import artifact, config, data, figures, folds, inference, model, training
+from pipeline import artifact, config, data, figures, folds, inference, model, seal, training
 from pipeline.config import Config
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
+from pipeline.target import Target
 
 DIGITS = config.load("digits")
 STEPS = 12  # of a fold: 64 images, 16 at once, in 3 epochs
@@ -26,19 +27,19 @@ def quiet(line: str) -> None:
     """Take a line that a user would see."""
 
 
-def labelled(labels: object, groups: object = None) -> data.Images:
+def labelled(labels: object, groups: object = None) -> data.Examples:
     """Return images without pixels, of these labels and groups."""
     names = np.unique(labels)
-    return data.Images(
+    return data.Examples(
         tuple(map(str, range(len(labels)))),
         np.zeros((len(labels), 1, 1, 1), np.uint8),
         np.searchsorted(names, labels).astype(np.int32),
-        tuple(map(str, names)),
+        Target("classes", tuple(map(str, names))),
         None if groups is None else np.asarray(groups, np.int32),
     )
 
 
-def cut(images: data.Images, *, count: int | None, seed: int = 0, share: float = 0.25) -> list[folds.Pair]:
+def cut(images: data.Examples, *, count: int | None, seed: int = 0, share: float = 0.25) -> list[folds.Pair]:
     column = None if images.groups is None else "patient"
     given = replace(DIGITS.data, group_column=column, validation_fraction=share)
     return folds.splits(images, replace(DIGITS, folds=count, seed=seed, data=given))
@@ -183,7 +184,7 @@ def test_groups_are_read_as_the_texts_that_they_are(competition, tiny):
 def test_a_missing_group_column_and_a_row_without_a_group_are_named(competition, tiny):
     """An empty text would make one group of all whose group is not known."""
     grouped = replace(tiny, data=replace(tiny.data, group_column="patient"))
-    with pytest.raises(DataError, match=r"expected also patient\.\nSet .*group_column"):
+    with pytest.raises(DataError, match=r"expected also patient\.\nSet .*the other columns"):
         data.read_training(competition, grouped)
 
     with_patients(competition, ["a", ""] * 48)
@@ -249,7 +250,8 @@ def test_out_of_fold_means_by_the_model_of_that_fold(folded):
 
     for weights, (_, held) in zip(loaded.folds, folds.splits(images, loaded.config), strict=True):
         artifact.assign(built, weights)
-        assert model.probabilities(built, images.pixels[held], 8) == pytest.approx(found[held], abs=1e-5)
+        own = images.target.predictions(model.outputs(built, images.inputs[held], 8))
+        assert own == pytest.approx(found[held], abs=1e-5)
 
 
 def test_each_line_of_progress_names_the_fold_and_the_time_to_the_end_of_the_last(folded):
@@ -286,7 +288,7 @@ def test_a_run_that_stops_in_the_second_fold_goes_on_there_and_ends_the_same(fol
     assert done.manifest["weights_sha256"] == manifest_of(output)["weights_sha256"]
     assert done.manifest["folds"] == manifest_of(output)["folds"]
     for name in ("validation.csv", "validation.npz", "artifact/golden.npz"):
-        assert artifact.sha256(out / name) == artifact.sha256(output / name)
+        assert seal.sha256(out / name) == seal.sha256(output / name)
     runs = {
         json.loads(path.read_text())["details"]["run_id"]
         for path in out.glob("fold-*/checkpoints/step-*/manifest.json")
@@ -345,7 +347,7 @@ def test_a_group_that_changes_ends_a_run(folded, three, tmp_path):
     text = (folder / "train.csv").read_text()
     (folder / "train.csv").write_text(text.replace("p1\n", "p0\n"))
 
-    with pytest.raises(CheckpointError, match="images or labels, or which of them validate"):
+    with pytest.raises(CheckpointError, match="inputs or labels, or which of them validate"):
         training.train(three, folder, out, max_steps=2, show=quiet)
 
 
@@ -368,17 +370,18 @@ def test_inference_gives_the_mean_of_the_folds(folded):
     """Of their probabilities, for golden and for test images."""
     folder, output, _ = folded
     loaded = artifact.load(output / "artifact")
-    built, pixels = model.build(loaded.config), data.read_test(folder, loaded.config).pixels
+    built, test = model.build(loaded.config), data.read_test(folder, loaded.config)
+    pixels = test.inputs(np.arange(len(test)))
     single, golden = [], []
     for weights in loaded.folds:
         artifact.assign(built, weights)
-        single.append(model.probabilities(built, pixels, inference.BATCH))
-        golden.append(model.probabilities(built, loaded.golden_images, 8))
+        single.append(loaded.target.predictions(model.outputs(built, pixels, inference.BATCH)))
+        golden.append(loaded.target.predictions(model.outputs(built, loaded.golden_inputs, 8)))
 
-    found = inference.predict(loaded, folder)
+    found = inference.predict(loaded, test, inference.restore(loaded))
 
-    assert found.probabilities.dtype == np.float32
-    assert found.probabilities == pytest.approx(np.mean(single, axis=0), abs=1e-7)
+    assert found.values.dtype == np.float32
+    assert found.values == pytest.approx(np.mean(single, axis=0), abs=1e-7)
     assert loaded.golden_outputs == pytest.approx(np.mean(golden, axis=0), abs=1e-5)
     assert not np.allclose(single[0], single[1], atol=1e-4)
 
@@ -410,10 +413,10 @@ def not_finite(loaded: artifact.Artifact) -> dict[str, np.ndarray]:
 def resealed(folder: Path, weights: dict[str, np.ndarray], **values: object) -> None:
     """Change weights and manifest as somebody would who made all of it."""
     np.savez(folder / "weights.npz", **weights)
-    told = {"sha256": artifact.sha256(folder / "weights.npz"), "size": (folder / "weights.npz").stat().st_size}
+    told = {"sha256": seal.sha256(folder / "weights.npz"), "size": (folder / "weights.npz").stat().st_size}
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest |= {"weights_sha256": told["sha256"], "files": {**manifest["files"], "weights.npz": told}, **values}
-    (folder / "manifest.json").write_bytes(artifact.sealed(manifest))
+    (folder / "manifest.json").write_bytes(seal.sealed(manifest))
 
 
 @pytest.mark.parametrize(

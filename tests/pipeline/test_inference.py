@@ -5,14 +5,16 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline import artifact, data, inference, model
+from pipeline import artifact, data, files, inference
 from pipeline.__main__ import main
-from pipeline.errors import ArtifactError, ConfigError
+from pipeline.errors import ArtifactError, ConfigError, DataError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,15 +59,21 @@ def test_both_backends_write_the_same_submission(trained, tiny, written_config, 
     ).read_bytes()
 
 
+def predicted(folder: Path, loaded: artifact.Artifact, precision: str = "float32") -> inference.Predictions:
+    """Return the predictions of the test set in `folder`."""
+    return inference.predict(loaded, data.read_test(folder, loaded.config), inference.restore(loaded, precision))
+
+
 def test_every_test_image_gets_its_own_label(trained):
     """21 images, which no batch divides; the ids tell the truth here."""
     folder, output, _ = trained
 
-    found = inference.predict(artifact.load(output / "artifact"), folder)
+    found = predicted(folder, artifact.load(output / "artifact"))
 
     assert len(found.ids) == 21
     assert list(found.labels) == [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids]
-    assert found.probabilities.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert found.values.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert (found.broken, found.left_out) == ({}, 0)
 
 
 @pytest.mark.parametrize("batch", [1, 4, 21, 64])
@@ -73,12 +81,23 @@ def test_padding_changes_no_prediction(trained, batch):
     """Whatever fills the last batch."""
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
-    rebuilt = inference.restore(loaded)
-    pixels = data.read_test(folder, loaded.config).pixels
+    models = inference.restore(loaded)
+    pixels = data.read_test(folder, loaded.config).inputs(np.arange(21))
 
-    found = model.probabilities(rebuilt, pixels, batch)
+    found = inference.averaged(loaded, models, pixels, batch)
 
-    assert np.max(np.abs(found - model.probabilities(rebuilt, pixels, 7))) < 1e-5
+    assert np.max(np.abs(found - inference.averaged(loaded, models, pixels, 7))) < 1e-5
+
+
+@pytest.mark.parametrize("size", [1, 4, 21, 64])
+def test_blocks_change_no_prediction(trained, monkeypatch, size):
+    """Memory does not grow with the test set, and each row stays in its place."""
+    folder, output, _ = trained
+    loaded = artifact.load(output / "artifact")
+    whole = predicted(folder, loaded)
+    monkeypatch.setattr(inference, "BLOCK", size)
+
+    assert predicted(folder, loaded).values == pytest.approx(whole.values, abs=1e-5)
 
 
 def test_half_precision_agrees_with_the_golden_outputs(trained):
@@ -86,9 +105,128 @@ def test_half_precision_agrees_with_the_golden_outputs(trained):
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
 
-    half = inference.predict(loaded, folder, "mixed_float16")
+    half = predicted(folder, loaded, "mixed_float16")
 
-    assert half.labels == inference.predict(loaded, folder).labels
+    assert half.labels == predicted(folder, loaded).labels
+
+
+# -- what cannot be read
+
+
+def rows(path: Path) -> dict[str, str]:
+    """Return the labels of a submission by id."""
+    return dict(line.split(",") for line in path.read_text().splitlines()[1:])
+
+
+def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(trained, competition, tmp_path):
+    """It is named, and every other image gets its own."""
+    loaded, lines = artifact.load(trained[1] / "artifact"), []
+    (competition / "test" / "e004.png").unlink()
+    (competition / "test" / "e007.png").write_bytes(b"<html>")
+
+    found = inference.infer(loaded, competition, tmp_path / "out", show=lines.append)
+
+    place = {name: row for row, name in enumerate(found.ids)}
+    usual = loaded.target.best(loaded.prior[None])[0]
+    assert dict(found.broken) == {"e004": "it is missing", "e007": "it is text, not an image: '<html>'"}
+    for name in ("e004", "e007"):
+        assert np.array_equal(found.values[place[name]], loaded.prior)
+    (said,) = (line for line in lines if line.startswith("Warning"))
+    assert "2 of 21 images cannot be read and get the mean prediction" in said and "'e004': it is missing" in said
+    wanted = {name: ("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids}
+    assert rows(tmp_path / "out" / "submission.csv") == {**wanted, "e004": usual, "e007": usual}
+    assert not found.test.inputs(np.array([place["e007"]])).any()
+
+
+def test_more_than_one_in_ten_broken_test_images_are_refused(trained, competition, tmp_path, monkeypatch):
+    """Someone can mend it; in the scored rerun nobody can, and only a test set of nothing else is refused."""
+    loaded = artifact.load(trained[1] / "artifact")
+    monkeypatch.delenv(files.RERUN, raising=False)
+    for name in ("e001", "e002", "e003"):
+        (competition / "test" / f"{name}.png").write_bytes(b"")
+
+    with pytest.raises(DataError, match=r"3 of 21 images cannot be used: 'e0.*it is empty"):
+        inference.infer(loaded, competition, tmp_path / "out", show=quiet)
+    assert set(rows(tmp_path / "out" / "submission.csv").values()) == set(loaded.target.best(loaded.prior[None]))
+
+    monkeypatch.setenv(files.RERUN, "1")
+    found = inference.infer(loaded, competition, tmp_path / "out", show=quiet)
+    assert set(found.broken) == {"e001", "e002", "e003"}
+
+    for path in (competition / "test").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(DataError, match="21 of 21 images cannot be used"):
+        inference.infer(loaded, competition, tmp_path / "out", show=quiet)
+
+
+# -- time
+
+
+class Clock:
+    """A clock that a predicted model moves: each costs a second a block."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Return its time, in seconds."""
+        return self.now
+
+
+@pytest.fixture
+def three(trained, monkeypatch) -> tuple[artifact.Artifact, Clock]:
+    """Return an artifact of three folds, all of them the trained model, and the clock that its predictions move."""
+    loaded = artifact.load(trained[1] / "artifact")
+    weights = artifact.joined([loaded.weights] * 3)
+    clock, averaged = Clock(), inference.averaged
+
+    def timed(own: artifact.Artifact, models: list[Any], inputs: np.ndarray, batch: int) -> np.ndarray:
+        clock.now += len(models)
+        return averaged(own, models, inputs, batch)
+
+    monkeypatch.setattr(inference, "averaged", timed)
+    monkeypatch.setattr(inference, "BLOCK", 3)  # seven blocks
+    return replace(loaded, config=replace(loaded.config, folds=3), weights=weights), clock
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told", "left"),
+    [
+        (100, [], 0),
+        (18, ["2 of 3 folds from row"], 0),
+        (6, ["1 of 3 folds from row 3 on", "rows have the mean prediction"], 12),
+        (0, ["1 of 3 folds from row 3 on", "rows have the mean prediction"], 18),
+    ],
+)
+def test_where_time_is_short_folds_are_left_out_and_then_rows(three, trained, tmp_path, seconds, told, left):
+    """The end is kept, and a submission for every id is there in any case."""
+    loaded, clock = three
+    lines: list[str] = []
+    begun = clock.now + 3  # the golden inputs are computed first
+
+    found = inference.infer(loaded, trained[0], tmp_path, seconds=seconds, clock=clock, show=lines.append)
+
+    assert clock.now - begun <= max(seconds, 3)
+    between = lines[1:-1]
+    assert bool(between) == bool(told) and all(any(said in line for line in between) for said in told)
+    assert any("Warning" in line for line in between) == bool(left)
+    assert found.left_out == left
+    assert np.array_equal(found.values[21 - left :], np.repeat(loaded.prior[None], left, axis=0))
+    own = [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids]
+    assert list(found.labels[: 21 - left]) == own[: 21 - left]
+    assert list(rows(tmp_path / "submission.csv").items()) == list(zip(found.ids, found.labels, strict=True))
+
+
+def test_a_session_has_its_hours_and_no_more(three, trained, tmp_path):
+    """Without `seconds` the config says how long there is, and what was spent before counts."""
+    loaded, clock = three
+    short = replace(loaded.config, folds=None, session_hours=6 / 3600)
+
+    found = inference.infer(loaded, trained[0], tmp_path, config=short, clock=clock, show=quiet)
+
+    assert found.left_out > 0
+    assert clock.now <= 6
+    assert len(rows(tmp_path / "submission.csv")) == 21
 
 
 def test_another_precision_is_refused_by_name(trained):
@@ -99,8 +237,6 @@ def test_another_precision_is_refused_by_name(trained):
 
 def test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused(trained, tmp_path):
     """Weights and hashes agree, and still the outputs differ: other code, or a library with a fault."""
-    from dataclasses import replace
-
     loaded = artifact.load(trained[1] / "artifact")
     altered = replace(loaded, golden_outputs=loaded.golden_outputs[:, ::-1])
 

@@ -103,7 +103,9 @@ def test_dropout_depends_on_the_seed():
 
 def test_every_model_can_be_reached_from_a_config():
     """A function that is not in the list is not found."""
-    functions = set(re.findall(r"^def (\w+)\(\s*images:", Path(model.__file__).read_text(), re.MULTILINE))
+    functions = set(
+        re.findall(r"^def (\w+)\(\s*(?:images|features): Any,", Path(model.__file__).read_text(), re.MULTILINE)
+    )
 
     assert set(model.MODELS) == functions
 

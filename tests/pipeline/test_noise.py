@@ -99,8 +99,8 @@ def test_the_squares_are_those_of_the_gradients_that_training_applies(trained, t
 
     def loop(batch: int) -> Loop:
         config = replace(plain, batch=batch, optimizer=replace(plain.optimizer, base_batch=batch))
-        batches = data.Batches(images.pixels, images.labels, batch=batch, seed=0)
-        held = (images.pixels[:8], images.labels[:8])
+        batches = data.Batches(images.inputs, images.labels, batch=batch, seed=0)
+        held = (images.inputs[:8], images.labels[:8])
         applied = learning_rate.apply(config, len(images))
         return Loop(config, applied, batches, held, tmp_path, print, {})
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import DiskError
-from pipeline.progress import COLUMNS, Progress
+from pipeline.progress import Progress, columns
 
 
 def quiet(line: str) -> None:
     """Take a line that a user would see."""
 
 
-def going_on(folder: Path, step: int) -> Progress:
+def going_on(folder: Path, step: int, figure: str = "accuracy") -> Progress:
     """Return the progress of a run that begins, or goes on, at a step."""
-    return Progress(folder, seconds=0, step=step, total_steps=100, batch=16, show=quiet)
+    return Progress(folder, seconds=0, step=step, total_steps=100, batch=16, show=quiet, figure=figure)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     """Return the output of a run that wrote three epochs of ten steps, and a line at each."""
     progress = going_on(tmp_path, 0)
     for epoch in (1, 2, 3):
-        progress.epoch({**dict.fromkeys(COLUMNS, 0.5), "epoch": epoch, "step": 10 * epoch})
+        progress.epoch({**dict.fromkeys(columns("accuracy"), 0.5), "epoch": epoch, "step": 10 * epoch})
         progress.line(10 * epoch, {"loss": 0.5})
     return tmp_path
 
@@ -42,6 +42,18 @@ def test_what_is_past_the_checkpoint_is_forgotten(folder):
     going_on(folder, 20)
 
     assert steps(folder) == ([10, 20], [10, 20])
+
+
+def test_the_history_names_the_figure_of_the_target(tmp_path):
+    """Beside the loss, of training and of validation."""
+    progress = going_on(tmp_path, 0, "absolute_error")
+
+    progress.epoch({**dict.fromkeys(columns("absolute_error"), 0.5), "epoch": 1, "step": 10})
+
+    header = (tmp_path / "history.csv").read_text().splitlines()[0].split(",")
+    assert header[2:6] == ["loss", "absolute_error", "validation_loss", "validation_absolute_error"]
+    going_on(tmp_path, 10, "absolute_error")
+    assert len((tmp_path / "history.csv").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize(

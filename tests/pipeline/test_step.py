@@ -46,7 +46,7 @@ def made(config, replicas=1):
         built = model.build(config, applied.batchnorm_momentum)
         optimizer = learning_rate.optimizer(applied)
         optimizer.build(built.trainable_variables)
-        state = states.initial(built, optimizer, average=applied.ema_momentum is not None)
+        state = states.initial(built, optimizer, average=applied.ema_momentum is not None, counted=True)
         if distribution is None:
             # Tests see eight devices; without a distribution all of it lies on the first.
             state.tree = jax.device_put(state.tree, jax.devices()[0])

@@ -72,7 +72,7 @@ def test_a_step_that_ends_several_epochs_counts_them(tiny, tmp_path):
     training.train(half, folder, tmp_path / "out", show=quiet)
 
     assert [(row["step"], row["epoch"]) for row in history(tmp_path / "out")] == [(1, 2), (2, 4), (3, 5)]
-    golden = artifact.load(tmp_path / "out" / "artifact").golden_images
+    golden = artifact.load(tmp_path / "out" / "artifact").golden_inputs
     quarters = golden.reshape(-1, 2, 4, 2, 4).mean(axis=(2, 4)).reshape(-1, 4).argmax(axis=1)
     assert set(quarters) == {0, 1, 2, 3}
 
@@ -238,16 +238,16 @@ def test_a_run_is_not_gone_on_with_on_other_data(competition, tiny, tmp_path):
     table = competition / "train.csv"
     table.write_text(table.read_text().replace("r000,10", "r000,9"))
 
-    with pytest.raises(CheckpointError, match="images or labels"):
+    with pytest.raises(CheckpointError, match="inputs or labels"):
         training.train(tiny, competition, tmp_path / "out", show=quiet)
 
 
 def test_images_that_were_read_before_are_not_read_again(competition, tiny, tmp_path):
     """The notebook shows them first."""
-    images = training.read(tiny, competition)
+    examples = training.read(tiny, competition)
     (competition / "train.csv").unlink()
 
-    run = training.train(tiny, competition, tmp_path / "out", images=images, max_steps=1, show=quiet)
+    run = training.train(tiny, competition, tmp_path / "out", examples=examples, max_steps=1, show=quiet)
 
     assert run.status == "partial"
 

@@ -1,0 +1,31 @@
+"""How far diabetes went in a year, from ten numbers of a person: 292 labelled rows with gaps; embedded.
+
+Command   invoke dry-run --config diabetes
+Expect    RMSE about 55 on 100 hidden rows, where the mean of the training rows has about 77; training takes a few seconds
+"""
+
+from pipeline.config import Config, Data, Optimizer
+
+CONFIG = Config(
+    name="diabetes",
+    competition="diabetes",
+    target="regression",
+    metric="rmse",
+    data=Data(
+        kind="table",
+        label_column="progression",
+        numeric_columns=("age", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"),
+        categorical_columns=("sex",),
+        most_categories=4,
+    ),
+    model="mlp",
+    model_options={"width": 32, "depth": 1, "dropout": 0.3},
+    optimizer=Optimizer(name="adamw", base_rate=3e-3, base_batch=32, weight_decay=0.05),
+    batchnorm_momentum=0.9,
+    batch=64,
+    epochs=40,
+    warmup_epochs=4,
+    folds=5,
+    progress_seconds=2,
+    checkpoint_seconds=30,
+)

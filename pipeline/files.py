@@ -1,0 +1,129 @@
+"""Files: which image file belongs to an id, in one folder or several, and what becomes of those that are missing or broken."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import reading as fast
+from pipeline.errors import DataError
+from pipeline.images import ENDINGS, Shape
+from pipeline.layout import Data
+
+RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to mend anything
+MOST_BROKEN = 0.1
+
+
+def read(
+    folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data
+) -> tuple[np.ndarray, dict[int, str]]:
+    """Return the decoded images, uint8 (n, height, width, channels), zeros where one cannot be decoded, and why by its number.
+
+    Raises:
+        DataError: if an id has no file, or is no file name.
+    """
+    paths = _found(folder, places, ids, data)
+    missing = [name for name, path in zip(ids, paths, strict=True) if path is None]
+    if missing:
+        raise DataError(_absent(missing, folder, places, len(ids), data))
+    return fast.read([path for path in paths if path is not None], shape(data))
+
+
+def test_blocks(
+    folder: Path, ids: Sequence[str], data: Data
+) -> Callable[[int], Iterator[tuple[int, np.ndarray, Mapping[int, str]]]]:
+    """Return what `pipeline.data.TestSet.blocks` is, for image files; one that is missing counts as broken.
+
+    Raises:
+        DataError: if files have no id, or too many ids no file (one in ten; in the scored rerun all).
+    """
+    places = data.test_images
+    paths = _found(folder, places, ids, data)
+    missing = [name for name, path in zip(ids, paths, strict=True) if path is None]
+    most = len(ids) - 1 if os.environ.get(RERUN) else len(ids) * MOST_BROKEN
+    if len(missing) > most:
+        raise DataError(_absent(missing, folder, places, len(ids), data))
+    _all_have_rows(folder, places, ids, data)
+    wanted = shape(data)
+
+    def blocks(size: int) -> Iterator[tuple[int, np.ndarray, Mapping[int, str]]]:
+        # What is not there is read as an empty file, so that its row stays in its place.
+        for start, block, broken in fast.blocks([path or os.devnull for path in paths], wanted, size):
+            yield start, block, {row: reason if paths[row] else "it is missing" for row, reason in broken.items()}
+
+    return blocks
+
+
+def shape(data: Data) -> Shape:
+    """Return what each file is decoded to."""
+    return Shape(data.height, data.width, data.channels, data.resize)
+
+
+def told(broken: Mapping[str, str], total: int, data: Data) -> str:
+    """Return what is wrong with which images, for an error."""
+    listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(broken.items())[:5])
+    return (
+        f"{len(broken)} of {total} images cannot be used: {listed}.\n"
+        f"Expected images that can be decoded to height x width x channels = {data.height}x{data.width}x{data.channels} "
+        f"(resize={data.resize!r}). Replace the broken files, or correct height, width and resize in the config."
+    )
+
+
+def _found(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[str | None]:
+    """Return the path of each id's file, the first that is there, or None."""
+    folders = [os.fspath(folder / place) for place in (places if isinstance(places, tuple) else (places,))]
+    endings = ENDINGS if data.suffix == "*" else (data.suffix,)
+    there = [_names(path) for path in folders]
+    paths: list[str | None] = []
+    for name in ids:
+        # An id comes from a table that somebody else wrote; it is not trusted as a path.
+        if not name or "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
+            raise DataError(
+                f"{name!r} cannot be the id of an image: expected a file name without a folder.\nCorrect the table."
+            )
+        found = (
+            f"{path}/{name}{ending}"
+            for path, names in zip(folders, there, strict=True)
+            for ending in endings
+            if f"{name}{ending}" in names
+        )
+        paths.append(next(found, None))
+    return paths
+
+
+def _names(folder: str) -> set[str]:
+    """Return the names of the files in a folder, none where there is no folder: one look for all of them costs less than one each."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_file()}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError as error:
+        raise DataError(
+            f"Could not read {folder}: {error.strerror or error}.\nExpected a folder that this user may read."
+        ) from error
+
+
+def _absent(missing: Sequence[str], folder: Path, places: str | tuple[str, ...], total: int, data: Data) -> str:
+    where = ", ".join(str(folder / place) for place in (places if isinstance(places, tuple) else (places,)))
+    ending = " or ".join(ENDINGS) if data.suffix == "*" else data.suffix
+    return (
+        f"{len(missing)} of {total} images are missing in {where}, for example {', '.join(f'{name}{ending}' for name in missing[:3])}.\n"
+        "Expected <id><suffix> for every row. Set train_images, test_images and suffix in the config, or complete the download."
+    )
+
+
+def _all_have_rows(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> None:
+    known = set(ids)
+    for place in places if isinstance(places, tuple) else (places,):
+        names = _names(os.fspath(folder / place))
+        endings = ENDINGS if data.suffix == "*" else (data.suffix,)
+        own = {name.removesuffix(ending) for ending in endings for name in names if name.endswith(ending)}
+        extra = sorted(own - known) if data.suffix else []
+        if extra:
+            raise DataError(
+                f"{folder / place} holds {len(extra) + len(known)} images and {data.sample_submission} asks for {len(known)}: "
+                f"{len(extra)} images have no row, for example {', '.join(extra[:5])}.\n"
+                "Expected one row an image. Take test set and sample_submission.csv from the same download."
+            )

@@ -1,0 +1,94 @@
+"""Form: how predictions are said in a submission, which follows from the target, the metric and the columns of sample_submission.csv.
+
+one label column, a metric of labels       the likeliest label; of several labels those above 1/2, with blanks between, or else the likeliest
+one label column, a metric of scores       the probability of the second of two classes, or the number
+one label column, a metric of rankings     the k likeliest labels, the likeliest first, with blanks between
+a column for each class or target          its probability or number; 1 or 0 of several labels for a metric of labels
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import metrics, submission, table
+from pipeline.config import Config
+from pipeline.errors import SubmissionError
+from pipeline.target import Target
+
+
+class Form:
+    """What a submission to one competition looks like.
+
+    Args:
+        target: of the run. metric: the name of the competition's. sample: its sample_submission.csv.
+
+    Raises:
+        SubmissionError: if its columns are none of the above.
+    """
+
+    def __init__(self, target: Target, metric: str, sample: Path) -> None:
+        self._target, self._metric, self._sample = target, metrics.find(metric, target.kind), sample
+        self._columns = table.header(sample, SubmissionError, "Set data.sample_submission in the config.")[1:]
+        names, columns = target.names, self._columns
+        one = len(columns) == 1 and (
+            self._metric.takes != "scores"
+            or target.kind == "regression"
+            or (len(names) == 2 and target.kind != "multilabel")
+        )
+        each = len(columns) == len(names) and (set(columns) == set(names) or target.kind == "regression")
+        if not (each if len(columns) > 1 or (target.kind == "regression" and len(names) > 1) else one):
+            raise SubmissionError(
+                f"{sample} has the columns {', '.join(columns[:12])} beside the id; expected one, or one for each of {', '.join(names[:12])} "
+                f"(target={target.kind!r}, metric={metric!r}).\nCorrect target, metric or label_column in the config, or write this form in "
+                "pipeline/form.py."
+            )
+
+    def write(self, path: Path, ids: Sequence[str], values: np.ndarray) -> int:
+        """Write the submission in one rename and return its number of rows; nothing is written if it would be refused.
+
+        Args:
+            values: float32 (n, k), as `Target.predictions` gives them, in the order of `ids`.
+
+        Raises:
+            SubmissionError: as `pipeline.submission.write` says.
+        """
+        return submission.write(path, self._sample, ids, self.texts(values), numbers=self._numbers)
+
+    @property
+    def _numbers(self) -> bool:
+        return self._target.kind == "regression" or len(self._columns) > 1 or self._metric.takes == "scores"
+
+    def texts(self, values: np.ndarray) -> dict[str, list[str]]:
+        """Return the texts of each column, by its name."""
+        names, columns = self._target.names, self._columns
+        if len(columns) > 1:
+            if self._target.kind == "multilabel" and self._metric.takes == "classes":
+                values = (values > 0.5).astype(np.float32)
+            by_name = set(columns) == set(names)
+            places = [names.index(column) if by_name else place for place, column in enumerate(columns)]
+            return {column: _shown(values[:, place]) for column, place in zip(columns, places, strict=True)}
+        if self._target.kind == "regression":
+            return {columns[0]: _shown(values[:, 0])}
+        if self._metric.takes == "ranking":
+            k = int(self._metric.name.partition("@")[2])
+            order = np.argsort(-values, axis=1, kind="stable")[:, :k]
+            return {columns[0]: [" ".join(names[place] for place in row) for row in order]}
+        if self._metric.takes == "scores" and self._target.kind != "multilabel":
+            return {columns[0]: _shown(values[:, 1])}
+        texts = self._target.best(values)
+        if self._target.kind == "multilabel":
+            # An empty text is no prediction to Kaggle; where no label is above 1/2, the likeliest one stands alone.
+            texts = [text or names[row.argmax()] for text, row in zip(texts, values, strict=True)]
+        return {columns[0]: texts}
+
+
+def of_numbers(config: Config) -> bool:
+    """Return whether a submission for this config may hold any finite number, whatever the placeholders of the sample look like."""
+    if config.target == "regression":
+        return True
+    return metrics.find(config.metric or metrics.default(config.target), config.target).takes == "scores"
+
+
+def _shown(values: np.ndarray) -> list[str]:
+    return [f"{value:.9g}" for value in values]

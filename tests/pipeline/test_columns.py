@@ -1,0 +1,177 @@
+"""A table becomes numbers by what training has seen, and nothing else; pixels may be columns, or one array."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline import columns
+from pipeline.columns import Encoding
+from pipeline.config import Data
+from pipeline.errors import DataError
+
+TABLE = Path("train.csv")
+PEOPLE = Data(kind="table", numeric_columns=("fare", "age"), categorical_columns=("port",), most_categories=3)
+IMAGES = Data(kind="pixels", height=2, width=3, channels=1)
+
+
+def people(ages: list[str], ports: list[str]) -> pd.DataFrame:
+    return pd.DataFrame({"age": ages, "fare": ["7"] * len(ages), "port": ports}, dtype=object)
+
+
+numbers = st.integers(-(10**6), 10**6).map(lambda value: value / 7)
+
+
+@given(st.lists(numbers | st.none(), min_size=1, max_size=40).filter(any))
+@example([699050.6946514922] * 3)  # whose mean is another number
+def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(values):
+    """0 where it is missing, and a 1 beside it; a constant column is all 0."""
+    table = people(["NA" if value is None else repr(value) for value in values], ["S"] * len(values))
+    absent = np.array([value is None for value in values])
+
+    found = columns.encode(table, columns.fit(table, PEOPLE, TABLE), TABLE)
+
+    assert (found.dtype, found.shape) == (np.float32, (len(values), *PEOPLE.shape))
+    assert np.array_equal(found[:, 3], absent)
+    assert not found[absent, 1].any() and not found[:, [0, 2]].any()
+    assert found[~absent, 1].mean() == pytest.approx(0, abs=1e-3)
+    assert np.isfinite(found).all()
+
+
+def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown():
+    """The most frequent first; what is beyond most_categories counts as unknown, too."""
+    encoding = columns.fit(people(["1"] * 6, ["Q", "S", "C", "S", "C", "S"]), PEOPLE, TABLE)
+
+    found = columns.encode(people(["1"] * 5, ["S", "C", "Q", "X", ""]), encoding, TABLE)
+
+    assert encoding.categories == {"port": ("S", "C")}
+    assert list(found[:, -1]) == [1, 2, 0, 0, 0]
+
+
+@given(st.permutations(["S", "C", "Q", "B", "A"]))
+def test_the_order_of_the_rows_does_not_move_a_category(ports):
+    """Equally frequent ones are in the order of their texts."""
+    assert columns.fit(people(["1"] * 5, ports), PEOPLE, TABLE).categories["port"] == ("A", "B")
+
+
+def test_an_encoding_survives_json():
+    """It travels in the artifact; the columns stay in the config's order, in which the model reads them."""
+    encoding = columns.fit(people(["1", "2.5", ""], ["S", "ß", ""]), PEOPLE, TABLE)
+
+    again = Encoding.from_json(json.loads(json.dumps(encoding.to_json(), sort_keys=True)), PEOPLE)
+
+    assert again == encoding
+    assert (tuple(again.numbers), tuple(again.categories)) == (PEOPLE.numeric_columns, PEOPLE.categorical_columns)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"numbers": {"age": [0, 1]}},
+        {"numbers": {"cabin": [0, 1], "age": [0, 1]}},
+        {"numbers": {"age": [0, 0], "fare": [0, 1]}},
+        {"numbers": {"age": [float("nan"), 1], "fare": [0, 1]}},
+        {"categories": {"port": ["S", "S"]}},
+        {"categories": {"port": ["S", "C", "Q"]}},
+        {"categories": {}},
+    ],
+)
+def test_the_encoding_of_another_table_is_refused(change):
+    """Other columns, or numbers that cannot be: the model would read something else than what it learned."""
+    value = columns.fit(people(["1", "2"], ["S", "C"]), PEOPLE, TABLE).to_json()
+
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Encoding.from_json({**value, **change}, PEOPLE)
+
+
+@pytest.mark.parametrize(
+    ("ages", "said"),
+    [
+        (["1", "old", "x"], "2 texts in 'age' that are no finite numbers, for example 'old', 'x'"),
+        (["1", "inf"], "1 texts in 'age'"),
+        (["", "NA"], "no number in 'age'"),
+    ],
+)
+def test_a_column_that_holds_no_numbers_is_refused(ages, said):
+    """With the file, the column and the texts."""
+    with pytest.raises(DataError, match=said) as caught:
+        columns.fit(people(ages, ["S"] * len(ages)), PEOPLE, TABLE)
+
+    assert "train.csv" in str(caught.value)
+
+
+def test_pixels_are_columns_by_rows(tmp_path):
+    """Whatever other columns stand among them."""
+    path = tmp_path / "train.csv"
+    path.write_text("label,a,b,c,id,d,e,f\n5,0,1,2,x,3,4,255\n\n6,9,9,9,y,9,9,9\n")
+
+    found = columns.pixels(path, IMAGES, ("id", "label"), "")
+
+    assert found.dtype == np.uint8
+    assert found[:, :, :, 0].tolist() == [[[0, 1, 2], [3, 4, 255]], [[9] * 3] * 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b,c,d,e\n0,1,2,3,4\n", "5 columns of pixels.*2 x 3 x 1 = 6"),
+        ("a,b,c,d,e,f\n0,1,2,3,4,256\n", "1 pixels .* the first in row 1, 'f': 256"),
+        ("a,b,c,d,e,f\n0,1,2,3,4,5\n0,-1,2,0.5,4,6\n", "2 pixels .* the first in row 2, 'b': -1"),
+        ("a,b,c,d,e,f\n0,1,2,3,,5\n", "the first in row 1, 'e': nan"),
+        ("a,b,c,d,e,f\n0,1,x,3,4,5\n", "no numbers"),
+    ],
+)
+def test_columns_that_are_no_pixels_are_refused(tmp_path, text, said):
+    """With the row and the column."""
+    path = tmp_path / "train.csv"
+    path.write_text(text)
+
+    with pytest.raises(DataError, match=f"(?s){said}"):
+        columns.pixels(path, IMAGES, (), "Set data.train_csv in the config.")
+
+
+@pytest.mark.parametrize("name", ["train.npy", "train.npz"])
+@pytest.mark.parametrize("shape", [(4, 2, 3), (4, 2, 3, 1)])
+def test_an_array_of_images_is_taken_with_or_without_channels(tmp_path, name, shape):
+    """From either of NumPy's files."""
+    wanted = np.arange(24, dtype=np.uint8).reshape(shape)
+    np.save(tmp_path / name, wanted) if name.endswith("npy") else np.savez(tmp_path / name, wanted)
+
+    found = columns.array(tmp_path / name, IMAGES, 4, "")
+
+    assert found.shape == (4, 2, 3, 1)
+    assert np.array_equal(found.ravel(), wanted.ravel())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (np.zeros((3, 2, 3), np.uint8), r"uint8 \(3, 2, 3, 1\); expected uint8 \(4, 2, 3, 1\)"),
+        (np.zeros((4, 2, 3), np.float32), "float32"),
+        (np.array([None] * 4), "no array: ValueError"),
+        (b"PK no zip", "no array"),
+        (None, "train.npy"),
+    ],
+)
+def test_what_is_no_array_of_images_is_refused(tmp_path, content, said):
+    """Nothing is unpickled."""
+    path = tmp_path / "train.npy"
+    if isinstance(content, np.ndarray):
+        np.save(path, content, allow_pickle=True)
+    elif content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(DataError, match=said):
+        columns.array(path, IMAGES, 4, "Set data.train_array in the config.")
+
+
+def test_a_file_of_two_arrays_is_refused(tmp_path):
+    """Which one is meant is not guessed."""
+    np.savez(tmp_path / "train.npz", a=np.zeros(1), b=np.zeros(1))
+
+    with pytest.raises(DataError, match=r"2 arrays \(a, b\)"):
+        columns.array(tmp_path / "train.npz", IMAGES, 4, "")

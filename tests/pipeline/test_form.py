@@ -1,0 +1,112 @@
+"""A submission says what the metric scores, in the columns of the sample."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import config as configs
+from pipeline import form, submission
+from pipeline.errors import SubmissionError
+from pipeline.form import Form
+from pipeline.target import Target
+
+TWO, THREE = Target("classes", ("no", "yes")), Target("classes", ("a", "b", "c"))
+TAGS = Target("multilabel", ("a", "b", "c"))
+PRICE = Target("regression", ("price",), (0.0,), (1.0,))
+POINT = Target("regression", ("x", "y"), (0.0, 0.0), (1.0, 1.0))
+GRADE = Target("ordinal", ("0", "1", "2"))
+DIGITS = configs.load("digits")
+
+
+def sample(folder: Path, header: str, row: str) -> Path:
+    """Write a sample of two ids, "7" and "05", in this order."""
+    path = folder / "sample_submission.csv"
+    path.write_text(f"{header}\n7,{row}\n05,{row}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "header", "row", "values", "written"),
+    [
+        (THREE, "accuracy", "id,label", "a", [[0.1, 0.6, 0.3], [0.5, 0.2, 0.3]], ["05,a", "7,b"]),
+        (TWO, "auc", "id,target", "0", [[0.75, 0.25], [0.5, 0.5]], ["05,0.5", "7,0.25"]),
+        (TWO, "log_loss", "id,p", "0.5", [[0.75, 0.25], [0.5, 0.5]], ["05,0.5", "7,0.25"]),
+        (THREE, "map@2", "id,label", "a b", [[0.1, 0.6, 0.3], [0.5, 0.2, 0.3]], ["05,a c", "7,b c"]),
+        (THREE, "log_loss", "id,c,a,b", "0,0,0", [[0.25, 0.5, 0.25], [1, 0, 0]], ["05,0,1,0", "7,0.25,0.25,0.5"]),
+        (GRADE, "qwk", "id,grade", "0", [[0.1, 0.2, 0.7], [1, 0, 0]], ["05,0", "7,2"]),
+        (TAGS, "f1", "id,tags", "a b", [[0.9, 0.1, 0.8], [0, 1, 0]], ["05,b", "7,a c"]),
+        (TAGS, "f1", "id,a,b,c", "0,0,0", [[0.9, 0.1, 0.8], [0, 1, 0]], ["05,0,1,0", "7,1,0,1"]),
+        (TAGS, "auc", "id,a,b,c", "0,0,0", [[0.5, 0.25, 0.75], [0, 1, 0]], ["05,0,1,0", "7,0.5,0.25,0.75"]),
+        (PRICE, "rmse", "Id,SalePrice", "0", [[1e6], [-2.5]], ["05,-2.5", "7,1000000"]),
+        (POINT, "mae", "id,first,second", "0,0", [[1, 2], [3, 4]], ["05,3,4", "7,1,2"]),
+    ],
+)
+def test_each_kind_of_submission_has_its_form(tmp_path, target, metric, header, row, values, written):
+    """In the sample's order of ids and columns, whatever the order of the predictions."""
+    path = sample(tmp_path, header, row)
+
+    rows = Form(target, metric, path).write(tmp_path / "out.csv", ["7", "05"], np.array(values, np.float32))
+
+    assert rows == 2
+    assert (tmp_path / "out.csv").read_text().splitlines() == [header, *reversed(written)]
+
+
+@given(st.lists(st.lists(st.floats(0, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=2))
+def test_no_row_of_several_labels_is_empty(tmp_path_factory, values):
+    """Where none is above 1/2, as in the mean prediction, the likeliest stands alone: Kaggle takes no empty text."""
+    folder = tmp_path_factory.mktemp("tags")
+    path = sample(folder, "id,tags", "a b")
+
+    Form(TAGS, "f1", path).write(folder / "out.csv", ["7", "05"], np.array(values, np.float32))
+
+    assert submission.check(folder / "out.csv", path) == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "header", "said"),
+    [
+        (THREE, "log_loss", "id,p", "columns p beside the id; expected one, or one for each of a, b, c"),
+        (THREE, "log_loss", "id,a,b,d", "a, b, d"),
+        (THREE, "accuracy", "id,a,b", "target='classes', metric='accuracy'"),
+        (TAGS, "auc", "id,tags", "columns tags"),
+        (POINT, "mae", "id,x", "columns x"),
+        (THREE, "accuracy", "id", "expected one"),
+    ],
+)
+def test_a_sample_of_another_form_is_refused(tmp_path, target, metric, header, said):
+    """Before anything is predicted, with the columns and the edit."""
+    path = tmp_path / "sample_submission.csv"
+    path.write_text(f"{header}\n1{',0' * header.count(',')}\n")
+
+    with pytest.raises(SubmissionError, match=said) as caught:
+        Form(target, metric, path)
+
+    assert "Correct target, metric or label_column" in str(caught.value)
+
+
+def test_a_prediction_that_is_not_finite_is_not_written(tmp_path):
+    """And no file is left."""
+    path = sample(tmp_path, "id,price", "0")
+
+    with pytest.raises(SubmissionError, match="not finite numbers"):
+        Form(PRICE, "rmse", path).write(tmp_path / "out.csv", ["7", "05"], np.array([[1], [np.nan]], np.float32))
+
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers"),
+    [({}, False), ({"metric": "log_loss"}, True), ({"target": "ordinal"}, False), ({"target": "multilabel"}, True)],
+)
+def test_a_placeholder_of_0_stands_for_any_number_where_scores_are_asked_for(values, numbers):
+    """A sample full of zeros does not make probabilities whole numbers."""
+    assert form.of_numbers(replace(DIGITS, **values)) == numbers
+
+
+def test_a_regression_is_of_numbers():
+    """Whatever its metric."""
+    assert form.of_numbers(replace(DIGITS, target="regression", num_classes=0, metric="mae"))

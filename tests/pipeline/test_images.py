@@ -1,0 +1,393 @@
+"""Whatever a file holds comes out by one rule, and what cannot be used is refused with its reason."""
+
+import hashlib
+import io
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from sklearn.datasets import load_sample_image
+
+from pipeline.errors import ConfigError
+from pipeline.images import FILTER, MOST_PIXELS, RESIZES, BrokenImage, Shape, decode, eight_bits
+
+ROOT = Path(__file__).resolve().parents[2]
+SIDES = st.integers(1, 40)
+
+
+def written(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def exactly(content: bytes, height: int, width: int, channels: int = 3) -> np.ndarray:
+    return decode(content, Shape(height, width, channels, "exact"))
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def photograph() -> Image.Image:
+    return Image.fromarray(load_sample_image("china.jpg"))
+
+
+def test_colours_come_out_as_they_are():
+    """Not a pixel differs from a file without loss, PNG or WebP."""
+    pixels = noise(7, 5, 3)
+
+    assert np.array_equal(exactly(written(Image.fromarray(pixels)), 7, 5), pixels)
+    assert np.array_equal(exactly(written(Image.fromarray(pixels), "WEBP", lossless=True), 7, 5), pixels)
+
+
+def test_a_grey_file_is_taken_for_colour():
+    """Three equal channels."""
+    grey = noise(7, 5)
+
+    assert np.array_equal(exactly(written(Image.fromarray(grey)), 7, 5), np.repeat(grey[:, :, None], 3, axis=2))
+    assert np.array_equal(exactly(written(Image.fromarray(grey)), 7, 5, 1)[:, :, 0], grey)
+
+
+def test_colour_becomes_grey_by_luma():
+    """ITU-R 601, within the rounding of integers."""
+    pixels = noise(9, 8, 3)
+
+    found = exactly(written(Image.fromarray(pixels)), 9, 8, 1)[:, :, 0]
+
+    assert np.abs(found - pixels @ [0.299, 0.587, 0.114]).max() <= 0.51
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_alpha_is_dropped_and_the_colours_below_it_stay(kind):
+    """As the loaders do with which the weights of others were trained."""
+    pixels = noise(6, 6, 4)
+    options = {} if kind == "PNG" else {"lossless": True, "exact": True}
+
+    assert np.array_equal(exactly(written(Image.fromarray(pixels), kind, **options), 6, 6), pixels[:, :, :3])
+    if kind == "PNG":
+        grey = exactly(written(Image.frombytes("LA", (6, 6), pixels[:, :, :2].tobytes())), 6, 6, 1)
+        assert np.array_equal(grey[:, :, 0], pixels[:, :, 0])
+
+
+@pytest.mark.parametrize("transparency", [None, 2, bytes([0, 128, 255, 7])])
+def test_a_palette_gives_its_colours(transparency):
+    """Whichever of them is transparent, and without a word."""
+    colours = np.array([[9, 8, 7], [250, 0, 0], [0, 250, 0], [1, 2, 3]], np.uint8)
+    places = noise(5, 6) % 4
+    image = Image.frombytes("P", (6, 5), places.tobytes())
+    image.putpalette(colours.tobytes())
+    options = {} if transparency is None else {"transparency": transparency}
+
+    assert np.array_equal(exactly(written(image, **options), 5, 6), colours[places])
+
+
+def test_black_and_white_are_0_and_255():
+    """Not 0 and 1."""
+    bits = noise(5, 9) > 127
+
+    assert np.array_equal(exactly(written(Image.fromarray(bits)), 5, 9, 1)[:, :, 0], bits * 255)
+
+
+def test_16_bits_of_grey_are_divided_by_257_and_rounded():
+    """Every value there is; clipped, nearly all of them would be white."""
+    values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+
+    found = exactly(written(Image.fromarray(values)), 256, 256, 1)[:, :, 0]
+
+    assert np.array_equal(found, np.round(values / 257))
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])
+def test_16_bits_are_the_same_in_each_of_pillow_s_modes(mode):
+    """Which of them a file becomes has changed with Pillow's versions."""
+    values = np.array([[0, 128, 129, 30000, 65535]], {"I;16": "<u2", "I;16B": ">u2", "I": "<i4"}[mode])
+    image = Image.frombytes(mode, (5, 1), values.tobytes())
+
+    assert list(eight_bits(image).tobytes()) == [0, 0, 1, 117, 255]
+
+
+def png_of_16_bits(pixels: np.ndarray) -> bytes:
+    """Return a PNG of uint16 (height, width, 2 to 4): Pillow cannot write one."""
+    height, width, channels = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    head = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    )
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_16_bits_of_colour_or_alpha_lose_the_low_byte(channels):
+    """At most one level from the rounded value."""
+    values = np.random.default_rng(0).integers(0, 65536, (8, 9, channels), dtype=np.uint16)
+
+    found = exactly(png_of_16_bits(values), 8, 9).astype(int)
+
+    wanted = values[:, :, [0, 0, 0] if channels == 2 else [0, 1, 2]]
+    assert np.array_equal(found, wanted >> 8)
+    assert np.abs(found - np.round(wanted / 257)).max() <= 1
+
+
+def test_inks_become_colours():
+    """Of a JPEG in CMYK, which Adobe's marker says is inverted, as Pillow writes it."""
+    inks = Image.new("CMYK", (16, 16), (0, 255, 255, 0))
+
+    red = exactly(written(inks, "JPEG", quality=95), 16, 16).reshape(-1, 3).mean(0)
+
+    assert red[0] > 245
+    assert red[1:].max() < 10
+
+
+def test_modes_without_a_rule_are_refused():
+    """Nothing says which value is white."""
+    with pytest.raises(BrokenImage, match="kind F"):
+        eight_bits(Image.new("F", (2, 2)))
+    with pytest.raises(BrokenImage, match="0 to 70000, are not those of 16 bits"):
+        eight_bits(Image.fromarray(np.array([[0, 70000]], np.int32)))
+
+
+def test_what_comes_in_more_modes_than_one_is_one_image():
+    """YCbCr and PA, which none of the three formats gives, among them."""
+    image = Image.new("RGB", (2, 2), (40, 90, 200))
+
+    assert np.abs(np.asarray(eight_bits(image.convert("YCbCr"))).astype(int) - [40, 90, 200]).max() <= 2
+    assert np.array_equal(
+        eight_bits(image.convert("P", palette=1).convert("PA")), image.convert("P", palette=1).convert("RGB")
+    )
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_an_image_stands_upright(kind, orientation):
+    """All eight ways of EXIF, in each format; the first letter of what is drawn is F, so that no two look alike."""
+    upright = np.zeros((48, 32, 3), np.uint8)
+    upright[8:40, 8:12] = upright[8:12, 8:24] = upright[20:24, 8:20] = 255
+    turned = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.transpose(1, 0, 2),
+        6: upright.transpose(1, 0, 2)[::-1],
+        7: upright[::-1, ::-1].transpose(1, 0, 2),
+        8: upright.transpose(1, 0, 2)[:, ::-1],
+    }[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = written(Image.fromarray(np.ascontiguousarray(turned)), kind, exif=exif, quality=100)
+
+    assert np.abs(exactly(content, 48, 32).astype(int) - upright).max() < 40
+    for resize in RESIZES[1:]:
+        small = decode(content, Shape(24, 12, 3, resize)).astype(int)
+        plain = decode(written(Image.fromarray(upright), kind, quality=100), Shape(24, 12, 3, resize))
+        assert np.abs(small - plain).max() < 40
+
+
+@pytest.mark.filterwarnings("ignore")  # the module's own filter is not in force below pytest
+@pytest.mark.parametrize(
+    "exif",
+    [
+        b"Exif\0\0torn",
+        b"Exif\0\0II*\0\x08\0\0\0\xff\xff",
+        b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x02\0\0\0\x01x\0\0\0",
+    ],
+)
+def test_exif_that_cannot_be_read_counts_as_upright(exif):
+    """The pixels are whole, and every viewer shows them."""
+    image = Image.fromarray(noise(16, 24, 3))
+
+    assert np.array_equal(exactly(written(image, "JPEG", exif=exif), 16, 24), exactly(written(image, "JPEG"), 16, 24))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_the_first_frame_of_an_animation_is_taken(kind):
+    """As if it were alone."""
+    frames = [Image.fromarray(noise(8, 8, 3) // (index + 1)) for index in range(3)]
+    content = written(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True)
+
+    assert np.array_equal(exactly(content, 8, 8), frames[0])
+
+
+def test_the_first_picture_of_a_camera_s_many_is_taken():
+    """Phones write a JPEG with a second one behind it (MPO)."""
+    first, second = (Image.fromarray(noise(16, 16, 3) // part) for part in (1, 2))
+
+    found = exactly(written(first, "MPO", save_all=True, append_images=[second]), 16, 16)
+
+    assert np.array_equal(found, exactly(written(first, "JPEG"), 16, 16))
+
+
+@settings(deadline=None, max_examples=60)
+@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(RESIZES[1:]), st.sampled_from([1, 3]))
+def test_every_size_becomes_the_one_that_was_asked_for(height, width, down, across, resize, channels):
+    """A white image stays white, but for what pads it: bars of zeros on two sides, equal or one more at the end."""
+    found = decode(written(Image.new("RGB", (width, height), "white")), Shape(down, across, channels, resize))
+
+    assert (found.shape, found.dtype) == ((down, across, channels), np.uint8)
+    if resize != "pad":
+        assert found.min() == 255
+    else:
+        rows, columns = found.min(2).max(1), found.min(2).max(0)
+        assert set(rows) | set(columns) <= {0, 255}
+        assert rows.all() or columns.all()
+        for line in (rows, columns):
+            first, last = np.flatnonzero(line)[[0, -1]]
+            assert len(line) - 1 - last - first in (0, 1)
+
+
+def test_a_crop_keeps_the_middle():
+    """Of a flag of three stripes the one in the middle, whichever way it lies."""
+    flag = np.repeat(np.array([[[250, 0, 0], [0, 250, 0], [0, 0, 250]]], np.uint8), 30, axis=1).repeat(30, axis=0)
+
+    for pixels in (flag, flag.transpose(1, 0, 2)):
+        middle = decode(written(Image.fromarray(pixels)), Shape(10, 10, 3, "crop"))
+        assert np.array_equal(middle[2:-2, 2:-2].reshape(-1, 3), [[0, 250, 0]] * 36)
+
+
+def test_exact_refuses_another_size_and_says_which():
+    """And resizes nothing."""
+    with pytest.raises(BrokenImage, match=r"9x8 pixels \(width x height\), not 8x8"):
+        exactly(written(Image.new("L", (9, 8))), 8, 8)
+
+
+@pytest.mark.parametrize("resize", RESIZES[1:])
+def test_a_jpeg_that_is_decoded_smaller_is_close_to_the_whole_one(photograph, resize):
+    """Within a few levels of the whole decode, resized in one step."""
+    content = written(photograph, "JPEG", quality=90)
+    with Image.open(io.BytesIO(content)) as whole:
+        plain = decode(written(whole.convert("RGB"), compress_level=0), Shape(96, 96, 3, resize)).astype(int)
+        fair = np.asarray(whole.resize((96, 96), FILTER)).astype(int)
+
+    small = decode(content, Shape(96, 96, 3, resize)).astype(int)
+
+    assert np.abs(small - plain).max() <= 12
+    assert np.abs(small - plain).mean() < 1
+    if resize == "stretch":
+        assert np.abs(small - fair).mean() < 1
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "progressive", "WEBP", "lossless"])
+def test_a_file_that_is_cut_off_is_refused(photograph, kind):
+    """Wherever; but for ends behind the last pixel, without which it is the same image."""
+    options = {"JPEG": {"quality": 60}, "progressive": {"progressive": True}, "lossless": {"lossless": True}}.get(
+        kind, {}
+    )
+    format_ = {"progressive": "JPEG", "lossless": "WEBP"}.get(kind, kind)
+    content = written(photograph.crop((100, 100, 164, 148)), format_, **options)
+    whole = exactly(content, 48, 64)
+    refused = 0
+
+    for end in [*range(0, len(content), 64), len(content) - 1, len(content) - 2]:
+        try:
+            assert np.array_equal(exactly(content[:end], 48, 64), whole)
+        except BrokenImage:
+            refused += 1
+
+    assert refused >= len(content) // 64 - 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (b"<html>403 Forbidden</html>", "text, not an image: '<html>403"),
+        (b'{"error": "no such file"}', "text"),
+        (b"version https://git-lfs.github.com/spec/v1", "text, not an image: 'version https"),
+        (b"\0" * 999, "neither PNG, JPEG nor WebP"),
+        (b"BM" + bytes(60), "neither PNG"),
+        (b"\x89PNG\r\n\x1a\n", "PNG by its first bytes"),
+        (b"\xff\xd8\xff\xe0" + bytes(100), "JPEG"),
+        (b"RIFF\x10\0\0\0WEBPVP8 " + bytes(40), "decode|torn"),
+    ],
+)
+def test_what_is_no_image_is_called_what_it_is(content, said):
+    """The reason stands behind the file's name in a report."""
+    with pytest.raises(BrokenImage, match=said):
+        exactly(content, 8, 8)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF", "PPM", "ICO"])
+def test_other_formats_are_refused(kind):
+    """Each parser more is one more way in."""
+    with pytest.raises(BrokenImage, match="neither"):
+        exactly(written(Image.fromarray(noise(16, 16, 3)), kind), 16, 16)
+
+
+def test_a_bomb_is_refused_by_its_header():
+    """Before any pixel is decoded: 20,000 x 20,000 of them in 69 bytes; and one beyond the limit."""
+    for width, height in ((20_000, 20_000), (13_378, 13_377)):
+        assert width * height > MOST_PIXELS
+        content = bytearray(written(Image.new("L", (1, 1))))
+        content[16:24] = struct.pack(">II", width, height)
+        content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+        with pytest.raises(BrokenImage, match="pixels"):
+            decode(bytes(content), Shape(8, 8, 1, "stretch"))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from(["PNG", "JPEG", "WEBP"]),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=8),
+)
+def test_whatever_is_in_a_file_is_an_image_or_broken(kind, changes):
+    """No byte makes it raise anything else."""
+    content = bytearray(written(Image.fromarray(noise(24, 24, 3)), kind))
+    for place, value in changes:
+        content[place % len(content)] = value
+
+    try:
+        assert decode(bytes(content), Shape(8, 8, 3, "crop")).shape == (8, 8, 3)
+    except BrokenImage as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize("wrong", [{"resize": "fit"}, {"channels": 4}, {"height": 0}])
+def test_a_form_that_cannot_be_is_an_error_of_the_config(wrong):
+    """With what it may be."""
+    with pytest.raises(ConfigError, match="stretch"):
+        Shape(**{"height": 8, "width": 8, "channels": 3, "resize": "crop", **wrong})
+
+
+GOLDEN = {
+    ("exact", 3): "50f7ff7996a2c593",
+    ("stretch", 1): "2b0e3957e3393fbe",
+    ("stretch", 3): "bf636028ecc68a2b",
+    ("crop", 3): "4748fcf0d06b49d1",
+    ("pad", 3): "5af66a5d253e2c7d",
+}
+
+
+@pytest.mark.parametrize(("resize", "channels"), GOLDEN)
+def test_the_pixels_are_those_of_every_other_machine(resize, channels):
+    """And of every version of Pillow that is supported: of files without loss, by integers alone."""
+    rows, columns = np.mgrid[0:90, 0:130]
+    pixels = np.stack([rows * 2, columns * 3 % 256, (rows * columns) % 256], -1).astype(np.uint8)
+    size = (90, 130) if resize == "exact" else (32, 32)
+
+    found = decode(written(Image.fromarray(pixels)), Shape(*size, channels, resize))
+
+    assert hashlib.sha256(found.tobytes()).hexdigest()[:16] == GOLDEN[resize, channels]
+
+
+def test_no_other_parser_is_imported():
+    """Not even to look whether it fits."""
+    code = (
+        "import io, sys; from PIL import Image; from pipeline.images import Shape, decode\n"
+        "for kind in ('PNG', 'JPEG', 'WEBP'):\n"
+        "    file = io.BytesIO(); Image.new('RGB', (4, 4)).save(file, kind); decode(file.getvalue(), Shape(4, 4, 3, 'exact'))\n"
+        "print(any(f'PIL.{name}ImagePlugin' in sys.modules for name in ('Psd', 'Eps', 'Fli', 'Pcx', 'Icns', 'Jpeg2K')))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr

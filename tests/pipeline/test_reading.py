@@ -1,0 +1,329 @@
+"""All files come out in their order, what is broken is named, and what was decoded once is not decoded again."""
+
+import json
+import os
+import resource
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from pipeline import reading
+from pipeline.errors import DataError
+from pipeline.images import Shape
+
+FORM = Shape(6, 5, 3, "exact")
+COUNT = 83  # more than two runs of a thread, and no multiple of one
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder of images whose pixels are their number, three of them broken; not to be changed."""
+    folder = tmp_path_factory.mktemp("images")
+    for index in range(COUNT):
+        Image.new("RGB", (5, 6), (index, 0, 255 - index)).save(folder / f"{index:03d}.png")
+    (folder / "007.png").write_bytes(b"")
+    (folder / "040.png").write_bytes((folder / "041.png").read_bytes()[:50])
+    (folder / "082.png").write_text("<html>404</html>")
+    return folder
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Return a few files that the test may change."""
+    paths = [tmp_path / f"{index}.png" for index in range(5)]
+    for index, path in enumerate(paths):
+        Image.new("RGB", (5, 6), (index, 9, 9)).save(path)
+    return paths
+
+
+def files(folder):
+    return sorted(folder.glob("*.png"))
+
+
+def wanted(rows=range(COUNT)):
+    pixels = np.zeros((len(rows), 6, 5, 3), np.uint8)
+    for place, row in enumerate(rows):
+        if row not in (7, 40, 82):
+            pixels[place] = (row, 0, 255 - row)
+    return pixels
+
+
+@pytest.mark.parametrize("workers", [None, 1, 2, 5])
+def test_images_come_in_the_order_of_their_files(folder, workers):
+    """Whichever thread was the first; the broken ones are zeros, named by row and reason."""
+    pixels, broken = reading.read(files(folder), FORM, workers=workers)
+
+    assert np.array_equal(pixels, wanted())
+    assert sorted(broken) == [7, 40, 82]
+    assert broken[7] == "it is empty"
+    assert "cannot be decoded" in broken[40]
+    assert broken[82] == "it is text, not an image: '<html>404</html>'"
+
+
+def test_any_order_and_any_repetition_is_one(folder):
+    """Row i is file i, and nothing else."""
+    rows = list(np.random.default_rng(0).integers(0, COUNT, 200))
+
+    pixels, broken = reading.read([str(folder / f"{row:03d}.png") for row in rows], FORM)
+
+    assert np.array_equal(pixels, wanted(rows))
+    assert sorted(broken) == [place for place, row in enumerate(rows) if row in (7, 40, 82)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, COUNT), st.integers(1, 100), st.integers(0, 4), st.sampled_from([1, 2, 3]))
+def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size, ahead, workers):
+    """Whatever their size, and however many are decoded ahead."""
+    paths = files(folder)[:count]
+    pixels, broken = reading.read(paths, FORM)
+
+    parts = list(reading.blocks(paths, FORM, size, workers=workers, ahead=ahead))
+
+    assert [start for start, _, _ in parts] == list(range(0, count, size))
+    assert all(len(part) == size for _, part, _ in parts[:-1])
+    assert np.array_equal(np.concatenate([part for _, part, _ in parts] or [pixels]), pixels)
+    assert {row: reason for _, _, part in parts for row, reason in part.items()} == broken
+
+
+def test_blocks_run_only_so_far_ahead(own, monkeypatch):
+    """Memory for the block that was given, and for `ahead` + 1 behind it."""
+    made = []
+    monkeypatch.setattr(
+        reading, "_room", lambda number, shape, room=reading._room: made.append(1) or room(number, shape)
+    )
+
+    given_ = reading.blocks(own * 20, FORM, 10, ahead=2)
+    seen = [len(made) for _ in given_]
+
+    assert seen == [3, 4, 5, 6, 7, 8, 9, 10, 10, 10]
+
+
+def test_whoever_stops_early_waits_for_nothing_more(own):
+    """The threads end with the generator."""
+    import threading
+
+    given_ = reading.blocks(own * 200, FORM, 10, workers=3)
+    next(given_)
+    given_.close()
+
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("images")]
+
+
+def test_no_files_are_no_images():
+    """And no error."""
+    pixels, broken = reading.read([], FORM)
+
+    assert pixels.shape == (0, 6, 5, 3)
+    assert broken == {}
+    assert list(reading.blocks([], FORM, 4)) == []
+
+
+def test_files_that_are_missing_are_counted_and_named(own):
+    """Before any is decoded."""
+    for path in own[1:]:
+        path.unlink()
+
+    for read in (lambda: reading.read(own, FORM), lambda: next(reading.blocks(own, FORM, 2))):
+        with pytest.raises(DataError, match=r"4 of 5 images are missing, for example .*1\.png") as caught:
+            read()
+        assert "suffix" in str(caught.value)
+
+
+def test_a_file_that_may_not_be_read_is_an_error_and_not_a_broken_image(own, unreadable):
+    """Its pixels may be well."""
+    with unreadable(own[3]), pytest.raises(DataError, match=r"Could not read .*3\.png: Permission denied"):
+        reading.read(own, FORM)
+
+
+def test_a_folder_is_not_an_image(own):
+    """Its name may end as one."""
+    own[0].unlink()
+    own[0].mkdir()
+
+    with pytest.raises(DataError, match="Is a directory"):
+        reading.read(own, FORM)
+
+
+def test_too_many_pixels_say_how_much_memory_they_need(own):
+    """Before any is decoded."""
+    with pytest.raises(DataError, match=r"5 images of 1000000000x1000000000x3 need .* GiB of memory"):
+        reading.read(own, Shape(10**9, 10**9, 3, "stretch"), workers=1)
+
+
+def test_a_hit_gives_what_the_miss_gave(folder, tmp_path):
+    """Pixels and reasons; and says so. Neither can be written to."""
+    said = []
+    first, reasons = reading.read(files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append)
+    again, same = reading.read(files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append)
+
+    assert isinstance(again, np.memmap)
+    assert not isinstance(first, np.memmap)
+    assert np.array_equal(first, again)
+    assert reasons == same
+    assert not first.flags.writeable
+    assert not again.flags.writeable
+    assert len(said) == 1
+    assert said[0].startswith("Took 83 decoded images from")
+    assert sorted(path.suffix for path in (tmp_path / "a" / "cache").iterdir()) == [".json", ".npy"]
+
+
+def rewritten(paths, cache):
+    Image.new("RGB", (5, 6), (200, 9, 9)).save(paths[2])
+    return paths, FORM
+
+
+def touched(paths, cache):
+    os.utime(paths[2], ns=(1, 1))
+    return paths, FORM
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        rewritten,
+        touched,
+        lambda paths, cache: (paths[::-1], FORM),
+        lambda paths, cache: (paths[:4], FORM),
+        lambda paths, cache: (paths, Shape(6, 5, 3, "crop")),
+        lambda paths, cache: (paths, Shape(6, 5, 1, "exact")),
+    ],
+    ids=["content", "time", "order", "number", "resize", "channels"],
+)
+def test_other_files_or_another_form_are_another_cache(own, tmp_path, change):
+    """And the old one stays."""
+    reading.read(own, FORM, cache=tmp_path / "cache")
+
+    paths, form = change(own, tmp_path)
+    found = reading.read(paths, form, cache=tmp_path / "cache")[0]
+
+    assert np.array_equal(found, reading.read(paths, form)[0])
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
+
+
+@pytest.mark.parametrize("name", ["RULES", "PIL"])
+def test_another_rule_or_another_pillow_is_another_cache(own, tmp_path, monkeypatch, name):
+    """What comes out may be another."""
+    reading.read(own, FORM, cache=tmp_path / "cache")
+    if name == "PIL":
+        monkeypatch.setattr(reading.PIL, "__version__", "99.0")
+    else:
+        monkeypatch.setattr(reading, name, 99)
+
+    reading.read(own, FORM, cache=tmp_path / "cache")
+
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def other_bit(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def pickled(path):
+    np.save(path, np.array([{}], object), allow_pickle=True)
+
+
+def of_floats(path):
+    np.save(path, np.load(path).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "spoil", [cut, other_bit, pickled, of_floats, lambda path: path.unlink(), lambda path: path.write_bytes(b"")]
+)
+def test_a_cache_that_is_torn_is_made_anew(own, tmp_path, spoil):
+    """It says so, and the next run takes the new one."""
+    wanted = reading.read(own, FORM, cache=tmp_path / "cache")[0]
+    spoil(next((tmp_path / "cache").glob("*.npy")))
+    said = []
+
+    found = [reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0] for _ in range(2)]
+
+    assert np.array_equal(found[0], wanted)
+    assert np.array_equal(found[1], wanted)
+    assert "made anew" in said[0]
+    assert "Took 5" in said[1]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"sha256": 5, "broken": {}}', '{"sha256": "0", "broken": {"x": 1}}'])
+def test_what_stands_beside_the_cache_is_not_trusted_either(own, tmp_path, text):
+    """The same."""
+    wanted = reading.read(own, FORM, cache=tmp_path / "cache")[0]
+    beside = next((tmp_path / "cache").glob("*.json"))
+    beside.write_text(text)
+
+    assert np.array_equal(reading.read(own, FORM, cache=tmp_path / "cache")[0], wanted)
+    assert len(json.loads(beside.read_text())["sha256"]) == 64
+
+
+def test_a_full_disk_costs_the_cache_and_nothing_else(own, tmp_path):
+    """It says so, and leaves no half of a file."""
+    said = []
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
+        found = reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert np.array_equal(found, reading.read(own, FORM)[0])
+    assert [line for line in said if line.startswith("Could not keep the decoded images")] == said
+    assert len(said) == 1
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_place_that_cannot_be_a_folder_costs_the_cache_and_nothing_else(own, tmp_path):
+    """An input of a session is read-only; here a file lies in the way."""
+    (tmp_path / "cache").write_text("a file")
+    said = []
+
+    found = reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
+
+    assert np.array_equal(found, reading.read(own, FORM)[0])
+    assert "the next run decodes again" in said[0]
+
+
+def test_what_a_kill_left_is_written_over(own, tmp_path):
+    """The pixels without what makes them whole are no cache, and neither is a half."""
+    reading.read(own, FORM, cache=tmp_path / "cache")
+    kept = next((tmp_path / "cache").glob("*.npy"))
+    kept.with_suffix(".json").unlink()
+    kept.with_suffix(".writing").write_bytes(b"a half")
+    said = []
+
+    for _ in range(2):
+        reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)
+
+    assert len(said) == 1
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_a_long_reading_says_how_far_it_is(folder, monkeypatch):
+    """Never backwards, and in images."""
+    monkeypatch.setattr(reading, "SHOW_SECONDS", 0.0)
+    said = []
+
+    reading.read(files(folder), FORM, show=said.append)
+
+    numbers = [int(line.split()[1]) for line in said]
+    assert numbers[-1] == COUNT
+    assert all(before < after for before, after in pairwise(numbers))
+    assert all(line.endswith("of 83 images") for line in said)
+
+
+def test_large_images_get_a_thread_a_cpu_and_small_ones_fewer(own, tmp_path, monkeypatch):
+    """As many as an image's time has room for."""
+    monkeypatch.setattr(reading.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(reading, "HELD_SECONDS", 1e-9)
+    assert reading._threads([str(path) for path in own], FORM) == 4
+    monkeypatch.setattr(reading, "HELD_SECONDS", 1e9)
+    assert reading._threads([str(path) for path in own], FORM) == 1
+    assert reading._threads([], FORM) == 1
