@@ -405,6 +405,35 @@ def scale_check(c: Context, config: str = "", input: str = "", batch: str = "", 
     return result
 
 
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        "run": "owner/slug/version, as ann/digits-train-tpu/3, or a folder that a training wrote, as out; default: the last training"
+        " that was pushed from here, once it is pulled",
+        "title": "of the page; default: the config's name",
+    }
+)
+@reported
+def report(c: Context, run: str = "", config: str = "", title: str = "", json: bool = False) -> dict[str, Any]:
+    """Write one HTML page of a training: curves, classes, worst examples, provenance. Example: invoke report --run out"""
+    from deploy import output, relay
+    from pipeline import report as model_side
+
+    if run and os.path.isdir(run):  # noqa: PTH112 - Path.is_dir raises for a long name
+        folder, known = Path(run), ""
+    else:
+        ours = settled(config)
+        found = relay.known_run(ours, run, relay.TRAIN)
+        folder, known = relay.pulled(ours, found), str(found)
+    # A folder that was pulled stays what the run wrote: the next pull compares it.
+    beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}") if output.noted(folder) else None
+    show(f"The training {known + ', ' if known else ''}in {folder}")
+    page = model_side.write(folder, title=title or None, page=beside)
+    show(f"wrote {page}")
+    return {"run": known, "folder": str(folder), "report": str(page)}
+
+
 @task
 @reported
 def check(c: Context) -> None:

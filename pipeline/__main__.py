@@ -1,4 +1,4 @@
-"""python -m pipeline describe|train|infer|scale-check: what the notebooks call, and a check of the rate, on any machine that has the data."""
+"""python -m pipeline describe|train|infer|scale-check|report: what the notebooks call, and a check of the rate, on any machine that has the data."""
 
 import argparse
 import json
@@ -17,6 +17,7 @@ EXAMPLES = """examples:
   python -m pipeline train --config digits --input data/digits --output out
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
   python -m pipeline scale-check --config digits_sgd --input data/digits --output check
+  python -m pipeline report --output out
 """
 
 IMAGES = 50_000  # of CIFAR-10, CIFAR-100: what `describe` counts steps with where it is not told
@@ -45,7 +46,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m pipeline", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(required=True, metavar="describe|train|infer|scale-check")
+    commands = parser.add_subparsers(required=True, metavar="describe|train|infer|scale-check|report")
     for name, function, summary in (
         ("describe", _describe, "print parameters, shapes and the optimizer's numbers as applied"),
         ("train", _train, "train, or go on training, and write OUT/artifact"),
@@ -55,13 +56,18 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             _scale_check,
             "see whether the rate holds at 8 times the batch: nine runs; exit 1 if it does not",
         ),
+        ("report", _report, "write OUT/report.html, one page of what a training left in OUT, be it complete or not"),
     ):
         command = commands.add_parser(name, help=summary, description=summary)
         command.set_defaults(command=function)
+        command.add_argument("--json", action="store_true", help="end with one JSON object on the last line")
+        if name == "report":
+            command.add_argument("--output", required=True, type=Path, help="the --output of a training")
+            command.add_argument("--title", help="of the page; default: the config's name")
+            continue
         command.add_argument(
             "--config", required=True, help="a name in pipeline/configs/, or the path of a .py file of the same form"
         )
-        command.add_argument("--json", action="store_true", help="end with one JSON object on the last line")
         if name != "describe":
             command.add_argument(
                 "--input", required=True, type=Path, help="the competition folder, as Kaggle mounts it"
@@ -207,6 +213,15 @@ def scale_check(
         "pictures": [str(path) for path in pictures],
         "exit_code": 0 if checked.passed else 1,
     }
+
+
+def _report(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline import report
+
+    path = report.write(options.output, title=options.title)
+    if not options.json:
+        print(path)
+    return {"report": str(path)}
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ PipelineError         exit code 1: the run failed
 ├── DivergedError     1: the numbers of a run are no longer finite
 ├── ArtifactError     1: the trained model and its manifest disagree
 ├── SubmissionError   1: the submission is not what sample_submission.csv asks for
+├── ReportError       1: a file that a run left cannot be shown: it is broken, or it contradicts another
 └── DiskError         8: the local disk is full or cannot be written
 
 Each message says what was received, what was expected, and the edit that fixes it. The exit codes are those of docs/design.md.
@@ -61,6 +62,10 @@ class ArtifactError(PipelineError):
 
 class SubmissionError(PipelineError):
     """The submission is not what sample_submission.csv asks for."""
+
+
+class ReportError(PipelineError):
+    """A file that a run left is broken, or contradicts another."""
 
 
 class DiskError(PipelineError):

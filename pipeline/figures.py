@@ -245,27 +245,27 @@ def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> 
 
 
 def _time(seconds: dict[str, float], path: Path) -> None:
-    phases = _phases(seconds)
-    figure, axis = plt.subplots(figsize=(7, 0.42 * len(phases) + 1), layout="constrained")
-    bars = axis.barh(list(phases), list(phases.values()), color=BLUE)
+    each = phases(seconds)
+    figure, axis = plt.subplots(figsize=(7, 0.42 * len(each) + 1), layout="constrained")
+    bars = axis.barh(list(each), list(each.values()), color=BLUE)
     axis.bar_label(bars, fmt="%.1f s", padding=3)
     axis.invert_yaxis()
     axis.margins(x=0.15)
-    axis.set(title=f"Where the {sum(phases.values()):.1f} seconds of training went", xlabel="seconds")
+    axis.set(title=f"Where the {sum(each.values()):.1f} seconds of training went", xlabel="seconds")
     _save(figure, path)
 
 
-def _phases(seconds: Mapping[str, float]) -> dict[str, float]:
+def phases(seconds: Mapping[str, float]) -> dict[str, float]:
     """Return what took how long, the longest first, each second counted once: together they are the total.
 
-    >>> _phases({"train": 9.0, "validate": 2.0, "compile": 1.0, "read": 0.01, "total": 13.0})
+    >>> phases({"train": 9.0, "validate": 2.0, "compile": 1.0, "read": 0.01, "total": 13.0})
     {'train': 7.0, 'all else': 2.99, 'validate': 2.0, 'compile': 1.0}
     """
-    phases = {name: value for name, value in seconds.items() if name != "total"}
+    each = {name: value for name, value in seconds.items() if name != "total"}
     # Validation and checkpoints happen inside the training loop.
-    phases["train"] = max(phases.get("train", 0.0) - phases.get("validate", 0.0) - phases.get("checkpoints", 0.0), 0.0)
-    phases[REST] = max(seconds.get("total", 0.0) - sum(phases.values()), 0.0)
-    told = {name: round(value, 3) for name, value in phases.items() if value >= 0.05}  # less is shown as 0.0
+    each["train"] = max(each.get("train", 0.0) - each.get("validate", 0.0) - each.get("checkpoints", 0.0), 0.0)
+    each[REST] = max(seconds.get("total", 0.0) - sum(each.values()), 0.0)
+    told = {name: round(value, 3) for name, value in each.items() if value >= 0.05}  # less is shown as 0.0
     return dict(sorted(told.items(), key=lambda phase: -phase[1]))
 
 

@@ -27,6 +27,7 @@ TASKS = [
     "push-infer",
     "push-train",
     "relay",
+    "report",
     "scale-check",
     "status",
     "submit",

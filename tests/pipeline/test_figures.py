@@ -110,7 +110,7 @@ def test_the_bars_of_the_time_are_together_the_time(output):
     """What no phase names is a bar too."""
     manifest = json.loads((output / "artifact" / "manifest.json").read_text())
 
-    assert sum(figures._phases(manifest["seconds"]).values()) == pytest.approx(manifest["seconds"]["total"], abs=0.3)
+    assert sum(figures.phases(manifest["seconds"]).values()) == pytest.approx(manifest["seconds"]["total"], abs=0.3)
 
 
 @pytest.mark.parametrize(
