@@ -19,6 +19,7 @@ from pipeline.results import CLASSES, PROBABILITIES, REGRESSION, Results
 MATRIX = 30  # classes, of which a confusion matrix can still be read
 BESIDE = 12  # classes, of which it leaves half of the page free
 ROWS, PAIRS = 100, 10  # of a table of classes, and of pairs of them
+NUMBERS = {"true value", "predicted value", "absolute error", "confidence", "loss"}
 HALF = 0.5  # a label whose probability is more is chosen
 
 
@@ -88,7 +89,7 @@ def _classes(results: Results, rows: pd.DataFrame) -> Answers:
         [
             Section("classes", "Classes", joined(parts)),
             _calibration(measured, "the confidence is the probability of the predicted class"),
-            _worst(results, rows, losses, ("true", "predicted", "confidence"), told_row, said),
+            _worst(results, rows, losses, ("true", "predicted", "confidence", "loss"), told_row, said),
         ],
     )
 
@@ -129,7 +130,7 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Answers:
                 results,
                 rows,
                 losses,
-                ("labels", "chosen"),
+                ("labels", "chosen", "loss"),
                 told_row,
                 "The rows with the largest cross-entropy, over all labels.",
             ),
@@ -151,8 +152,8 @@ def _regression(results: Results, rows: pd.DataFrame) -> Answers:
     )
 
     def told_row(row: int) -> tuple[list[Html], list[Html]]:
-        true, given, error = (Html(f"{value:.6g}") for value in (labels[row], predictions[row], errors[row]))
-        return [true, given, error], [tag("strong", true, tag("span", " → ", given, class_="wrong"))]
+        true, given = (Html(f"{value:.6g}") for value in (labels[row], predictions[row]))
+        return [true, given], [tag("strong", true, tag("span", " → ", given, class_="wrong"))]
 
     tiles = facts([(name, number(value)) for name, value in more.items()], "tiles")
     return Answers(
@@ -163,7 +164,7 @@ def _regression(results: Results, rows: pd.DataFrame) -> Answers:
                 results,
                 rows,
                 np.abs(errors),
-                ("true", "predicted", "error"),
+                ("true value", "predicted value", "absolute error"),
                 told_row,
                 "The rows with the largest errors.",
             ),
@@ -215,8 +216,8 @@ def _each(found: pd.DataFrame, names: Sequence[str]) -> list[Html]:
     """Return the table of all classes, or of those with the lowest F1, and which these are."""
     cut = len(found) > ROWS
     shown = found.sort_values("f1", kind="stable").head(ROWS) if cut else found
-    head = ["class", "rows", "precision", "recall", "F1", ""]
     confused = "confused_with" in found
+    head = ["class" if confused else "label", "rows", "precision", "recall", "F1", ""]
     rows = []
     for place, row in shown.iterrows():
         line: list[str] = [quoted(names[int(str(place))]), f"{int(row['rows']):,}"]
@@ -263,11 +264,11 @@ def _worst(
 ) -> Section:
     """Return the rows that cost the most: with their pictures where training kept them, else as a table.
 
-    `told` gives of a row the cells of the table, and the lines of the caption.
+    `head`: names the cells that `told` gives of a row for the table, and then `losses`. It gives the lines of a caption, too.
     """
     kept = results.examples
     chosen = worst(losses, MOST) if kept is None else kept.indices
-    costs = losses[chosen] if kept is None else np.where(np.isnan(kept.losses), losses[chosen], kept.losses)
+    costs = losses[chosen].tolist()
     if kept is not None and kept.pixels is not None:
         cards = [
             tag(
@@ -277,22 +278,22 @@ def _worst(
                     "figcaption",
                     told(row)[1],
                     tag("br"),
-                    f"loss {number(cost, 3)}",
+                    f"{head[-1]} {number(cost, 3)}",
                     tag("br"),
                     quoted(rows["id"].iloc[row], 30),
                 ),
             )
-            for row, cost, pixels in zip(chosen.tolist(), costs.tolist(), kept.pixels, strict=True)
+            for row, cost, pixels in zip(chosen.tolist(), costs, kept.pixels, strict=True)
         ]
         body = tag("div", cards, class_="pictures")
     else:
         words += f" Without {FILE} there are no pictures of them." if kept is None else ""
         lines = [
             [quoted(rows["id"].iloc[row], 40), *told(row)[0], number(cost, 3)]
-            for row, cost in zip(chosen.tolist(), costs.tolist(), strict=True)
+            for row, cost in zip(chosen.tolist(), costs, strict=True)
         ]
-        numeric = [place for place, name in enumerate(("id", *head, "loss")) if name in ("confidence", "error", "loss")]
-        body = table(("id", *head, "loss"), lines, numbers=numeric)
+        numbers = [place for place, name in enumerate(("id", *head)) if name in NUMBERS]
+        body = table(("id", *head), lines, numbers=numbers)
     return Section("worst", "Worst examples", joined([tag("p", words, class_="note"), body]))
 
 

@@ -1,7 +1,7 @@
 """Examples: the validation rows that a model is most wrong about, kept with their pictures for the report.
 
 Reads  losses and inputs, while training still has them in memory
-Gives  examples.npz: `indices` int64 (m,), `losses` float32 (m,), the largest first, and `pixels` uint8 (m, height, width, channels)
+Gives  examples.npz: `indices` int64 (m,), that of the largest loss first, and `pixels` uint8 (m, height, width, channels)
 """
 
 import io
@@ -25,12 +25,11 @@ class Examples:
     """What `keep_examples` kept.
 
     Attributes:
-        indices: int64 (m,), rows of validation.csv, from 0. losses: float32 (m,), the largest first.
+        indices: int64 (m,), rows of validation.csv, from 0; that of the largest loss first.
         pixels: uint8 (m, height, width, channels), with 1 or 3 channels; None where the inputs are no images.
     """
 
     indices: np.ndarray
-    losses: np.ndarray
     pixels: np.ndarray | None
 
 
@@ -76,7 +75,7 @@ def keep_examples(
             f"inputs {inputs.dtype} {inputs.shape}: expected uint8 ({len(rows)}, height, width, 1 or 3), or None"
         )
     chosen = worst(losses, most)
-    arrays = {"indices": rows[chosen].astype(np.int64), "losses": losses[chosen].astype(np.float32)}
+    arrays = {"indices": rows[chosen].astype(np.int64)}
     if inputs is not None:
         arrays["pixels"] = _small(inputs[chosen])
     packed = io.BytesIO()
@@ -95,9 +94,8 @@ def load(path: Path, *, rows: int) -> Examples:
             with np.load(path, allow_pickle=False) as archive:
                 found = {name: archive[name] for name in archive.files}
             indices, pixels = found["indices"], found.get("pixels")
-            losses = np.asarray(found.get("losses", np.full(indices.shape, np.nan)), np.float32)
-            if indices.ndim != 1 or indices.dtype.kind not in "iu" or losses.shape != indices.shape:
-                raise ValueError(f"indices are {indices.dtype} {indices.shape} and losses {losses.shape}")
+            if indices.ndim != 1 or indices.dtype.kind not in "iu":
+                raise ValueError(f"indices are {indices.dtype} {indices.shape}")
             if len(indices) and not (indices.min() >= 0 and indices.max() < rows):
                 raise ValueError(f"indices go from {indices.min()} to {indices.max()}, and there are {rows} rows")
             if pixels is not None and (not _images(pixels) or len(pixels) != len(indices)):
@@ -107,9 +105,9 @@ def load(path: Path, *, rows: int) -> Examples:
         except Exception as error:  # a torn file makes zipfile and numpy raise a dozen kinds
             raise ReportError(
                 f"{path} is not what keep_examples writes: {type(error).__name__}: {error}.\n"
-                f"Expected indices (m,) of rows of validation.csv, losses (m,) and uint8 pixels. {AGAIN}"
+                f"Expected indices (m,) of rows of validation.csv, and uint8 pixels. {AGAIN}"
             ) from error
-    return Examples(indices.astype(np.int64), losses, pixels)
+    return Examples(indices.astype(np.int64), pixels)
 
 
 def _images(pixels: np.ndarray) -> bool:

@@ -77,6 +77,7 @@ table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant
 th, td { padding: .34rem .7rem .34rem 0; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: baseline; }
 th { font-weight: 600; } thead th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 th:last-child, td:last-child { padding-right: 0; }
+tbody th { min-width: 5rem; } .classes tbody th { min-width: 8rem; } .matrix tbody th { min-width: 0; }
 td.number, th.number { text-align: right; white-space: nowrap; }
 td.hash, code { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .8rem;
   overflow-wrap: anywhere; }

@@ -301,9 +301,9 @@ def _probabilities(path: Path, shape: tuple[int, int]) -> np.ndarray:
 
 def _numbers(texts: pd.Series, *, gaps: bool = False) -> pd.Series:
     """Return a column of texts as float64; with `gaps` an empty text, and what is not finite, is a NaN."""
-    empty = texts == ""
+    empty = texts.isin(["", "nan"])
     try:
-        values = pd.to_numeric(texts.where(~empty, "nan")).astype(np.float64)
+        values = pd.to_numeric(texts.where(~empty)).astype(np.float64)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{str(error)[:200]}") from error
     if gaps:

@@ -1,6 +1,7 @@
 """A picture shows what the files say, and never ends a run."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import data, figures
+from pipeline import artifact, data, figures, report
 from pipeline.config import Data
 from pipeline.inference import Predictions
 from pipeline.target import Target
@@ -145,3 +146,18 @@ def test_a_picture_that_cannot_be_written_is_told_too(tiny, tmp_path):
 
     assert paths == []
     assert "predictions.png was not drawn" in said[0]
+
+
+def test_the_report_of_a_real_run_has_its_numbers(output):
+    """Of the files as training writes them today; the other tests of reports make theirs by hand."""
+    told = artifact.opened((output / "artifact" / "manifest.json").read_bytes())
+
+    page = report.write(output).read_text(encoding="utf-8")
+
+    assert f'<div class="value">{told["metrics"]["validation_accuracy"]:.4f}</div>' in page
+    losses = re.findall(r"<dt>log loss</dt><dd>([^<]+)</dd>", page)
+    assert float(losses[0]) == pytest.approx(told["metrics"]["validation_loss"], abs=1e-3)
+    assert told["run_id"] in page and told["weights_sha256"] in page
+    assert all(f'<th scope="row"><bdi>{name}</bdi></th>' in page for name in told["classes"])
+    assert page.count('class="chart"') == 5
+    assert "What this page lacks" not in page

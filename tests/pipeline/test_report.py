@@ -1,0 +1,382 @@
+"""A report shows what the files of a run say, and nothing in them becomes anything but text."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from handmade import AWKWARD, manifest, progress, run, validation
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline import __main__ as command_line
+from pipeline import artifact, examples, page, report
+from pipeline.errors import ConfigError, DiskError, PipelineError, ReportError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its elements with their attributes, and its texts, those of <bdi> also alone."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.quoted: list[str] = []
+        self._open: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert not self._open, f"not closed: {self._open}"
+
+    def handle_starttag(self, tag, attrs):
+        """Note an element."""
+        self.elements.append((tag, dict(attrs)))
+        if tag not in page.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        """Refuse an end that is not that of what was opened last."""
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        """Note a text, unless it is the style."""
+        if self._open and self._open[-1] != "style":
+            self.texts.append(data)
+            self.quoted += [data] if self._open[-1] == "bdi" else []
+
+    def all(self, tag):
+        """Return the attributes of all elements of this name."""
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self):
+        """The whole page's text, with single blanks."""
+        return " ".join(" ".join(self.texts).split())
+
+
+@pytest.mark.parametrize("target", ["classes", "regression", "multilabel"])
+def test_each_target_has_its_own_parts(tmp_path, target):
+    """The kind follows from the columns, and the manifest may say it, too."""
+    shown = Page(report.write(run(tmp_path, target)))
+
+    parts = {section["id"] for section in shown.all("section")}
+    headline = {"classes": "accuracy", "regression": "root mean squared error", "multilabel": "mean F1 of the labels"}
+    assert parts == {"curves", "classes", "worst", "time", "provenance"} | (
+        {"calibration"} if target != "regression" else set()
+    )
+    assert f"{headline[target]} in validation 95 % interval" in shown.text
+    assert ("Confusion" in shown.text) == (target == "classes")
+    assert ("Residuals" in shown.text) == (target == "regression")
+
+
+def test_equal_runs_give_equal_bytes(tmp_path):
+    """A page that differs tells of a run that does."""
+    pages = [report.write(run(tmp_path / name)).read_bytes() for name in ("a", "b")]
+
+    assert pages[0] == pages[1]
+
+
+def test_the_page_needs_nothing_beside_itself(tmp_path):
+    """It may fetch nothing and run nothing; its one style is known by its hash; each name inside of it is one element's."""
+    run(tmp_path)
+    examples.keep_examples(tmp_path, np.arange(4), np.ones(4), np.zeros((4, 8, 8, 1), np.uint8))
+    path = report.write(tmp_path)
+    text, shown = path.read_text(encoding="utf-8"), Page(path)
+
+    policy = next(meta["content"] for meta in shown.all("meta") if "http-equiv" in meta)
+    style = text.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    ids = [attributes["id"] for _, attributes in shown.elements if "id" in attributes]
+    used = re.findall(r'(?:href="|url\()#([\w-]+)', text)
+    assert policy.startswith("default-src 'none'; ") and f"style-src 'sha256-{digest}'" in policy
+    assert "script" not in policy and "unsafe" not in policy
+    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", text.replace(policy, ""))
+    assert not [attributes for _, attributes in shown.elements if "style" in attributes]
+    assert len(shown.all("img")) == 4 and all(image["src"].startswith("data:image/png;") for image in shown.all("img"))
+    assert len(ids) == len(set(ids)) and set(used) <= set(ids) and len(used) > 20
+
+
+def harmless(shown: Page) -> bool:
+    """Return whether a page holds only elements and attributes that we write."""
+    names = {name for name, _ in shown.elements}
+    attributes = {key for _, given in shown.elements for key in given}
+    links = [given["href"] or "" for _, given in shown.elements if "href" in given]
+    return (
+        not names & {"script", "iframe", "object", "embed", "form", "base", "link", "b"}
+        and not [key for key in attributes if key.startswith("on")]
+        and all(link.startswith("#") for link in links)
+        and len(shown.all("style")) == len(shown.all("title")) == 1
+    )
+
+
+def test_no_text_of_a_run_becomes_markup(tmp_path):
+    """Labels, ids, names: what stands in the files stands on the page, letter for letter, and no element more than with plain ones."""
+    plain, odd = tmp_path / "plain", tmp_path / "odd"
+    run(plain, names=[f"{number} {'x' * (len(text) - 2)}" for number, text in enumerate(AWKWARD)], rows=70)
+    run(odd, names=AWKWARD, rows=70, name="<b>\ud800", devices="</dd>", versions={"<i>": "</td>"})
+    text = (odd / "validation.csv").read_text()
+    (odd / "validation.csv").write_text(text.replace("r003", "<img src=x onerror=alert(1)>"))
+
+    expected, shown = Page(report.write(plain)), Page(report.write(odd, title="<script>\u202e</title>"))
+
+    assert harmless(shown)
+    assert [name for name, _ in shown.elements] == [name for name, _ in expected.elements]
+    assert set(AWKWARD[:3]) | {"<script>\u202e</title>", "</dd>", "<i>", "</td>", "a␀b␊c\ufffd"} <= set(shown.quoted)
+    assert max(map(len, shown.quoted)) <= 80
+    title = shown.texts[0]
+    assert title.startswith("<script></title> ·")
+    outside = [text for text in shown.texts[1:] if text not in shown.quoted]
+    assert not [text for text in outside if "\u202e" in text]
+
+
+@given(st.text(max_size=60), st.text(max_size=200))
+@settings(max_examples=50)
+def test_any_text_comes_through_an_element_as_it_is(name, value):
+    """Written, and read by a parser of HTML; a control character as its picture."""
+    made = page.tag("p", name, page.quoted(value, most=300), title=value)
+    found = Page.__new__(Page)
+    HTMLParser.__init__(found)
+    found.elements, found.texts, found.quoted, found._open = [], [], [], []
+    found.feed(made)
+    found.close()
+
+    assert [tag for tag, _ in found.elements] == ["p", "bdi"]
+    assert "".join(found.texts) == page.clean(name) + page.clean(value)
+    assert made.encode()
+
+
+def test_an_epoch_without_a_validation_is_a_gap(tmp_path):
+    """And no error: the curve goes on after it."""
+    run(tmp_path)
+    table = pd.read_csv(tmp_path / "history.csv")
+    table.loc[[1, 3], "validation_loss"] = np.nan
+    table.to_csv(tmp_path / "history.csv", index=False)
+
+    assert "at the end 0.2000" in Page(report.write(tmp_path)).text
+
+
+def test_a_run_with_folds_shows_each(tmp_path):
+    """Thin lines, and a table of them."""
+    run(tmp_path, folds=[{"steps": 60, "metrics": {"validation_accuracy": share}} for share in (0.25, 0.75)])
+    for number in (1, 2):
+        progress(tmp_path / f"fold-{number}", epochs=4 + number)
+    table = pd.read_csv(tmp_path / "validation.csv")
+    table.assign(fold=1 + np.arange(len(table)) % 2).to_csv(tmp_path / "validation.csv", index=False)
+
+    shown = Page(report.write(tmp_path))
+
+    assert "out of fold, 2 folds" in shown.text and "the 2 folds" in shown.text
+    assert "epochs 5, 6 of 6, 2 folds" in shown.text
+    assert {"0.2500", "0.7500"} <= set(shown.quoted)
+
+
+def test_many_classes_are_the_worst_of_them(tmp_path):
+    """A table of ten thousand rows is not read."""
+    run(tmp_path, names=[f"species {number:03d}" for number in range(130)], rows=400)
+
+    shown = Page(report.write(tmp_path))
+
+    assert "The 100 of 130 classes with the lowest F1." in shown.text
+    assert not [table for table in shown.all("table") if str(table.get("class")).startswith("matrix")]
+    assert "Taken for another most often" in shown.text
+
+
+def test_a_partial_run_says_so_and_shows_what_there_is(tmp_path):
+    """The last line of each file was cut off by a kill; that is no fault of the files."""
+    progress(tmp_path)
+    for name in ("history.csv", "progress.jsonl"):
+        with (tmp_path / name).open("a") as file:
+            file.write('{"step": 7')
+
+    shown = Page(report.write(tmp_path))
+
+    assert "A run partial 0.9000 accuracy in validation after epoch 6 not final" in shown.text
+    assert "This run is partial." in shown.text
+    assert "artifact/manifest.json : the run is partial" in shown.text and "Not shown: validation.csv" in shown.text
+    assert len([chart for chart in shown.all("svg") if chart["class"] == "chart"]) == 4
+
+
+def test_a_run_that_has_just_begun_has_a_page_too(tmp_path):
+    """There is a folder, and the name of the run is in its first checkpoint."""
+    origin = {"config": {"name": "tiny", "competition": "insects"}, "devices": "8 x tpu", "precision": "float32"}
+    for step, content in ((2, artifact.sealed({"details": {"run_id": "tiny-1", "origin": origin}})), (3, b"torn")):
+        folder = tmp_path / "checkpoints" / f"step-{step:08d}"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_bytes(content)
+
+    shown = Page(report.write(tmp_path))
+
+    assert "No epoch has ended yet." in shown.text
+    assert {"tiny", "insects", "tiny-1", "8 x tpu"} <= set(shown.quoted)
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("history.csv", "history.csv : curves"),
+        ("progress.jsonl", "progress.jsonl : throughput"),
+        ("validation.csv", "validation.csv : everything about single classes"),
+        ("validation.npz", "validation.npz : the exact loss"),
+        ("artifact/manifest.json", "This run is partial."),
+    ],
+)
+def test_a_file_that_is_missing_is_named(tmp_path, name, left):
+    """The rest is shown."""
+    run(tmp_path)
+    (tmp_path / name).unlink()
+
+    assert left in Page(report.write(tmp_path)).text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("artifact/manifest.json", b"{}", "lacks manifest_sha256"),
+        ("artifact/manifest.json", b"[" * 100_000, "not the manifest of a run"),
+        (
+            "artifact/manifest.json",
+            artifact.sealed({"seconds": {"total": "long"}}),
+            "seconds.total is not a finite number",
+        ),
+        ("artifact/manifest.json", artifact.sealed({"classes": 3}), "classes is a int"),
+        ("artifact/manifest.json", artifact.sealed({"target": "regression"}), "of a run with the target regression"),
+        ("artifact/manifest.json", artifact.sealed({"classes": ["dog"]}), "expected one of the manifest's classes"),
+        ("history.csv", b"\xff\xfe\n", "is not a text"),
+        ("history.csv", b"", "is not what a training writes"),
+        ("history.csv", b"epoch,loss\n1,2\n", "has no column validation_loss"),
+        ("history.csv", b"epoch,loss,validation_loss,learning_rate\nx,1,1,1\n", "is not what a training writes"),
+        ("progress.jsonl", b'{"step": 1}\n', "line 1, is no line of progress"),
+        ("progress.jsonl", b"null\n", "line 1, is no line of progress"),
+        ("validation.csv", b"id,label\n1,2\n", "has the columns id, label; expected"),
+        ("validation.csv", b"id,label,prediction,confidence\n1,ant,bee,2\n", "'2' is not a number from 0 to 1"),
+        ("validation.csv", b"id,label,prediction,confidence\n1,ant,bee,\n", "column confidence: a value is empty"),
+        ("validation.csv", b"id,label,prediction,confidence\n", "has no rows"),
+        ("validation.csv", b"id,label,prediction,confidence\n1,ant\n", "line 2 has 2 fields"),
+        ("validation.npz", b"PK", "is not what a training writes beside"),
+        ("examples.npz", b"", "is not what keep_examples writes"),
+        ("submission.csv", b"id,id\n", "names a column twice"),
+    ],
+)
+def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content, said):
+    """A page that leaves it out in silence would be taken for the whole."""
+    run(tmp_path)
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(ReportError) as caught:
+        report.write(tmp_path)
+
+    assert said in str(caught.value) and "Pull the run again" in str(caught.value).replace("or pull", "Pull")
+    assert not (tmp_path / "report.html").exists()
+
+
+@given(st.data())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_a_file_holds_there_is_a_page_or_a_message(tmp_path, data):
+    """Cut off, or with other bytes in the middle."""
+    output = tmp_path / "run"
+    shutil.rmtree(output, ignore_errors=True)
+    run(output, data.draw(st.sampled_from(["classes", "regression", "multilabel"])), rows=12)
+    name = data.draw(st.sampled_from(["history.csv", "progress.jsonl", "validation.csv", "artifact/manifest.json"]))
+    content = (output / name).read_bytes()
+    start = data.draw(st.integers(0, len(content)))
+    more = data.draw(st.binary(max_size=4) | st.sampled_from([b"9" * 400, b"-", b",", b'"', b"e999", b"nan", b"inf"]))
+    changed = content[:start] + more + content[start + data.draw(st.sampled_from([0, len(more), 10**6])) :]
+    if name.endswith(".json"):
+        with suppress(ValueError, AttributeError):  # else its seal does not fit
+            changed = artifact.sealed(json.loads(changed))
+    (output / name).write_bytes(changed)
+
+    try:
+        assert harmless(Page(report.write(output)))
+    except PipelineError as error:
+        assert str(output) in str(error)
+
+
+def test_a_manifest_of_another_run_is_told(tmp_path):
+    """Two runs' files in one folder are the commonest mistake."""
+    run(tmp_path, metrics={"validation_accuracy": 0.5})
+
+    assert "it and validation.csv are of different runs" in Page(report.write(tmp_path)).text
+
+
+def test_a_submission_beside_the_run_is_named_with_its_sha256(tmp_path):
+    """Where inference ran into the same folder."""
+    run(tmp_path)
+    (tmp_path / "submission.csv").write_text("id,label\n1,ant\n2,bee\n")
+
+    shown = Page(report.write(tmp_path))
+
+    assert f"2 rows, sha256 {artifact.sha256(tmp_path / 'submission.csv')}" in shown.text
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    """Most likely it is the folder above, or a wrong one."""
+    with pytest.raises(ConfigError, match="holds nothing that a training leaves"):
+        report.write(tmp_path)
+    with pytest.raises(ConfigError, match="holds nothing that a training leaves"):
+        report.write(tmp_path / "nowhere")
+
+
+def test_a_page_that_cannot_be_written_leaves_the_older_one(tmp_path, monkeypatch):
+    """It is renamed to its place, or not there at all."""
+    run(tmp_path / "out")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "report.html").mkdir()  # nothing can be renamed to it
+
+    with pytest.raises(DiskError, match=r"Could not write .*report\.html"):
+        report.write(tmp_path / "out", page=tmp_path / "old" / "report.html")
+
+    assert [path.name for path in (tmp_path / "old").iterdir()] == ["report.html"]
+
+
+def test_the_command_prints_the_path(tmp_path, capsys):
+    """Or one JSON object; an error too."""
+    run(tmp_path)
+    path = str(tmp_path / "report.html")
+
+    codes = [command_line.main(["report", "--output", str(tmp_path), *more]) for more in ([], ["--json"])]
+    codes.append(command_line.main(["report", "--output", str(tmp_path / "no"), "--json"]))
+    printed = capsys.readouterr().out.splitlines()
+
+    assert codes == [0, 0, 2]
+    assert (printed[0], json.loads(printed[1])) == (path, {"report": path})
+    assert json.loads(printed[2])["exit_code"] == 2
+
+
+def test_the_task_leaves_a_pulled_folder_as_it_is(tmp_path):
+    """The next pull compares it with what the run wrote; the page lies beside it."""
+    output = run(tmp_path / "insects-train-tpu-v3")
+    (output / ".pulled.json").write_text(json.dumps({"run": "ann/insects-train-tpu/3", "server": "s", "at": "a"}))
+    before = sorted(output.rglob("*"))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", "report", "--run", str(output), "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["report"] == str(tmp_path / "insects-train-tpu-v3-report.html")
+    assert Path(told["report"]).is_file() and sorted(output.rglob("*")) == before
+    assert f"The training in {output}" in done.stdout
+
+
+def test_a_manifest_alone_has_its_number(tmp_path):
+    """A pulled artifact, and nothing else."""
+    manifest(tmp_path, metrics={"validation_loss": 0.5, "validation_accuracy": 0.875})
+    validation(tmp_path, "classes", ("ant", "bee", "cat"), 9)
+    (tmp_path / "validation.csv").unlink()
+
+    assert "0.8750 validation_accuracy" in Page(report.write(tmp_path)).text

@@ -1,0 +1,155 @@
+"""A real browser shows a report as it was meant, on a wide and on a narrow screen, by day and by night, and asks nobody for anything."""
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from html import unescape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import AWKWARD, run
+from PIL import Image
+
+from pipeline import examples, report
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium is installed here; on Debian: apt-get install chromium"
+)
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+FLAGS += " --disable-component-update --disable-sync --hide-scrollbars --allow-file-access-from-files --enable-logging=stderr"
+# Nobody is found by any name; this machine's own number is, so that a request for it would be seen.
+ALONE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+LIGHT, DARK = "--blink-settings=preferredColorScheme=1", "--blink-settings=preferredColorScheme=0"
+# The page runs no script; one around it measures what is in its frames.
+AROUND = """<!doctype html><meta charset="utf-8"><body style="margin:0">
+<iframe src="run/report.html" style="border:0;width:1000px;height:600px"></iframe>
+<iframe src="run/report.html" style="border:0;width:400px;height:600px"></iframe>
+<pre></pre><script>
+addEventListener("load", () => {
+  const told = [...document.querySelectorAll("iframe")].map(frame => {
+    const page = frame.contentDocument, all = name => [...page.querySelectorAll(name)];
+    const size = element => { const box = element.getBoundingClientRect(); return [box.width, box.height]; };
+    return {
+      width: page.documentElement.scrollWidth,
+      headings: all("h1, h2").map(heading => heading.innerText),
+      value: page.querySelector(".value").innerText,
+      rows: all("table.classes tbody tr").length,
+      labels: all("table.classes tbody th").map(cell => cell.textContent),
+      images: all("img").map(image => [image.complete, image.naturalWidth, ...size(image)]),
+      charts: all("svg.chart").map(size),
+      strokes: all("svg.chart path").map(path => getComputedStyle(path).stroke),
+      paper: getComputedStyle(page.body).backgroundColor,
+      scripts: all("script").length,
+    };
+  });
+  document.querySelector("pre").textContent = JSON.stringify(told);
+});
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a page around the report of a run whose labels are as bad as can be."""
+    folder = tmp_path_factory.mktemp("browser")
+    output = run(folder / "run", names=AWKWARD, rows=70)
+    pixels = np.random.default_rng(0).integers(0, 255, (70, 12, 10, 3), dtype=np.uint8)
+    examples.keep_examples(output, np.arange(70), np.arange(70.0), pixels, most=5)
+    report.write(output)
+    (folder / "around.html").write_text(AROUND)
+    return folder
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that opens a file in a browser of its own."""
+
+    def start(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        profile = f"--user-data-dir={tmp_path / 'profile'}"
+        command = [str(BROWSER), *FLAGS.split(), ALONE, profile, *options, path.as_uri()]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+
+    return start
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[str, list[str]]]:
+    """Return the address of a server on this machine, and what it was asked for."""
+    found: list[str] = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", found
+        server.shutdown()
+
+
+def measured(dumped: str) -> list[dict[str, Any]]:
+    return list(json.loads(unescape(dumped.partition("<pre>")[2].partition("</pre>")[0])))
+
+
+@pytest.mark.parametrize(("scheme", "paper"), [(LIGHT, "rgb(253, 253, 252)"), (DARK, "rgb(19, 22, 25)")])
+def test_everything_is_there_and_fits_the_screen(shown, browse, scheme, paper):
+    """At 1000 pixels and at 400: nothing is wider than the page, each picture and chart has a size, and its colours are the page's."""
+    done = browse(shown / "around.html", "--window-size=1500,700", scheme, "--dump-dom")
+
+    frames = measured(done.stdout)
+    assert [frame["width"] for frame in frames] == [1000, 400]
+    for frame in frames:
+        assert frame["headings"][0].startswith("tiny") and frame["headings"][0].endswith("complete")
+        assert frame["headings"][1:4] == ["Curves", "Classes", "Calibration"] and len(frame["headings"]) == 7
+        assert float(frame["value"]) > 0.7
+        assert (frame["rows"], len(frame["images"]), len(frame["charts"])) == (len(AWKWARD), 5, 5)
+        assert frame["labels"][:3] == list(AWKWARD[:3])
+        assert all(complete and natural == 10 and min(box) > 50 for complete, natural, *box in frame["images"])
+        assert all(min(size) > 150 and max(size) < 600 for size in frame["charts"])
+        assert not {"rgb(3, 3, 3)", "rgb(4, 4, 4)"} & set(frame["strokes"]) and len(set(frame["strokes"])) > 3
+        assert (frame["paper"], frame["scripts"]) == (paper, 0)
+    assert "Content Security Policy" not in done.stderr  # it found nothing of ours to refuse
+
+
+def test_a_picture_of_the_page_is_no_empty_sheet(shown, browse, tmp_path):
+    """In the colours of the night: dark paper, light letters, and both colours of the curves."""
+    browse(shown / "run" / "report.html", "--window-size=1000,1400", DARK, f"--screenshot={tmp_path / 'page.png'}")
+
+    pixels = np.asarray(Image.open(tmp_path / "page.png").convert("RGB")).astype(int)
+    assert pixels.shape == (1400, 1000, 3)
+    assert (np.abs(pixels - [19, 22, 25]).max(axis=2) < 3).mean() > 0.6
+    for color in ([232, 234, 236], [110, 163, 223], [240, 149, 79]):
+        assert (np.abs(pixels - color).max(axis=2) < 12).sum() > 100
+
+
+def test_the_page_asks_nobody(tmp_path, browse, asked):
+    """Not even if markup came in whole: a page without the policy does ask, and one with it does not."""
+    address, found = asked
+    bait = f'<img src="{address}/image"><script src="{address}/script"></script><link rel="stylesheet" href="{address}/style">'
+    output = run(tmp_path / "run", names=(bait, "</style>" + bait, "plain"), name=bait)
+    text = report.write(output, title=bait).read_text()
+    pages = {
+        "ours.html": text,
+        "held.html": text.replace("<main>", f"<main>{bait}"),
+        "open.html": text.replace("<main>", f"<main>{bait}").replace("Content-Security-Policy", "x"),
+    }
+    asked_by, refused = {}, []
+    for name, page in pages.items():
+        (tmp_path / name).write_text(page)
+        done = browse(tmp_path / name, "--dump-dom")
+        refused += [name] if "Content Security Policy" in done.stderr else []
+        asked_by[name] = sorted(found)
+        found.clear()
+
+    assert asked_by == {"ours.html": [], "held.html": [], "open.html": ["/image", "/script", "/style"]}
+    assert refused == ["held.html"]
