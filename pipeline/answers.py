@@ -219,13 +219,13 @@ def _each(found: pd.DataFrame, names: Sequence[str]) -> list[Html]:
     confused = "confused_with" in found
     head = ["class" if confused else "label", "rows", "precision", "recall", "F1", ""]
     rows = []
-    for place, row in shown.iterrows():
-        line: list[str] = [quoted(names[int(str(place))]), f"{int(row['rows']):,}"]
-        line += [number(row[name]) for name in ("precision", "recall", "f1")]
-        line.append(bar(0 if np.isnan(row["f1"]) else row["f1"]))
+    for place in shown.index.tolist():
+        shares = [float(found[name][place]) for name in ("precision", "recall", "f1")]
+        line: list[str] = [quoted(names[place]), f"{found['rows'][place]:,}", *map(number, shares)]
+        line.append(bar(0 if np.isnan(shares[-1]) else shares[-1]))
         if confused:
-            with_ = int(row["confused_with"])
-            line.append(joined([quoted(names[with_], 40), f" × {int(row['times']):,}"]) if with_ >= 0 else "–")
+            other, times = found["confused_with"][place], found["times"][place]
+            line.append(joined([quoted(names[other], 40), f" × {times:,}"]) if times else "–")
         rows.append(line)
     head += ["most confused with"] if confused else []
     note = f"The {ROWS} of {len(found):,} classes with the lowest F1." if cut else ""
@@ -234,8 +234,8 @@ def _each(found: pd.DataFrame, names: Sequence[str]) -> list[Html]:
 
 def _calibration(found: quality.Calibration, what: str) -> Section:
     rows = [
-        (f"{row.low:.2f} to {row.high:.2f}", f"{row.rows:,}", number(row.confidence), number(row.accuracy))
-        for row in found.bins.itertuples()
+        (f"{low:.2f} to {high:.2f}", f"{int(held):,}", number(confidence), number(right))
+        for low, high, held, confidence, right in found.bins.to_numpy(float).tolist()
     ]
     words = (
         f"Expected calibration error {number(found.error)}: how far the share of right answers lies from the confidence, on average"

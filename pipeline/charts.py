@@ -6,7 +6,8 @@ is drawn here is a text of the run's: labels stand in tables.
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -27,7 +28,7 @@ SMALL, LARGE = (
 # Colours that stand for one of the page's, in either light.
 INK, RULE, TRAIN, HELD = "#010101", "#020202", "#030303", "#040404"
 PAGE = {INK: "var(--soft)", RULE: "var(--rule)", TRAIN: "var(--train)", HELD: "var(--held)"}
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # letters stay letters: they can be searched, and the browser has a font for each
     "font.size": 9,
     "text.color": INK,
@@ -95,7 +96,7 @@ def rate(histories: Sequence[pd.DataFrame]) -> Html:
     return _chart(draw, "rate", "learning rate by epoch")
 
 
-def throughput(lines: Sequence[Sequence[dict[str, float]]]) -> Html:
+def throughput(lines: Sequence[Sequence[Mapping[str, float]]]) -> Html:
     """Draw images a second by step, a line for each fold."""
 
     def draw(axis: Axes) -> None:

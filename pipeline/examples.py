@@ -79,7 +79,7 @@ def keep_examples(
     if inputs is not None:
         arrays["pixels"] = _small(inputs[chosen])
     packed = io.BytesIO()
-    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(packed, **arrays)
     return whole.write(output / FILE, packed.getvalue())
 
 

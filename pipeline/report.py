@@ -154,7 +154,7 @@ def _count(value: object) -> str | None:
 
 def _measures(history: pd.DataFrame) -> list[str]:
     """Return what was measured of training and validation alike, the loss first."""
-    return ["loss", *(name for name in history if name != "loss" and f"validation_{name}" in history)]
+    return ["loss", *(str(name) for name in history if name != "loss" and f"validation_{name}" in history)]
 
 
 def _curves(found: Results) -> Section:

@@ -112,7 +112,7 @@ def read(output: Path) -> Results:
     validation, target, classes = None, None, tuple(str(name) for name in told.get("classes") or ())
     if there(VALIDATION, "everything about single classes and rows; a run writes it at its end"):
         texts = table.read(output / VALIDATION, ReportError, AGAIN)
-        target = _target(told.get("target"), list(texts), output / VALIDATION)
+        target = _target(told.get("target"), [str(name) for name in texts], output / VALIDATION)
         validation, classes = _validation(texts, target, classes, output / VALIDATION)
     probabilities = kept = submission = None
     if target == CLASSES and validation is not None and there(PROBABILITIES, "the exact loss of each row"):
@@ -241,7 +241,7 @@ def _validation(
     texts: pd.DataFrame, target: str, classes: tuple[str, ...], path: Path
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Return validation.csv with its numbers as numbers, and the labels' texts."""
-    found = pd.DataFrame({"id": texts["id"]})
+    found = {"id": texts["id"]}
 
     def take(name: str, good: Callable[[np.ndarray], np.ndarray], expected: str) -> None:
         try:
@@ -271,15 +271,15 @@ def _validation(
         for column in ("label", "prediction"):
             take(column, lambda values: np.abs(values) < MOST, "a finite number")
     else:
-        names = tuple(name.removeprefix("label_") for name in texts if name.startswith("label_"))
+        names = tuple(str(name).removeprefix("label_") for name in texts if str(name).startswith("label_"))
         for name in names:
             take(f"label_{name}", lambda values: (values == 0) | (values == 1), "0 or 1")
             take(f"prediction_{name}", share, "a number from 0 to 1")
     if "fold" in texts:
         take("fold", lambda values: (values >= 1) & (values % 1 == 0), "a whole number")
-    if not len(found):
+    if not len(texts):
         raise ReportError(f"{path} has no rows; expected those of the validation images.\n{AGAIN}")
-    return found, names
+    return pd.DataFrame(found), names
 
 
 def _probabilities(path: Path, shape: tuple[int, int]) -> np.ndarray:
