@@ -225,7 +225,8 @@ def _each(found: pd.DataFrame, names: Sequence[str]) -> list[Html]:
         line.append(bar(0 if np.isnan(shares[-1]) else shares[-1]))
         if confused:
             other, times = found["confused_with"][place], found["times"][place]
-            line.append(joined([quoted(names[other], 40), f" × {times:,}"]) if times else "–")
+            held = f" ({times:,} {'row' if times == 1 else 'rows'})"  # "5 × 3" would not tell the class from the number
+            line.append(joined([quoted(names[other], 40), held]) if times else "–")
         rows.append(line)
     head += ["most confused with"] if confused else []
     note = f"The {ROWS} of {len(found):,} classes with the lowest F1." if cut else ""
