@@ -112,7 +112,7 @@ def predict(
     Raises:
         DataError: if too many inputs cannot be read, or a prediction is not finite.
     """
-    _begun, end = clock(), None if seconds is None else clock() + seconds * SHARE
+    end = None if seconds is None else clock() + seconds * SHARE
     values = np.repeat(artifact.prior[None], len(test), axis=0)
     broken: dict[str, str] = {}
     done, used, slowest = 0, len(models), 0.0

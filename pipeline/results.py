@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline import artifact, examples, provenance, table
+from pipeline import examples, provenance, seal, table
 from pipeline.errors import ConfigError, ReportError, reading
 from pipeline.examples import Examples
 from pipeline.progress import HISTORY, LINES
 
-CLASSES, REGRESSION, MULTILABEL = "classes", "regression", "multilabel"
+CLASSES, ORDINAL, REGRESSION, MULTILABEL = "classes", "ordinal", "regression", "multilabel"
 MANIFEST, VALIDATION, PROBABILITIES, SUBMISSION = (
     "artifact/manifest.json",
     "validation.csv",
@@ -44,7 +44,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "parameters": dict,
     "devices": str,
     "precision": str,
-    "target": str,
+    "target": dict,
 }
 
 
@@ -112,8 +112,12 @@ def read(output: Path) -> Results:
     validation, target, classes = None, None, tuple(str(name) for name in told.get("classes") or ())
     if there(VALIDATION, "everything about single classes and rows; a run writes it at its end"):
         texts = table.read(output / VALIDATION, ReportError, AGAIN)
-        target = _target(told.get("target"), [str(name) for name in texts], output / VALIDATION)
-        validation, classes = _validation(texts, target, classes, output / VALIDATION)
+        kind, columns = (told.get("target") or {}).get("kind"), [str(name) for name in texts]
+        if kind == REGRESSION and "label" not in columns:
+            missing[VALIDATION] = "predictions: a page does not show several numbers at once yet"
+        else:
+            target = _target(CLASSES if kind == ORDINAL else kind, columns, output / VALIDATION)
+            validation, classes = _validation(texts, target, classes, output / VALIDATION)
     probabilities = kept = submission = None
     if target == CLASSES and validation is not None and there(PROBABILITIES, "the exact loss of each row"):
         probabilities = _probabilities(output / PROBABILITIES, (len(validation), len(classes)))
@@ -121,7 +125,7 @@ def read(output: Path) -> Results:
         kept = examples.load(output / examples.FILE, rows=len(validation))
     if (output / SUBMISSION).is_file():
         rows = table.read(output / SUBMISSION, ReportError, AGAIN)
-        submission = len(rows), artifact.sha256(output / SUBMISSION)
+        submission = len(rows), seal.sha256(output / SUBMISSION)
     return Results(
         output, complete, told, missing, target, histories, lines, validation, classes, probabilities, kept, submission
     )
@@ -130,7 +134,7 @@ def read(output: Path) -> Results:
 def _manifest(path: Path) -> dict[str, Any]:
     with reading(path, ReportError, AGAIN):
         try:
-            manifest = artifact.opened(path.read_bytes())
+            manifest = seal.opened(path.read_bytes())
             for key, kind in KINDS.items():
                 if manifest.get(key) is not None and not isinstance(manifest[key], kind):
                     raise ValueError(f"{key} is a {type(manifest[key]).__name__}")
@@ -155,7 +159,7 @@ def _under_way(output: Path, places: Sequence[Path]) -> dict[str, Any]:
         told |= {name: getattr(origin, name) for name in ("git_commit", "git_dirty", "bundle_sha256")}
     for path in [path for place in places for path in _steps(place / "checkpoints")]:
         try:
-            details = artifact.opened((path / "manifest.json").read_bytes())["details"]
+            details = seal.opened((path / "manifest.json").read_bytes())["details"]
             origin = details["origin"]
             found = {"run_id": details["run_id"], **{name: origin[name] for name in ("config", "devices", "precision")}}
         except (OSError, ValueError, LookupError, TypeError, RecursionError):

@@ -96,6 +96,15 @@ class Target:
         edges = np.quantile(labels[:, 0], np.linspace(0, 1, 11)[1:-1])
         return np.searchsorted(edges, labels[:, 0])
 
+    def losses(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+        """Return how wrong each row is, float64 (n,): minus the log of the probability of what is true, or the error in s.d."""
+        likely = predictions.astype(np.float64).clip(1e-12, 1 - 1e-12)
+        if self.kind in ("classes", "ordinal"):
+            return np.asarray(-np.log(likely[np.arange(len(labels)), labels]))
+        if self.kind == "multilabel":
+            return np.asarray(-np.log(np.where(labels > 0.5, likely, 1 - likely)).mean(axis=1))
+        return np.asarray(np.abs((predictions - self.truth(labels)) / np.array(self.spread)).mean(axis=1))
+
     def best(self, predictions: np.ndarray) -> list[str]:
         """Return what each row says, in words: the likeliest class, all labels above 1/2, or the numbers; one text a row."""
         if self.kind in ("classes", "ordinal"):

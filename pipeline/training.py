@@ -21,6 +21,7 @@ from pipeline import provenance as provenance_module
 from pipeline import target as targets
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
+from pipeline.examples import keep_examples, worst
 from pipeline.learning_rate import Applied
 from pipeline.loop import Loop
 from pipeline.metrics import Metric
@@ -88,7 +89,7 @@ def train(
 
     Args:
         config: the run. folder: the competition, as Kaggle mounts it.
-        output: gets artifact/, validation.csv and validation.npz, and checkpoints/, progress.jsonl and history.csv: with
+        output: gets artifact/, validation.csv, validation.npz and examples.npz, and checkpoints/, progress.jsonl and history.csv: with
             `config.folds` these lie in fold-1/, fold-2/ and so on.
         examples: of that folder, if `read` was called before; None reads them.
         provenance: where the code came from; None asks git.
@@ -188,6 +189,10 @@ def train(
             f"The trained model's outputs are not finite (optimizer.base_rate={config.optimizer.base_rate:g})"
         )
     _write_validation(output, examples, pairs, held, found)
+    losses = target.losses(examples.labels[held], found[held])
+    chosen = worst(losses)
+    pictures = examples.inputs[held[chosen]] if config.data.kind != "table" else None
+    keep_examples(output, chosen, losses[chosen], pictures)
     measured = _metrics(examples, pairs, fitted, found, metric)
     seconds["final evaluation"] = time.monotonic() - begun
     seconds["total"] = time.monotonic() - started

@@ -110,7 +110,9 @@ def order(folder: Path) -> dict[str, Any]:
         for start in range(last):
             found = []
             for images, labels, _ in run._feed(start, last):
-                spread = {shard.device.id for shard in images.addressable_shards}
+                # A single CPU gets the arrays as they are.
+                split = images.addressable_shards if isinstance(images, jax.Array) else ()
+                spread = {shard.device.id for shard in split} or {0}
                 seen.add(len(spread))
                 found.append(hashlib.sha256(np.asarray(images).tobytes() + np.asarray(labels).tobytes()).hexdigest())
             first = first or found

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline import artifact
+from pipeline import seal
 
 NAMES = ("ant", "bee", "cat")
 AWKWARD = (
@@ -29,7 +29,9 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     validation(folder, target, names, rows)
     progress(folder)
-    manifest(folder, name=name, classes=list(names), **({} if target == "classes" else {"target": target}), **more)
+    manifest(
+        folder, name=name, classes=list(names), **({} if target == "classes" else {"target": {"kind": target}}), **more
+    )
     return folder
 
 
@@ -92,4 +94,4 @@ def manifest(folder: Path, *, name: str = "tiny", classes: Sequence[str] = NAMES
         **more,
     }
     (folder / "artifact").mkdir(exist_ok=True)
-    (folder / "artifact" / "manifest.json").write_bytes(artifact.sealed(value))
+    (folder / "artifact" / "manifest.json").write_bytes(seal.sealed(value))

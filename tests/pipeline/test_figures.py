@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import artifact, data, figures, report
+from pipeline import data, figures, report, seal
 from pipeline.config import Data
 from pipeline.inference import Predictions
 from pipeline.target import Target
@@ -150,7 +150,7 @@ def test_a_picture_that_cannot_be_written_is_told_too(tiny, tmp_path):
 
 def test_the_report_of_a_real_run_has_its_numbers(output):
     """Of the files as training writes them today; the other tests of reports make theirs by hand."""
-    told = artifact.opened((output / "artifact" / "manifest.json").read_bytes())
+    told = seal.opened((output / "artifact" / "manifest.json").read_bytes())
 
     page = report.write(output).read_text(encoding="utf-8")
 

@@ -132,7 +132,7 @@ def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(trained
     for name in ("e004", "e007"):
         assert np.array_equal(found.values[place[name]], loaded.prior)
     (said,) = (line for line in lines if line.startswith("Warning"))
-    assert "2 of 21 images cannot be read and get the mean prediction" in said and "'e004': it is missing" in said
+    assert "2 of 21 inputs cannot be read and get the mean prediction" in said and "'e004': it is missing" in said
     wanted = {name: ("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids}
     assert rows(tmp_path / "out" / "submission.csv") == {**wanted, "e004": usual, "e007": usual}
     assert not found.test.inputs(np.array([place["e007"]])).any()

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline import __main__ as command_line
-from pipeline import artifact, examples, page, report
+from pipeline import examples, page, report, seal
 from pipeline.errors import ConfigError, DiskError, PipelineError, ReportError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,7 +209,7 @@ def test_a_partial_run_says_so_and_shows_what_there_is(tmp_path):
 def test_a_run_that_has_just_begun_has_a_page_too(tmp_path):
     """There is a folder, and the name of the run is in its first checkpoint."""
     origin = {"config": {"name": "tiny", "competition": "insects"}, "devices": "8 x tpu", "precision": "float32"}
-    for step, content in ((2, artifact.sealed({"details": {"run_id": "tiny-1", "origin": origin}})), (3, b"torn")):
+    for step, content in ((2, seal.sealed({"details": {"run_id": "tiny-1", "origin": origin}})), (3, b"torn")):
         folder = tmp_path / "checkpoints" / f"step-{step:08d}"
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_bytes(content)
@@ -245,12 +245,16 @@ def test_a_file_that_is_missing_is_named(tmp_path, name, left):
         ("artifact/manifest.json", b"[" * 100_000, "not the manifest of a run"),
         (
             "artifact/manifest.json",
-            artifact.sealed({"seconds": {"total": "long"}}),
+            seal.sealed({"seconds": {"total": "long"}}),
             "seconds.total is not a finite number",
         ),
-        ("artifact/manifest.json", artifact.sealed({"classes": 3}), "classes is a int"),
-        ("artifact/manifest.json", artifact.sealed({"target": "regression"}), "of a run with the target regression"),
-        ("artifact/manifest.json", artifact.sealed({"classes": ["dog"]}), "expected one of the manifest's classes"),
+        ("artifact/manifest.json", seal.sealed({"classes": 3}), "classes is a int"),
+        (
+            "artifact/manifest.json",
+            seal.sealed({"target": {"kind": "regression"}}),
+            "of a run with the target regression",
+        ),
+        ("artifact/manifest.json", seal.sealed({"classes": ["dog"]}), "expected one of the manifest's classes"),
         ("history.csv", b"\xff\xfe\n", "is not a text"),
         ("history.csv", b"", "is not what a training writes"),
         ("history.csv", b"epoch,loss\n1,2\n", "has no column validation_loss"),
@@ -293,7 +297,7 @@ def test_whatever_a_file_holds_there_is_a_page_or_a_message(tmp_path, data):
     changed = content[:start] + more + content[start + data.draw(st.sampled_from([0, len(more), 10**6])) :]
     if name.endswith(".json"):
         with suppress(ValueError, AttributeError):  # else its seal does not fit
-            changed = artifact.sealed(json.loads(changed))
+            changed = seal.sealed(json.loads(changed))
     (output / name).write_bytes(changed)
 
     try:
@@ -316,7 +320,7 @@ def test_a_submission_beside_the_run_is_named_with_its_sha256(tmp_path):
 
     shown = Page(report.write(tmp_path))
 
-    assert f"2 rows, sha256 {artifact.sha256(tmp_path / 'submission.csv')}" in shown.text
+    assert f"2 rows, sha256 {seal.sha256(tmp_path / 'submission.csv')}" in shown.text
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
