@@ -38,7 +38,8 @@ def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "buil
     from pipeline import config as configs
 
     settings = configs.load(config)
-    return Project(ROOT, config, settings.competition, settings.handoff, runs, builds, **more)
+    sample = settings.data.sample_submission
+    return Project(ROOT, config, settings.competition, settings.handoff, runs, builds, sample=sample, **more)
 
 
 def connect() -> Any:

@@ -297,6 +297,7 @@ def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check:
             project.competition,
             submission=inferred / submissions.FILE,
             check=check,
+            sample=project.sample,
             message=project.name,
             deadline_seconds=project.deadline_seconds,
             show=show,

@@ -71,6 +71,7 @@ def submit(
     message: str,
     deadline_seconds: float,
     show: Show,
+    sample: str = SAMPLE,
     known: int = 0,
     unclear: bool = False,
     sending: Callable[[], None] = lambda: None,
@@ -81,6 +82,7 @@ def submit(
     Args:
         submission: the run's submission.csv, as pulled.
         check: is called with it and the competition's sample, before anything is spent; raises to stop.
+        sample: its name among the competition's files.
         message: for the submission's description, before the name of the run.
         known: the number of an earlier submission of this run; 0 if there is none that we know of.
         unclear: whether an earlier call may have been made and nobody knows what came of it.
@@ -96,16 +98,19 @@ def submit(
         Ambiguous: if no answer came, and the submission is not in the list either.
     """
     if not submission.is_file():
-        raise UsageError(f"{submission} is missing; expected what {run} wrote.\nRun: invoke pull --kernel infer-gpu")
+        raise UsageError(
+            f"{submission} is missing; expected what {run} wrote.\n"
+            f"Run: invoke pull --run {run}. A training writes none: submit the inference that came after it."
+        )
     gate.without_secrets("the submission's description", message)
     if not _as_written(submission, run):
         show(
             f"{submission.parent} holds no list of what a run wrote; this file's origin is not known, and the run's own is scored."
         )
     with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
-        sample = Path(folder) / SAMPLE
-        kaggle.download_competition_file(competition, SAMPLE, sample)
-        check(submission, sample)
+        shown = Path(folder) / Path(sample).name
+        kaggle.download_competition_file(competition, sample, shown)
+        check(submission, shown)
     ref = _still(kaggle, known, run, show)
     looks = LOOKS if unclear else 1
     while not ref and looks:

@@ -27,6 +27,7 @@ ERRORS = {
     "memory": "Notebook Exceeded Allowed Compute",
     "output": "Notebook Exceeded Allowed Compute",
     "cancelled": "Kaggle Error",
+    "killed": "Notebook Exceeded Allowed Compute",
 }
 
 

@@ -134,7 +134,7 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         "config": config.name,
         "model": config.model,
         "parameters": model.count(built),
-        "input": {"shape": [None, *built.input.shape[1:]], "dtype": "uint8"},
+        "input": {"shape": [None, *built.input.shape[1:]], "dtype": built.input.dtype},
         "output": {"shape": [None, *built.output.shape[1:]], "dtype": "float32"},
         "images": images,
         "images_assumed": options.images is None,
@@ -186,6 +186,8 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "submission": str(options.output / "submission.csv"),
         "rows": len(predictions.ids),
+        "broken": len(predictions.broken),
+        "left_out": predictions.left_out,
         "run_id": loaded.manifest["run_id"],
     }
 

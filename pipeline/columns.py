@@ -6,6 +6,7 @@ the artifact, so that inference cannot differ.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ import pandas as pd
 from pipeline.errors import DataError, reading
 from pipeline.layout import Data
 
-MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?"}
+MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
+ROWS = 2048  # that are numbers before they are pixels, which take a quarter of the memory
+FARTHEST = 1e4  # standard deviations: farther away there is nothing that a model has learned, and no float16
+WHOLE = re.compile(r"(-?\d+)\.0+")  # how pandas writes a whole number in a column with gaps
 
 
 @dataclass(frozen=True)
@@ -74,26 +78,29 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
         numbers[name] = (float(there[0]), 1.0) if same else (float(there.mean()), float(there.std()))
     categories = {}
     for name in data.categorical_columns:
-        counted = table[name].value_counts()
+        counted = _texts(table[name]).value_counts()
         order = sorted(counted.index, key=lambda text: (-counted[text], text))
         categories[name] = tuple(order[: data.most_categories - 1])
     return Encoding(numbers, categories)
 
 
-def encode(table: pd.DataFrame, encoding: Encoding, path: Path) -> np.ndarray:
+def encode(table: pd.DataFrame, encoding: Encoding, path: Path, *, lenient: bool = False) -> np.ndarray:
     """Return what a model reads: float32 (n, 2 x numeric columns + categorical columns).
+
+    Args:
+        lenient: take a text that is no number for a missing one, as in the scored rerun, where nobody is there to correct it.
 
     Raises:
         DataError: if a numeric column has a text that is no number.
     """
     parts, missing = [], []
     for name, (mean, spread) in encoding.numbers.items():
-        values = _numbers(table[name], path)
+        values = _numbers(table[name], path, lenient=lenient)
         missing.append(~np.isfinite(values))
-        parts.append(np.where(missing[-1], 0.0, (values - mean) / spread))
+        parts.append(np.where(missing[-1], 0.0, ((values - mean) / spread).clip(-FARTHEST, FARTHEST)))
     for name, texts in encoding.categories.items():
         place = {text: index for index, text in enumerate(texts, start=1)}
-        missing.append(np.array([place.get(text, 0) for text in table[name]], float))
+        missing.append(np.array([place.get(text, 0) for text in _texts(table[name])], float))
     return np.asarray(np.stack(parts + missing, axis=1), np.float32)
 
 
@@ -116,18 +123,23 @@ def pixels(path: Path, data: Data, others: tuple[str, ...], advice: str) -> np.n
                 f"{data.channels} = {size}.\nCorrect height, width and channels in the config, or id_column and label_column."
             )
         try:
-            values = pd.read_csv(path, usecols=names, dtype=np.float32, encoding="utf-8-sig", engine="c").to_numpy()
+            # Blank lines mean nothing to pandas, and nothing to `pipeline.table`, which has counted the fields of each row.
+            parts = pd.read_csv(path, usecols=names, dtype=np.float32, encoding="utf-8-sig", engine="c", chunksize=ROWS)
+            found = [_levels(part.to_numpy(), number * ROWS, names, path) for number, part in enumerate(parts)]
         except ValueError as error:
             raise DataError(f"{path} has pixels that are no numbers: {error}.\n{advice}") from error
-    # Blank lines mean nothing to pandas, and nothing to `pipeline.table`, which has counted the fields of each row.
+    return np.concatenate(found).reshape(-1, data.height, data.width, data.channels)
+
+
+def _levels(values: np.ndarray, first: int, names: list[str], path: Path) -> np.ndarray:
     wrong = ~((values >= 0) & (values <= 255) & (values == np.floor(values)))
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise DataError(
-            f"{path} has {int(wrong.sum())} pixels that are no whole numbers from 0 to 255, the first in row {row + 1}, {names[column]!r}: "
+            f"{path} has {int(wrong.sum())} pixels that are no whole numbers from 0 to 255, the first in row {first + row + 1}, {names[column]!r}: "
             f"{values[row, column]}.\nCorrect the table, or name that column in the config if it is none of the pixels."
         )
-    return values.astype(np.uint8).reshape(-1, data.height, data.width, data.channels)
+    return values.astype(np.uint8)
 
 
 def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
@@ -159,11 +171,18 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
     return np.asarray(found) if not isinstance(found, np.memmap) else found
 
 
-def _numbers(texts: pd.Series, path: Path) -> np.ndarray:
+def _texts(texts: pd.Series) -> pd.Series:
+    """Return categories as they are compared: without blanks around them, and a whole number without the ".0" that gaps in its column add."""
+    return texts.str.strip().str.replace(WHOLE, r"\1", regex=True)
+
+
+def _numbers(texts: pd.Series, path: Path, *, lenient: bool = False) -> np.ndarray:
     """Return float64 (n,), not a number where the text says that it is missing."""
-    values = pd.to_numeric(texts.where(~texts.isin(MISSING)), errors="coerce").to_numpy(np.float64)
+    texts = texts.str.strip()
+    values = pd.to_numeric(texts.where(~texts.isin(MISSING)), errors="coerce").to_numpy(np.float64, copy=True)
     wrong = ~np.isfinite(values) & ~texts.isin(MISSING).to_numpy()
-    if wrong.any():
+    values[~np.isfinite(values)] = np.nan
+    if wrong.any() and not lenient:
         shown = ", ".join(map(repr, texts[wrong][:3]))
         raise DataError(
             f"{path} has {int(wrong.sum())} texts in {texts.name!r} that are no finite numbers, for example {shown}.\n"

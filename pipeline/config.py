@@ -197,7 +197,7 @@ class Config:
         for name, least, most in (("patience", 1, 10**6), ("folds", 2, MOST_FOLDS)):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least, most)
-        for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS), ("target", TARGETS)):
+        for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS)):
             value = getattr(self, name)
             expect(value in allowed, name, value, "one of " + ", ".join(allowed), f"Set {name} to one of these.")
         expect(
@@ -226,6 +226,8 @@ class Config:
         object.__setattr__(self, "model_options", MappingProxyType(dict(self.model_options)))
 
     def _check_target(self) -> None:
+        shown = ", ".join(TARGETS)
+        expect(self.target in TARGETS, "target", self.target, f"one of {shown}", "Set target to one of these.")
         expect(isinstance(self.metric, str), "metric", self.metric, "a text", "See pipeline/metrics.py for the names.")
         columns = len(self.data.labels)
         if self.target == "regression" or columns > 1:

@@ -8,6 +8,7 @@ on elsewhere. Every phase has one static shape.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,15 +208,16 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
         return TestSet(ids, _cut(columns.array(folder / data.test_array, data, len(ids), advice)))
     path, advice = folder / data.test_csv, "Set data.test_csv in the config."
     names = (*data.numeric_columns, *data.categorical_columns)
-    others = (data.id_column, *((data.group_column,) if data.group_column else ()), *data.labels)
+    others = (data.id_column, first, *((data.group_column,) if data.group_column else ()), *data.labels)
     table = read_table(path, names or others[:0], advice, optional=others)
     inputs = columns.pixels(path, data, others, advice) if data.kind == "pixels" else None
     if inputs is None:
         if encoding is None:
             raise DataError("The artifact has no encoding of the table; expected one.\nTrain again with this config.")
-        inputs = columns.encode(table, encoding, path)
-    if data.id_column in table.columns:
-        order = {name: row for row, name in enumerate(_unique(table[data.id_column], path))}
+        inputs = columns.encode(table, encoding, path, lenient=bool(os.environ.get(files.RERUN)))
+    key = next((name for name in (data.id_column, first) if name in table.columns), None)
+    if key is not None:
+        order = {name: row for row, name in enumerate(_unique(table[key], path))}
         if set(order) != set(ids):
             missing, extra = sorted(set(ids) - set(order)), sorted(set(order) - set(ids))
             raise DataError(
@@ -225,7 +227,8 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
         inputs = inputs[[order[name] for name in ids]]
     elif len(inputs) != len(ids):
         raise DataError(
-            f"{path} has {len(inputs)} rows and no column {data.id_column!r}, and {sample.name} has {len(ids)} rows; expected as many.\n"
+            f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and {sample.name} has {len(ids)} rows; expected as "
+            "many.\n"
             "Take them from the same download, or correct id_column in the config."
         )
     return TestSet(ids, _cut(inputs), images=data.kind != "table")

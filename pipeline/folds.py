@@ -33,6 +33,8 @@ def splits(examples: Examples, config: Config) -> list[Pair]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a label with fewer images than folds, which groups permit
         strata = examples.target.strata(examples.labels)
+        if not _single(examples) and np.unique(strata, return_counts=True)[1].max() < count:
+            strata = np.zeros(len(examples), int)  # too few of each for every fold to have its share
         cut = list(_cut(count, config).split(np.zeros(len(examples)), strata, examples.groups))
     pairs = [(np.sort(rows), np.sort(held)) for rows, held in cut[: config.folds or 1]]
     for rows, held in pairs:

@@ -1,7 +1,7 @@
 """Form: how predictions are said in a submission, which follows from the target, the metric and the columns of sample_submission.csv.
 
 one label column, a metric of labels       the likeliest label; of several labels those above 1/2, with blanks between, or else the likeliest
-one label column, a metric of scores       the probability of the second of two classes, or the number
+one label column, a metric of scores       the probability of the class that it is called by, or the second of two; or the number
 one label column, a metric of rankings     the k likeliest labels, the likeliest first, with blanks between
 a column for each class or target          its probability or number; 1 or 0 of several labels for a metric of labels
 """
@@ -36,7 +36,9 @@ class Form:
             or target.kind == "regression"
             or (len(names) == 2 and target.kind != "multilabel")
         )
-        each = len(columns) == len(names) and (set(columns) == set(names) or target.kind == "regression")
+        each = len(columns) == len(names) and (
+            set(columns) == set(names) or (target.kind == "regression" and not set(columns) & set(names))
+        )
         if not (each if len(columns) > 1 or (target.kind == "regression" and len(names) > 1) else one):
             raise SubmissionError(
                 f"{sample} has the columns {', '.join(columns[:12])} beside the id; expected one, or one for each of {', '.join(names[:12])} "
@@ -75,7 +77,8 @@ class Form:
             order = np.argsort(-values, axis=1, kind="stable")[:, :k]
             return {columns[0]: [" ".join(names[place] for place in row) for row in order]}
         if self._metric.takes == "scores" and self._target.kind != "multilabel":
-            return {columns[0]: _shown(values[:, 1])}
+            # A column that is called as one of the classes is about that one.
+            return {columns[0]: _shown(values[:, names.index(columns[0]) if columns[0] in names else 1])}
         texts = self._target.best(values)
         if self._target.kind == "multilabel":
             # An empty text is no prediction to Kaggle; where no label is above 1/2, the likeliest one stands alone.

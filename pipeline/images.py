@@ -116,18 +116,18 @@ def decode(content: bytes, shape: Shape) -> np.ndarray:
         size, box = _geometry((width, height), wanted, shape.resize)
         drafted = image.draft(None, _enough((width, height), size, box))
         image.load()
+        reduced = 1.0 if drafted is None else drafted[1][2] / width
+        image = eight_bits(image)
+        if shape.channels == 1:
+            image = image.convert("L")
+        left, top, right, bottom = (place * reduced for place in box)
+        image = image.resize(size, FILTER, (left, top, min(right, image.width), min(bottom, image.height)), GAP)
+        if turn in TURNS:
+            image = image.transpose(TURNS[turn])
     except (BrokenImage, MemoryError):
         raise
     except Exception as error:
         raise BrokenImage(f"it cannot be decoded: {error or type(error).__name__}") from error
-    reduced = 1.0 if drafted is None else drafted[1][2] / width
-    image = eight_bits(image)
-    if shape.channels == 1:
-        image = image.convert("L")
-    left, top, right, bottom = (place * reduced for place in box)
-    image = image.resize(size, FILTER, (left, top, min(right, image.width), min(bottom, image.height)), GAP)
-    if turn in TURNS:
-        image = image.transpose(TURNS[turn])
     pixels = np.zeros((shape.height, shape.width, shape.channels), np.uint8)
     down, along = (shape.height - image.height) // 2, (shape.width - image.width) // 2
     found = np.asarray(image)

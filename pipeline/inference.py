@@ -110,7 +110,7 @@ def predict(
         models: as `restore` returned them. seconds: that there are in all; None: as many as it takes. clock: in seconds.
 
     Raises:
-        DataError: if too many inputs cannot be read, or a prediction is not finite.
+        DataError: if too many inputs cannot be read, or too many predictions are not finite.
     """
     end = None if seconds is None else clock() + seconds * SHARE
     values = np.repeat(artifact.prior[None], len(test), axis=0)
@@ -121,18 +121,18 @@ def predict(
         if end is not None and start and clock() + slowest > end:
             break
         got = averaged(artifact, models[:used], inputs, BATCH)
+        strange = np.flatnonzero(~np.isfinite(got).all(axis=1)) + start
+        broken |= {test.ids[row]: "its prediction is not a finite number" for row in strange}
         broken |= {test.ids[row]: reason for row, reason in wrong.items()}
-        for row in wrong:
+        for row in (*strange, *wrong):
             got[row - start] = artifact.prior
         values[start : start + len(inputs)] = got
         done = start + len(inputs)
         _few(broken, done, len(test), artifact.config)
         took, last = clock() - last, clock()  # with decoding
         if start <= BLOCK:
-            work, spent = (
-                0,
-                0.0,
-            )  # the second block's pace takes the place of the first's, in which the models were compiled
+            # The second block's pace takes the place of the first's, in which the models were compiled.
+            work, spent = 0, 0.0
         work, spent = work + len(inputs) * used, spent + took
         slowest = max(slowest / 2, took)
         if end is not None and done < len(test):
@@ -146,11 +146,6 @@ def predict(
         show(f"Warning: {len(broken)} of {len(test)} inputs cannot be read and get the mean prediction: {listed}")
     if done < len(test):
         show(f"Warning: time was up; {len(test) - done:,} of {len(test):,} rows have the mean prediction")
-    if not np.isfinite(values).all():
-        raise DataError(
-            f"{int((~np.isfinite(values)).any(axis=1).sum())} of {len(values)} predictions are not finite; "
-            "expected numbers.\nUse precision float32, or train again."
-        )
     return Predictions(test, values, tuple(artifact.target.best(values)), broken, len(test) - done)
 
 
@@ -178,7 +173,7 @@ def infer(
         artifact: gives the model, what its outputs mean and the shape of the inputs.
         folder: the competition. output: gets submission.csv, first with the mean prediction for every id.
         config: says where in the folder the test set is; None: the artifact's own, which may be older.
-        precision: one of `PRECISIONS`. seconds: that there are; None: those of `session_hours`. clock: in seconds.
+        precision: one of `PRECISIONS`. seconds: that there are from now on; None: those of `session_hours`. clock: in seconds.
 
     Raises:
         ArtifactError, DataError: as `restore`, `pipeline.data.read_test` and `predict` say.
@@ -197,9 +192,14 @@ def infer(
     test = data.read_test(folder, placed, artifact.encoding)
     form = Form(artifact.target, str(artifact.manifest["metric"]), sample)
     form.write(path, test.ids, np.repeat(artifact.prior[None], len(test), axis=0))
-    hours = placed.session_hours
-    there = seconds if seconds is not None else None if hours is None else hours * 3600 - (clock() - begun)
-    predictions = predict(artifact, test, models, seconds=there, clock=clock, show=show)
+    if seconds is None and placed.session_hours is not None:
+        seconds = placed.session_hours * 3600
+    there = None if seconds is None else seconds - (clock() - begun)
+    try:
+        predictions = predict(artifact, test, models, seconds=there, clock=clock, show=show)
+    except BaseException:
+        show(f"Warning: {path} holds the mean prediction for every id, and not the model's.")
+        raise
     rows = form.write(path, predictions.ids, predictions.values)
     show(f"Wrote {rows} rows to {path}")
     return predictions

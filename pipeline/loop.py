@@ -8,7 +8,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,25 @@ from pipeline.target import FIGURE
 # What a config may say otherwise when a run goes on: nothing that training reads. The images themselves are compared by content.
 FREE = {
     "handoff",
+    "metric",  # its part in the labels, their log, is in the fingerprint of the data
     "progress_seconds",
     "checkpoint_seconds",
     "session_hours",
     "stall_seconds",
     "micro_batch",
     "steps_per_call",
-} | {f"data.{name}" for name in ("train_csv", "train_images", "test_images", "sample_submission")}
+} | {
+    f"data.{name}"
+    for name in (
+        "train_csv",
+        "test_csv",
+        "train_images",
+        "test_images",
+        "train_array",
+        "test_array",
+        "sample_submission",
+    )
+}
 
 
 # Calls that may be under way on the devices: enough that they never wait for the host, and few enough that the host knows where they are.
@@ -226,10 +237,14 @@ class Loop:
         self.state.tree = (*rest, tuple(nothing))
 
     def _compare(self, epoch: int) -> None:
-        """Keep what the best epoch gave: the most right answers, and of equals (and for numbers) the smallest loss."""
+        """Keep what the best epoch gave: the most right answers, and of equals the smallest loss; of several labels and numbers that alone.
+
+        Where labels are rare, a model that never says yes is right in most of them.
+        """
 
         def order(metrics: dict[str, float]) -> tuple[float, float]:
-            return metrics.get("validation_accuracy", 0.0), -metrics["validation_loss"]
+            right = metrics["validation_accuracy"] if self.config.target in ("classes", "ordinal") else 0.0
+            return right, -metrics["validation_loss"]
 
         if self.best and order(self.metrics) <= order(self.best["metrics"]):
             self.best["epochs_since"] += 1
@@ -280,15 +295,12 @@ class Loop:
             start += number
 
     def _feed(self, start: int, stop: int) -> Iterator[tuple[Any, Any, int]]:
-        """Yield what each call takes, made and sent to the devices while those before it run."""
-        with ThreadPoolExecutor(1, "batches") as pool:
-            waiting: deque[Any] = deque()
-            for call in self._calls(start, stop):
-                waiting.append(pool.submit(self._batch, *call))
-                if len(waiting) > AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+        """Yield what each call takes, made while the calls before it run.
+
+        In this thread: it has nothing else to do meanwhile, and another one would take the interpreter from it (docs/LOG.md, 2026-11-21).
+        """
+        for call in self._calls(start, stop):
+            yield self._batch(*call)
 
     def _batch(self, step: int, number: int) -> tuple[Any, Any, int]:
         if self.config.steps_per_call == 1:
@@ -323,7 +335,7 @@ class Loop:
         try:
             theirs, run_id = found.details["origin"], str(found.details["run_id"])
             metrics, best = dict(found.details["metrics"]), dict(found.details["best"])
-            changed = _changes(theirs["config"], origin["config"])
+            changed = changes(theirs["config"], origin["config"])
             if theirs["data"] != origin["data"]:
                 changed.append("the inputs or labels, or which of them validate")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -357,7 +369,7 @@ class Loop:
         return {**origin, **began}
 
 
-def _changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+def changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
     """Return in what two configs differ that training depends on, a text for each value."""
     before, now = _flat(theirs), _flat(ours)
     return [

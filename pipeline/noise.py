@@ -14,10 +14,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline import data, folds, learning_rate, progress
+from pipeline import data, folds, learning_rate, memory, progress
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, ConfigError, reading
-from pipeline.loop import Loop
+from pipeline.loop import Loop, changes
 
 STEPS = 50
 RESULT = "noise.json"
@@ -115,7 +115,10 @@ def measure(config: Config, examples: data.Examples, *, steps: int = STEPS, seed
         for taken in [other.at(step) for other in others] or [(pixels, labels)]:
             squares.append(run.compiled.squares(run.state.tree, *taken))
         placed, answers = run.compiled.put(pixels[None], labels[None], axis=1)
-        run.state.tree, _ = run.compiled.train(run.state.tree, placed, answers, 1)
+        if step == 0:
+            run.state, _ = memory.first_call(run.compiled, run.state, (placed, answers, 1), print)
+        else:
+            run.state.tree, _ = run.compiled.train(run.state.tree, placed, answers, 1)
     return estimate(applied.batchnorm_batch, config.batch, squares)
 
 
@@ -159,7 +162,7 @@ def capped(
         return config
     path, asked = output / RESULT, config.to_json()
     found = None if fresh else _kept(path)
-    if found is None or found["config"] != asked:
+    if found is None or changes(found["config"], asked):
         unit = math.lcm(min(config.optimizer.base_batch, config.batch), config.batchnorm_batch or 1, replicas)
         noise = measure(config, examples)
         batch, reason = advised(noise, config.batch, unit)

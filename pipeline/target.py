@@ -77,14 +77,15 @@ class Target:
             beyond = np.minimum.accumulate(np.hstack([ends[0], _sigmoid(values), ends[1]]), axis=1)
             return np.asarray(beyond[:, :-1] - beyond[:, 1:], np.float32)
         numbers = values * np.array(self.spread, np.float32) + np.array(self.center, np.float32)
-        return np.asarray(np.expm1(numbers) if self.log else numbers, np.float32)
+        # Where labels are 0 or more, so is what is said of them; a rounding below 0 would be refused.
+        return np.asarray(np.maximum(np.expm1(numbers), 0) if self.log else numbers, np.float32)
 
     def truth(self, labels: np.ndarray) -> np.ndarray:
         """Return labels as a metric gets them: int32 (n,), 0 and 1 of float32 (n, k), or numbers in their own units, float64 (n, k)."""
         if self.kind != "regression":
             return labels
         numbers = labels.astype(np.float64) * np.array(self.spread) + np.array(self.center)
-        return np.asarray(np.expm1(numbers) if self.log else numbers)
+        return np.asarray(np.maximum(np.expm1(numbers), 0) if self.log else numbers)
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
         """Return what a split keeps in proportion, int (n,): the label, of several the rarest, of numbers the tenth that they lie in."""
@@ -129,6 +130,9 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
     if config.target == "multilabel":
         return _several(table, config, path)
     found = set(table[columns[0]])
+    if "" in found:
+        number = int((table[columns[0]] == "").sum())
+        raise DataError(f"{path} has {number} rows without a label in {columns[0]!r}; expected one in each.\n{EDIT}")
     if config.target == "ordinal":
         wrong = [text for text in found if _number(text) is None]
         if wrong:

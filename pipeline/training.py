@@ -20,8 +20,9 @@ from pipeline import artifact, checkpoint, data, devices, executables, folds, le
 from pipeline import provenance as provenance_module
 from pipeline import target as targets
 from pipeline.config import Config
-from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
+from pipeline.errors import CheckpointError, ConfigError, DataError, DivergedError, writing
 from pipeline.examples import keep_examples, worst
+from pipeline.form import Form
 from pipeline.learning_rate import Applied
 from pipeline.loop import Loop
 from pipeline.metrics import Metric
@@ -123,6 +124,9 @@ def train(
     metric = metrics.find(config.metric or metrics.default(config.target), config.target)
     if examples is None:
         examples = read(config, folder)
+    sample = folder / config.data.sample_submission
+    if sample.is_file():
+        Form(examples.target, metric.name, sample)  # refuses now what would be refused after hours
     config = noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
     seconds = {"read": time.monotonic() - started}
@@ -193,7 +197,7 @@ def train(
     chosen = worst(losses)
     pictures = examples.inputs[held[chosen]] if config.data.kind != "table" else None
     keep_examples(output, chosen, losses[chosen], pictures)
-    measured = _metrics(examples, pairs, fitted, found, metric)
+    measured = _metrics(examples, pairs, fitted, found, metric, show)
     seconds["final evaluation"] = time.monotonic() - begun
     seconds["total"] = time.monotonic() - started
     origins = provenance or provenance_module.from_checkout()
@@ -223,8 +227,9 @@ def train(
             **measured,
         },
     )
-    score = manifest["metrics"][f"validation_{metric.name}"]
-    show(f"Artifact {fitted[0].run_id}: validation {metric.name} {score:.4f}, in {output / 'artifact'}")
+    score = manifest["metrics"].get(f"validation_{metric.name}")
+    told = "has no value" if score is None else f"{score:.4f}"
+    show(f"Artifact {fitted[0].run_id}: validation {metric.name} {told}, in {output / 'artifact'}")
     return Trained(output, "complete", applied[0], manifest, seconds)
 
 
@@ -348,21 +353,34 @@ def _write_validation(
 
 
 def _metrics(
-    examples: data.Examples, pairs: Sequence[folds.Pair], fitted: Sequence[Fitted], found: np.ndarray, metric: Metric
+    examples: data.Examples,
+    pairs: Sequence[folds.Pair],
+    fitted: Sequence[Fitted],
+    found: np.ndarray,
+    metric: Metric,
+    show: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its examples and steps."""
+    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its examples and steps.
+
+    A metric may have no value on what was held back (AUC of one class); hours of training are not lost for that.
+    """
 
     def scored(rows: np.ndarray) -> dict[str, float]:
         scores = {}
         if examples.target.kind in ("classes", "ordinal"):
             scores["validation_accuracy"] = float((found[rows].argmax(axis=1) == examples.labels[rows]).mean())
-        scores[f"validation_{metric.name}"] = metric(examples.target.truth(examples.labels[rows]), found[rows])
+        try:
+            scores[f"validation_{metric.name}"] = metric(examples.target.truth(examples.labels[rows]), found[rows])
+        except DataError as error:
+            show(f"Warning: {metric.name} has no value on {len(rows)} validation rows: {str(error).splitlines()[0]}")
         return scores
 
     each = [{**one.metrics, **scored(rows)} for (_, rows), one in zip(pairs, fitted, strict=True)]
     if len(pairs) == 1:
         return {"metrics": each[0]}
-    values = {name: [metrics[name] for metrics in each] for name in each[0]}
+    names = {name: None for metrics in each for name in metrics}
+    values = {name: [metrics[name] for metrics in each if name in metrics] for name in names}
+    values = {name: value for name, value in values.items() if len(value) > 1}
     overall = scored(np.arange(len(examples)))  # over all examples, as in validation.csv
     overall |= {f"{name}_mean": float(np.mean(value)) for name, value in values.items()}
     overall |= {f"{name}_sd": float(np.std(value, ddof=1)) for name, value in values.items()}

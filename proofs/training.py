@@ -225,10 +225,14 @@ def _by_hand(root: Path, folder: Path, show: Show) -> Row:
     """Kill `python -m pipeline train` twice, stop it once by --max-steps, and let it end by the same command."""
     show("      the command line, killed and given again")
     _python(root, "localkaggle", "export", "digits", folder / "digits")
-    words = ["pipeline", "train", "--config", "digits", "--input", folder / "digits"]
+    # Long enough to be killed twice in it, on any machine.
+    own = "from dataclasses import replace\nfrom pipeline.configs.digits import CONFIG as DIGITS\n\n"
+    own += 'CONFIG = replace(DIGITS, name="by_hand", epochs=240, checkpoint_seconds=1.0)\n'
+    (folder / "by_hand.py").write_text(own)
+    words = ["pipeline", "train", "--config", folder / "by_hand.py", "--input", folder / "digits"]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
     ends: list[Any] = []
-    for wait in (8.0, 5.0):
+    for wait in (4.0, 4.0):
         child = subprocess.Popen(
             [sys.executable, "-m", *map(str, words), "--output", str(folder / "killed")],
             cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -239,7 +243,7 @@ def _by_hand(root: Path, folder: Path, show: Show) -> Row:
         child.kill()
         child.communicate()
         ends.append(child.returncode)
-    commands = [(*words, "--output", folder / "killed", "--json", "--max-steps", 330)]
+    commands = [(*words, "--output", folder / "killed", "--json", "--max-steps", 1500)]
     commands += [(*words, "--output", folder / name, "--json") for name in ("killed", "unbroken")]
     ends += [last_json(_python(root, *command))["status"] for command in commands]
     sums = {

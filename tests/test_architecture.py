@@ -54,6 +54,7 @@ MAY_IMPORT = {
         "examples",
         "executables",
         "folds",
+        "form",
         "learning_rate",
         "loop",
         "metrics",
@@ -62,7 +63,7 @@ MAY_IMPORT = {
     }
     | {"target"}
     | {"progress", "provenance", "session"},
-    "noise": LEAVES | {"data", "folds", "learning_rate", "loop", "progress"},
+    "noise": LEAVES | {"data", "folds", "learning_rate", "loop", "memory", "progress"},
     "scaling": LEAVES | {"data", "executables", "folds", "learning_rate", "noise", "progress", "training"},
     "whole": {"errors"},
     "examples": {"errors", "whole"},

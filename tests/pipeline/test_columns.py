@@ -175,3 +175,22 @@ def test_a_file_of_two_arrays_is_refused(tmp_path):
 
     with pytest.raises(DataError, match=r"2 arrays \(a, b\)"):
         columns.array(tmp_path / "train.npz", IMAGES, 4, "")
+
+
+def test_a_category_is_the_same_with_gaps_in_its_column_and_without():
+    """Pandas writes 3 as 3.0 where a row of the column has none."""
+    seen = columns.fit(people(["1", "2", "3"], ["3", "3", "S"]), PEOPLE, TABLE)
+
+    assert seen.categories["port"] == ("3", "S")
+    assert columns.encode(people(["1", "1"], ["3.0", " S"]), seen, TABLE)[:, -1].tolist() == [1, 2]
+
+
+def test_a_text_among_numbers_is_refused_and_in_the_scored_rerun_taken_for_missing():
+    seen = columns.fit(people(["1", "2", "3"], ["S"] * 3), PEOPLE, TABLE)
+    odd = people(["2", "many", "1e300"], ["S"] * 3)
+
+    with pytest.raises(DataError, match="1 texts in 'age' that are no finite numbers, for example 'many'"):
+        columns.encode(odd, seen, TABLE)
+    found = columns.encode(odd, seen, TABLE, lenient=True)
+    assert found[:, 3].tolist() == [0, 1, 0]
+    assert np.isfinite(found).all() and found[2, 1] == columns.FARTHEST

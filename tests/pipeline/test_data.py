@@ -523,7 +523,9 @@ def test_a_test_table_without_ids_has_as_many_rows_as_the_sample(recognizer):
     folder, config = recognizer
     (folder / "test.csv").write_text("\n".join([HEADER, *flat(PIXELS[:5])]))
 
-    with pytest.raises(DataError, match=r"has 5 rows and no column 'id', and sample_submission\.csv has 6 rows"):
+    with pytest.raises(
+        DataError, match=r"has 5 rows and no column 'id' or 'ImageId', and sample_submission\.csv has 6 rows"
+    ):
         data.read_test(folder, config)
 
 

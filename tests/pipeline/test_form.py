@@ -110,3 +110,16 @@ def test_a_placeholder_of_0_stands_for_any_number_where_scores_are_asked_for(val
 def test_a_regression_is_of_numbers():
     """Whatever its metric."""
     assert form.of_numbers(replace(DIGITS, target="regression", num_classes=0, metric="mae"))
+
+
+def test_a_probability_is_that_of_the_class_which_its_column_is_called_by(tmp_path):
+    """Else an AUC would be its own opposite."""
+    path = sample(tmp_path, "id,no", "0.5")
+
+    assert Form(TWO, "auc", path).texts(np.array([[0.75, 0.25]]))["no"] == ["0.75"]
+
+
+def test_numbers_whose_columns_are_called_partly_like_the_targets_are_refused(tmp_path):
+    """By position they would be exchanged."""
+    with pytest.raises(SubmissionError, match="expected one, or one for each of x, y"):
+        Form(POINT, "mae", sample(tmp_path, "id,y,other", "0,0"))

@@ -199,3 +199,24 @@ def test_what_is_no_target_is_refused(change):
 
     with pytest.raises((KeyError, TypeError, ValueError)):
         Target.from_json(value)
+
+
+@given(arrays.arrays(np.float64, st.integers(2, 50), elements=st.floats(0, 1e6, allow_subnormal=False)))
+def test_what_is_learned_by_its_logarithm_is_never_below_zero(values):
+    """A label of 0 comes back as 0 and no hair below, which the metric would refuse; nor is anything predicted there."""
+    values[0] = 0.0
+    if np.log1p(values).std() < 1e-3:
+        return
+    table = pd.DataFrame({"price": list(map(repr, values.tolist()))}, dtype=object)
+
+    found, labels = target.read(table, predicting("regression", "price", metric="rmsle"), TABLE)
+
+    assert (found.truth(labels) >= 0).all()
+    assert (found.predictions(np.array([[-100.0], [0.0]])) >= 0).all()
+
+
+def test_a_row_without_a_label_is_no_class():
+    table = pd.DataFrame({"label": ["cat", "dog", ""]}, dtype=object)
+
+    with pytest.raises(DataError, match="1 rows without a label in 'label'"):
+        target.read(table, predicting("classes", "label", num_classes=3), TABLE)
