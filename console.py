@@ -3,14 +3,17 @@
 Nothing heavy is imported before a command runs, so that `invoke --list` is instant.
 """
 
+import atexit
 import functools
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent
+DEADLINE, CTRL_C = 5, 130  # exit codes
 
 
 def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
@@ -28,25 +31,30 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
 
                 options["config"] = start.default_config(ROOT)  # what `invoke init` chose
             result = body(*arguments, **options)
+            if as_json:
+                print(secrets.to_json(result), flush=True)
         except BrokenPipeError:  # who reads, as `| head`, has enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(130)
         except KeyboardInterrupt:
-            code, message = 130, "Interrupted. What runs on Kaggle goes on: invoke status"
+            code, message = CTRL_C, "Interrupted. What runs on Kaggle goes on: invoke status"
         except Exception as error:
             known = getattr(error, "exit_code", None)
             if not isinstance(known, int):
                 raise  # a fault of this project: the traceback is what helps
             code, message = known, secrets.redact(str(error))
         else:
-            if as_json:
-                print(secrets.to_json(result), flush=True)
             if result and result.get("exit_code"):
                 sys.exit(result["exit_code"])  # measured, and missed: not an error, and not a success
             return
-        print(message, file=sys.stderr, flush=True)
-        if as_json:
-            print(secrets.to_json({"error": message, "exit_code": code}), flush=True)
+        if code in (DEADLINE, CTRL_C):
+            from deploy import deadline
+
+            atexit.register(deadline.end_soon, code)
+        with suppress(BrokenPipeError):  # who reads has enough; the code is what counts
+            print(message, file=sys.stderr, flush=True)
+            if as_json:
+                print(secrets.to_json({"error": message, "exit_code": code}), flush=True)
         sys.exit(code)
 
     return run

@@ -136,11 +136,12 @@ def dry_run(
 
 @task(name="relay", help={**CONFIG, **JSON, **YES})
 @reported
+@limited(60 * 24 * 14)
 def relay_chain(c: Context, config: str = "", yes: bool = False, json: bool = False) -> dict[str, Any]:
     """Run the whole chain on kaggle.com; spends quota and one submission. Example: invoke relay --config digits"""
     from deploy import relay
 
-    ours = project(config)
+    ours = settled(config)  # a push that was killed may have reached Kaggle
     return finished(relay.run(connect(), ours, show=show, check=checker(config), agree=agreed(yes)), config)
 
 
@@ -238,6 +239,7 @@ def push_infer(
     }
 )
 @reported
+@limited(60 * 24 * 14)  # --hours and --queue-hours say when; this ends an answer that never does
 def watch(
     c: Context,
     kernel: str = "train-tpu",
@@ -354,6 +356,7 @@ def status(c: Context, of: str = "", config: str = "", minutes: str = "", json: 
     },
 )
 @reported
+@limited(10)
 def init_project(
     c: Context, competition: str = "", config: str = "", user: str = "", json: bool = False
 ) -> dict[str, Any]:
@@ -365,6 +368,7 @@ def init_project(
 
 @task(help={**CONFIG, **JSON})
 @reported
+@limited(10)
 def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
     """Look at all that a relay needs, and spend nothing. Example: invoke doctor"""
     from deploy import doctor

@@ -42,7 +42,7 @@ def train(kaggle: Kaggle, project: Project, *, show: Show, agree: Agree | None =
         Others: as push, watch and pull raise; the same command goes on.
     """
     command = f"invoke push-train --until-done --config {project.config}"
-    sessions, said, last = 0, "", None
+    sessions, said, last, agree = 0, "", None, _once(agree, show)
     while True:
         run = None if fresh else _going(kaggle, project, show)
         if run is None:
@@ -57,7 +57,7 @@ def train(kaggle: Kaggle, project: Project, *, show: Show, agree: Agree | None =
                 f"{run} left neither an artifact nor a checkpoint, and is taken as it is; expected one of them.\n"
                 f"Let the notebook train, or run it once more: invoke push-train --again --config {project.config}"
             )
-        last, fresh, agree, sessions = run, False, _shown(show), sessions + 1
+        last, fresh, sessions = run, False, sessions + 1
         try:
             status = relay.watch(kaggle, project, run, show=show)
         except RunFailed as error:
@@ -79,14 +79,23 @@ def _going(kaggle: Kaggle, project: Project, show: Show) -> Run | None:
     return now.run
 
 
-def _shown(show: Show) -> Agree:
-    """Return what shows the push of a later session, and asks nobody: the first answer was for all of them."""
+def _once(agree: Agree | None, show: Show) -> Agree:
+    """Return what asks before the first push, and shows the later ones: the first answer was for all of them.
 
-    def agree(seen: Preview) -> None:
+    A run that was going already was agreed to as one session, and not as the first of many.
+    """
+    asked = False
+
+    def ask(seen: Preview) -> None:
+        nonlocal asked
+        if not asked and agree is not None:
+            agree(seen)
+            asked = True
+            return
         for line in seen.lines():
             show(line)
 
-    return agree
+    return ask
 
 
 def _require_progress(kaggle: Kaggle, project: Project, said: str, command: str) -> None:

@@ -8,7 +8,6 @@ queue, and what cleans up then waits for that lock for ever, be it at the very e
 a pull, in urllib3's pool of connections).
 """
 
-import atexit
 import os
 import signal
 import threading
@@ -20,8 +19,6 @@ from deploy.errors import DeadlinePassed
 
 AGAIN_SECONDS = 3.0  # whoever swallowed the first interruption, or cleans up for too long, gets another
 AFTER_CTRL_C_SECONDS = 0.5  # a person waits for this one
-
-CTRL_C = 130  # the exit code, as shells have it
 
 
 class TimeUp(BaseException):
@@ -51,8 +48,6 @@ def within(seconds: float, message: str) -> Iterator[None]:
 
     def press(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted
-        if not interrupted:
-            atexit.register(end_soon, CTRL_C)
         interrupted = True
         signal.setitimer(signal.ITIMER_REAL, AFTER_CTRL_C_SECONDS, AFTER_CTRL_C_SECONDS)
         raise KeyboardInterrupt
@@ -67,7 +62,6 @@ def within(seconds: float, message: str) -> Iterator[None]:
     try:
         yield
     except TimeUp:
-        atexit.register(end_soon, DeadlinePassed.exit_code)
         raise DeadlinePassed(message) from None
     finally:
         ended = True
@@ -78,6 +72,9 @@ def within(seconds: float, message: str) -> Iterator[None]:
 
 
 def end_soon(code: int) -> None:
-    """End the process with this code if what libraries do at its end does not come to one: a lock may be lost for good."""
+    """End the process with this code if what libraries do at its end does not come to one: a lock may be lost for good.
+
+    For `atexit`, by whoever ends the process; one that goes on has nothing to fear from a deadline that it has met.
+    """
     signal.signal(signal.SIGALRM, lambda number, frame: os._exit(code))
     signal.setitimer(signal.ITIMER_REAL, AFTER_CTRL_C_SECONDS)

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.answers import Source
+from deploy.answers import Quota, Source
 from deploy.bundle import Bundle
 from deploy.client import ASKED, SOURCES, Kaggle
-from deploy.errors import NoQuota, RelayError
+from deploy.errors import Denied, NoQuota, Refused, RelayError
 from deploy.journal import DONE, Journal
 
 WRITES = "%%writefile "
@@ -60,7 +60,10 @@ def look(kaggle: Kaggle, bundle: Bundle, journal: Journal) -> Preview:
         NoQuota: if no time is left this week, or as many sessions as Kaggle allows are active: there is no call to stop one.
     """
     accelerator = "TPU" if bundle.metadata["enable_tpu"] else "GPU"
-    quota = kaggle.quota()
+    try:
+        quota = kaggle.quota()
+    except (Denied, Refused):
+        quota = Quota(None, None)  # a token without that right may push all the same
     seconds = quota.tpu_seconds if accelerator == "TPU" else quota.gpu_seconds
     current = kaggle.get_kernel(bundle.handle)
     changes: dict[str, str] = {}

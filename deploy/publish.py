@@ -94,9 +94,13 @@ def publish(
         _require_no_secrets(staging, f"{handle}: {title}")
         version = _settled(kaggle, handle, end, show, sent_after)
         if version and _same_manifest(kaggle, handle, version, staging):
-            _compare(kaggle, handle, version, found, staging)
-            show(f"{handle} version {version} holds this artifact already; nothing was sent.")
-            return DatasetVersion(handle, version, sizes)
+            try:
+                _compare(kaggle, handle, version, found, staging)
+            except Unverified as error:
+                show(f"{error}\nIt is uploaded once more.")
+            else:
+                show(f"{handle} version {version} holds this artifact already; nothing was sent.")
+                return DatasetVersion(handle, version, sizes)
         show(f"Uploading {len(sizes)} files, {sum(sizes.values()):,} bytes, to {handle}")
         tokens = [kaggle.upload(staging / name) for name in sorted(sizes)]
         note = f"run_id={found.run_id} sha256={found.weights_sha256}"

@@ -35,6 +35,7 @@ WHY = {
     "RunFailed": "the run failed",
     "Unreachable": "Kaggle did not answer",
     "Unverified": "a file was not what it should be",
+    "TimeUp": "its time was over",
     "UsageError": "a check failed",
     "SubmissionError": "the file was not valid",
     INTENDED: "it goes on, or was cut off",

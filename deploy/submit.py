@@ -109,7 +109,14 @@ def submit(
         )
     with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
         shown = Path(folder) / Path(sample).name
-        kaggle.download_competition_file(competition, sample, shown)
+        try:
+            kaggle.download_competition_file(competition, sample, shown)
+        except NotFound as error:
+            there = ", ".join(kaggle.competition_files(competition)[:12])
+            raise UsageError(
+                f"The competition {competition} has no file {sample!r}; it has, among others: {there}.\n"
+                "Expected the one that shows what a submission looks like. Set data.sample_submission in the config."
+            ) from error
         check(submission, shown)
     ref = _still(kaggle, known, run, show)
     looks = LOOKS if unclear else 1

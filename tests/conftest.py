@@ -18,7 +18,26 @@ HOME = Path(tempfile.mkdtemp(prefix="relay-tests-"))
 VIOLATIONS = HOME / "network-violations.txt"
 # The port 9 of this machine answers nobody: what escapes to a real address through a proxy fails at once.
 DEAD = "http://127.0.0.1:9"
-LONG = {"test_relay.py", "test_proofs.py", "test_training_proof.py", "test_readme.py"}
+# The files that take longest, the longest first.
+LONG = (
+    *(
+        "test_relay.py",
+        "test_proofs.py",
+        "test_training_proof.py",
+        "test_training.py",
+        "test_folds.py",
+        "test_session.py",
+    ),
+    *("test_step.py", "test_scaling.py", "test_catalogue.py", "test_inference.py", "test_model.py", "test_secrets.py"),
+    *(
+        "test_command_line.py",
+        "test_artifact.py",
+        "test_readme.py",
+        "test_sessions.py",
+        "test_report.py",
+        "test_metrics.py",
+    ),
+)
 
 for name in list(os.environ):
     if name.startswith("KAGGLE") or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
@@ -66,4 +85,4 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take minutes: at the end one of two workers would wait for the other."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))

@@ -1,6 +1,5 @@
 """The end of a task: by its deadline, and by Ctrl-C."""
 
-import atexit
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.deadline import TimeUp, end_soon, within
+from deploy.deadline import TimeUp, within
 from deploy.errors import DeadlinePassed
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +21,6 @@ def python_own_ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-    atexit.unregister(end_soon)  # the tests go on
 
 
 def test_ctrl_c_ends_a_task_whose_clean_up_waits_for_a_lock_that_nobody_gives_back():
@@ -66,19 +64,22 @@ def test_whoever_takes_the_deadline_for_nothing_gets_it_again():
 
 
 LOST = """
-import atexit, signal, sys, threading
+import atexit, signal, threading
+import console
 from deploy.deadline import within
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 lock = threading.Lock()
 atexit.register(lock.acquire)  # as urllib3 does with its pools
-try:
+
+@console.reported
+def task():
     with within({seconds}, "too long"):
         lock.acquire()
         {strike}
         threading.Event().wait(60)
-except BaseException as error:
-    sys.exit(getattr(error, "exit_code", 130))
+
+task()
 """
 
 

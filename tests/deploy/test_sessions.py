@@ -72,6 +72,17 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, shown)
     ]
 
 
+def test_a_session_that_was_going_already_is_no_answer_for_those_that_follow(start, ours, shown):
+    """What was agreed to then was one session."""
+    _, kaggle = start(Script())
+    relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
+    asked = []
+
+    done = chain.train(kaggle, ours, show=shown.append, agree=asked.append)
+
+    assert (done.run.version, len(asked)) == (3, 1)
+
+
 def test_a_chain_that_is_complete_is_not_trained_again(start, ours, shown):
     """The same command, the push alone, and the steps after it find what there is."""
     local, kaggle = start(Script())
