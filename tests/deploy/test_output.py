@@ -295,13 +295,3 @@ def test_bytes_that_differ_from_the_storage_s_hash_are_fetched_again(kaggle, bet
     between.say("between", [(200, b"wrong", {"x-goog-hash": "crc32c=AAAA,md5=fOAlC1OSMTq0LDYtX7qMoA=="})])
 
     assert (output.pull(kaggle, RUN, tmp_path) / "x").read_bytes() == b"right"
-
-
-def test_a_listing_without_what_our_notebooks_always_write_is_not_kept(kaggle, between, tmp_path):
-    """Right after a run has ended Kaggle may list its notebook alone; nothing could be compared, and it would look like nothing."""
-    between.say("ListKernelSessionOutput", [listing(between, {"x": b"1"})])
-
-    with pytest.raises(Unverified, match=r"(?s)outputs\.json of .* is not in its output.*pull again"):
-        output.pull(kaggle, OURS, tmp_path)
-
-    assert not list(tmp_path.iterdir())
