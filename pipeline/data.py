@@ -181,6 +181,8 @@ class TestSet:
         wanted = np.asarray(rows)
         found = {}
         for start, block, _ in self.blocks(256):
+            if start > wanted.max(initial=-1):
+                break
             found.update({int(row): block[row - start].copy() for row in wanted if start <= row < start + len(block)})
         return np.stack([found[int(row)] for row in wanted])
 

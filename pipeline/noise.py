@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline import data, folds, learning_rate, memory, progress
+from pipeline import data, folds, learning_rate, memory, whole
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, ConfigError, reading
 from pipeline.loop import Loop, changes
@@ -167,7 +167,7 @@ def capped(
         noise = measure(config, examples)
         batch, reason = advised(noise, config.batch, unit)
         found = {"config": asked, "batch": batch, "reason": reason, "noise": noise.to_json()}
-        progress.write_whole(path, json.dumps(found, indent=2))
+        whole.write(path, json.dumps(found, indent=2).encode())
     show(found["reason"])
     batch = found["batch"]
     groups = None if config.micro_batch is None else min(config.micro_batch, batch)

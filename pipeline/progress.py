@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline import whole
 from pipeline.errors import writing
 
 HISTORY, LINES = "history.csv", "progress.jsonl"
@@ -118,7 +118,7 @@ class Progress:
             table.writerows(
                 row for row in csv.DictReader(_whole_lines(self._history)) if _is_until(row, step, self._columns)
             )
-            write_whole(self._history, text.getvalue())
+            whole.write(self._history, text.getvalue().encode())
         if self._lines.exists():
             kept = []
             for line in _whole_lines(self._lines):
@@ -128,7 +128,7 @@ class Progress:
                     continue
                 if isinstance(value, dict) and isinstance(value.get("step"), int) and value["step"] <= step:
                     kept.append(line)
-            write_whole(self._lines, "".join(kept))
+            whole.write(self._lines, "".join(kept).encode())
 
 
 def _is_until(row: Mapping[str, Any], step: int, names: tuple[str, ...]) -> bool:
@@ -142,14 +142,3 @@ def _whole_lines(path: Path) -> list[str]:
     """Return the lines of a file without the one at its end that a kill cut off."""
     with writing(path), path.open(encoding="utf-8", errors="replace", newline="") as file:
         return [line for line in file if line.endswith("\n")]
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write the file in one rename, so that a kill leaves the older one whole."""
-    fresh = path.with_name(f".{path.name}-writing")
-    with writing(path):
-        with fresh.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)

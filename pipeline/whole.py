@@ -1,7 +1,6 @@
 """Whole: a file that is there with all of its bytes, or as it was before."""
 
 import os
-import tempfile
 from pathlib import Path
 
 from pipeline.errors import writing
@@ -13,15 +12,14 @@ def write(path: Path, content: bytes) -> Path:
     Raises:
         DiskError: if it cannot be written.
     """
+    fresh = path.with_name(f".{path.name}-writing")  # always the same, so that many kills leave one of them
     with writing(path):
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with fresh.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).chmod(0o644)  # mkstemp lets nobody else read it
-            Path(name).replace(path)
+            fresh.replace(path)
         finally:
-            Path(name).unlink(missing_ok=True)
+            fresh.unlink(missing_ok=True)
     return path

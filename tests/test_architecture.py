@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "mounts": LEAVES,
     "provenance": LEAVES,
     "resume": LEAVES | {"mounts", "seal"},
-    "progress": LEAVES,
+    "progress": LEAVES | {"whole"},
     "data": LEAVES | {"columns", "files", "table", "target"},
     "model": LEAVES | {"data"},
     "folds": LEAVES | {"data"},
@@ -63,7 +63,7 @@ MAY_IMPORT = {
     }
     | {"target"}
     | {"progress", "provenance", "session"},
-    "noise": LEAVES | {"data", "folds", "learning_rate", "loop", "memory", "progress"},
+    "noise": LEAVES | {"data", "folds", "learning_rate", "loop", "memory", "whole"},
     "scaling": LEAVES | {"data", "executables", "folds", "learning_rate", "noise", "progress", "training"},
     "whole": {"errors"},
     "examples": {"errors", "whole"},
