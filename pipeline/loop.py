@@ -6,7 +6,6 @@ from the seed and lies in the state. The host runs a few calls ahead of the devi
 
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 
 from pipeline import checkpoint, data, learning_rate, memory, model
 from pipeline import state as states
+from pipeline.calls import Calls
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, DivergedError
 from pipeline.learning_rate import Applied
@@ -51,8 +51,6 @@ FREE = {
 }
 
 
-# Calls that may be under way on the devices: enough that they never wait for the host, and few enough that the host knows where they are.
-AHEAD = 3
 BEST = "best/"
 
 
@@ -131,7 +129,7 @@ class Loop:
         )
         begun = self._began = time.monotonic()
         epoch, stop, first = self._epoch(self.step), None, True
-        under_way: deque[tuple[int, Any]] = deque()
+        calls = Calls()
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state.tree))
         with Saver(self.config.checkpoint_seconds, size) as saver:
             for images, labels, number in self._feed(self.step, last):
@@ -144,20 +142,19 @@ class Loop:
                     )
                     self.seconds["compile"] = time.monotonic() - begun
                     progress.restart_clock(self.step + number)
+                    calls.restart()
                 else:
                     self.state.tree, totals = self.compiled.train(self.state.tree, images, labels, number)
                 self.step += number
-                under_way.append((self.step, totals))
-                if len(under_way) > AHEAD:
-                    done, ready = under_way.popleft()
-                    jax.block_until_ready(ready)  # type: ignore[no-untyped-call]
+                calls.add(self.step, totals)
+                for done, ready in calls.ended(images.nbytes + labels.nbytes):
                     session.progress()
                     if progress.due():
                         self._line(progress, done, ready)
                 if self._epoch(self.step) != epoch:
                     epoch = self._epoch(self.step)
                     self._end_epoch(epoch, progress, totals)
-                    under_way.clear()
+                    calls.restart()
                     session.progress()
                 stop = session.over(saver.reserve())
                 if stop:
@@ -165,8 +162,9 @@ class Loop:
                 if saver.due():
                     self._save(folder, origin, saver)
                     saved_step = self.step
-            if under_way:  # no epoch ended with the last step
-                self._line(progress, *under_way[-1])
+            newest = calls.last()
+            if newest:  # no epoch ended with the last step
+                self._line(progress, *newest)
             self.seconds["train"] = time.monotonic() - begun - self.seconds.get("compile", 0.0)
             if self.step != saved_step:
                 self._save(folder, origin, saver)

@@ -4,6 +4,7 @@ One core computes, as an accelerator would, and leaves the other to the host: wh
 `python -m proofs.pace loop|saves|start|phases FOLDER` prints one JSON object.
 """
 
+import gc
 import json
 import statistics
 import sys
@@ -35,7 +36,7 @@ IMAGES = 60_000
 MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
 SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
     "1 ms": ({**MLP, "steps_per_call": 16}, 320, 40),
-    "20 ms": ({"model_options": {"width": 44, "dropout": 0.3}, "batch": 32, "batchnorm_batch": 32}, 200, 12),
+    "20 ms": ({"model_options": {"width": 44, "dropout": 0.3}, "batch": 32, "batchnorm_batch": 32}, 25, 120),
 }
 PHASES = ("jit__several", "jit__evaluated", "jit_predict_step")
 
@@ -82,6 +83,7 @@ def made(config: Config, found: data.Examples, output: Path) -> Loop:
 def loop(folder: Path) -> dict[str, Any]:
     """Return, for each size, the ms a step of a bare jitted loop, of ours and of Keras' fit, chunk by chunk in turn."""
     found, results = images(IMAGES), {}
+    gc.freeze()  # as `training` does, for all arms
     for name, (change, steps, chunks) in SIZES.items():
         config = replace(settings(32, 64), **change)
         run = made(config, found, folder / name)

@@ -42,8 +42,21 @@ MAY_IMPORT = {
     "session": set(),
     "step": LEAVES | {"learning_rate", "state", "target"},
     "memory": LEAVES | {"state", "step"},
+    "calls": set(),
     "loop": LEAVES
-    | {"checkpoint", "data", "learning_rate", "memory", "model", "progress", "saver", "session", "state", "step"}
+    | {
+        "calls",
+        "checkpoint",
+        "data",
+        "learning_rate",
+        "memory",
+        "model",
+        "progress",
+        "saver",
+        "session",
+        "state",
+        "step",
+    }
     | {"target"},
     "training": LEAVES
     | {

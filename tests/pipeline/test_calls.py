@@ -1,0 +1,46 @@
+"""Calls under way: as many as keep the devices busy, told in the order in which they were made."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.calls import LEAST, MOST, Calls, allowed
+
+
+@given(st.floats(0, 1e6), st.integers(0, 10**15))
+def test_some_are_under_way_whatever_they_take_and_never_very_many(seconds, size):
+    """Not even a step of minutes with a batch of gigabytes is waited for before the next one is made."""
+    assert LEAST <= allowed(seconds, size) <= MOST
+
+
+@given(st.floats(1e-6, 1e3), st.floats(1, 10), st.integers(1, 10**12))
+def test_slower_calls_or_larger_batches_never_allow_more(seconds, times, size):
+    """The host is to know where the devices are."""
+    assert allowed(seconds * times, size) <= allowed(seconds, size)
+    assert allowed(seconds, int(size * times)) <= allowed(seconds, size)
+
+
+@pytest.mark.parametrize("size", [100, 10**12])
+def test_calls_end_in_their_order_and_none_is_left_out(size):
+    """Large batches leave few under way, small ones many; all are told once, but those still under way."""
+    calls, told = Calls(), []
+    for step in range(1, 101):
+        calls.add(step, jax.jit(jnp.sin)(np.float32(step)))
+        told += [done for done, _ in calls.ended(size)]
+
+    newest = calls.last()
+    assert newest is not None and newest[0] == 100
+    assert told == list(range(1, len(told) + 1)) and 100 - MOST <= len(told) <= 100 - LEAST
+
+
+def test_nothing_is_under_way_after_an_epoch_was_waited_for():
+    """Its end reads what all calls gave."""
+    calls = Calls()
+    calls.add(1, np.float32(0))
+
+    calls.restart()
+
+    assert calls.last() is None and list(calls.ended(1)) == []
