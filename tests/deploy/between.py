@@ -43,7 +43,7 @@ class Between:
         self.address = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> "Between":
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -50,7 +50,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
 @pytest.fixture
 def kaggle(between: Between) -> Kaggle:
     """A real client on that wire, in a hurry."""
-    return Kaggle.connect(pace=Pace(first=0.05, most=0.2, patience=5), timeouts=(2, 5))
+    return Kaggle.connect(pace=Pace(first=0.01, most=0.2, patience=5), timeouts=(2, 5))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable, Iterator
 
 import pytest
 from between import RESET
@@ -128,6 +129,13 @@ def states(*names: str) -> list[object]:
     return [{"status": name} for name in names]
 
 
+def running_until(happened: Callable[[], bool]) -> Iterator[object]:
+    """Say that a run goes on until that is so, then some times more, and then that it is complete."""
+    while not happened():
+        yield {"status": "RUNNING"}
+    yield from states(*["RUNNING"] * 4, "COMPLETE")
+
+
 def test_a_watch_follows_its_own_version_through_blips(kaggle, between, shown):
     """Not there yet, an unknown word, a server error: none of them is an end."""
     between.say(
@@ -240,16 +248,16 @@ def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown
     line = {"step": 43, "steps": 337, "loss": 0.25, "images_per_second": 1834.5, "eta_seconds": 7200, "other": "x"}
     written = {"stream_name": "stdout", "data": json.dumps(line) + "\n}\n"}
     library = {"stream_name": "stderr", "data": "I0000 oneDNN\n"}
-    between.say("GetAcceleratorQuotaStatistics", [LEFT])
-    between.say("GetKernelSessionStatus", states(*["RUNNING"] * 8, "COMPLETE"))
-    between.say(STREAM, [stream(written, library)])
-
-    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
-
     told = (
         "step 43 of 337  loss 0.2500  1,834 images/s  2:00:00 to go"
         "  will use about 2.0 of the 20.0 TPU hours left this week"
     )
+    between.say("GetAcceleratorQuotaStatistics", [LEFT])
+    between.say("GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown)))
+    between.say(STREAM, [stream(written, library)])
+
+    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+
     assert any(seen.endswith(f"RUNNING  {told}") for seen in shown)
 
 
@@ -257,7 +265,7 @@ def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
     """0.0 hours would read as if it were free."""
     written = {"data": json.dumps({"step": 1, "eta_seconds": 30}) + "\n"}
     between.say("GetAcceleratorQuotaStatistics", [LEFT])
-    between.say("GetKernelSessionStatus", states(*["RUNNING"] * 8, "COMPLETE"))
+    between.say("GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown)))
     between.say(STREAM, [stream(written)])
 
     kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
@@ -280,7 +288,7 @@ def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
 )
 def test_pieces_of_code_and_paths_are_no_words(kaggle, between, shown, fragment):
     """What the run last said stays, in place of what its notebook prints beside that."""
-    between.say("GetKernelSessionStatus", states(*["RUNNING"] * 8, "COMPLETE"))
+    between.say("GetKernelSessionStatus", running_until(lambda: any("Devices" in seen for seen in shown)))
     between.say(STREAM, [stream({"data": f"Devices: 8 x tpu\n{fragment}\n"})])
 
     kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
@@ -311,7 +319,7 @@ def test_a_log_that_breaks_off_is_followed_again(kaggle, between, shown):
     """From its beginning, as Kaggle sends it; and a line may come in two pieces, with what a terminal would obey."""
     first = stream({"data": '{"step": 1, "loss"'}, whole=False)
     second = stream({"data": '{"step": 1, "loss"'}, {"data": ": 2.5}\n\x1b[2Kwords\n"})
-    between.say("GetKernelSessionStatus", states(*["RUNNING"] * 20, "COMPLETE"))
+    between.say("GetKernelSessionStatus", running_until(lambda: any("loss 2.5" in seen for seen in shown)))
     between.say(STREAM, [first, RESET, (500, b""), (200, b"<html>"), second])
 
     kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)

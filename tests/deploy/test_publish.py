@@ -9,11 +9,13 @@ from between import RESET, Between
 
 from deploy import publish as datasets
 from deploy.errors import Ambiguous, DeadlinePassed, Refused, RunFailed, Unreachable, Unverified
+from deploy.exchange import Pace
 
 HANDLE = "ann/digits-artifact"
 GONE = (404, {"code": 404, "message": "Not found"})
 DENIED = (403, {"code": 403, "message": "Permission 'datasets.get' was denied"})
 FILES = ("manifest.json", "weights.npz")
+QUICK = Pace(first=0.01, most=0.05, patience=0.1)
 
 
 def at(version: int) -> dict[str, object]:
@@ -68,7 +70,7 @@ def test_a_first_version_is_created_private(kaggle, server, artifact, shown, abs
 @pytest.mark.parametrize("trouble", [(500, b""), (429, {"code": 429, "message": "Too many"}), RESET])
 def test_trouble_is_not_taken_for_a_free_name(kaggle, server, artifact, shown, trouble):
     """The official client takes any error for "the slug is free"."""
-    kaggle.pace = type(kaggle.pace)(first=0.05, most=0.1, patience=0.2)
+    kaggle.pace = QUICK
     server.say("GetDataset", itertools.repeat(trouble))
 
     with pytest.raises(Unreachable):
@@ -117,6 +119,7 @@ def test_a_lost_answer_is_waited_for_and_the_call_is_not_repeated(kaggle, server
 
 def test_a_call_that_never_arrived_is_left_open(kaggle, server, artifact, shown):
     """Exit code 6, after some looks."""
+    kaggle.pace = QUICK
     server.say("GetDataset", itertools.repeat(GONE))
     server.say("CreateDataset", [RESET])
 
@@ -150,7 +153,7 @@ def test_what_is_not_ready_and_whole_is_not_published(kaggle, server, artifact, 
     server.say(operation, answers)
 
     with pytest.raises(kind):
-        publish(kaggle, artifact, shown, deadline=0.5)
+        publish(kaggle, artifact, shown, deadline=0.2 if kind is DeadlinePassed else 60)
 
 
 def test_an_answer_that_says_nothing_is_no_refusal(kaggle, server, artifact, shown):

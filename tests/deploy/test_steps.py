@@ -21,9 +21,10 @@ FOR_EVER = 3600.0
 
 
 @pytest.fixture
-def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
-    """A Kaggle that starts no session while a test lasts, and needs some time for a dataset."""
-    with LocalKaggle(tmp_path / "kaggle", queue_seconds=FOR_EVER, ready_seconds=1.5) as local:
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[LocalKaggle]:
+    """A Kaggle that starts no session while a test lasts, and needs some time for a dataset: a little, or what is asked for."""
+    seconds = getattr(request, "param", 0.05)
+    with LocalKaggle(tmp_path / "kaggle", queue_seconds=FOR_EVER, ready_seconds=seconds) as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)
         yield local
@@ -38,7 +39,7 @@ def wire(local: LocalKaggle, monkeypatch: pytest.MonkeyPatch) -> Iterator[Betwee
 
 @pytest.fixture
 def live(wire: Between) -> Kaggle:
-    return Kaggle.connect(pace=Pace(first=0.1, most=0.3, patience=1))
+    return Kaggle.connect(pace=Pace(first=0.02, most=0.06, patience=0.4))
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def ours(root: Path) -> Project:
 
 
 def impatient(ours: Project) -> Project:
-    return Project(ours.root, ours.config, ours.competition, ours.handoff, ours.runs, ours.builds, deadline_seconds=0.5)
+    return Project(ours.root, ours.config, ours.competition, ours.handoff, ours.runs, ours.builds, deadline_seconds=0.1)
 
 
 def trained(ours: Project, run: Run, weights: bytes = b"weights") -> Path:
@@ -71,6 +72,7 @@ def versions(local: LocalKaggle) -> int:
     return sum(len(dataset.versions) for dataset in local.datasets.datasets.values())
 
 
+@pytest.mark.parametrize("local", [1.0], indirect=True, ids=["a second"])
 def test_a_publish_that_was_left_is_gone_on_with(live, local, ours, shown):
     """Patience ended while Kaggle processed the version; the same step again waits for that one."""
     run = Run("rehearsal/digits-train-tpu", 1, "", "b1")

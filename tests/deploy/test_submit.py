@@ -163,7 +163,7 @@ def test_our_own_row_with_a_word_that_nobody_knows_is_followed_and_no_success(ka
 @pytest.mark.parametrize("row", [None, {"ref": 1, "description": ["ours?"]}, {"ref": "1", "description": "ours?"}])
 def test_a_row_that_does_not_tell_whose_it_is_may_be_ours(server, file, shown, row):
     """Exit code 6, and nothing is spent."""
-    kaggle = Kaggle.connect(pace=Pace(first=0.05, most=0.1, patience=0.2))
+    kaggle = Kaggle.connect(pace=Pace(first=0.01, most=0.05, patience=0.1))
     server.say("ListSubmissions", itertools.repeat({"submissions": [row]}))
 
     with pytest.raises(Unreachable):
