@@ -42,17 +42,6 @@ def write_competition(folder: Path, *, train: int = 96, test: int = 21, seed: in
     return folder
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep what XLA compiled for this run of the tests: many of them begin the same training, and half of their time was that."""
-    import jax
-    from jax.experimental.compilation_cache import compilation_cache
-
-    compilation_cache.reset_cache()
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
 @pytest.fixture
 def competition(tmp_path: Path) -> Path:
     """Return a folder with a competition that the test may spoil."""
