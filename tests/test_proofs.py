@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_kaggle_side_never_lies_and_never_loses():
-    """A sample of the faults, schedules, kills and secrets that the full proof tries."""
+    """A sample of the faults, schedules and kills that the full proof tries; tests/deploy plants all of its secrets."""
     done = subprocess.run(
         [sys.executable, "-m", "invoke", "prove", "kaggle", "--short", "--json"],
         cwd=ROOT,
