@@ -20,6 +20,7 @@ from deploy import publish as datasets
 from deploy import submit as submissions
 from deploy.client import Kaggle
 from deploy.errors import RunFailed
+from deploy.exchange import Pace
 from localkaggle.competitions import Competition, digits
 from localkaggle.server import LocalKaggle
 from pipeline import submission as rules
@@ -54,10 +55,11 @@ def open_kaggle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
     with ExitStack() as stack:
 
         def start(**options: Any) -> tuple[LocalKaggle, Kaggle]:
+            options = {"queue_seconds": 0.05, "ready_seconds": 0.1, **options}
             local = stack.enter_context(LocalKaggle(tmp_path / "kaggle", offline=True, **options))
             for name, value in local.environment.items():
                 monkeypatch.setenv(name, value)
-            return local, Kaggle.connect()
+            return local, Kaggle.connect(pace=Pace(first=0.05, most=0.2, patience=15))
 
         yield start
 
@@ -176,13 +178,14 @@ def published(kaggle: Kaggle, artifact: Path) -> datasets.DatasetVersion:
 
 
 def test_an_inference_that_opens_a_socket_fails(open_kaggle, tmp_path, dry_run):
-    """The internet is really off: the same chain with one line more ends with an error."""
+    """The internet is really off: the same chain with one cell more, the first, ends with an error."""
     _, kaggle = open_kaggle()
     published(kaggle, Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact")
     own = tmp_path / "kernels"
     shutil.copytree(ROOT / "kernels" / "infer-gpu", own / "infer-gpu")
-    with (own / "infer-gpu" / "notebook.py").open("a") as file:
-        file.write("\n# %%\nimport socket\n\nsocket.create_connection(('192.0.2.1', 443), 5)\n")
+    notebook = own / "infer-gpu" / "notebook.py"
+    cell = "# %%\nimport socket\n\nsocket.create_connection(('192.0.2.1', 443), 5)\n\n"
+    notebook.write_text(notebook.read_text().replace("# %%", f"{cell}# %%", 1))
 
     run = inferring(kaggle, tmp_path, dry_run, kernels=own)
 
@@ -238,7 +241,7 @@ with open("submission.csv", "w", newline="") as file:
 RERUNS = {
     "Notebook Timeout": {"before": "if rerun: time.sleep(300)"},
     "Notebook Threw Exception": {"before": "if rerun: raise ValueError('the hidden test set is larger')"},
-    "Notebook Exceeded Allowed Compute": {"before": "if rerun: filled = bytearray(3 * 10**9); time.sleep(60)"},
+    "Notebook Exceeded Allowed Compute": {"before": "if rerun: filled = bytearray(10**9); time.sleep(60)"},
     "Submission CSV Not Found": {"after": "if rerun: os.remove('submission.csv')"},
     "Submission Scoring Error": {"before": "rows = rows[:101]"},
 }
@@ -263,7 +266,7 @@ def submitted(kaggle: Kaggle, tmp_path: Path, code: str) -> submissions.Submissi
 @pytest.mark.parametrize("error", RERUNS)
 def test_each_error_of_a_scored_rerun_is_told_with_its_cause(error, open_kaggle, tmp_path):
     """Kaggle's own name, and what usually causes it."""
-    _, kaggle = open_kaggle(session_seconds={"GPU": 15}, memory_bytes=2 * 10**9)
+    _, kaggle = open_kaggle(session_seconds={"GPU": 12}, memory_bytes=8 * 10**8)
 
     with pytest.raises(RunFailed, match=error) as caught:
         submitted(kaggle, tmp_path, ANSWER.format(**{"before": "", "after": "", **RERUNS[error]}))
