@@ -35,16 +35,6 @@ def test_every_task_that_exists_is_in_the_readme(listed):
     assert existing == set(TASKS)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_every_task_explains_itself_with_an_example(task):
-    """`--help` says what the task needs, and shows one call."""
-    shown = subprocess.run(
-        [sys.executable, "-m", "invoke", "--help", task], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-
-    assert f"invoke {task}" in shown
-
-
 def test_the_set_up_is_two_commands():
     """One that shows the main job, one that runs the tests."""
     assert [block.strip() for block in BLOCKS[:2]] == [

@@ -59,9 +59,9 @@ def test_a_session_that_is_killed_leaves_what_it_had_written(start, client):
 
 def test_a_session_ends_at_its_cap(start, client):
     """As Kaggle's do after 9 hours: killed, and not asked."""
-    kaggle = start(session_seconds={"CPU": 4})
+    kaggle = start(session_seconds={"CPU": 2})
     api = client(kaggle)
 
     _, version = pushed(kaggle, api, "import time\ntime.sleep(60)")
 
-    assert version.status == "ERROR" and "exceeded 4 seconds" in version.failure
+    assert version.status == "ERROR" and "exceeded 2 seconds" in version.failure

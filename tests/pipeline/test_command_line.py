@@ -26,7 +26,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def test_describe_tells_parameters_shapes_and_applied_numbers(run):
-    """The benchmark's model, before anything is spent on it."""
+    """The benchmark's model, before anything is spent on it: the wide ResNet has as many as its source counts."""
     code, out, _ = run("describe", "--config", "cifar100_wrn", "--json")
 
     told = json.loads(out.splitlines()[-1])
