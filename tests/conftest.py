@@ -18,25 +18,14 @@ HOME = Path(tempfile.mkdtemp(prefix="relay-tests-"))
 VIOLATIONS = HOME / "network-violations.txt"
 # The port 9 of this machine answers nobody: what escapes to a real address through a proxy fails at once.
 DEAD = "http://127.0.0.1:9"
-# The files that take longest, the longest first.
-LONG = (
-    *(
-        "test_relay.py",
-        "test_proofs.py",
-        "test_training_proof.py",
-        "test_training.py",
-        "test_folds.py",
-        "test_session.py",
-    ),
-    *("test_step.py", "test_scaling.py", "test_catalogue.py", "test_inference.py", "test_model.py", "test_secrets.py"),
-    *(
-        "test_command_line.py",
-        "test_artifact.py",
-        "test_readme.py",
-        "test_sessions.py",
-        "test_report.py",
-        "test_metrics.py",
-    ),
+# The files that take longest, the longest first: at the end one of two workers would wait for the other.
+LONG = tuple(
+    f"test_{name}.py"
+    for name in (
+        *("relay", "training_proof", "proofs", "step", "training", "sessions", "scaling", "session", "runner"),
+        *("catalogue", "model", "tasks", "inference", "server", "serve_and_export", "chain", "report", "secrets"),
+        *("command_line", "artifact", "noise", "folds"),
+    )
 )
 
 # What XLA compiled, for both workers and every Python that they start: half of the time was spent on compiling the same models again.
@@ -93,5 +82,5 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take minutes: at the end one of two workers would wait for the other."""
+    """Begin with the files that take long; xdist is told to keep that order."""
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
