@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
         batch=256,
         epochs=1,
         warmup_epochs=0,
-        data=replace(digits.data, height=256, width=256),
+        data=replace(digits.data, height=128, width=128),
         model_options={"width": 2, "dropout": 0.0},
         optimizer=replace(digits.optimizer, base_batch=8),
     )
@@ -53,7 +53,7 @@ def main(folder: Path) -> None:
     step.Step.compile, step.Step.train = starved, fed  # type: ignore[method-assign]
     lines: list[str] = []
     drawn = conftest.draw
-    conftest.draw = lambda label, random: np.kron(drawn(label, random), np.ones((32, 32), np.uint8))
+    conftest.draw = lambda label, random: np.kron(drawn(label, random), np.ones((16, 16), np.uint8))
     competition = conftest.write_competition(folder / "competition", train=288)
     training.train(config, competition, folder / "out", show=lines.append)
     print(json.dumps({"lines": lines, "micro_batch": found[-1].micro_batch, "batch": config.batch}))
