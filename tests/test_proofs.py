@@ -265,7 +265,7 @@ def test_a_stop_after_the_end_of_a_task_strikes_nothing(monkeypatch):
     """And one in it does, as the process itself tells; a duplicate made afterwards is told."""
     monkeypatch.setattr(secrets, "_known", set())
 
-    late = killing.stop("pull", 5.0, signal.SIGKILL)
+    late = killing.stop("pull", 3.0, signal.SIGKILL)
     assert not late.struck and late.verdict.wrong == []
 
     monkeypatch.setitem(TASKS, "push-train", replace(TASKS["push-train"], body=push_twice))

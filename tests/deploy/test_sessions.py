@@ -16,6 +16,7 @@ from deploy.errors import NoQuota, RunFailed, UsageError
 from deploy.exchange import Pace
 from deploy.project import Project
 from localkaggle.server import LocalKaggle
+from proofs.world import competition
 
 HANDLE = "rehearsal/digits-train-tpu"
 OWN, DATASET = ["notebooks/rehearsal/digits-train-tpu"], ["datasets/rehearsal/digits-checkpoint"]
@@ -34,7 +35,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(script: Script, **options: object) -> tuple[LocalKaggle, Kaggle]:
-            options = {"queue_seconds": 0.01, "ready_seconds": 0.05, **options}
+            options = {"queue_seconds": 0.01, "ready_seconds": 0.05, "competitions": [competition()], **options}
             local = stack.enter_context(LocalKaggle(tmp_path / "kaggle", offline=True, session=script, **options))  # type: ignore[arg-type]
             for name, value in local.environment.items():
                 monkeypatch.setenv(name, value)

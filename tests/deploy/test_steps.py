@@ -16,6 +16,7 @@ from deploy.exchange import Pace
 from deploy.kernels import Run
 from deploy.relay import Project
 from localkaggle.server import LocalKaggle
+from proofs.world import competition
 
 FOR_EVER = 3600.0
 
@@ -24,7 +25,8 @@ FOR_EVER = 3600.0
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[LocalKaggle]:
     """A Kaggle that starts no session while a test lasts, and needs some time for a dataset: a little, or what is asked for."""
     seconds = getattr(request, "param", 0.05)
-    with LocalKaggle(tmp_path / "kaggle", queue_seconds=FOR_EVER, ready_seconds=seconds) as local:
+    given = {"competitions": [competition()], "queue_seconds": FOR_EVER, "ready_seconds": seconds}
+    with LocalKaggle(tmp_path / "kaggle", **given) as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)
         yield local

@@ -27,7 +27,7 @@ from deploy.kernels import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 SUCCESS, WAITS = "success", "waits"
-SECONDS = 0.15  # of patience, where a word is waited with
+SECONDS = 0.1  # of patience, where a word is waited with
 RUN = Run("ann/digits-infer-gpu", 2, "", "")
 
 
