@@ -16,6 +16,8 @@ from pipeline.config import Config
 from pipeline.errors import SubmissionError
 from pipeline.target import Target
 
+ROUNDING = 1e-6  # by which a mean of probabilities may be beyond 0 and 1
+
 
 class Form:
     """What a submission to one competition looks like.
@@ -53,8 +55,18 @@ class Form:
             values: float32 (n, k), as `Target.predictions` gives them, in the order of `ids`.
 
         Raises:
-            SubmissionError: as `pipeline.submission.write` says.
+            SubmissionError: if a value is not finite, or is no probability where one is expected; and as `pipeline.submission.write` says.
         """
+        wanted = len(ids), len(self._target.names)
+        low, high = (-np.inf, np.inf) if self._target.kind == "regression" else (-ROUNDING, 1 + ROUNDING)
+        good = np.isfinite(values) & (values >= low) & (values <= high)
+        if values.shape != wanted or not good.all():
+            # Of NaNs `argmax` makes a label like any other.
+            expected = "finite numbers" if self._target.kind == "regression" else "probabilities, from 0 to 1"
+            raise SubmissionError(
+                f"{path} would hold {values.shape} predictions, {int((~good).sum())} of them not finite or out of range; expected {wanted} "
+                f"{expected}.\nNothing was written. Infer again with --precision float32; if it stays so, train again."
+            )
         return submission.write(path, self._sample, ids, self.texts(values), numbers=self._numbers)
 
     @property

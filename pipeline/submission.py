@@ -4,16 +4,14 @@ Uses pandas alone, so that the Kaggle side's tasks can check a file before a sub
 """
 
 import math
-import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from pipeline import table
-from pipeline.errors import DataError, PipelineError, SubmissionError, reading, writing
+from pipeline import table, whole
+from pipeline.errors import DataError, PipelineError, SubmissionError, reading
 
 # int() and float() take more than a CSV reader does: 1_0, other scripts' digits, blanks around them.
 WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -67,17 +65,7 @@ def write(
     order = {name: place for place, name in enumerate(wanted[wanted.columns[0]])}
     given = given.sort_values(wanted.columns[0], key=lambda column: column.map(order), kind="stable", ignore_index=True)
     _refuse(_problems(given, wanted, numbers), path, sample)
-    with writing(path):
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
-                given.to_csv(file, index=False, lineterminator="\n")
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        finally:
-            Path(name).unlink(missing_ok=True)
+    whole.write(path, given.to_csv(index=False, lineterminator="\n").encode())
     return len(given)
 
 

@@ -86,7 +86,7 @@ MAY_IMPORT = {
     "charts": {"page", "quality"},
     "answers": {"charts", "examples", "page", "quality", "results"},
     "report": LEAVES | {"answers", "charts", "examples", "figures", "page", "results", "whole"},
-    "submission": LEAVES | {"table"},
+    "submission": LEAVES | {"table", "whole"},
     "inference": LEAVES | {"artifact", "data", "files", "form", "model"},
     "metrics": {"errors"},
     "figures": LEAVES | {"data", "inference", "target"},

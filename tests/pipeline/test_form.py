@@ -92,7 +92,7 @@ def test_a_prediction_that_is_not_finite_is_not_written(tmp_path):
     """And no file is left."""
     path = sample(tmp_path, "id,price", "0")
 
-    with pytest.raises(SubmissionError, match="not finite numbers"):
+    with pytest.raises(SubmissionError, match="1 of them not finite"):
         Form(PRICE, "rmse", path).write(tmp_path / "out.csv", ["7", "05"], np.array([[1], [np.nan]], np.float32))
 
     assert not (tmp_path / "out.csv").exists()
@@ -123,3 +123,57 @@ def test_numbers_whose_columns_are_called_partly_like_the_targets_are_refused(tm
     """By position they would be exchanged."""
     with pytest.raises(SubmissionError, match="expected one, or one for each of x, y"):
         Form(POINT, "mae", sample(tmp_path, "id,y,other", "0,0"))
+
+
+@pytest.mark.parametrize(
+    "target", [TWO, THREE, TAGS, PRICE, POINT, GRADE], ids=lambda target: f"{target.kind} {len(target.names)}"
+)
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda values: values[:1],
+        lambda values: np.vstack([values, values]),
+        lambda values: values[:, 1:],
+        lambda values: values[:0],
+        lambda values: np.where(values == values.max(), np.nan, values),
+        lambda values: np.where(values == values.max(), np.inf, values),
+    ],
+    ids=["a row less", "rows twice", "a column less", "none", "NaN", "infinite"],
+)
+def test_predictions_that_are_not_one_finite_number_each_are_refused(tmp_path, target, spoil):
+    """Of NaNs a label could be made like of others, and a missing row once ended in a traceback. The older file stays."""
+    metric = {"regression": "rmse", "ordinal": "qwk"}.get(target.kind, "accuracy")
+    header = f"id,{','.join(target.names)}" if target is POINT else "id,x"
+    path = sample(tmp_path, header, "0,0" if target is POINT else "0")
+    (tmp_path / "submission.csv").write_text("older")
+    values = np.linspace(0.1, 0.9, 2 * len(target.names), dtype=np.float32).reshape(2, -1)
+
+    with pytest.raises(SubmissionError, match=r"submission\.csv would hold .* Infer again"):
+        Form(target, metric, path).write(tmp_path / "submission.csv", ["7", "05"], spoil(values))
+
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["sample_submission.csv", "submission.csv"]
+    assert (tmp_path / "submission.csv").read_text() == "older"
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "header"), [(TWO, "auc", "id,p"), (THREE, "log_loss", "id,a,b,c"), (TAGS, "auc", "id,a,b,c")]
+)
+@pytest.mark.parametrize("value", [1.5, -0.25])
+def test_a_probability_beyond_0_and_1_is_refused(tmp_path, target, metric, header, value):
+    """A metric would refuse the whole file, or clip it in silence."""
+    path = sample(tmp_path, header, ",".join("0" * (header.count(","))))
+    values = np.full((2, len(target.names)), 0.5)
+    values[1, 1] = value
+
+    with pytest.raises(SubmissionError, match="1 of them not finite or out of range"):
+        Form(target, metric, path).write(tmp_path / "submission.csv", ["7", "05"], values)
+
+
+def test_the_rounding_of_a_mean_is_no_reason_to_refuse(tmp_path):
+    """A mean over folds may be the next float beyond 1."""
+    path = sample(tmp_path, "id,p", "0")
+
+    assert (
+        Form(TWO, "auc", path).write(tmp_path / "submission.csv", ["7", "05"], np.array([[0, 1 + 1e-7], [0.5, 0.5]]))
+        == 2
+    )
