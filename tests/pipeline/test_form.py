@@ -148,7 +148,7 @@ def test_predictions_that_are_not_one_finite_number_each_are_refused(tmp_path, t
     (tmp_path / "submission.csv").write_text("older")
     values = np.linspace(0.1, 0.9, 2 * len(target.names), dtype=np.float32).reshape(2, -1)
 
-    with pytest.raises(SubmissionError, match=r"submission\.csv would hold .* Infer again"):
+    with pytest.raises(SubmissionError, match=r"(?s)submission\.csv would hold .* Infer again"):
         Form(target, metric, path).write(tmp_path / "submission.csv", ["7", "05"], spoil(values))
 
     assert sorted(file.name for file in tmp_path.iterdir()) == ["sample_submission.csv", "submission.csv"]
