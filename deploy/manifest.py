@@ -83,7 +83,7 @@ def _parse(path: Path) -> Manifest:
         files = {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in value["files"].items()}
         texts = [value[key] for key in ("run_id", "weights_sha256")]
         texts.append(value["bundle_sha256"] or "")  # null: trained from a checkout
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise Unverified(
             f"{path} cannot be read: {type(error).__name__}: {error}.\n"
             f"Expected run_id, weights_sha256, bundle_sha256 and files.\n{AGAIN}"

@@ -167,6 +167,6 @@ def _push(journal: Journal, folder: Path, told: dict[str, Any]) -> dict[str, Any
 def _read(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}.\nPull the run again.") from error
     return value if isinstance(value, dict) else {}

@@ -172,7 +172,7 @@ def noted(folder: Path) -> Note | None:
     try:
         told = json.loads((folder / NOTE).read_text(encoding="utf-8"))
         return Note(str(told["run"]), str(told["server"]), str(told["at"]))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -192,7 +192,7 @@ def sealed(folder: Path) -> dict[str, tuple[str, int]] | None:
     try:
         files = json.loads(told.read_text(encoding="utf-8"))["files"]
         return {str(name): (str(entry["sha256"]), int(entry["size"])) for name, entry in files.items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise Unverified(f"{told} cannot be read: {error}.") from error
 
 
@@ -235,7 +235,7 @@ def bundle_of(folder: Path) -> str:
 def _bundle(folder: Path) -> dict[str, Any]:
     try:
         told = json.loads((folder / BUNDLE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}  # written by no bundle of ours
     return told if isinstance(told, dict) else {}
 
@@ -303,7 +303,7 @@ def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
     for notebook in folder.glob("*.ipynb"):
         try:
             whole = "cells" in json.loads(notebook.read_text(encoding="utf-8"))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             whole = False
         if not whole:
             raise Unverified(

@@ -156,7 +156,7 @@ def _identity(text: str) -> dict[str, Any]:
         sources = ("".join(cell["source"]) for cell in cells)
         head = f"{WRITES}bundle.json\n"
         return dict(json.loads(next(text.removeprefix(head) for text in sources if text.startswith(head))))
-    except (ValueError, TypeError, KeyError, StopIteration):
+    except (ValueError, TypeError, KeyError, StopIteration, RecursionError):
         return {}
 
 
@@ -179,7 +179,7 @@ def _parts(text: str) -> dict[str, str]:
     try:
         cells = json.loads(text)["cells"]
         sources = ["".join(cell["source"]) for cell in cells]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return {"notebook": text}
     parts, rest = {}, []
     for source in sources[1:]:  # the first tells commit and hash, which always differ

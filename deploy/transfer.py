@@ -26,6 +26,7 @@ from deploy.errors import BadAnswer, writing
 
 CHUNK_BYTES = 1 << 20
 UNPACKED_AT_MOST = 20 * 10**9  # what an output may have in all
+SUSPECT, RATIO_AT_MOST = 10**8, 200  # bytes from which on the ratio counts: no table of numbers packs as well as that
 PARTIAL = ".relay-part"  # the ending of a file that is still coming; no output may have it
 
 
@@ -146,9 +147,11 @@ def _unpack(part: Path, plain: Path, name: str) -> None:
                 f"Kaggle sent an archive of {[member.filename for member in members][:5]}; expected {name} alone.\n"
                 "Look at the file on kaggle.com; try again if it is there."
             )
-        if members[0].file_size > UNPACKED_AT_MOST:
+        size, packed = members[0].file_size, members[0].compress_size
+        if size > UNPACKED_AT_MOST or (size > SUSPECT and size > RATIO_AT_MOST * packed):
             raise BadAnswer(
-                f"{name} would unpack to {members[0].file_size:,} bytes; expected an output's size.\nLook at it on kaggle.com."
+                f"{name} would unpack from {packed:,} to {size:,} bytes; expected an output's size, and a ratio of {RATIO_AT_MOST} at most.\n"
+                "Look at it on kaggle.com."
             )
         with archive.open(members[0]) as source, plain.open("wb") as target:
             shutil.copyfileobj(source, target, CHUNK_BYTES)

@@ -27,6 +27,7 @@ STAGES = (
     "READY",
 )
 UNPACKED_AT_MOST = 20 * 10**9
+PATH_AT_MOST = 1000  # bytes: what lies above it has to fit, too
 
 
 @dataclass
@@ -304,7 +305,11 @@ def _extract(archive: Path, folder: Path) -> None:
             parts = PurePosixPath(info.filename).parts
             if info.is_dir():
                 continue
+            if len(info.filename.encode(errors="replace")) > PATH_AT_MOST:
+                raise Fault(400, f"Invalid name in the archive: {info.filename[:80]!r}")
             target = folder.joinpath(*(require(FILE, part, "name in the archive") for part in parts))
+            if target.is_file():
+                raise Fault(400, f"Duplicate name in the archive: {info.filename[:80]!r}")
             target.parent.mkdir(parents=True, exist_ok=True)
             with file.open(info) as source, target.open("wb") as copy:
                 shutil.copyfileobj(source, copy)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 BASE = "http://localhost"  # where the client believes Kaggle is; it comes here because this is its proxy
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{1,99}")
-FILE = re.compile(r"[^\x00-\x1f/\\]{1,200}")
+FILE = re.compile(r"[^\x00-\x1f/\\\ud800-\udfff]{1,200}")
 
 
 class Fault(Exception):

@@ -55,7 +55,17 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
         manifest.verify(artifact)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": []}', '{"run_id": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"files": []}', '{"run_id": 1}', "[" * 100_000),
+        *(
+            f'{{"run_id": "r", "files": {{"x": {{"sha256": "0", "size": {size}}}}}}}'
+            for size in ("Infinity", "1e400", "9" * 5000)
+        ),
+    ],
+    ids=lambda text: text[-30:],
+)
 def test_a_broken_manifest_proves_nothing(artifact, text):
     """Missing fields never count as success."""
     (artifact / "manifest.json").write_text(text)

@@ -1,8 +1,10 @@
 """A pull brings all that a run wrote, verified, or nothing."""
 
 import hashlib
+import io
 import itertools
 import json
+import zipfile
 
 import pytest
 
@@ -274,6 +276,12 @@ def test_an_output_is_what_the_run_wrote_down(kaggle, between, tmp_path):
         (lambda files: files.update({"submission.csv": b"<html>"}), "not what the run wrote"),
         (lambda files: files.pop("outputs.json"), "has no outputs.json"),
         (lambda files: files.update({"outputs.json": b"[]"}), "cannot be read"),
+        (lambda files: files.update({"outputs.json": b"[" * 100_000}), "cannot be read"),
+        (
+            lambda files: files.update({"outputs.json": b'{"files": {"x": {"sha256": "0", "size": 1e400}}}'}),
+            "cannot be read",
+        ),
+        (lambda files: files.update({"__notebook__.ipynb": b"[" * 100_000}), "is no notebook"),
         (lambda files: files.update({"__notebook__.ipynb": b"<html>"}), "is no notebook"),
     ],
 )
@@ -295,3 +303,39 @@ def test_bytes_that_differ_from_the_storage_s_hash_are_fetched_again(kaggle, bet
     between.say("between", [(200, b"wrong", {"x-goog-hash": "crc32c=AAAA,md5=fOAlC1OSMTq0LDYtX7qMoA=="})])
 
     assert (output.pull(kaggle, RUN, tmp_path) / "x").read_bytes() == b"right"
+
+
+def packed(between, content: bytes, size: int | None = None) -> list[dict[str, object]]:
+    """Return a listing of x.csv that Kaggle sends as a zip; `size`: what the archive says that it unpacks to."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.csv", content)
+    data = buffer.getvalue()
+    place = data.index(b"PK\x01\x02") + 24
+    data = data if size is None else data[:place] + size.to_bytes(4, "little") + data[place + 4 :]
+    return [{"files": [{"fileName": "x.csv", "url": between.serve("x.csv.zip", data)}]}]
+
+
+def test_a_file_that_comes_as_an_archive_is_unpacked(kaggle, between, tmp_path):
+    """Kaggle compresses as it likes."""
+    between.say("ListKernelSessionOutput", packed(between, b"id\n" * 1000))
+
+    assert (output.pull(kaggle, RUN, tmp_path) / "x.csv").read_bytes() == b"id\n" * 1000
+
+
+def test_an_archive_that_would_fill_the_disk_is_refused(kaggle, between, tmp_path):
+    """A few kilobytes that say that they become gigabytes; nothing is unpacked to find out."""
+    between.say("ListKernelSessionOutput", packed(between, b"0" * 10**6, 4 * 10**9))
+
+    with pytest.raises(BadAnswer, match=r"x\.csv would unpack from .* to 4,000,000,000 bytes.*ratio of 200"):
+        output.pull(kaggle, RUN, tmp_path)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_note_of_a_pull_that_nobody_can_read_is_none(tmp_path):
+    """Such a folder is set aside by the next pull, like any other that is not what the run wrote."""
+    (tmp_path / output.NOTE).write_text("[" * 100_000)
+    (tmp_path / output.BUNDLE).write_text("[" * 100_000)
+
+    assert (output.noted(tmp_path), output.bundle_of(tmp_path)) == (None, "")

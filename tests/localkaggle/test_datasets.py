@@ -495,6 +495,7 @@ def test_folders_keep_their_files(kaggle, client):
         "C:\\evil.txt",
         "evil\x01.txt",
         "x" * 201,
+        "x/" * 3000 + "x",
     ],
 )
 def test_a_name_in_a_zip_that_leads_outside_is_refused(kaggle, client, tmp_path, name):
@@ -513,7 +514,21 @@ def test_a_name_in_a_zip_that_leads_outside_is_refused(kaggle, client, tmp_path,
     assert names(connected) == ["good.txt"]
 
 
-@pytest.mark.parametrize("name", ["..", ".", "", "../up", "/top", "a/b", "a\\b"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_zip_with_one_name_twice_is_refused(kaggle, client):
+    """Which of the two would be used, nobody could tell."""
+    connected, buffer = client(kaggle), io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr("a.txt", "1")
+        file.writestr("a.txt", "2")
+
+    with pytest.raises(requests.HTTPError, match=r"Duplicate name in the archive: 'a\.txt'"):
+        create(connected, upload(connected, "pack.zip", buffer.getvalue()))
+
+    assert kaggle.datasets.datasets == {}
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../up", "/top", "a/b", "a\\b", "\ud800"])
 def test_a_folders_name_that_leads_outside_is_refused(kaggle, client, tmp_path, name):
     """400, and nothing is written."""
     connected = client(kaggle)
