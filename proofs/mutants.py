@@ -73,7 +73,7 @@ def rename(files: Files, old: str, new: str) -> None:
                     [table[0], *(_with(row, column, new if row[column] == old else row[column]) for row in table[1:])],
                 )
     picture = files.pop(f"test/{old}.png", None)
-    if picture is not None:
+    if picture is not None and "/" not in new and len(new) < 250:
         files[f"test/{new}.png"] = picture
 
 
