@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from pipeline import artifact as artifact_module
-from pipeline import data, files, model
+from pipeline import data, files, model, whole
 from pipeline.artifact import Artifact
 from pipeline.config import Config
 from pipeline.errors import ArtifactError, ConfigError, DataError, writing
@@ -171,7 +171,7 @@ def infer(
 
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
-        folder: the competition. output: gets submission.csv, first with the mean prediction for every id.
+        folder: the competition. output: gets submission.csv, first with the mean prediction for every id; an older one comes back if this fails.
         config: says where in the folder the test set is; None: the artifact's own, which may be older.
         precision: one of `PRECISIONS`. seconds: that there are from now on; None: those of `session_hours`. clock: in seconds.
 
@@ -191,16 +191,25 @@ def infer(
     models = restore(artifact, precision)
     test = data.read_test(folder, placed, artifact.encoding)
     form = Form(artifact.target, str(artifact.manifest["metric"]), sample)
+    with writing(path):
+        before = path.read_bytes() if path.is_file() else None
     form.write(path, test.ids, np.repeat(artifact.prior[None], len(test), axis=0))
     if seconds is None and placed.session_hours is not None:
         seconds = placed.session_hours * 3600
     there = None if seconds is None else seconds - (clock() - begun)
     try:
         predictions = predict(artifact, test, models, seconds=there, clock=clock, show=show)
+        rows = form.write(path, predictions.ids, predictions.values)
     except BaseException:
-        show(f"Warning: {path} holds the mean prediction for every id, and not the model's.")
+        if before is not None:
+            whole.write(path, before)
+        mean = "holds the mean prediction for every id, and not the model's"
+        show(f"Warning: {path} {mean if before is None else 'is as it was before'}.")
         raise
-    rows = form.write(path, predictions.ids, predictions.values)
+    if len(predictions.values) > 1 and not np.ptp(predictions.values, axis=0).any():
+        show(
+            f"Warning: all {len(predictions.values):,} rows have the same prediction; look at the inputs and the training"
+        )
     show(f"Wrote {rows} rows to {path}")
     return predictions
 

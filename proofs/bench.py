@@ -37,6 +37,7 @@ FITS: Mapping[str, Fits] = {
     "diabetes": judged.number,
     "breast-cancer": judged.share,
 }
+OLDER = b"id,label\nolder,1\n"
 MEAN = "holds the mean prediction for every id"
 
 
@@ -52,7 +53,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a mutant ended. `how`: "valid", "refused", or "refused, the mean prediction left"; `wrong`: why it should not have, or ""."""
+    """How a mutant ended.
+
+    `how`: "valid", "refused", "refused, an older file kept" or "refused, the mean prediction left". `wrong`: why it should not have, or "".
+    """
 
     mutant: Mutant
     how: str
@@ -123,7 +127,9 @@ class Bench:
         """
         subject, call = self.subjects[mutant.subject], command or here
         files: Files = dict(subject.files)
-        mutant.spoil(files, Random(f"{seed} {mutant.subject} {mutant.name}"))  # noqa: S311 - a sample, not a secret
+        draw = Random(f"{seed} {mutant.subject} {mutant.name}")  # noqa: S311 - a sample, not a secret
+        mutant.spoil(files, draw)
+        older = OLDER if draw.random() < 0.5 else None
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             place, config = Path(scratch) / "in", subject.config
             lay(files, place)
@@ -133,6 +139,8 @@ class Bench:
                 config.write_text(mutant.config(source.read_text(encoding="utf-8")), encoding="utf-8", newline="")
             output, artifact = place / "out", subject.artifact
             output.mkdir()
+            if older is not None:
+                (output / "submission.csv").write_bytes(older)
             with rerun(mutant.rerun):
                 said = Said(0, "")
                 if mutant.train:
@@ -145,7 +153,13 @@ class Bench:
                 for path in output.iterdir()
                 if path.name.startswith((".submission", "submission.csv.")) and path != left
             ]
-            return self._judged(mutant, said, left.read_bytes() if left.is_file() else None, files, strange)
+            there = left.read_bytes() if left.is_file() else None
+            if older is not None and said.code and not strange:
+                wrong = "" if there == older else f"the older file became {(there or b'')[:60]!r}"
+                wrong = wrong or judged.mute(said, mutant.words)
+                wrong = wrong or (f"refused, and it should be taken: {said.text[-300:]}" if mutant.end == VALID else "")
+                return Ended(mutant, "refused, an older file kept", wrong)
+            return self._judged(mutant, said, there, files, strange)
 
     def _judged(self, mutant: Mutant, said: Said, left: bytes | None, files: Files, strange: list[str]) -> Ended:
         wrong = f"{strange} stays" if strange else ""

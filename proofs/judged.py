@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html.parser import HTMLParser
 
 Fits = Callable[[str], bool]
 # Those of docs/design.md that a command on this machine can end with.
@@ -107,3 +108,32 @@ def mute(said: Said, words: Sequence[str]) -> str:
     if not EDIT.search(message):
         return f"it says no edit: {message[:300]}"
     return f"{len(message)} characters, or more than a paragraph" if len(message) > LONGEST or "\n\n" in message else ""
+
+
+def active(page: str) -> list[str]:
+    """Return what in a page could run, or lead elsewhere.
+
+    >>> active("<p title='onload=1'>&lt;script&gt;</p><img src='data:image/png;base64,AA=='>")
+    []
+    >>> active("<p onload='alert(1)'><script>1</script>")
+    ["<p onload='alert(1)'>", '<script {}>']
+    """
+    reader = _Page()
+    reader.feed(page)
+    return reader.found
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Look at one element."""
+        for name, value in attrs:
+            leads = name in ("href", "src", "action", "xlink:href", "srcdoc", "data")
+            if (leads and not (value or "").startswith(("#", "data:image/"))) or name.startswith("on"):
+                self.found.append(f"<{tag} {name}={value!r}>")
+        policy = tag == "meta" and dict(attrs).get("http-equiv") not in (None, "Content-Security-Policy")
+        if policy or tag in ("script", "iframe", "object", "embed", "base", "form", "link"):
+            self.found.append(f"<{tag} {dict(attrs)}>")

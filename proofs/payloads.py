@@ -11,6 +11,58 @@ import zipfile
 from pathlib import Path
 
 ZIP = zipfile.ZipInfo
+# Texts that a page must show, and not follow.
+HTML = (
+    *(
+        "<script>alert(1)</script>",
+        "\"'><img src=x onerror=alert(1)>",
+        "</style></title><script src=//example.com/x></script>",
+    ),
+    *(
+        "javascript:alert(1)",
+        "<svg onload=alert(1)>",
+        "<iframe src=file:///etc/hostname>",
+        "<base href=//example.com>",
+        "]]><script>1</script>",
+    ),
+    *(
+        "<!--",
+        "&lt;script&gt;",
+        "\u202e<b>",
+        "{{7*7}}",
+        "${7*7}",
+        "<meta http-equiv=refresh content=0;url=//example.com>",
+        "<a href=javascript:1>x</a>",
+    ),
+)
+# What is no config's name.
+CONFIG_NAMES = (
+    *(
+        "../../evil",
+        "/etc/hostname",
+        "~/.bashrc",
+        "..",
+        ".",
+        "",
+        "digits/../digits",
+        "digits.py",
+        "digits\n",
+        "DIGITS",
+        "__init__",
+        "os",
+        "sys",
+    ),
+    *(
+        "pipeline.configs.digits",
+        "-c",
+        "digits;touch evil",
+        "$(touch evil)",
+        "file:///etc/hostname.py",
+        "http://example.com/x.py",
+        "../x.npy.py",
+    ),
+    *("evil.py", "/dev/null.py", "a/b/c.py", "x" * 300, "\u202edigits", "digits\x7f"),
+)
 
 
 def names(top: Path) -> tuple[str, ...]:

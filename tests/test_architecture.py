@@ -87,7 +87,7 @@ MAY_IMPORT = {
     "answers": {"charts", "examples", "page", "quality", "results"},
     "report": LEAVES | {"answers", "charts", "examples", "figures", "page", "results", "whole"},
     "submission": LEAVES | {"table", "whole"},
-    "inference": LEAVES | {"artifact", "data", "files", "form", "model"},
+    "inference": LEAVES | {"artifact", "data", "files", "form", "model", "whole"},
     "metrics": {"errors"},
     "figures": LEAVES | {"data", "inference", "target"},
 }
