@@ -114,6 +114,16 @@ def state(folder: Path, *, edit: Callable[[dict[str, bytes]], Any]) -> None:
     stated(folder, content=payloads.npz(edit(members(folder / "state.npz"))))
 
 
+def replaced(there: Mapping[str, bytes], *, content: bytes, name: str = "") -> dict[str, bytes]:
+    """Return the members with other bytes in the place of one, the first where none is named."""
+    return {**there, name or next(iter(there)): content}
+
+
+def called(folder: Path, *, name: str) -> None:
+    """Give a folder another name."""
+    folder.rename(folder.with_name(name))
+
+
 def stated(folder: Path, *, content: bytes) -> None:
     """Put other bytes in the place of a checkpoint's state, and let its manifest agree."""
     (folder / "state.npz").write_bytes(content)

@@ -187,13 +187,13 @@ class Cases:
                 partial(
                     changes.packed,
                     name="weights.npz",
-                    edit=lambda members, bad=bad: {**members, next(iter(members)): bad},
+                    edit=partial(changes.replaced, content=bad),
                 ),
             )
             yield (
                 f"golden with {name}",
                 partial(
-                    changes.packed, name="golden.npz", edit=lambda members, bad=bad: {**members, "inputs.npy": bad}
+                    changes.packed, name="golden.npz", edit=partial(changes.replaced, content=bad, name="inputs.npy")
                 ),
             )
             yield f"weights that are {name}", partial(changes.resealed, name="weights.npz", content=pickle)
@@ -203,7 +203,7 @@ class Cases:
 
     def _checkpoints(self) -> Iterator[tuple[str, Change]]:
         def of(change: Callable[..., object], **more: Any) -> Change:
-            return lambda output: change(next((output / "checkpoints").iterdir()), **more)
+            return partial(_of_checkpoint, partial(change, **more))
 
         for number, name in enumerate(("state.npz", "manifest.json") * 4):
             yield f"another bit of {name} ({number // 2})", of(changes.flip, name=name, share=(number // 2 + 0.5) / 4)
@@ -216,10 +216,7 @@ class Cases:
                 f"a state with {name}",
                 of(
                     changes.state,
-                    edit=lambda members, pickle=pickle: {
-                        **members,
-                        "00000.npy": payloads.npy(pickle, descr="'|O'", shape="(1,)"),
-                    },
+                    edit=partial(changes.replaced, content=payloads.npy(pickle, descr="'|O'", shape="(1,)")),
                 ),
             )
             yield f"a state that is {name}", of(changes.stated, content=pickle)
@@ -235,12 +232,7 @@ class Cases:
             "..step-00000009",
             "step-0000000２",
         ):
-            yield (
-                f"called {name}",
-                lambda output, name=name: next((output / "checkpoints").iterdir()).rename(
-                    output / "checkpoints" / name
-                ),
-            )  # type: ignore[misc]
+            yield f"called {name}", of(changes.called, name=name)
         for name in ("progress.jsonl", "history.csv"):
             for what, content in {
                 "deep": b"[" * 100_000 + b"\n",
@@ -271,15 +263,9 @@ class Cases:
             }.items():
                 yield f"{name} is {what}", partial(changes.over, name=name, content=content)
         for what, text in changes.TEXTS.items():
-            yield (
-                f"artifact/manifest.json: {what}",
-                lambda output, text=text: changes.spoken(output / "artifact", text=text),
-            )  # type: ignore[misc]
+            yield f"artifact/manifest.json: {what}", partial(_of_artifact, partial(changes.spoken, text=text))
         for what, edit in changes.EDITS.items():
-            yield (
-                f"artifact/manifest.json: {what}",
-                lambda output, edit=edit: changes.edited(output / "artifact", edit=edit),
-            )  # type: ignore[misc]
+            yield f"artifact/manifest.json: {what}", partial(_of_artifact, partial(changes.edited, edit=edit))
 
     def _written(self, text: str, output: Path) -> None:
         """Put a text into every place of a run that a person may have written: ids, labels, names, versions, the commit."""
@@ -347,6 +333,14 @@ class Cases:
         changes.spoken(folder, text=text)
         mounts.artifact(given / "input", "another")
         raise Broken("it was found")
+
+
+def _of_artifact(change: Change, output: Path) -> None:
+    change(output / "artifact")
+
+
+def _of_checkpoint(change: Change, output: Path) -> None:
+    change(next((output / "checkpoints").iterdir()))
 
 
 def _expect(said: Said) -> None:

@@ -77,12 +77,13 @@ def _some(number: float) -> Callable[[np.ndarray, Random], np.ndarray]:
     return spoil
 
 
+def _all(values: np.ndarray, draw: Random, number: float) -> np.ndarray:
+    return np.full_like(values, number)
+
+
 VALUES: dict[str, Callable[[np.ndarray, Random], np.ndarray]] = {
     **{f"one is {number}": _some(number) for number in (float("nan"), float("inf"), float("-inf"))},
-    **{
-        f"all are {number}": lambda values, draw, number=number: np.full_like(values, number)
-        for number in (float("nan"), float("inf"), float("-inf"))
-    },  # type: ignore[misc]
+    **{f"all are {number}": partial(_all, number=number) for number in (float("nan"), float("inf"), float("-inf"))},
     "one is out of range": _some(1.5),
     "one is below 0": _some(-0.25),
     "one is huge": _some(3e38),
@@ -122,8 +123,11 @@ def predictions(folder: Path, seed: int) -> Iterator[Written]:
     for kind, asked in ASKED.items():
         for name in (*VALUES, *NAMES):
             draw = Random(f"{seed} {kind} {name}")  # noqa: S311 - a sample, not a secret
-            values = VALUES.get(name, lambda values, draw: values)(asked.values(draw), draw)
-            ids = NAMES.get(name, lambda ids, draw: ids)(list(IDS), draw)
+            values, ids = asked.values(draw), list(IDS)
+            if name in VALUES:
+                values = VALUES[name](values, draw)
+            else:
+                ids = NAMES[name](ids, draw)
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 sample, path = Path(place) / "sample_submission.csv", Path(place) / NAME
                 sample.write_bytes(asked.sample)

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -117,13 +118,13 @@ def _opened(png: bytes) -> Image.Image:
     return Image.open(io.BytesIO(png))
 
 
-def _png(image: Image.Image, **options: object) -> bytes:
+def _png(image: Image.Image, **options: Any) -> bytes:
     return _saved(image, "PNG", **options)
 
 
-def _saved(image: Image.Image, kind: str, **options: object) -> bytes:
+def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
     file = io.BytesIO()
-    image.save(file, kind, **options)  # type: ignore[arg-type]
+    image.save(file, kind, **options)
     return file.getvalue()
 
 

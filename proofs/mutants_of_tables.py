@@ -185,12 +185,11 @@ def labels() -> Iterator[Mutant]:
                 "labels",
                 f"one is {value!r}",
                 subject,
-                _label(lambda rows, draw, value=value: [value, *rows[1:]]),
+                _label(partial(_begins, value=value)),
                 train=True,
-                words=("train.csv", "label"),
-            )  # type: ignore[misc]
+            )
         for name, change in LABEL_CHANGES.items():
-            yield Mutant("labels", name, subject, _label(change), train=True, words=("train.csv", "label"))
+            yield Mutant("labels", name, subject, _label(change), train=True)
         yield Mutant(
             "labels",
             "of another column",
@@ -207,7 +206,6 @@ def labels() -> Iterator[Mutant]:
             "digits",
             _label(change),
             train=True,
-            words=("train.csv", "label"),
             config=folded,
         )
 
@@ -215,6 +213,10 @@ def labels() -> Iterator[Mutant]:
 def folded(text: str) -> str:
     """Return a config's text with 3 folds."""
     return text.replace("'folds': None", "'folds': 3")
+
+
+def _begins(rows: list[str], draw: Random, value: str) -> list[str]:
+    return [value, *rows[1:]]
 
 
 def _one_of(rows: list[str], draw: Random, count: int) -> list[str]:
