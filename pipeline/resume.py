@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline import mounts
@@ -40,6 +40,14 @@ def take(expect: Mapping[str, Any], inputs: Path, output: Path, *, show: Callabl
     if standing(output):
         show("The working folder holds checkpoints already: the run goes on from them.")
         return True
+    astray = [
+        name for name in expect["files"] if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts
+    ]
+    if astray:
+        raise CheckpointError(
+            f"The bundle expects the file {astray[0][:200]!r}; expected names inside the working folder.\n"
+            "It was changed. Push again: invoke push-train"
+        )
     folders = {output}
     for name, source in mounts.previous(inputs, expect).items():
         target = output / name

@@ -1,5 +1,6 @@
 """Hostile files: arrays, artifacts, checkpoints, results and configs that were made to run code or to lead elsewhere, met by the real commands."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -310,21 +311,25 @@ class Cases:
         mounted = given / "input" / "notebooks" / "ann" / "x"
         (mounted / "checkpoints" / "step-00000002").mkdir(parents=True)
         (mounted / "checkpoints" / "step-00000002" / "manifest.json").write_text("{}")
-        with suppress(OSError, ValueError):
+        content = b"{}"
+        with suppress(OSError, ValueError):  # no disk takes such a name; then nothing is mounted under it
             path = mounted / name
-            if path.resolve().is_relative_to(mounted):
+            if path.is_file():
+                content = path.read_bytes()
+            elif path.resolve().is_relative_to(given):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text("{}")
-        digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"  # of {}
+                path.write_bytes(content)
         marker = "checkpoints/step-00000002"
-        expect = {
-            "run_id": "r",
-            "step": 2,
-            "checkpoint": marker,
-            "files": {f"{marker}/manifest.json": digest, name: digest},
+        files = {
+            name: hashlib.sha256(content).hexdigest(),
+            f"{marker}/manifest.json": hashlib.sha256(b"{}").hexdigest(),
         }
+        expect = {"run_id": "r", "step": 2, "checkpoint": marker, "files": files}
         (given / "working").mkdir()
         resume.take(expect, given / "input", given / "working", show=lambda line: None)
+        astray = [path for path in given.iterdir() if path.name not in ("input", "working")]
+        if astray or len(list((given / "working").rglob("*"))) < 3:
+            raise Broken(f"{astray[0] if astray else 'nothing'} was written")
         return HARMLESS
 
     def _mounted(self, text: Callable[[bytes], bytes], given: Path) -> str:
