@@ -4,12 +4,13 @@ The real client asks a local Kaggle, whose answers are changed on their way.
 """
 
 import base64
+import http.client
 import io
 import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from deploy import manifest, output
 from deploy.client import Kaggle
 from deploy.exchange import Pace
 from deploy.kernels import Run
-from localkaggle.faults import Kind, edited, instead
+from localkaggle.faults import instead
 from localkaggle.protocol import BASE
 from localkaggle.server import LocalKaggle
 from proofs import payloads
@@ -75,8 +76,7 @@ def ground(folder: Path) -> Iterator[tuple[Guard, list[Case]]]:
     guard = Guard(folder / "top", [server])
     try:
         with (
-            redirect_stderr(io.StringIO()),
-            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),  # where the server shows a fault of its own
             LocalKaggle(server, competitions=[competition()], offline=True, ready_seconds=0.01) as local,
         ):
             os.environ.update(local.environment)
@@ -119,9 +119,6 @@ class Cases:
         yield from self._asked()
 
     # Outputs that are pulled
-
-    def _listing(self, files: Any) -> Kind:
-        return edited(files=files, log="") if not isinstance(files, Kind) else files
 
     def _shared(self, content: bytes, ending: str = "file") -> str:
         path = self.local.storage.fresh()
@@ -349,8 +346,6 @@ class Cases:
             )
 
     def _gets(self, path: str, given: Path) -> str:
-        import http.client
-
         connection = http.client.HTTPConnection("127.0.0.1", self.local.port, timeout=20)
         connection.request("PUT" if path.startswith("/upload") else "GET", path, body=b"evil")
         return _status(connection.getresponse().status)

@@ -27,7 +27,6 @@ class Mutant:
         end: VALID or REFUSED where only one of them is right.
         same: whether the predictions of all ids that stayed, but for `touched` of them, must be those of the whole test set.
         words: of which a refusal must say one. config: makes another text of the config.
-        calls: instead of a command that reads the folder: {how it ended}. See `proofs.mutants_of_outputs`.
     """
 
     family: str
