@@ -107,6 +107,21 @@ def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
     assert 120 < sum(mirrored) < 280
 
 
+@given(
+    st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 3]), st.integers(0, 3), st.booleans(), st.integers(0, 9)
+)
+def test_an_augmented_image_is_a_window_of_its_own_image_mirrored_or_not(height, width, channels, side, flip, step):
+    """Of any form, and no pixel comes from another image."""
+    pixels = np.random.default_rng(step).integers(1, 256, (5, height, width, channels), dtype=np.uint8)
+    batches = data.Batches(pixels, np.arange(5), batch=8, seed=0, crop_padding=side, flip=flip)
+
+    for image, label in zip(*batches.at(step), strict=True):
+        around = np.pad(pixels[label], ((side, side), (side, side), (0, 0)))
+        windows = [around[y : y + height, x : x + width] for y in range(2 * side + 1) for x in range(2 * side + 1)]
+        windows += [window[:, ::-1] for window in windows if flip]
+        assert any(np.array_equal(image, window) for window in windows)
+
+
 @given(st.integers(0, 40), st.integers(1, 17))
 def test_padding_drops_nothing_and_has_one_shape(count, batch):
     """Evaluation sees every row once; what fills the last batch is marked."""
