@@ -58,7 +58,7 @@ def test_blocks(
 
 def shape(data: Data) -> Shape:
     """Return what each file is decoded to."""
-    return Shape(data.height, data.width, data.channels, data.resize)
+    return Shape(data.height, data.width, data.channels, data.resize, data.decode)
 
 
 def told(broken: Mapping[str, str], total: int, data: Data) -> str:

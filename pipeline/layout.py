@@ -6,6 +6,7 @@ from pipeline.fields import expect, file_name, text, truth, whole, within
 
 KINDS = ("images", "pixels", "arrays", "table")
 RESIZES = ("exact", "stretch", "crop", "pad")
+DECODES = ("full", "reduced")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", "", "*")
 MOST_PIXELS = (
     10_000  # far above what anyone needs, and far below what would end a run without a word for lack of memory
@@ -22,6 +23,7 @@ class Data:
         height, width: pixels of every image that a model gets. channels: 1 (grey) or 3 (colour). A table has none of the three.
         resize: of image files: "exact" refuses other sizes, "stretch" brings them to height and width, "crop" keeps the proportions and
             takes the middle, "pad" keeps them and fills up with zeros.
+        decode: of JPEGs that become smaller: "full", or "reduced", which is faster and less exact (`pipeline.images.Shape`).
         train_csv: a table with one row an example: `id_column`, the label columns, and with "pixels" and "table" the inputs.
         test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows are in the order of sample_submission.
         train_images, test_images: folders of `<id><suffix>`; several folders: names in a tuple, tried in turn.
@@ -44,6 +46,7 @@ class Data:
     width: int = 0
     channels: int = 0
     resize: str = "exact"
+    decode: str = "full"
     train_csv: str = "train.csv"
     test_csv: str = "test.csv"
     train_images: str | tuple[str, ...] = "train"
@@ -66,7 +69,7 @@ class Data:
         for name in ("train_images", "test_images", "label_column", "numeric_columns", "categorical_columns"):
             if isinstance(getattr(self, name), list):  # what JSON makes of a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name, allowed in (("kind", KINDS), ("resize", RESIZES), ("suffix", SUFFIXES)):
+        for name, allowed in (("kind", KINDS), ("resize", RESIZES), ("decode", DECODES), ("suffix", SUFFIXES)):
             value = getattr(self, name)
             shown = ", ".join(map(repr, allowed))
             expect(value in allowed, f"data.{name}", value, f"one of {shown}", f"Set {name} to one of these.")

@@ -16,7 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from pipeline.errors import ConfigError
-from pipeline.images import FILTER, MOST_PIXELS, RESIZES, BrokenImage, Shape, decode, eight_bits
+from pipeline.images import DECODES, FILTER, MOST_PIXELS, RESIZES, BrokenImage, Shape, decode, eight_bits
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDES = st.integers(1, 40)
@@ -274,6 +274,32 @@ def test_a_jpeg_that_is_decoded_smaller_is_close_to_the_whole_one(photograph, re
     assert np.abs(small - plain).mean() < 1
     if resize == "stretch":
         assert np.abs(small - fair).mean() < 1
+
+
+def test_a_reduced_decode_is_near_to_the_whole_one_and_another(photograph):
+    """Of a JPEG that is more than 1.6 times the size; what is smaller, and what has no such decode, comes out the same."""
+    wide = photograph.resize((500, 375))
+    content = written(wide, "JPEG", quality=90)
+
+    full, reduced = (decode(content, Shape(224, 224, 3, "stretch", how)).astype(int) for how in DECODES)
+
+    assert 0 < np.abs(full - reduced).mean() < 3
+    assert abs((full - reduced).mean()) < 0.2  # no shift of the light
+    for other, size in ((written(wide), 224), (content, 320)):
+        full, reduced = (decode(other, Shape(size, size, 3, "stretch", how)) for how in DECODES)
+        assert np.array_equal(full, reduced)
+
+
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40), st.integers(1, 40), st.sampled_from(RESIZES[1:]))
+def test_a_reduced_decode_has_the_form_that_was_asked_for(height, width, down, across, resize):
+    """Of any size of file."""
+    content = written(Image.new("RGB", (width, height), (200, 100, 50)), "JPEG", quality=95)
+
+    pixels = decode(content, Shape(down, across, 3, resize, "reduced"))
+
+    assert pixels.shape == (down, across, 3)
+    filled = pixels[pixels.any(axis=2)]
+    assert np.abs(filled.astype(int) - (200, 100, 50)).max() <= 4
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "progressive", "WEBP", "lossless"])
