@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline import columns, files
+from pipeline import columns, files, records, windows
 from pipeline import table as tables
 from pipeline import target as targets
 from pipeline.columns import Encoding
 from pipeline.config import Config
 from pipeline.errors import DataError, reading
+from pipeline.layout import Data
 from pipeline.target import Target
 
 # Independent streams of random numbers from one seed: what is drawn for one never moves the other.
@@ -98,8 +99,14 @@ def read_table(path: Path, names: Sequence[str], advice: str, *, optional: Colle
     return table
 
 
-def read_training(folder: Path, config: Config) -> Examples:
-    """Return the labelled examples of a competition folder, in the table's order.
+def read_training(
+    folder: Path, config: Config, *, cache: Path | None = None, show: Callable[[str], None] | None = None
+) -> Examples:
+    """Return the labelled examples of a competition folder, in the table's order; of TFRecords file by file.
+
+    Args:
+        cache: a folder where decoded images are kept for the next run (`pipeline.reading.read`), if they are not small.
+        show: takes lines of text on it.
 
     Image files that cannot be decoded are left out and named in `broken`, as long as they are few (one in a hundred).
 
@@ -107,18 +114,22 @@ def read_training(folder: Path, config: Config) -> Examples:
         DataError: if a file is missing, or too many are broken, or labels or columns are not what the config says.
     """
     data = config.data
-    path, advice = folder / data.train_csv, "Set data.train_csv in the config."
+    path, advice, places = folder / data.train_csv, "Set data.train_csv in the config.", None
     names = [*data.labels, *data.numeric_columns, *data.categorical_columns]
     names += [name for name in (data.group_column,) if name is not None]
-    named = (
-        data.kind == "images"
-    )  # whose files are found by id; the others are known by their place, if they have no id
-    table = read_table(path, [data.id_column, *names] if named else names, advice, optional=(data.id_column,))
+    if data.kind == "tfrecords":
+        path = folder / (data.train_records if isinstance(data.train_records, str) else ", ".join(data.train_records))
+        places, table = records.read(folder, data.train_records, data.image_feature, (data.id_column, *names))
+    else:
+        # Files are found by id; the others are known by their place, if they have no id.
+        named = [data.id_column] if data.kind == "images" else []
+        table = read_table(path, [*named, *names], advice, optional=(data.id_column,))
     known = data.id_column in table.columns
     ids = _unique(table[data.id_column], path) if known else tuple(map(str, range(len(table))))
     encoding, broken = None, {}
-    if data.kind == "images":
-        inputs, found = files.read(folder, data.train_images, ids, data)
+    if data.kind in ("images", "tfrecords"):
+        paths = places or files.find(folder, data.train_images, ids, data)
+        inputs, found = files.read(paths, data, cache, show)
         broken = {ids[row]: reason for row, reason in found.items()}
         if len(broken) * 100 > len(ids):
             raise DataError(files.told(broken, len(ids), data))
@@ -203,11 +214,10 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     # A submission may call its ids otherwise than the tables do; they are its first column in any case.
     name = data.id_column if data.kind == "images" else first
     ids = _unique(read_table(sample, (name,), advice)[name], sample)
-    if data.kind == "images":
+    if data.kind in ("images", "tfrecords"):
         return TestSet(ids, files.test_blocks(folder, ids, data))
     if data.kind == "arrays":
-        advice = "Set data.test_array in the config."
-        return TestSet(ids, _cut(columns.array(folder / data.test_array, data, len(ids), advice)))
+        return _array(folder, data, ids, first)
     path, advice = folder / data.test_csv, "Set data.test_csv in the config."
     names = (*data.numeric_columns, *data.categorical_columns)
     others = (data.id_column, first, *((data.group_column,) if data.group_column else ()), *data.labels)
@@ -219,14 +229,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
         inputs = columns.encode(table, encoding, path, lenient=bool(os.environ.get(files.RERUN)))
     key = next((name for name in (data.id_column, first) if name in table.columns), None)
     if key is not None:
-        order = {name: row for row, name in enumerate(_unique(table[key], path))}
-        if set(order) != set(ids):
-            missing, extra = sorted(set(ids) - set(order)), sorted(set(order) - set(ids))
-            raise DataError(
-                f"{path} and {sample.name} differ in {len(missing) + len(extra)} ids, for example {', '.join((missing + extra)[:5])}.\n"
-                "Expected one row an id in both. Take them from the same download."
-            )
-        inputs = inputs[[order[name] for name in ids]]
+        inputs = inputs[_places(table[key], ids, path, sample.name)]
     elif len(inputs) != len(ids):
         raise DataError(
             f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and {sample.name} has {len(ids)} rows; expected as "
@@ -236,10 +239,38 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     return TestSet(ids, _cut(inputs), images=data.kind != "table")
 
 
-def _cut(inputs: np.ndarray) -> Callable[[int], Iterator[tuple[int, np.ndarray, Mapping[int, str]]]]:
+def _array(folder: Path, data: Data, ids: tuple[str, ...], first: str) -> TestSet:
+    """Return the test set of an array: its rows are those of test_csv, where there is one with ids, and else those of the sample."""
+    path, rows = folder / data.test_csv, None
+    if path.is_file():
+        table = tables.read(path, DataError, "Set data.test_csv in the config.", {data.id_column, first})
+        key = next((name for name in (data.id_column, first) if name in table.columns), None)
+        rows = None if key is None else _places(table[key], ids, path, data.sample_submission)
+    inputs = columns.array(folder / data.test_array, data, len(ids), "Set data.test_array in the config.")
+    return TestSet(ids, _cut(inputs, rows))
+
+
+def _places(column: pd.Series, ids: tuple[str, ...], path: Path, sample: str) -> np.ndarray:
+    """Return in which row of a table each id stands: int64 (n,)."""
+    order = {name: row for row, name in enumerate(_unique(column, path))}
+    if set(order) != set(ids):
+        missing, extra = sorted(set(ids) - set(order)), sorted(set(order) - set(ids))
+        raise DataError(
+            f"{path} and {sample} differ in {len(missing) + len(extra)} ids, for example {', '.join((missing + extra)[:5])}.\n"
+            "Expected one row an id in both. Take them from the same download."
+        )
+    return np.array([order[name] for name in ids])
+
+
+def _cut(
+    inputs: np.ndarray, rows: np.ndarray | None = None
+) -> Callable[[int], Iterator[tuple[int, np.ndarray, Mapping[int, str]]]]:
+    """Return `TestSet.blocks` of inputs; `rows`: which of them, in their order; None: all, as they lie."""
+
     def blocks(size: int) -> Iterator[tuple[int, np.ndarray, Mapping[int, str]]]:
         for start in range(0, len(inputs), size):
-            yield start, inputs[start : start + size], {}
+            part = inputs[start : start + size] if rows is None else inputs[rows[start : start + size]]
+            yield start, part, {}
 
     return blocks
 
@@ -333,30 +364,10 @@ class Batches:
         mirrored = random.random(self.batch) < 0.5
         images = np.asarray(self._inputs[rows])
         if self.crop_padding:
-            images = _windows(images, self.crop_padding, down, right)
+            images = windows.shifted(images, self.crop_padding, down, right)
         if self.flip:
-            images[mirrored] = _mirrored(images[mirrored])
+            images[mirrored] = windows.mirrored(images[mirrored])
         return images, self._labels[rows]
-
-
-def _windows(images: np.ndarray, side: int, down: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return of each image, `side` zeros around it, the window of its own size that begins so far down and so far right: (n, h, w, c)."""
-    count, height, width, channels = images.shape
-    around = np.zeros((count, height + 2 * side, width + 2 * side, channels), images.dtype)  # np.pad is slower
-    around[:, side : side + height, side : side + width] = images
-    # What a window takes of a line lies together in memory, and is one element of this view: it is copied at once, not channel by channel.
-    line = np.dtype((np.void, width * images.strides[2]))
-    lines = np.ndarray((count, height + 2 * side, 2 * side + 1), line, around, 0, around.strides[:3])
-    taken = lines[np.arange(count)[:, None], down[:, None] + np.arange(height), right[:, None]]
-    return taken.view(images.dtype).reshape(images.shape)
-
-
-def _mirrored(images: np.ndarray) -> np.ndarray:
-    """Return images (n, h, w, c) mirrored left to right, a channel at a time: numpy would copy the few values of each pixel one pixel at a time."""
-    turned = np.empty_like(images)
-    for channel in range(images.shape[3]):
-        turned[..., channel] = images[:, :, ::-1, channel]
-    return turned
 
 
 def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:

@@ -1,4 +1,4 @@
-"""Files: which image file belongs to an id, in one folder or several, and what becomes of those that are missing or broken."""
+"""Files: which image file, or which part of a TFRecord file, belongs to an id, and what becomes of those that are missing or broken."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import reading as fast
+from pipeline import records
 from pipeline.errors import DataError
 from pipeline.images import ENDINGS, Shape
 from pipeline.layout import Data
@@ -15,10 +16,12 @@ RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to 
 MOST_BROKEN = 0.1
 
 
-def read(
-    folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data
-) -> tuple[np.ndarray, dict[int, str]]:
-    """Return the decoded images, uint8 (n, height, width, channels), zeros where one cannot be decoded, and why by its number.
+# Smaller images are decoded again in less time than it takes to tell whether a cache is whole.
+CACHED_ABOVE = 64
+
+
+def find(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[str]:
+    """Return the path of each id's image file.
 
     Raises:
         DataError: if an id has no file, or is no file name.
@@ -27,24 +30,38 @@ def read(
     missing = [name for name, path in zip(ids, paths, strict=True) if path is None]
     if missing:
         raise DataError(_absent(missing, folder, places, len(ids), data))
-    return fast.read([path for path in paths if path is not None], shape(data))
+    return [path for path in paths if path is not None]
+
+
+def read(
+    paths: fast.Paths, data: Data, cache: Path | None, show: fast.Show | None
+) -> tuple[np.ndarray, dict[int, str]]:
+    """Return the decoded images, uint8 (n, height, width, channels), zeros where one cannot be decoded, and why by its number.
+
+    `cache`: a folder where those above CACHED_ABOVE pixels a side are kept decoded, as `pipeline.reading.read` says.
+    """
+    large = max(data.height, data.width) > CACHED_ABOVE
+    return fast.read(paths, shape(data), cache=cache if large else None, show=show)
 
 
 def test_blocks(
     folder: Path, ids: Sequence[str], data: Data
 ) -> Callable[[int], Iterator[tuple[int, np.ndarray, Mapping[int, str]]]]:
-    """Return what `pipeline.data.TestSet.blocks` is, for image files; one that is missing counts as broken.
+    """Return what `pipeline.data.TestSet.blocks` is, for image files and TFRecords; an image that is missing counts as broken.
 
     Raises:
         DataError: if files have no id, or too many ids no file (one in ten; in the scored rerun all).
     """
-    places = data.test_images
-    paths = _found(folder, places, ids, data)
+    recorded = data.kind == "tfrecords"
+    places = data.test_records if recorded else data.test_images
+    paths: Sequence[str | fast.Part | None] = (_recorded if recorded else _found)(folder, places, ids, data)
     missing = [name for name, path in zip(ids, paths, strict=True) if path is None]
     most = len(ids) - 1 if os.environ.get(RERUN) else len(ids) * MOST_BROKEN
     if len(missing) > most:
         raise DataError(_absent(missing, folder, places, len(ids), data))
-    if not set(_several(places)) & set(_several(data.train_images)):  # else the training images are there, too
+    if not recorded and not set(_several(places)) & set(
+        _several(data.train_images)
+    ):  # else the training images are there, too
         _all_have_rows(folder, places, ids, data)
     wanted = shape(data)
 
@@ -54,6 +71,27 @@ def test_blocks(
             yield start, block, {row: reason if paths[row] else "it is missing" for row, reason in broken.items()}
 
     return blocks
+
+
+def _recorded(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[fast.Part | None]:
+    """Return where each id's image lies within the test set's TFRecord files, or None."""
+    parts, table = records.read(folder, places, data.image_feature, (data.id_column,))
+    there: dict[str, fast.Part] = {}
+    for name, part in zip(table[data.id_column], parts, strict=True):
+        if name in there:
+            raise DataError(
+                f"{part.path} has {name!r} as its {data.id_column!r} a second time; expected each id once.\n"
+                "Correct test_records and id_column in the config."
+            )
+        there[name] = part
+    extra = sorted(set(there) - set(ids))
+    if extra:
+        raise DataError(
+            f"The records of {places!r} hold {len(there)} images and {data.sample_submission} asks for {len(ids)}: "
+            f"{len(extra)} images have no row, for example {', '.join(extra[:5])}.\n"
+            "Expected one row an image. Take test set and sample_submission.csv from the same download."
+        )
+    return [there.get(name) for name in ids]
 
 
 def shape(data: Data) -> Shape:
@@ -112,6 +150,11 @@ def _names(folder: str) -> set[str]:
 
 def _absent(missing: Sequence[str], folder: Path, places: str | tuple[str, ...], total: int, data: Data) -> str:
     where = ", ".join(str(folder / place) for place in _several(places))
+    if data.kind == "tfrecords":
+        return (
+            f"{len(missing)} of {total} images are in no record of {where}, for example {', '.join(missing[:3])}.\n"
+            "Expected a record for every row. Set test_records and id_column in the config, or complete the download."
+        )
     ending = " or ".join(ENDINGS) if data.suffix == "*" else data.suffix
     return (
         f"{len(missing)} of {total} images are missing in {where}, for example {', '.join(f'{name}{ending}' for name in missing[:3])}.\n"

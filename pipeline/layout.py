@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.fields import expect, file_name, text, truth, whole, within
 
-KINDS = ("images", "pixels", "arrays", "table")
+KINDS = ("images", "pixels", "arrays", "table", "tfrecords")
 RESIZES = ("exact", "stretch", "crop", "pad")
 DECODES = ("full", "reduced")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", "", "*")
@@ -19,7 +19,8 @@ class Data:
 
     Attributes:
         kind: "images" (a file each), "pixels" (images as columns of a table, one column a pixel, by rows, as in Digit Recognizer), "arrays"
-            (images in one .npy or .npz file, in the order of the tables) or "table" (numbers and categories).
+            (images in one .npy or .npz file, in the order of the tables), "table" (numbers and categories) or "tfrecords" (image files within
+            TFRecord files, each a tf.train.Example).
         height, width: pixels of every image that a model gets. channels: 1 (grey) or 3 (colour). A table has none of the three.
         resize: of image files: "exact" refuses other sizes, "stretch" brings them to height and width, "crop" keeps the proportions and
             takes the middle, "pad" keeps them and fills up with zeros.
@@ -28,6 +29,9 @@ class Data:
         test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows are in the order of sample_submission.
         train_images, test_images: folders of `<id><suffix>`; several folders: names in a tuple, tried in turn.
         train_array, test_array: .npy files (or .npz with one array in it): uint8 (n, height, width), or with channels as a fourth axis.
+        train_records, test_records: TFRecord files, with * and ?, for example "tfrecords/train*.tfrec"; several patterns: a tuple. There is no
+            train_csv then: `id_column`, `label_column` and `group_column` are names of features.
+        image_feature: of TFRecords, the feature with the bytes of an image file.
         sample_submission: the table whose ids, order, columns and types the submission repeats.
         id_column: of the tables; train_csv may lack it, except with "images".
         label_column: of train_csv; for several labels or targets, names in a tuple. The columns of the submission need not be called so.
@@ -53,6 +57,9 @@ class Data:
     test_images: str | tuple[str, ...] = "test"
     train_array: str = "train.npy"
     test_array: str = "test.npy"
+    train_records: str | tuple[str, ...] = "train*.tfrec"
+    test_records: str | tuple[str, ...] = "test*.tfrec"
+    image_feature: str = "image"
     sample_submission: str = "sample_submission.csv"
     id_column: str = "id"
     label_column: str | tuple[str, ...] = "label"
@@ -66,7 +73,8 @@ class Data:
     group_column: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("train_images", "test_images", "label_column", "numeric_columns", "categorical_columns"):
+        folders = ("train_images", "test_images", "train_records", "test_records")
+        for name in (*folders, "label_column", "numeric_columns", "categorical_columns"):
             if isinstance(getattr(self, name), list):  # what JSON makes of a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         for name, allowed in (("kind", KINDS), ("resize", RESIZES), ("decode", DECODES), ("suffix", SUFFIXES)):
@@ -77,11 +85,12 @@ class Data:
         self._check_columns()
         for name in ("train_csv", "test_csv", "train_array", "test_array", "sample_submission"):
             file_name(f"data.{name}", getattr(self, name))
-        for name in ("train_images", "test_images"):
-            folders = getattr(self, name)
-            expect(folders != (), f"data.{name}", folders, "the name of a folder, or several", "Name at least one.")
-            for folder in folders if isinstance(folders, tuple) else (folders,):
-                file_name(f"data.{name}", folder)
+        for name in folders:
+            places, what = getattr(self, name), "a folder" if name.endswith("images") else "files"
+            expect(places != (), f"data.{name}", places, f"the name of {what}, or several", "Name at least one.")
+            for place in places if isinstance(places, tuple) else (places,):
+                file_name(f"data.{name}", place)
+        text("data.image_feature", self.image_feature)
         whole("data.most_categories", self.most_categories, 2, 10**5)
         whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
         truth("data.flip", self.flip)
@@ -117,6 +126,16 @@ class Data:
         if self.group_column is not None:
             text("data.group_column", self.group_column)
         seen = {self.id_column: "id_column"}
+        if self.kind == "tfrecords":
+            other = "another feature than id_column"
+            expect(
+                self.image_feature != self.id_column,
+                "data.image_feature",
+                self.image_feature,
+                other,
+                "Name each feature once.",
+            )
+            seen[self.image_feature] = "image_feature"
         named = [("label_column", name) for name in self.labels]
         named += [(kind, name) for kind in ("numeric_columns", "categorical_columns") for name in self._columns(kind)]
         named += [("group_column", name) for name in (self.group_column,) if name is not None]

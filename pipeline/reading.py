@@ -1,8 +1,8 @@
 """Reading: many image files at full speed, with every CPU, cached.
 
-`read` gives all of them at once, and keeps what it decoded for the next run; `blocks` gives them part by part, in order, for a set that need not fit
-into memory. Neither fails because of an image that is broken: its pixels are zeros, and its reason stands beside them; what that means is
-for the caller to decide.
+An image is a file, or a `Part` of one. `read` gives all of them at once, and keeps what it decoded for the next run; `blocks` gives them
+part by part, in order, for a set that need not fit into memory. Neither fails because of an image that is broken: its pixels are zeros, and its
+reason stands beside them; what that means is for the caller to decide.
 
 Threads, since Pillow lets go of the interpreter while it decodes and resizes: on 2 cores, photographs of 500x375 to 224x224 come at 511/s with one
 and 912/s with two. PNGs of 32x32 keep the interpreter busy, and threads wait for each other: 12,800/s with one, 9,100/s with two; two processes
@@ -13,12 +13,14 @@ started after TensorFlow and JAX, where a fork may not. Against Keras' `image_da
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import PIL
@@ -26,7 +28,17 @@ import PIL
 from pipeline.errors import DataError, reading
 from pipeline.images import RULES, BrokenImage, Shape, decode
 
-Paths = Sequence[str | os.PathLike[str]]
+
+class Part(NamedTuple):
+    """The bytes of an image that lies within a file: from `start` on, so many."""
+
+    path: str
+    start: int
+    size: int
+
+
+Name = str | Part
+Paths = Sequence[str | os.PathLike[str] | Part]
 Show = Callable[[str], None]
 # Images that a thread takes at a time: enough that handing them over costs nothing, few enough that all threads end together.
 RUN = 8
@@ -35,7 +47,9 @@ SHOW_SECONDS = 10.0
 HELD_SECONDS = 1.5e-4
 SAMPLES, SAMPLED_SECONDS = 8, 0.005
 # A part of the cache's file of which one thread makes the sha256.
-PART = 1 << 24
+CHUNK = 1 << 24
+# Of the memory that is there, what decoded images may take; more of them are decoded into the cache's file. Of the free disk, what a cache may take.
+SHARE = 0.5
 
 
 def read(
@@ -44,19 +58,20 @@ def read(
     """Return the images, uint8 (n, height, width, channels), not to be written to, and for each broken one its index and reason.
 
     Args:
-        paths: n files. A broken one is zeros. shape: the form that all of them get.
+        paths: n files, or parts of files. A broken one is zeros. shape: the form that all of them get.
         workers: threads; None: one a CPU, fewer where images are so small that they would wait for each other.
         cache: a folder, made if need be, where the decoded pixels are kept: <key>.npy, and <key>.json with its sha256 and the broken ones. The key is
             of the paths, sizes and times of the files, the form, RULES and Pillow's version; one that does not fit is made anew, and
-            nothing is ever removed. The pixels then come from that file as they are used (a memory map). A folder that is full or
-            cannot be written is done without. None: no cache.
+            nothing is ever removed. The pixels then come from that file as they are used (a memory map), which the system keeps in memory where there
+            is room; what has none from the beginning is decoded into the file. A folder that cannot be written, or is on a disk half of whose
+            free space is not enough, is done without. None: no cache.
         show: takes lines on how far it is, and on what became of the cache.
 
     Raises:
         DataError: if a file is missing or cannot be read, or the images do not fit into memory.
     """
     tell = show or _silent
-    names = [os.fspath(path) for path in paths]
+    names = _names(paths)
     found = _present(names)
     with _pool(workers or _threads(names, shape)) as pool:
         kept = None if cache is None else cache / _key(names, found, shape)
@@ -64,7 +79,7 @@ def read(
             hit = _load(kept, (len(names), shape.height, shape.width, shape.channels), pool, tell)
             if hit is not None:
                 return hit
-        pixels = _room(len(names), shape)
+        pixels = _place(kept, len(names), shape, tell)
         broken: dict[int, str] = {}
         said = time.monotonic()
         futures = _start(pool, names, 0, pixels, shape)
@@ -89,7 +104,7 @@ def blocks(
     Raises:
         DataError: if a file is missing (before the first block) or cannot be read (in place of its block), or a block does not fit.
     """
-    names = [os.fspath(path) for path in paths]
+    names = _names(paths)
     _present(names)
     with _pool(workers or _threads(names, shape)) as pool:
         begun: deque[tuple[int, np.ndarray, list[Future[dict[int, str]]]]] = deque()
@@ -108,6 +123,21 @@ def blocks(
             yield start, pixels, broken
 
 
+def _names(paths: Paths) -> list[Name]:
+    return [path if isinstance(path, Part) else os.fspath(path) for path in paths]
+
+
+def _file(name: Name) -> str:
+    return name.path if isinstance(name, Part) else name
+
+
+def _content(name: Name) -> bytes:
+    if not isinstance(name, Part):
+        return Path(name).read_bytes()
+    with open(name.path, "rb", buffering=0) as file:  # noqa: PTH123 - a hundred thousand Path objects cost seconds
+        return os.pread(file.fileno(), name.size, name.start)
+
+
 def _silent(line: str) -> None:
     """Show nothing."""
 
@@ -122,7 +152,7 @@ def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _threads(names: Sequence[str], shape: Shape) -> int:
+def _threads(names: Sequence[Name], shape: Shape) -> int:
     """Return how many threads help: one a CPU, but no more than an image's time has room for what holds the interpreter."""
     taken: list[float] = []
     for name in names[:: max(len(names) // SAMPLES, 1)][:SAMPLES]:
@@ -135,21 +165,25 @@ def _threads(names: Sequence[str], shape: Shape) -> int:
     return max(min(os.cpu_count() or 1, int(min(taken, default=0.0) / HELD_SECONDS)), 1)
 
 
-def _decoded(name: str, shape: Shape) -> np.ndarray | str:
+def _decoded(name: Name, shape: Shape) -> np.ndarray | str:
     """Return the pixels of a file, or why it is broken."""
-    path = Path(name)
-    with reading(path, DataError, "Correct its permissions, or complete the download."):
-        content = path.read_bytes()
+    with reading(Path(_file(name)), DataError, "Correct its permissions, or complete the download."):
+        content = _content(name)
     try:
         return decode(content, shape)
     except BrokenImage as error:
         return str(error)
 
 
-def _present(names: Sequence[str]) -> list[tuple[int, int]]:
+def _present(names: Sequence[Name]) -> list[tuple[int, int]]:
     """Return (size in bytes, time of the last change in ns) of every file."""
-    found = [_status(name) for name in names]
-    missing = [name for name, status in zip(names, found, strict=True) if status is None]
+    known: dict[str, tuple[int, int] | None] = {}
+    for name in names:
+        path = _file(name)
+        if path not in known:
+            known[path] = _status(path)
+    found = [known[_file(name)] for name in names]
+    missing = [_file(name) for name, status in zip(names, found, strict=True) if status is None]
     if missing:
         raise DataError(
             f"{len(missing)} of {len(names)} images are missing, for example {', '.join(missing[:3])}.\n"
@@ -167,6 +201,48 @@ def _status(name: str) -> tuple[int, int] | None:
         return status.st_size, status.st_mtime_ns
 
 
+def _place(kept: Path | None, number: int, shape: Shape, tell: Show) -> np.ndarray:
+    """Return zeros for the images, in the cache's file where memory would be short."""
+    form = (number, shape.height, shape.width, shape.channels)
+    size = int(np.prod(form, dtype=object))
+    if kept is None or size <= _memory() * SHARE:
+        return _room(number, shape)
+    fresh = kept.with_suffix(".writing")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        _fits(kept.parent, size)
+        with fresh.open("wb+") as file:
+            np.lib.format.write_array_header_1_0(
+                file, {"shape": form, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8))}
+            )
+            start = file.tell()
+            # Now, and not when a page is written, which would end the process without a word.
+            os.posix_fallocate(file.fileno(), 0, start + size)
+        pixels = np.memmap(fresh, np.uint8, "r+", start, form)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        tell(f"Could not decode into {kept.parent}, and takes memory: {error.strerror or error}")
+        return _room(number, shape)
+    tell(f"{number:,} images of {size / 2**30:.1f} GiB are decoded into {kept.parent}, since memory would be short")
+    return pixels
+
+
+def _memory() -> int:
+    """Return how many bytes of memory are to be had without taking any from others; Linux says so."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    told = dict(line.split(":", 1) for line in lines)
+    return int(told["MemAvailable"].split()[0]) * 1024
+
+
+def _fits(folder: Path, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if size > free * SHARE:
+        raise OSError(f"{size / 2**30:.1f} GiB are more than half of the {free / 2**30:.1f} GiB that are free there")
+
+
 def _room(number: int, shape: Shape) -> np.ndarray:
     try:
         return np.zeros((number, shape.height, shape.width, shape.channels), np.uint8)
@@ -179,7 +255,7 @@ def _room(number: int, shape: Shape) -> np.ndarray:
 
 
 def _start(
-    pool: ThreadPoolExecutor, names: Sequence[str], first: int, pixels: np.ndarray, shape: Shape
+    pool: ThreadPoolExecutor, names: Sequence[Name], first: int, pixels: np.ndarray, shape: Shape
 ) -> list[Future[dict[int, str]]]:
     """Let the pool decode these files into `pixels`; each future gives its broken ones, by their number counted from `first`."""
 
@@ -196,17 +272,21 @@ def _start(
     return [pool.submit(run, begin) for begin in range(0, len(names), RUN)]
 
 
-def _key(names: Sequence[str], found: Sequence[tuple[int, int]], shape: Shape) -> str:
+def _key(names: Sequence[Name], found: Sequence[tuple[int, int]], shape: Shape) -> str:
     digest = hashlib.sha256(f"{RULES} {PIL.__version__} {shape}\n".encode())
     for name, (size, changed) in zip(names, found, strict=True):
-        digest.update(f"{size} {changed} {os.path.abspath(name)}\0".encode(errors="surrogateescape"))  # noqa: PTH100 - as above
+        path = os.path.abspath(_file(name))  # noqa: PTH100 - as above
+        part = f"{name.start}+{name.size} " if isinstance(name, Part) else ""
+        digest.update(f"{size} {changed} {part}{path}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
 def _digest(pixels: np.ndarray, pool: ThreadPoolExecutor) -> str:
-    """Return a sha256 over the sha256 of each PART, so that every CPU has its share."""
+    """Return a sha256 over the sha256 of each CHUNK, so that every CPU has its share."""
     flat = pixels.reshape(-1)
-    parts = pool.map(lambda start: hashlib.sha256(flat[start : start + PART].data).digest(), range(0, flat.size, PART))
+    parts = pool.map(
+        lambda start: hashlib.sha256(flat[start : start + CHUNK].data).digest(), range(0, flat.size, CHUNK)
+    )
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
@@ -238,10 +318,14 @@ def _save(kept: Path, pixels: np.ndarray, broken: dict[int, str], pool: ThreadPo
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with fresh.open("wb") as file:
-                # As np.save, which on a full disk loses the last few thousand bytes without a word.
-                np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(pixels))
-                file.write(pixels.data)
+            if isinstance(pixels, np.memmap):
+                pixels.flush()
+            else:
+                _fits(kept.parent, pixels.nbytes)
+                with fresh.open("wb") as file:
+                    # As np.save, which on a full disk loses the last few thousand bytes without a word.
+                    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(pixels))
+                    file.write(pixels.data)
             fresh.rename(kept.with_suffix(".npy"))
             fresh.write_text(json.dumps(beside))
             fresh.rename(kept.with_suffix(".json"))

@@ -31,6 +31,7 @@ from pipeline.provenance import Provenance
 from pipeline.session import Session
 
 GOLDEN_ROWS = 8
+DECODED = "decoded"
 # What validation.npz calls the predictions.
 ARRAY = {"classes": "probabilities", "ordinal": "probabilities", "multilabel": "probabilities", "regression": "values"}
 
@@ -69,10 +70,12 @@ class Fitted:
     batch: int
 
 
-def read(config: Config, folder: Path) -> data.Examples:
-    """Return the labelled examples, read without TensorFlow taking the accelerator that JAX is about to use."""
+def read(
+    config: Config, folder: Path, cache: Path | None = None, show: Callable[[str], None] | None = None
+) -> data.Examples:
+    """Return the labelled examples, read without TensorFlow taking the accelerator that JAX is about to use; `cache` as in `data`."""
     devices.hide_from_tensorflow()
-    return data.read_training(folder, config)
+    return data.read_training(folder, config, cache=cache, show=show)
 
 
 def train(
@@ -92,7 +95,7 @@ def train(
         config: the run. folder: the competition, as Kaggle mounts it.
         output: gets artifact/, validation.csv, validation.npz and examples.npz, and checkpoints/, progress.jsonl and history.csv: with
             `config.folds` these lie in fold-1/, fold-2/ and so on.
-        examples: of that folder, if `read` was called before; None reads them.
+        examples: of that folder, if `read` was called before; None reads them, and keeps large images decoded in `output`/decoded.
         provenance: where the code came from; None asks git.
         max_steps: stop after this step of the run, all folds counted, with status "partial"; a call with a larger one, or with None,
             goes on from there.
@@ -123,7 +126,7 @@ def train(
             path.mkdir(parents=True, exist_ok=True)  # now, and not after hours, it comes out that it cannot be made
     metric = metrics.find(config.metric or metrics.default(config.target), config.target)
     if examples is None:
-        examples = read(config, folder)
+        examples = read(config, folder, output / DECODED, show)
     sample = folder / config.data.sample_submission
     if sample.is_file():
         Form(examples.target, metric.name, sample)  # refuses now what would be refused after hours

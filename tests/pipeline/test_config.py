@@ -75,6 +75,16 @@ def test_a_config_of_a_table_survives_json(names, known, labels):
     assert (again.data.labels, again.outputs) == (names[:labels], labels)
 
 
+@pytest.mark.parametrize("field", ["id_column", "label_column", "group_column"])
+def test_each_feature_of_tfrecords_is_one_thing(field):
+    """An image is neither an id nor a label."""
+    records = replace(DIGITS.data, kind="tfrecords", train_records=["a/*", "b/*"], image_feature="picture")
+
+    assert records.train_records == ("a/*", "b/*")
+    with pytest.raises(ConfigError, match="picture"):
+        replace(records, **{field: "picture"})
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("height", 8), ("channels", 1), ("flip", True), ("crop_padding", 2), ("numeric_columns", ())]
 )
@@ -176,6 +186,10 @@ def test_a_bad_value_is_named_with_what_was_expected(field, value):
         ("data", "label_column", 3),
         ("data", "kind", "video"),
         ("data", "resize", "bicubic"),
+        ("data", "decode", "half"),
+        ("data", "train_records", ()),
+        ("data", "test_records", ("a*", "../b*")),
+        ("data", "image_feature", ""),
         ("data", "train_images", ()),
         ("data", "train_images", ("a", "../b")),
         ("data", "numeric_columns", ("age",)),

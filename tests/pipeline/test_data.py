@@ -561,6 +561,58 @@ def test_images_may_be_one_array(recognizer):
         data.read_training(folder, config)
 
 
+def test_rows_of_an_array_belong_to_the_ids_of_the_test_table(recognizer):
+    """Where it has ids: under the config's name for them or the sample's; else rows are in the sample's order."""
+    folder, config = recognizer
+    np.save(folder / "test.npy", PIXELS)
+    config = replace(config, data=replace(config.data, kind="arrays"))
+
+    for column in ("id", "ImageId"):
+        (folder / "test.csv").write_text(f"{column},more\n" + "".join(f"{row},x\n" for row in (3, 1, 2, 6, 5, 4)))
+        test = data.read_test(folder, config)
+        assert test.ids == ("1", "2", "3", "4", "5", "6")
+        assert np.array_equal(test.inputs(np.arange(6)), PIXELS[[1, 2, 0, 5, 4, 3]])
+        assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4)]), PIXELS[[1, 2, 0, 5, 4, 3]])
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "said"),
+    [
+        ("id\n1\n2\n3\n4\n5\n", 6, r"test\.csv and sample_submission\.csv differ in 1 ids, for example 6"),
+        ("id\n1\n2\n3\n4\n5\n7\n", 6, r"differ in 2 ids, for example 6, 7"),
+        ("id\n1\n2\n3\n4\n5\n5\n", 6, r"repeats 1 ids"),
+        ("id\n1\n2\n3\n4\n5\n6\n", 5, r"test\.npy holds uint8 \(5, 2, 3, 1\); expected uint8 \(6, 2, 3, 1\)"),
+    ],
+    ids=["too few ids", "another id", "an id twice", "too few rows"],
+)
+def test_an_array_whose_rows_do_not_belong_to_the_ids_is_refused(recognizer, table, rows, said):
+    """No row is taken for another's."""
+    folder, config = recognizer
+    np.save(folder / "test.npy", PIXELS[:rows])
+    (folder / "test.csv").write_text(table)
+
+    with pytest.raises(DataError, match=said):
+        data.read_test(folder, replace(config, data=replace(config.data, kind="arrays")))
+
+
+@pytest.mark.parametrize(("size", "kept"), [(64, 0), (65, 2)])
+def test_large_images_are_kept_decoded_and_small_ones_are_not(competition, tiny, tmp_path, size, kept):
+    """What comes from the cache is what comes from the files; an image that changes is decoded again."""
+    config = replace(tiny, data=replace(tiny.data, height=size, width=8, resize="stretch"))
+    said: list[str] = []
+    plain = data.read_training(competition, config)
+
+    for _ in range(2):
+        found = data.read_training(competition, config, cache=tmp_path / "decoded", show=said.append)
+        assert found.fingerprint() == plain.fingerprint()
+    assert len(list((tmp_path / "decoded").glob("*"))) == kept
+    assert [line.startswith("Took 96 decoded images") for line in said] == [True] * (kept // 2)
+
+    Image.new("L", (8, 8), 255).save(competition / "train" / "r000.png")
+    changed = data.read_training(competition, config, cache=tmp_path / "decoded")
+    assert changed.inputs[changed.ids.index("r000")].min() == 255
+
+
 @pytest.fixture
 def people(tmp_path, tiny):
     """Return a folder with a table of numbers and categories, some of them missing, and its config."""

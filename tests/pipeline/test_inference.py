@@ -229,6 +229,16 @@ def test_a_session_has_its_hours_and_no_more(three, trained, tmp_path):
     assert len(rows(tmp_path / "submission.csv")) == 21
 
 
+def test_images_are_decoded_as_in_training_whatever_another_config_says(trained, tiny):
+    """Only where they lie is taken from it."""
+    loaded = artifact.load(trained[1] / "artifact")
+    other = replace(tiny, data=replace(tiny.data, decode="reduced", resize="crop", test_images="elsewhere"))
+
+    placed = inference._placed(loaded.config, other).data
+
+    assert (placed.decode, placed.resize, placed.test_images) == ("full", "exact", "elsewhere")
+
+
 def test_another_precision_is_refused_by_name(trained):
     """With the ones that there are."""
     with pytest.raises(ConfigError, match="float32, mixed_float16"):

@@ -306,6 +306,58 @@ def test_what_a_kill_left_is_written_over(own, tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
+def test_images_within_a_file_are_read_like_files(own, tmp_path):
+    """Whatever lies around them, and each part has a cache of its own."""
+    contents = [path.read_bytes() for path in own]
+    (tmp_path / "all").write_bytes(b"head" + b"between".join(contents))
+    starts = [4 + sum(len(content) + 7 for content in contents[:place]) for place in range(len(own))]
+    parts = [
+        reading.Part(str(tmp_path / "all"), start, len(content))
+        for start, content in zip(starts, contents, strict=True)
+    ]
+
+    for order in (slice(None), slice(None, None, -1)):
+        found = reading.read(parts[order], FORM, cache=tmp_path / "cache")[0]
+        assert np.array_equal(found, reading.read(own[order], FORM)[0])
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
+    assert reading.read([parts[0]._replace(size=40)], FORM)[1].keys() == {0}
+
+
+def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(folder, tmp_path, monkeypatch):
+    """The same pixels, from the same file as any other cache, and found again as one."""
+    monkeypatch.setattr(reading, "_memory", lambda: 0)
+    said = []
+
+    for _ in range(2):
+        pixels, broken = reading.read(files(folder), FORM, cache=tmp_path / "cache", show=said.append)
+        assert isinstance(pixels, np.memmap)
+        assert not pixels.flags.writeable
+        assert np.array_equal(pixels, wanted())
+        assert sorted(broken) == [7, 40, 82]
+    assert ["since memory would be short" in said[0], said[1].startswith("Took 83")] == [True, True]
+    (kept,) = (tmp_path / "cache").glob("*.npy")
+    assert np.array_equal(np.load(kept), wanted())
+    plain = tmp_path / "plain"
+    monkeypatch.undo()
+    reading.read(files(folder), FORM, cache=plain)
+    assert (plain / kept.name).read_bytes() == kept.read_bytes()
+
+
+@pytest.mark.parametrize("memory", [0, 2**40])
+def test_a_cache_leaves_half_of_a_disk_s_free_space(own, tmp_path, monkeypatch, memory):
+    """For checkpoints, which a run needs more; what has no room there takes memory."""
+    usage = reading.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(reading.shutil, "disk_usage", lambda path: usage._replace(free=5 * 6 * 5 * 3 * 2 - 1))
+    monkeypatch.setattr(reading, "_memory", lambda: memory)
+    said = []
+
+    found = reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
+
+    assert np.array_equal(found, reading.read(own, FORM)[0])
+    assert any("more than half of the" in line for line in said)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
 def test_a_long_reading_says_how_far_it_is(folder, monkeypatch):
     """Never backwards, and in images."""
     monkeypatch.setattr(reading, "SHOW_SECONDS", 0.0)
