@@ -362,7 +362,7 @@ class Batches:
         random = np.random.default_rng((self.seed, AUGMENTATION, step))
         down, right = random.integers(0, 2 * self.crop_padding + 1, (2, self.batch))
         mirrored = random.random(self.batch) < 0.5
-        images = np.asarray(self._inputs[rows])
+        images = np.ascontiguousarray(self._inputs[rows])  # of a .npy file whose axes lie otherwise it is not
         if self.crop_padding:
             images = windows.shifted(images, self.crop_padding, down, right)
         if self.flip:

@@ -218,7 +218,7 @@ def _placed(trained: Config, given: Config | None) -> Config:
     """Return the config that was trained with, looking for the files where the given one says that they are."""
     if given is None:
         return trained
-    own = ("kind", "height", "width", "channels", "resize", "decode", "numeric_columns")
-    own += ("categorical_columns", "most_categories")
+    images = ("kind", "height", "width", "channels", "resize", "decode")
+    own = (*images, "numeric_columns", "categorical_columns", "most_categories")
     kept = {name: getattr(trained.data, name) for name in own}
     return replace(trained, data=replace(given.data, **kept), session_hours=given.session_hours)

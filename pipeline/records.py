@@ -81,7 +81,7 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
 def _features(record: bytes, names: Sequence[str], where: str) -> dict[str, Any]:
     """Return the values of some features of a record: lists of bytes, whole numbers or floats."""
     import tensorflow as tf
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
         features = tf.train.Example.FromString(record).features.feature

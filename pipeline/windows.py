@@ -12,10 +12,11 @@ def shifted(images: np.ndarray, side: int, down: np.ndarray, right: np.ndarray) 
     around = np.zeros((count, height + 2 * side, width + 2 * side, channels), images.dtype)  # np.pad is slower
     around[:, side : side + height, side : side + width] = images
     # What a window takes of a line lies together in memory, and is one element of this view: it is copied at once, not channel by channel.
-    line = np.dtype((np.void, width * images.strides[2]))
+    line = np.dtype((np.void, width * around.strides[2]))
     lines = np.ndarray((count, height + 2 * side, 2 * side + 1), line, around, 0, around.strides[:3])
-    taken = lines[np.arange(count)[:, None], down[:, None] + np.arange(height), right[:, None]]
-    return taken.view(images.dtype).reshape(images.shape)
+    taken: np.ndarray = lines[np.arange(count)[:, None], down[:, None] + np.arange(height), right[:, None]]
+    found: np.ndarray = taken.view(images.dtype)
+    return found.reshape(images.shape)
 
 
 def mirrored(images: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def measured(folder: Path, width: int, height: int, number: int, *, short: bool)
     differs = {"compared": min(SHOWN, number), "differs": _differs(paths, files)}
     if short:
         return differs
-    arms = {
+    arms: dict[str, Callable[[], int]] = {
         "full": lambda: len(reading.read(paths, FORMS["full"])[0]),
         "reduced": lambda: len(reading.read(paths, FORMS["reduced"])[0]),
         "keras": lambda: sum(len(batch) for batch in files),

@@ -111,10 +111,12 @@ def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
     st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 3]), st.integers(0, 3), st.booleans(), st.integers(0, 9)
 )
 def test_an_augmented_image_is_a_window_of_its_own_image_mirrored_or_not(height, width, channels, side, flip, step):
-    """Of any form, and no pixel comes from another image."""
+    """Of any form, in any order of axes in memory, and no pixel comes from another image."""
     pixels = np.random.default_rng(step).integers(1, 256, (5, height, width, channels), dtype=np.uint8)
+    pixels = np.asarray(pixels, order="F" if step % 2 else "C")
     batches = data.Batches(pixels, np.arange(5), batch=8, seed=0, crop_padding=side, flip=flip)
 
+    assert batches.at(step)[0].flags.c_contiguous
     for image, label in zip(*batches.at(step), strict=True):
         around = np.pad(pixels[label], ((side, side), (side, side), (0, 0)))
         windows = [around[y : y + height, x : x + width] for y in range(2 * side + 1) for x in range(2 * side + 1)]
