@@ -1,6 +1,6 @@
 """Windows: each image of a batch shifted, and mirrored, as was drawn for it. In numpy, with as few copies as there can be.
 
-At 32x32x3 and 1,024 images a batch, one core: 195,000 images/s are shifted and mirrored (`python -m proofs.feeding` compares).
+At 32x32x3 and 1,024 images a batch this is 1.3 times as fast as a view of all windows with its axes moved (docs/LOG.md).
 """
 
 import numpy as np
