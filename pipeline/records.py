@@ -7,6 +7,7 @@ TensorFlow is imported here, and for this kind of data alone. Neither its reader
 accelerator is taken from JAX.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield the number of each record, from 1, where its bytes begin in the file, and its bytes."""
     import tensorflow as tf
 
+    logging.getLogger("tensorflow").addFilter(_wanted)  # which it has once, however often it is given
     number, start = 0, HEAD
     try:
         for record in tf.compat.v1.io.tf_record_iterator(str(path)):
@@ -76,6 +78,11 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
             f"{path}, record {number + 1}: it cannot be read: {getattr(error, 'message', error)}.\n"
             "Expected a whole TFRecord file, not compressed. Complete the download, or unpack the file."
         ) from error
+
+
+def _wanted(line: logging.LogRecord) -> bool:
+    """Return whether a line of TensorFlow's log is more than its advice to read records by `tf.data`, which starts the runtime."""
+    return "tf_record_iterator" not in line.getMessage()
 
 
 def _features(record: bytes, names: Sequence[str], where: str) -> dict[str, Any]:

@@ -217,3 +217,4 @@ def test_tensorflow_takes_no_device_for_it(both):
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={**os.environ})
 
     assert (done.returncode, done.stdout) == (0, "96 False\n"), done.stderr
+    assert "deprecated" not in done.stderr

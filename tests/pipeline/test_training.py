@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import write_competition
 
-from pipeline import artifact, checkpoint, learning_rate, training
+from pipeline import artifact, checkpoint, files, learning_rate, training
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -250,6 +250,19 @@ def test_images_that_were_read_before_are_not_read_again(competition, tiny, tmp_
     run = training.train(tiny, competition, tmp_path / "out", examples=examples, max_steps=1, show=quiet)
 
     assert run.status == "partial"
+
+
+def test_the_next_session_does_not_decode_again(competition, tiny, tmp_path, monkeypatch):
+    """Images are kept decoded beside the checkpoints; the run that goes on is the one that began."""
+    monkeypatch.setattr(files, "CACHED_ABOVE", 4)
+    said: list[str] = []
+
+    for steps in (2, 4):
+        training.train(tiny, competition, tmp_path / "out", max_steps=steps, show=said.append)
+
+    assert [line for line in said if "decoded" in line] == [line for line in said if line.startswith("Took 96 decoded")]
+    assert len(list((tmp_path / "out" / "decoded").iterdir())) == 2
+    assert checkpoint.latest(tmp_path / "out" / "checkpoints").step == 4
 
 
 def test_a_batch_that_does_not_split_is_refused_with_one_that_does(competition, tiny, tmp_path):
