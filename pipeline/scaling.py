@@ -38,7 +38,7 @@ import numpy as np
 import pandas as pd
 from jax.experimental.compilation_cache import compilation_cache
 
-from pipeline import data, executables, folds, learning_rate, noise, training
+from pipeline import data, executables, folds, learning_rate, noise, training, whole
 from pipeline.config import Config
 from pipeline.errors import ConfigError, DivergedError, writing
 from pipeline.noise import Noise
@@ -113,7 +113,7 @@ def check(
     """Train the nine runs, or those that are not complete yet, and compare them.
 
     Args:
-        config: the run; its `batch` and `folds` are not used. folder: the competition, as Kaggle mounts it.
+        config: the run; its `batch`, `folds` and `noise_cap` are not used. folder: the competition, as Kaggle mounts it.
         output: gets a folder a run, and scaling.json. batch: of the base arm; None: the optimizer's base_batch.
         examples: of that folder, if they were read before. show: takes each line of text.
 
@@ -156,7 +156,7 @@ def check(
 def arms(config: Config, batch: int, num_images: int) -> dict[str, Config]:
     """Return the config of each arm, by name."""
     plain = replace(
-        config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
+        config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None, noise_cap=False,
         progress_seconds=3600, checkpoint_seconds=3600,
     )  # fmt: skip
     base, scaled = replace(plain, batch=batch), replace(plain, batch=FACTOR * batch)
@@ -282,15 +282,15 @@ def _losses(
             )
         return np.array(kept["losses"], float)  # None, infinite, becomes no number
     try:
-        training.train(config, folder, output, examples=examples, show=lambda line: None)
+        if training.train(config, folder, output, examples=examples, show=lambda line: None).status != "complete":
+            raise KeyboardInterrupt  # it was asked to stop (SIGTERM), and its last epochs are not there
     except DivergedError as error:
         show(f"{output.name}: {str(error).splitlines()[0]}")
     losses = np.full(config.epochs, np.inf)
     if (output / HISTORY).is_file():
         history = pd.read_csv(output / HISTORY)
         losses[history["epoch"].to_numpy() - 1] = history["loss"].to_numpy()
-    with writing(path):
-        path.write_text(json.dumps({"origin": origin, "losses": _plain(losses)}), encoding="utf-8")
+    whole.write(path, json.dumps({"origin": origin, "losses": _plain(losses)}).encode())
     for made in ("artifact", "checkpoints"):
         shutil.rmtree(output / made, ignore_errors=True)
     show(f"{output.name}: loss {losses[-1]:.4g} in the last epoch")
@@ -337,5 +337,4 @@ def _write(
         "target": _plain(np.array(target_of(losses["base"]))),
         "arms": {name: {"batch": configs[name].batch, "losses": _plain(found)} for name, found in losses.items()},
     }
-    with writing(checked.folder / RESULT):
-        (checked.folder / RESULT).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    whole.write(checked.folder / RESULT, (json.dumps(told, indent=2) + "\n").encode())

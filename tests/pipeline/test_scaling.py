@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from pipeline import config as configs
-from pipeline import learning_rate, scaling
+from pipeline import learning_rate, scaling, training
 from pipeline.__main__ import main
+from pipeline.data import Examples
 from pipeline.noise import Noise
 from pipeline.scaling import Checked, Compared
+from pipeline.target import Target
 
 EPOCHS = 20
 
@@ -142,7 +144,8 @@ def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(nam
         digits.optimizer, name=name, base_batch=32, ema_momentum=0.99, weight_decay=0 if name == "adam" else 1e-3
     )
 
-    arms = scaling.arms(replace(digits, optimizer=optimizer, folds=5, micro_batch=8, batch=128), 16, 1000)
+    asked = replace(digits, optimizer=optimizer, folds=5, micro_batch=8, batch=128, noise_cap=True)
+    arms = scaling.arms(asked, 16, 1000)
 
     applied = {arm: learning_rate.apply(config, 1000) for arm, config in arms.items()}
     same = (
@@ -154,6 +157,19 @@ def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(nam
         assert getattr(applied["unscaled"], number) == pytest.approx(getattr(applied["base"], number))
     assert applied["scaled"].peak_rate > 2 * applied["base"].peak_rate
     assert applied["unscaled"].total_steps == applied["scaled"].total_steps
+    assert not any(config.noise_cap for config in arms.values())  # it would take the very batch away that is looked at
+
+
+def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(tiny, tmp_path, monkeypatch):
+    """Its missing epochs would count as infinite losses, for good."""
+    images = Examples(("a",), np.zeros((1, 8, 8, 1), np.uint8), np.zeros(1, np.int32), Target("classes", ("x", "y")))
+    stopped = training.Trained(tmp_path, "partial", learning_rate.apply(tiny, 88), None, {})
+    monkeypatch.setattr(training, "train", lambda *given, **more: stopped)
+
+    with pytest.raises(KeyboardInterrupt):
+        scaling._losses(tiny, tmp_path, tmp_path, images, print)
+
+    assert not (tmp_path / "losses.json").exists()
 
 
 def test_the_command_writes_curves_and_says_what_came_out(trained, tiny, written_config, tmp_path, capsys, monkeypatch):
