@@ -91,14 +91,18 @@ class Session:
                 f"last checkpoint.\nWhere each thread stood is in {self._output / STALLED}."
             )
             # The main thread hangs, so neither an exception nor a notebook's own output would get out.
-            with (self._output / STALLED).open("w") as file:
-                file.write(f"{text}\n")
-                file.flush()
-                faulthandler.dump_traceback(file, all_threads=True)
-                file.flush()
-                os.fsync(file.fileno())
-            print(text, file=sys.__stderr__, flush=True)
-            os._exit(1)
+            try:
+                with (self._output / STALLED).open("w") as file:
+                    file.write(f"{text}\n")
+                    file.flush()
+                    faulthandler.dump_traceback(file, all_threads=True)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:  # a full disk is no reason to hang on
+                text += f" It could not be written: {error.strerror or error}."
+            finally:
+                print(text, file=sys.__stderr__, flush=True)
+                os._exit(1)
 
 
 def age() -> float:

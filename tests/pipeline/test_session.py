@@ -93,6 +93,20 @@ def test_a_run_that_hangs_says_where_and_ends(tmp_path):
     assert "hang.py" in (tmp_path / STALLED).read_text()
 
 
+def test_a_run_that_hangs_ends_even_if_it_cannot_write_where(tmp_path):
+    """A disk that is full is one of the reasons to hang."""
+    (tmp_path / STALLED).mkdir()
+    script = "import sys, time; from pathlib import Path; from pipeline.session import Session\n"
+    script += "with Session(None, 1.0, Path(sys.argv[1])): time.sleep(30)"
+
+    run = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert run.returncode == 1
+    assert "no step was finished for 1 s" in run.stderr and "It could not be written: Is a directory" in run.stderr
+
+
 def test_a_run_that_goes_on_is_left_alone(tmp_path):
     """Progress moves the clock of the watchdog."""
     with Session(None, 0.5, tmp_path) as session:
