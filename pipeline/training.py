@@ -59,7 +59,7 @@ class Fitted:
     """A loop that came to its end.
 
     Attributes:
-        run_id: that the checkpoints have. steps: taken. metrics: of the last epoch.
+        run_id: that the checkpoints have. steps: taken. metrics: of the epoch that the weights are of.
         weights: to infer with, by name. batch: images that one device takes at once.
     """
 
@@ -323,7 +323,8 @@ def _fit(
         show(f"Stopped after a fold: {stop}. The same command again goes on with the next.")
     if status == "partial" or stop:
         return None
-    return Fitted(run.run_id, run.step, run.metrics, run.final_weights(), run.compiled.micro_batch)
+    metrics = run.best["metrics"] if config.keep == "best" and run.best else run.metrics
+    return Fitted(run.run_id, run.step, metrics, run.final_weights(), run.compiled.micro_batch)
 
 
 def _write_validation(

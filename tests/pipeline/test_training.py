@@ -17,6 +17,7 @@ from conftest import write_competition
 
 from pipeline import artifact, checkpoint, files, learning_rate, training
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
+from pipeline.loop import Loop
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -308,6 +309,29 @@ def test_an_average_of_the_weights_is_what_is_inferred_with(competition, tiny, t
     # 44 steps at 0.9998 would leave it at its random beginning.
     assert run.manifest is not None
     assert run.manifest["metrics"]["validation_accuracy"] == 1.0
+
+
+@pytest.mark.parametrize(("keep", "epoch"), [("last", 3), ("best", 1)])
+def test_patience_ends_a_run_and_its_metrics_are_of_the_epoch_that_is_kept(
+    competition, tiny, tmp_path, monkeypatch, keep, epoch
+):
+    """The first epoch is the best one here; two others without a better one are enough."""
+    losses = iter([0.1, 0.2, 0.3])
+    monkeypatch.setattr(Loop, "_validate", lambda self: (next(losses), 0.5))
+    config = replace(tiny, epochs=6, keep=keep, patience=2)
+
+    run = training.train(config, competition, tmp_path / "out", show=quiet)
+
+    rows, kept = history(tmp_path / "out"), artifact.load(tmp_path / "out" / "artifact").weights
+    state = checkpoint.latest(tmp_path / "out" / "checkpoints")
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert run.manifest is not None and state is not None
+    metrics = run.manifest["metrics"]
+    assert (metrics["validation_loss"], metrics["loss"]) == (
+        pytest.approx(epoch / 10),
+        pytest.approx(rows[epoch - 1]["loss"], rel=1e-5),
+    )
+    assert np.array_equal(kept["logits/kernel"], state.arrays["trainable/logits/kernel"]) == (keep == "last")
 
 
 def test_a_run_leaves_keras_and_the_garbage_collector_as_it_found_them(trained):
