@@ -156,13 +156,20 @@ def capped(
 
     Raises:
         ConfigError: if there is nothing to measure, since the batch is one group of BatchNorm.
-        CheckpointError: if noise.json is no file of this project. DiskError: if it cannot be written.
+        CheckpointError: if noise.json is no file of this project or of another config, or its batch does not split over the replicas.
+        DiskError: if it cannot be written.
     """
     if not config.noise_cap:
         return config
     path, asked = output / RESULT, config.to_json()
     found = None if fresh else _kept(path)
-    if found is None or changes(found["config"], asked):
+    changed = changes(found["config"], asked) if found else []
+    if changed:  # to measure again would overwrite what the checkpoints beside it were made with
+        raise CheckpointError(
+            f"{path} is of another run; changed since: {'; '.join(changed)}.\n"
+            "Undo the change to go on, choose another --output, or begin again with --fresh."
+        )
+    if found is None:
         unit = math.lcm(min(config.optimizer.base_batch, config.batch), config.batchnorm_batch or 1, replicas)
         noise = measure(config, examples)
         batch, reason = advised(noise, config.batch, unit)
@@ -170,6 +177,11 @@ def capped(
         whole.write(path, json.dumps(found, indent=2).encode())
     show(found["reason"])
     batch = found["batch"]
+    if batch % replicas:
+        raise CheckpointError(
+            f"{path} has batch={batch}, which the run began with; it does not split evenly over {replicas} replicas.\n"
+            "Go on on as many devices as divide it, or begin again with --fresh."
+        )
     groups = None if config.micro_batch is None else min(config.micro_batch, batch)
     return replace(config, batch=batch, micro_batch=groups)
 

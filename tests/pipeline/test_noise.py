@@ -169,3 +169,17 @@ def test_a_file_of_something_else_is_not_taken_for_the_measurement(tiny, tmp_pat
 
     with pytest.raises(CheckpointError, match=r"noise\.json could not be read: KeyError.*\n.*--fresh"):
         noise.capped(replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=print)
+
+
+def test_the_batch_that_a_run_began_with_stays_or_is_refused(tiny, tmp_path):
+    """A run may go on on more of them than it began on."""
+    config = replace(tiny, noise_cap=True)
+    kept = {"config": config.to_json(), "batch": 12, "reason": "Take batch 12.", "noise": {}}
+    (tmp_path / "noise.json").write_text(json.dumps(kept))
+
+    assert noise.capped(config, None, tmp_path, 4, fresh=False, show=str).batch == 12
+    with pytest.raises(CheckpointError, match=r"batch=12, which the run began with; .* over 8 replicas.\n.*--fresh"):
+        noise.capped(config, None, tmp_path, 8, fresh=False, show=str)
+    with pytest.raises(CheckpointError, match=r"of another run; changed since: seed: 0 then, 1 now.\n.*--fresh"):
+        noise.capped(replace(config, seed=1), None, tmp_path, 4, fresh=False, show=str)
+    assert json.loads((tmp_path / "noise.json").read_text()) == kept
