@@ -118,7 +118,8 @@ def check(
         examples: of that folder, if they were read before. show: takes each line of text.
 
     Raises:
-        ConfigError: if 8 x batch images are more than there are. DataError, CheckpointError, DiskError: as they say.
+        ConfigError: if 8 x batch images are more than there are, or no epoch comes after the warm-up.
+        DataError, CheckpointError, DiskError: as they say.
     """
     examples = training.read(config, folder) if examples is None else examples
     batch = config.optimizer.base_batch if batch is None else batch
@@ -128,6 +129,11 @@ def check(
         raise ConfigError(
             f"A batch of {batch} cannot be checked with {rows} training images: {FACTOR} x {batch} of them have to fit into an epoch.\n"
             f"Give --batch {max(rows // FACTOR, 1)} or less."
+        )
+    if config.warmup_epochs > config.epochs - 1:
+        raise ConfigError(
+            f"warmup_epochs={config.warmup_epochs:g} of epochs={config.epochs} leave no epoch to compare; expected one after the warm-up.\n"
+            "Raise epochs, or lower warmup_epochs in the config."
         )
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)

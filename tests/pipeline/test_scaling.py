@@ -198,9 +198,15 @@ def test_the_command_writes_curves_and_says_what_came_out(trained, tiny, written
     assert other_code == 2 and "another check" in other.err
 
 
-@pytest.mark.parametrize(("batch", "said"), [("64", "Give --batch 11 or less"), ("0", "batch=0")])
-def test_a_batch_that_cannot_be_checked_is_refused(trained, tiny, written_config, tmp_path, capsys, batch, said):
-    words = ["--config", written_config(tiny), "--input", trained[0], "--output", tmp_path / "out", "--batch", batch]
+@pytest.mark.parametrize(
+    ("batch", "epochs", "said"),
+    [("64", 8, "Give --batch 11 or less"), ("0", 8, "batch=0"), ("8", 1, "warmup_epochs=1 of epochs=1 leave no epoch")],
+)
+def test_what_cannot_be_checked_is_refused_before_nine_runs(
+    trained, tiny, written_config, tmp_path, capsys, batch, epochs, said
+):
+    config = written_config(replace(tiny, epochs=epochs))
+    words = ["--config", config, "--input", trained[0], "--output", tmp_path / "out", "--batch", batch]
 
     code = main(["scale-check", *map(str, words)])
 
