@@ -183,8 +183,10 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
     found = last_json(_python(root, "proofs.pace", "loop", folder / "loop", flags=pace.ONE_THREAD))
     for (name, sizes), most in zip(found.items(), (0.05, 0.01), strict=True):
         more, times = sizes["ratios"]["ours"] - 1, sizes["milliseconds"]
+        at_once = pace.SIZES[name][0].get("steps_per_call", 1)
         yield Row(
-            f"Our loop over a bare jitted loop of the same step, of about {name}; Keras' fit beside it; one core computes",
+            f"Our loop{f', {at_once} steps a call,' if at_once > 1 else ''} over a bare jitted loop of the same step, of about {name}, one a call; "
+            "Keras' fit beside it; one core computes",
             f"≤ {most:.0%} more",
             f"{more:+.1%} (bare {times['bare']:.2f} ms, ours {times['ours']:.2f} ms, fit {times['fit']:.2f} ms = "
             f"{sizes['ratios']['fit'] - 1:+.0%}; medians of many turns)",
@@ -199,11 +201,13 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         f"{share:.1%} of {saved['wall']:.0f} s; {saved['compiled_later']} compiled later",
         share <= 0.02 and saved["compiled_later"] == 1 and len(saved["written"]) == checkpoint.KEPT,
     )
-    programs = last_json(_python(root, "proofs.pace", "phases", folder / "phases"))["programs"]
+    found = last_json(_python(root, "proofs.pace", "phases", folder / "phases"))
+    programs = found["programs"]
     yield Row(
         "Programs that a whole run compiles for its batches: train, evaluate, predict",
         "one each",
-        ", ".join(f"{name} {count}" for name, count in programs.items()),
+        ", ".join(f"{name} {count}" for name, count in programs.items())
+        + f"; beside {found['all'] - sum(programs.values())} others, as for the first weights",
         sorted(programs) == sorted(pace.PHASES) and set(programs.values()) == {1},
     )
     show("      cold and warm starts")
