@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,12 @@ _OURS: set[tuple[int, int]] = set()
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint: `arrays` by name, and what was saved beside them in `details` (JSON)."""
+    """A verified checkpoint: `arrays` by name, and what was saved beside them in `details` (JSON); what is wrong with newer ones."""
 
     step: int
     arrays: Mapping[str, np.ndarray]
     details: Mapping[str, Any]
+    passed_over: tuple[str, ...] = ()
 
 
 def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Mapping[str, Any]) -> Path:
@@ -91,7 +92,7 @@ def latest(folder: Path) -> Checkpoint | None:
     problems = []
     for path in _newest_first(folder):
         try:
-            return _load(path)
+            return replace(_load(path), passed_over=tuple(problems))
         except Exception as error:  # a torn file makes json, zipfile and numpy raise a dozen kinds
             problems.append(f"{path.name}: {type(error).__name__}: {error}")
     if problems:

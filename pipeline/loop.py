@@ -358,6 +358,8 @@ class Loop:
             name.removeprefix(BEST): found.arrays[name] for name in found.arrays.keys() - arrays.keys()
         }
         self.step, self.run_id, self.metrics, self.best = found.step, run_id, metrics, best
+        for problem in found.passed_over:
+            self.show(f"Warning: a newer checkpoint is damaged and passed over: {problem}")
         self.show(f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}")
         began = {name: theirs.get(name, origin[name]) for name in ("precision", "devices")}
         if began != {name: origin[name] for name in began}:

@@ -65,6 +65,7 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(tmp_path, name, spo
 
     assert found is not None
     assert found.step == 1
+    assert [problem.split(":")[0] for problem in found.passed_over] == ["step-00000002"]
 
 
 def test_every_flipped_bit_of_the_state_is_found(tmp_path):
