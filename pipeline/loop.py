@@ -51,6 +51,8 @@ FREE = {
 }
 
 
+# What a run leaves beside its checkpoints, and must not stand beside those of another.
+LEFT = (HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz")
 BEST = "best/"
 
 
@@ -105,11 +107,11 @@ class Loop:
             origin: what the run is made from: "config" and "data", which must be those of the checkpoint that it goes on from, and
                 "precision" and "devices", which may be others and are told.
             session: says when to stop, and is told of progress.
-            max_steps: None to run to the end. fresh: set earlier checkpoints aside, with the history that belongs to them.
+            max_steps: None to run to the end. fresh: set earlier checkpoints aside, with what else that run left.
         """
         folder = self.output / "checkpoints"
         if fresh:
-            checkpoint.set_aside(folder, [self.output / name for name in (HISTORY, LINES)])
+            checkpoint.set_aside(folder, [self.output / name for name in LEFT])
         with checkpoint.writer(folder), memory.later_calls(self.compiled):
             return self._run(folder, origin, session, max_steps)
 

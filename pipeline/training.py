@@ -24,9 +24,9 @@ from pipeline.errors import CheckpointError, ConfigError, DataError, DivergedErr
 from pipeline.examples import keep_examples, worst
 from pipeline.form import Form
 from pipeline.learning_rate import Applied
-from pipeline.loop import Loop
+from pipeline.loop import LEFT, Loop
 from pipeline.metrics import Metric
-from pipeline.progress import HISTORY, LINES, Fold
+from pipeline.progress import Fold
 from pipeline.provenance import Provenance
 from pipeline.session import Session
 
@@ -99,7 +99,7 @@ def train(
         provenance: where the code came from; None asks git.
         max_steps: stop after this step of the run, all folds counted, with status "partial"; a call with a larger one, or with None,
             goes on from there.
-        fresh: set earlier checkpoints aside, with their history, and begin again.
+        fresh: set earlier checkpoints aside, with their history and artifact, and begin again.
         show: takes each line of text.
 
     Raises:
@@ -262,7 +262,7 @@ def _clear(output: Path, places: Sequence[Path], config: Config, *, fresh: bool)
     others = [place for place in (output, *sorted(output.glob("fold-*"))) if place != places[0]]
     if fresh:
         for place in others:
-            checkpoint.set_aside(place / "checkpoints", [place / name for name in (HISTORY, LINES)])
+            checkpoint.set_aside(place / "checkpoints", [place / name for name in LEFT])
     unread = [place / "checkpoints" for place in others if place not in places]
     unread = [path for path in unread if any(path.glob("step-*"))]
     if unread:

@@ -324,6 +324,9 @@ def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, tmp_
         assert (aside / f"step-{STEPS:08d}").is_dir()
         assert {path.name for path in aside.glob("*.*")} == {"history.csv", "progress.jsonl"}
     assert [path.name for path in out.glob("fold-*/checkpoints/step-*")] == ["step-00000001"]
+    # Else the old model would stand beside the new run, which has none yet.
+    assert not {"artifact", "validation.csv", "validation.npz"} & {path.name for path in out.iterdir()}
+    assert (out / "checkpoints-set-aside-1" / "artifact" / "manifest.json").is_file()
 
 
 @pytest.mark.parametrize(
