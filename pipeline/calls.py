@@ -18,13 +18,14 @@ class Calls:
 
     def __init__(self) -> None:
         self._queue: deque[tuple[int, Any]] = deque()
-        self._most = LEAST
+        self._most, self._mean, self._slowest = LEAST, 0.0, 0.0
         self.restart()
 
     def restart(self) -> None:
         """Forget those under way, which somebody else waited for, and take the time of calls anew."""
         self._queue.clear()
-        self._since, self._ended = time.monotonic(), 0
+        self._since = self._turned = time.monotonic()
+        self._ended = 0
 
     def add(self, step: int, totals: Any) -> None:
         """Note a call that was made: the step after it, and arrays that it gives."""
@@ -36,8 +37,15 @@ class Calls:
             step, totals = self._queue.popleft()
             jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
             self._ended += 1
-            self._most = allowed((time.monotonic() - self._since) / self._ended, size)
+            now = time.monotonic()
+            self._mean, self._slowest = (now - self._since) / self._ended, max(self._slowest, now - self._turned)
+            self._most, self._turned = allowed(self._mean, size), now
             yield step, totals
+
+    @property
+    def seconds(self) -> float:
+        """Until those under way, the one just made and one more have ended, one of them as slow as the slowest so far."""
+        return (self._most + 2) * self._mean + self._slowest
 
     def last(self) -> tuple[int, Any] | None:
         """Return (step, totals) of the newest one, if one is under way."""

@@ -88,6 +88,7 @@ class Loop:
         self.metrics: dict[str, float] = {}
         self.best: dict[str, Any] = {}  # epoch, metrics, and how many epochs have come since
         self._best_weights: dict[str, np.ndarray] = {}
+        self._validating = 0.0  # seconds that it took the last time
         self._figure = FIGURE[config.target]
         counted, average = (
             self._figure == "accuracy" and config.target != "multilabel",
@@ -158,7 +159,8 @@ class Loop:
                     self._end_epoch(epoch, progress, totals)
                     calls.restart()
                     session.progress()
-                stop = session.over(saver.reserve())
+                # Who goes on has to end the calls that are under way, and perhaps to validate, before it can save.
+                stop = session.over(saver.reserve() + calls.seconds + self._validating)
                 if stop:
                     break
                 if saver.due():
@@ -210,7 +212,8 @@ class Loop:
         means = self._means(totals, self.step)
         begun = time.monotonic()
         loss, figure = self._validate()
-        self.seconds["validate"] = self.seconds.get("validate", 0.0) + time.monotonic() - begun
+        self._validating = time.monotonic() - begun
+        self.seconds["validate"] = self.seconds.get("validate", 0.0) + self._validating
         if not np.isfinite(loss):
             raise self._diverged(f"The validation loss is {loss}", self.step)
         self.metrics = {

@@ -70,7 +70,7 @@ class Session:
         """Return why the run has to end now, or None while it may go on.
 
         Args:
-            reserve: seconds that saving will take.
+            reserve: seconds that it takes to end what was begun, and to save.
         """
         if self._asked:
             return "asked to stop (SIGTERM)"

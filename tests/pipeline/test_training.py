@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from conftest import write_competition
 from pipeline import artifact, checkpoint, files, learning_rate, training
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
 from pipeline.loop import Loop
+from pipeline.step import Step
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -309,6 +311,42 @@ def test_an_average_of_the_weights_is_what_is_inferred_with(competition, tiny, t
     # 44 steps at 0.9998 would leave it at its random beginning.
     assert run.manifest is not None
     assert run.manifest["metrics"]["validation_accuracy"] == 1.0
+
+
+def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(competition, tiny, tmp_path, monkeypatch):
+    """Of a step that takes a minute five lie between the last look at the clock and the checkpoint."""
+    kept = []
+
+    class Watched(training.Session):
+        def over(self, reserve):
+            kept.append(reserve)
+            return super().over(reserve)
+
+    def slowly(work, seconds):
+        return lambda *given: (time.sleep(seconds), work(*given))[1]
+
+    monkeypatch.setattr(training, "Session", Watched)
+    monkeypatch.setattr(Step, "train", slowly(Step.train, 0.1))
+    monkeypatch.setattr(Loop, "_validate", slowly(Loop._validate, 1.0))
+
+    training.train(replace(tiny, epochs=2), competition, tmp_path / "out", show=quiet)
+
+    assert kept[3] >= 5 * 0.1
+    assert kept[-1] >= 5 * 0.1 + 1.0
+
+
+def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(competition, tiny, tmp_path):
+    """A disk that turns bits should be heard of."""
+    out, lines = tmp_path / "out", []
+    for step in (2, 4):
+        training.train(tiny, competition, out, max_steps=step, show=quiet)
+    (out / "checkpoints" / "step-00000004" / "state.npz").write_bytes(b"")
+
+    training.train(tiny, competition, out, max_steps=5, show=lines.append)
+
+    told = [line for line in lines if "checkpoint" in line or line.startswith("Going on")]
+    assert told[0].startswith("Warning: a newer checkpoint is damaged and passed over: step-00000004: ")
+    assert told[1].startswith("Going on from step 2 of")
 
 
 @pytest.mark.parametrize(("keep", "epoch"), [("last", 3), ("best", 1)])
