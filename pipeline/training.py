@@ -5,6 +5,7 @@ own, in its own folder, one after the other; a fold that is complete is not trai
 """
 
 import gc
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -316,7 +317,9 @@ def _fit(
     }
     with Session(config.session_hours, config.stall_seconds, place, show) as session:
         status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
-        stop = session.over(0.0) if fold and fold.number < fold.count else None
+        # A fold that was complete already ends no session, however short: each is to get a step further.
+        reserve = 0.0 if "compile" in spent else -math.inf
+        stop = session.over(reserve) if fold and fold.number < fold.count else None
     for name, value in spent.items():
         seconds[name] = seconds.get(name, 0.0) + value
     if status == "complete" and stop:

@@ -312,6 +312,17 @@ def test_who_is_asked_to_stop_at_the_end_of_a_fold_begins_no_other(folded, three
     assert not any(line.startswith("Fold 2") for line in lines)
 
 
+def test_a_session_that_is_too_short_for_anything_still_gets_a_step_further(folded, three, tmp_path):
+    """To load the folds before it is no progress."""
+    out = tmp_path / "out"
+    training.train(three, folded[0], out, max_steps=STEPS, show=quiet)
+
+    run = training.train(replace(three, session_hours=1e-4), folded[0], out, show=quiet)
+
+    assert run.status == "partial"
+    assert [path.name for path in (out / "fold-2" / "checkpoints").iterdir()] == ["step-00000001"]
+
+
 def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, tmp_path):
     """At its beginning: killed before the second fold, it does not go on from an old one."""
     out = Path(shutil.copytree(folded[1], tmp_path / "out"))
