@@ -106,7 +106,7 @@ class Loop:
 
         Args:
             origin: what the run is made from: "config" and "data", which must be those of the checkpoint that it goes on from, and
-                "precision" and "devices", which may be others and are told.
+                "precision", "devices" and "code", which may be others and are told.
             session: says when to stop, and is told of progress.
             max_steps: None to run to the end. fresh: set earlier checkpoints aside, with what else that run left.
         """
@@ -366,8 +366,12 @@ class Loop:
         for problem in found.passed_over:
             self.show(f"Warning: a newer checkpoint is damaged and passed over: {problem}")
         self.show(f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}")
-        began = {name: theirs.get(name, origin[name]) for name in ("precision", "devices")}
-        if began != {name: origin[name] for name in began}:
+        began = {name: theirs.get(name, origin[name]) for name in origin.keys() & {"precision", "devices", "code"}}
+        if began.get("code") != origin.get("code"):
+            self.show(
+                "Warning: the code in pipeline/ is not the one that the run began with; two ways of training may be mixed."
+            )
+        if any(began[name] != origin[name] for name in ("precision", "devices")):
             self.show(
                 f"The run goes on in {origin['precision']} on {origin['devices']}; it began in {began['precision']} on {began['devices']}"
             )

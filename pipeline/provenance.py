@@ -89,6 +89,14 @@ def from_checkout() -> Provenance:
     return Provenance(git_commit=commit.stdout.strip(), git_dirty=bool(status.stdout.strip()))
 
 
+def code() -> str:
+    """Return a sha256 over the modules of this package, without the configs: another code may train otherwise."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).resolve().parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python and of every library that computes, as installed."""
     found = {"python": platform.python_version()}

@@ -314,6 +314,7 @@ def _fit(
         "data": folds.fingerprint(examples, config, pair),
         "precision": keras.config.dtype_policy().name,
         "devices": str(devices.found()),
+        "code": provenance_module.code(),
     }
     with Session(config.session_hours, config.stall_seconds, place, show) as session:
         status = run.go(origin, session, max_steps=max_steps, fresh=fresh)

@@ -180,7 +180,7 @@ def test_what_training_does_not_depend_on_may_change_before_it_goes_on(trained, 
     training.train(tiny, trained[0], out, max_steps=1, show=quiet)
     begun = checkpoint.latest(out / "checkpoints")
     assert begun is not None
-    begun.details["origin"].update(precision="mixed_bfloat16", devices="8 x TPU v5 lite (tpu)")
+    begun.details["origin"].update(precision="mixed_bfloat16", devices="8 x TPU v5 lite (tpu)", code="0" * 64)
     checkpoint.save(out / "checkpoints", 1, begun.arrays, begun.details)
     elsewhere = replace(tiny.data, test_images="t", sample_submission="s.csv")
     lines: list[str] = []
@@ -198,9 +198,13 @@ def test_what_training_does_not_depend_on_may_change_before_it_goes_on(trained, 
         "goes on in float32 on 8 x cpu (cpu); it began in mixed_bfloat16 on 8 x TPU v5 lite (tpu)" in line
         for line in lines
     )
+    assert any(
+        line.startswith("Warning: the code in pipeline/ is not the one that the run began with") for line in lines
+    )
     found = checkpoint.latest(out / "checkpoints")
     assert found is not None
     assert found.details["origin"]["precision"] == "mixed_bfloat16"
+    assert found.details["origin"]["code"] == "0" * 64
 
 
 @pytest.mark.parametrize("details", [{}, {"origin": None}, {"origin": {"config": 3}, "run_id": 1, "metrics": 3}])
