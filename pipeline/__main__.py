@@ -1,10 +1,11 @@
-"""python -m pipeline describe|train|infer|scale-check|report: what the notebooks call, and a check of the rate, on any machine that has the data."""
+"""python -m pipeline describe|train|infer|scale-check|report|inspect: what the notebooks call, and what else any machine with the data can do."""
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,18 @@ EXAMPLES = """examples:
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
   python -m pipeline scale-check --config digits_sgd --input data/digits --output check
   python -m pipeline report --output out
+  python -m pipeline inspect data/leaves --write leaves --page leaves.html
 """
 
+INSPECT = {
+    "write": "name of the new config, which goes to pipeline/configs/, or the path of a .py file; default: the config is printed",
+    "page": "an HTML file to write, with what was found in words and pictures",
+    "competition": "the last part of its address on Kaggle; default: the folder's name",
+    "sample": "the sample submission, where it cannot be told: a path in the folder; also --train and --test, of tables",
+    "train": "the table with the labels, where it cannot be told",
+    "test": "the table of the test set, where it cannot be told",
+    "label": "the column to predict, where it cannot be told; several: with commas between",
+}
 IMAGES = 50_000  # of CIFAR-10, CIFAR-100: what `describe` counts steps with where it is not told
 
 
@@ -46,7 +57,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m pipeline", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(required=True, metavar="describe|train|infer|scale-check|report")
+    commands = parser.add_subparsers(required=True, metavar="describe|train|infer|scale-check|report|inspect")
     for name, function, summary in (
         ("describe", _describe, "print parameters, shapes and the optimizer's numbers as applied"),
         ("train", _train, "train, or go on training, and write OUT/artifact"),
@@ -57,6 +68,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             "see whether the rate holds at 8 times the batch: nine runs; exit 1 if it does not",
         ),
         ("report", _report, "write OUT/report.html, one page of what a training left in OUT, be it complete or not"),
+        ("inspect", _inspect, "say what is in a competition folder that no config describes yet, and propose a config"),
     ):
         command = commands.add_parser(name, help=summary, description=summary)
         command.set_defaults(command=function)
@@ -64,6 +76,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         if name == "report":
             command.add_argument("--output", required=True, type=Path, help="the --output of a training")
             command.add_argument("--title", help="of the page; default: the config's name")
+            continue
+        if name == "inspect":
+            command.add_argument("input", type=Path, help="the competition folder, as Kaggle mounts it")
+            for option, words in INSPECT.items():
+                command.add_argument(f"--{option}", default="", help=words)
             continue
         command.add_argument(
             "--config", required=True, help="a name in pipeline/configs/, or the path of a .py file of the same form"
@@ -224,6 +241,50 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     if not options.json:
         print(path)
     return {"report": str(path)}
+
+
+def _inspect(options: argparse.Namespace) -> dict[str, Any]:
+    return inspect(options.input, {name: getattr(options, name) for name in INSPECT}, print)
+
+
+def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> dict[str, Any]:
+    """Show what is in a competition folder and the config that is proposed, and return both; `given`: what `INSPECT` names."""
+    from pipeline import inspection, overview, proposal
+    from pipeline.contents import Given
+
+    folder = _existing(folder)
+    path = proposal.place(given["write"]) if given["write"] else None
+    if path is not None:
+        proposal.refuse_taken(path)
+    name, competition = proposal.names(folder, path, given["competition"])
+    labels = tuple(filter(None, given["label"].split(",")))
+    found = inspection.inspect(folder, Given(given["sample"], given["train"], given["test"], labels))
+    proposed = proposal.propose(found, name, competition)
+    text = proposal.text(found, proposed)
+    lines, problem = [*found.findings, *proposed.findings], None
+    try:
+        lines.append(proposal.check(proposed, found))
+    except PipelineError as error:
+        problem = error  # what was found is told all the same
+    for line in lines:
+        show(f"{line.level:9}{line.about:18}{line.text}")
+    if given["page"]:
+        show(f"wrote {overview.write(found, lines, text, Path(given['page']), problem=str(problem or ''))}")
+    if problem is not None:
+        raise problem
+    if path is None:
+        show(f"\n{text}")
+    else:
+        proposal.write(path, text)
+        show(f"wrote {path}\nNext: python -m pipeline train --config {given['write']} --input {folder} --output out")
+    return {
+        "config": name,
+        "competition": competition,
+        "written": None if path is None else str(path),
+        "page": given["page"] or None,
+        "proposed": proposed.config.to_json(),
+        "findings": [asdict(line) for line in lines],
+    }
 
 
 if __name__ == "__main__":

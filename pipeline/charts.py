@@ -148,15 +148,30 @@ def against(labels: np.ndarray, predictions: np.ndarray) -> Html:
 
 def residuals(errors: np.ndarray) -> Html:
     """Draw how many rows are wrong by how much: predicted less true."""
+    return histogram(
+        errors, "residuals", "number of rows by the error of the prediction", "predicted less true", zero=True
+    )
+
+
+def histogram(
+    values: np.ndarray,
+    name: str = "histogram",
+    label: str = "number of rows by value",
+    below: str = "value",
+    *,
+    zero: bool = False,
+) -> Html:
+    """Draw how many rows have about which value. `label`: for who does not see it. `below`: the axis' name. `zero`: mark where 0 is."""
 
     def draw(axis: Axes) -> None:
-        counts, edges = np.histogram(errors, bins=min(max(int(len(errors) ** 0.5), 5), 40))
+        counts, edges = np.histogram(values, bins=min(max(int(len(values) ** 0.5), 5), 40))
         axis.bar(edges[:-1], counts, 0.94 * np.diff(edges), align="edge", color=TRAIN)
-        axis.axvline(0, color=INK, lw=0.8)
-        _axes(axis, "predicted less true")
+        if zero:
+            axis.axvline(0, color=INK, lw=0.8)
+        _axes(axis, below)
         axis.set_ylabel("rows")
 
-    return _chart(draw, "residuals", "number of rows by the error of the prediction", LARGE)
+    return _chart(draw, name, label, LARGE)
 
 
 def sample(rows: int) -> np.ndarray:

@@ -79,14 +79,15 @@ SUBMIT = """
 import sys
 from pathlib import Path
 
-import tasks
+import console
+import tasks_kaggle
 from deploy import kernels, submit
 
-@tasks.reported
+@console.reported
 def send():
     submit.submit(
-        tasks.connect(), kernels.parse(sys.argv[1]), "digits", submission=Path("tasks.py"), check=lambda given, sample: None,
-        message=sys.stdin.read(), deadline_seconds=5, show=tasks.show,
+        tasks_kaggle.connect(), kernels.parse(sys.argv[1]), "digits", submission=Path("tasks.py"), check=lambda given, sample: None,
+        message=sys.stdin.read(), deadline_seconds=5, show=console.show,
     )
 
 send()
@@ -94,9 +95,9 @@ send()
 FALL = """
 import sys, threading
 
-import tasks
+import console
 
-@tasks.reported
+@console.reported
 def fall():
     text = sys.stdin.read()
     def fall_aside():

@@ -30,7 +30,7 @@ PLACES: dict[str, tuple[str, tuple[Box, ...]]] = {
 }
 
 
-def unseen(seed: int) -> Competition:
+def unseen(seed: int = 0) -> Competition:
     """Return the competition: 600 pictures to train, 200 to test in sight, 200 hidden ones; four kinds, scored by accuracy.
 
     images_train/ and images_test/ hold them, labels.csv (file, variety) and submission_format.csv name them with their ending. Which

@@ -1,0 +1,27 @@
+"""Foreign: a competition that the local Kaggle does not host: a function of any module makes it, so that no label has to lie on the disk."""
+
+from importlib import import_module
+
+from localkaggle.competitions.competition import Competition
+
+
+def make(address: str) -> Competition:
+    """Return the competition that the function at MODULE:FUNCTION makes; it is called without arguments.
+
+    Raises:
+        ValueError: if there is no such function, or it makes none; the message says what was expected.
+
+    >>> make("localkaggle.competitions:diabetes").slug
+    'diabetes'
+    """
+    module, _, name = address.partition(":")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{address!r} cannot be imported: {error}; expected MODULE:FUNCTION of this project, as proofs.unseen:unseen"
+        ) from error
+    made = function() if callable(function) else function
+    if not isinstance(made, Competition):
+        raise ValueError(f"{address!r} gives {type(made).__name__}; expected a localkaggle.competitions.Competition")
+    return made

@@ -1,0 +1,230 @@
+"""Tasks of this machine: the rehearsal, reports, checks and proofs. None of them needs an account, and none spends anything."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from console import ROOT, interpreter, number, reported, show
+from tasks_kaggle import CONFIG, JSON, checker, connect, finished, project, settled
+
+SUBJECTS = ("relay", "kaggle", "training")
+
+
+def foreign(address: str, slug: str) -> Any:
+    """Return the competition that is made at MODULE:FUNCTION. Raises `UsageError` unless there is one of that slug."""
+    from deploy.errors import UsageError
+    from localkaggle.competitions import foreign
+
+    try:
+        made = foreign.make(address)
+    except ValueError as error:
+        raise UsageError(f"--competition {error}.\nCorrect it.") from error
+    if made.slug != slug:
+        raise UsageError(
+            f"--competition {address} makes {made.slug!r}, and the config is for {slug!r}; expected the same.\nCorrect one of them."
+        )
+    return made
+
+
+@task(
+    help={
+        "config": "a name in pipeline/configs/, or the path of a .py file like those; its competition must be one that"
+        " the local Kaggle has, or --competition makes; default: digits",
+        **JSON,
+        "competition": "MODULE:FUNCTION that makes a competition which the local Kaggle does not have, as proofs.unseen:unseen",
+        "internet": "let train-tpu reach the internet, as on Kaggle; without it nothing can",
+        "tpu-python": "Python to run train-tpu with, as one with constraints/tpu-image.txt installed; default: this one",
+        "gpu-python": "Python to run infer-gpu with, as one with constraints/gpu-image.txt installed; default: this one",
+    }
+)
+@reported
+def dry_run(
+    c: Context,
+    config: str = "digits",
+    competition: str = "",
+    internet: bool = False,
+    tpu_python: str = "",
+    gpu_python: str = "",
+    json: bool = False,
+) -> dict[str, Any]:
+    """Run the whole chain on this machine: no account, no network. Example: invoke dry-run"""
+    import time
+
+    from deploy import relay
+    from deploy.errors import Detached, RelayError, UsageError
+    from localkaggle import competitions
+    from localkaggle.server import LocalKaggle
+
+    runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    ours = project(config, runs, runs / "build", deadline_seconds=3600.0)
+    hosted = foreign(competition, ours.competition) if competition else ours.competition
+    if isinstance(hosted, str) and hosted not in competitions.NAMES:
+        raise UsageError(
+            f"The local Kaggle has no competition {hosted!r}; it has: {', '.join(competitions.NAMES)}.\n"
+            "Choose a config for one of these, as --config digits, or give a function that makes the competition: --competition MODULE:FUNCTION"
+        )
+    given = {"TPU": tpu_python, "GPU": gpu_python}
+    python = {machine: interpreter(machine, path) for machine, path in given.items() if path}
+    with LocalKaggle(runs / "kaggle", competitions=[hosted], offline=not internet, python=python) as local:
+        for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
+            del os.environ[name]  # a token of the user's own would win over those of this Kaggle
+        os.environ.update(local.environment)
+        show(f"A Kaggle of its own runs in {runs / 'kaggle'}")
+        try:
+            result = relay.run(connect(), ours, show=show, check=checker(config))
+        except (KeyboardInterrupt, Detached):
+            raise Detached(f"Interrupted. This Kaggle has ended, with its runs; what it left is in {runs}") from None
+        except RelayError as error:
+            note = f"(This was a rehearsal: its Kaggle has ended, and what it left is in {runs}. Once it is mended: invoke dry-run)"
+            raise type(error)(f"{error}\n{note}") from error
+    return finished(result, config)
+
+
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        "input": "the competition's folder; default: the embedded one's, written anew",
+        "batch": "images a step to scale from; default: the config's base_batch",
+    }
+)
+@reported
+def scale_check(c: Context, config: str = "", input: str = "", batch: str = "", json: bool = False) -> dict[str, Any]:
+    """See whether the rate holds at 8 times the batch, on this machine. Example: invoke scale-check --config digits_sgd"""
+    import time
+
+    from deploy.errors import UsageError
+    from localkaggle import competitions
+    from pipeline import __main__ as model_side
+    from pipeline import config as configs
+
+    folder = ROOT / "runs" / f"scale-check-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    slug, images = configs.load(config).competition, int(number("batch", batch, 1, 2**20)) if batch else None
+    if not input:
+        if slug not in competitions.NAMES:
+            raise UsageError(
+                f"There are no data of the competition {slug!r} here; expected one of {', '.join(competitions.NAMES)}, or a folder.\n"
+                f"Give its folder: invoke scale-check --config {config} --input DIR"
+            )
+        competitions.EMBEDDED[slug]().write(folder / "data")
+    result = model_side.scale_check(config, Path(input) if input else folder / "data", folder, images, show)
+    for path in (folder / "scaling.json", *result["pictures"]):
+        show(f"wrote {path}")
+    return result
+
+
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        "run": "owner/slug/version, as ann/digits-train-tpu/3, or a folder that a training wrote, as out; default: the last training"
+        " that was pushed from here, once it is pulled",
+        "title": "of the page; default: the config's name",
+    }
+)
+@reported
+def report(c: Context, run: str = "", config: str = "", title: str = "", json: bool = False) -> dict[str, Any]:
+    """Write one HTML page of a training: curves, classes, worst examples, provenance. Example: invoke report --run out"""
+    from deploy import output, relay
+    from pipeline import report as model_side
+
+    if run and os.path.isdir(run):  # noqa: PTH112 - Path.is_dir raises for a long name
+        folder, known = Path(run), ""
+    else:
+        ours = settled(config)
+        found = relay.known_run(ours, run, relay.TRAIN)
+        folder, known = relay.pulled(ours, found), str(found)
+    # A folder that was pulled stays what the run wrote: the next pull compares it.
+    beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}") if output.noted(folder) else None
+    show(f"The training {known + ', ' if known else ''}in {folder}")
+    page = model_side.write(folder, title=title or None, page=beside)
+    show(f"wrote {page}")
+    return {"run": known, "folder": str(folder), "report": str(page)}
+
+
+@task(
+    help={
+        **JSON,
+        "input": "the competition's folder, as Kaggle mounts it",
+        "write": "name of the new config, which goes to pipeline/configs/, or the path of a .py file; default: the config is printed",
+        "page": "an HTML file to write, with what was found in words and pictures",
+        "competition": "the last part of its address on Kaggle; default: the folder's name",
+        "sample": "the sample submission, where it cannot be told: a path in the folder; also --train and --test, of tables",
+        "train": "the table with the labels, where it cannot be told",
+        "test": "the table of the test set, where it cannot be told",
+        "label": "the column to predict, where it cannot be told; several: with commas between",
+    }
+)
+@reported
+def inspect(
+    c: Context,
+    input: str = "",
+    write: str = "",
+    page: str = "",
+    competition: str = "",
+    sample: str = "",
+    train: str = "",
+    test: str = "",
+    label: str = "",
+    json: bool = False,
+) -> dict[str, Any]:
+    """Say what is in a competition folder, and propose a config. Example: invoke inspect --input data/leaves --write leaves"""
+    from deploy.errors import UsageError
+    from pipeline import __main__ as model_side
+
+    if not input:
+        raise UsageError("--input is missing; expected the competition's folder.\nGive it: invoke inspect --input DIR")
+    given = {"write": write, "page": page, "competition": competition, "sample": sample, "train": train, "test": test}
+    return model_side.inspect(Path(input), {**given, "label": label}, show)
+
+
+@task
+@reported
+def check(c: Context) -> None:
+    """Run what must pass before a commit: ruff, mypy, pytest. Example: invoke check"""
+    from importlib.util import find_spec
+
+    from deploy.errors import UsageError
+
+    lacking = [name for name in ("ruff", "mypy", "pytest", "xdist", "hypothesis") if find_spec(name) is None]
+    if lacking:
+        raise UsageError(
+            f"This Python has no {', '.join(lacking)}; expected what the checks need.\n"
+            f"Run: {sys.executable} -m pip install -e '.[test]'"
+        )
+    for command in ("ruff check", "ruff format --check", "mypy", "pytest -q"):
+        c.run(f"{sys.executable} -m {command}", echo=True)
+
+
+@task(
+    positional=["subject"],
+    help={
+        "subject": f"one of: {', '.join(SUBJECTS)}",
+        "short": "use the installed versions, and leave out what takes many minutes",
+        "record": "write the table into docs/results.md, and the picture of the run into docs/pictures/",
+        **JSON,
+    },
+)
+@reported
+def prove(c: Context, subject: str, short: bool = False, record: bool = False, json: bool = False) -> dict[str, Any]:
+    """Measure again what docs/results.md claims; exit 1 on a miss. Example: invoke prove relay --short"""
+    from importlib import import_module
+
+    from deploy.errors import UsageError
+    from proofs import table
+
+    if subject not in SUBJECTS:
+        raise UsageError(f"Nothing is claimed about {subject!r}; expected one of: {', '.join(SUBJECTS)}.")
+    pictures = ROOT / "docs" / "pictures" if record else None
+    rows = import_module(f"proofs.{subject}").rows(ROOT, short=short, show=show, pictures=pictures)
+    command = f"invoke prove {subject}{' --short' if short else ''}"
+    measured = table.measure(subject, rows, ROOT, command=command, show=show)
+    if record:
+        table.record(measured, ROOT / "docs" / "results.md")
+    missed = sum(not row.passed for row in measured.rows)
+    show(f"{len(measured.rows) - missed} of {len(measured.rows)} claims hold")
+    return {**measured.to_json(), "exit_code": 0 if measured.passed else 1}
