@@ -1,0 +1,518 @@
+"""A folder that nobody has described is described: what it holds, what is wrong with it, and a config that runs as it is."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from localkaggle.competitions import EMBEDDED
+from pipeline import config as configs
+from pipeline import inspection, proposal, source
+from pipeline.__main__ import main
+from pipeline.config import Config, Data
+from pipeline.contents import Given
+from pipeline.errors import DataError, PipelineError
+from pipeline.inspection import Inspection
+
+RANDOM = np.random.default_rng(0)
+SHAPE = (
+    "kind",
+    "height",
+    "width",
+    "channels",
+    "train_csv",
+    "test_csv",
+    "sample_submission",
+    "id_column",
+    "label_column",
+)
+COLUMNS = ("numeric_columns", "categorical_columns", "suffix", "train_images", "test_images", "resize")
+
+
+def png(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **({"quality": 95} if kind == "JPEG" else {}))
+    return file.getvalue()
+
+
+def noise(*shape: int) -> np.ndarray:
+    return RANDOM.integers(0, 255, shape, dtype=np.uint8)
+
+
+def csv(*rows: object) -> bytes:
+    return ("\n".join(",".join(map(str, row)) if not isinstance(row, str) else row for row in rows) + "\n").encode()
+
+
+def put(folder: Path, files: Mapping[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def pictures(*, train: int = 24, test: int = 6, ending: str = ".png") -> dict[str, bytes]:
+    """Return the files of a competition of images 12x12, three labels, ids without ending."""
+    kind = "JPEG" if ending == ".jpg" else "PNG"
+    return {
+        "train.csv": csv("id,kind", *((f"a{n}", "xyz"[n % 3]) for n in range(train))),
+        "sample_submission.csv": csv("id,kind", *((f"b{n}", "x") for n in range(test))),
+        **{f"train/a{n}{ending}": png(noise(12, 12), kind) for n in range(train)},
+        **{f"test/b{n}{ending}": png(noise(12, 12), kind) for n in range(test)},
+    }
+
+
+def table(rows: int = 60) -> dict[str, bytes]:
+    """Return the files of a competition of a table: a number, a category, a label of two."""
+    return {
+        "train.csv": csv(
+            "id,size,colour,sold", *((n, n * 37 % 101 / 8, "rgb"[n * 7 % 3], n * 5 % 2) for n in range(rows))
+        ),
+        "test.csv": csv("id,size,colour", *((1000 + n, n / 8, "rgb"[n % 3]) for n in range(9))),
+        "sample_submission.csv": csv("id,sold", *((1000 + n, 0) for n in range(9))),
+    }
+
+
+def proposed(folder: Path, given: Given | None = None) -> tuple[Inspection, Config]:
+    """Return what was found and the config, after it has read the folder as training and inference do."""
+    found = inspection.inspect(folder, given)
+    made = proposal.propose(found, *proposal.names(folder, None, ""))
+    assert "would be taken" in proposal.check(made, found).text
+    return found, made.config
+
+
+def told(found: Inspection, level: str) -> str:
+    return "\n".join(f"{line.about}: {line.text}" for line in found.findings if line.level == level)
+
+
+# What is proposed
+
+
+@pytest.mark.parametrize("slug", EMBEDDED)
+def test_an_embedded_competition_is_described_as_it_was_by_hand(slug, tmp_path):
+    """Nobody told the inspection what the configs say."""
+    EMBEDDED[slug]().write(tmp_path / slug)
+    by_hand = configs.load(slug.replace("-", "_"))
+
+    _, config = proposed(tmp_path / slug)
+
+    assert {name: getattr(config.data, name) for name in (*SHAPE, *COLUMNS)} == {
+        name: getattr(by_hand.data, name) for name in (*SHAPE, *COLUMNS)
+    }
+    for name in ("name", "competition", "num_classes", "target", "model"):
+        assert getattr(config, name) == getattr(by_hand, name)
+    assert config.metric == (by_hand.metric or "accuracy")
+
+
+def test_the_file_of_a_config_loads_as_the_config_and_is_formatted(tmp_path):
+    """So that `invoke check` passes with it."""
+    EMBEDDED["breast-cancer"]().write(tmp_path / "breast-cancer")
+    put(tmp_path / "leaves", pictures())
+    for name in ("breast-cancer", "leaves"):
+        found = inspection.inspect(tmp_path / name)
+        made = proposal.propose(found, name.replace("-", "_"), name)
+        path = proposal.place(str(tmp_path / f"{made.config.name}.py"))
+
+        assert proposal.write(path, proposal.text(found, made)) == made.config
+
+    ruff = [sys.executable, "-m", "ruff", "format", "--check", "--config", "line-length=120", *tmp_path.glob("*.py")]
+    done = subprocess.run(ruff, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@given(
+    names=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=3, max_size=12, unique=True
+    ),
+    rate=st.floats(1e-6, 99),
+    seconds=st.floats(0, 3600),
+)
+def test_any_config_can_be_written_as_a_file(names, rate, seconds):
+    """Whatever its columns are called."""
+    digits = configs.load("digits")
+    config = replace(
+        digits,
+        data=Data(kind="table", id_column=names[0], label_column=names[1], numeric_columns=tuple(names[2:])),
+        optimizer=replace(digits.optimizer, base_rate=rate),
+        progress_seconds=seconds,
+    )
+    held: dict[str, object] = {}
+
+    exec(source.write(config, [f'a """ and \\ {names[0]!r}'], {"metric": "a comment"}), held)  # noqa: S102 - our own text
+
+    assert held["CONFIG"] == config
+
+
+CELLS = st.one_of(
+    st.sampled_from(["", "NA", "0", "1", "2", "a", "b", "1.5"]), st.integers(-50, 300).map(str), st.text("ab 1.,", max_size=4)
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_config_that_is_proposed_reads_its_folder_or_there_is_a_message(data, tmp_path_factory):
+    """Whatever is in the cells: nothing else is raised, and nothing is proposed that training or inference would refuse."""
+    rows, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 4))
+    columns = [data.draw(st.lists(data.draw(st.sampled_from([CELLS, st.sampled_from(["0", "1"]), st.floats(0, 1).map(str)])),
+                                  min_size=rows + 3, max_size=rows + 3)) for _ in range(width + 1)]  # fmt: skip
+    quoted = [[f'"{cell}"' for cell in column] for column in columns]
+    names = [f"c{n}" for n in range(width)]
+    folder = put(
+        tmp_path_factory.mktemp("any"),
+        {
+            "train.csv": csv(["id", *names, "goal"], *([n, *(column[n] for column in quoted)] for n in range(rows))),
+            "test.csv": csv(["id", *names], *([900 + n, *(column[rows + n] for column in quoted[:-1])] for n in range(3))),
+            "sample_submission.csv": csv("id,goal", *((900 + n, data.draw(st.sampled_from(["0", "0.5", "a"]))) for n in range(3))),
+        },
+    )  # fmt: skip
+
+    try:
+        proposed(folder)
+    except PipelineError as error:
+        assert len(str(error).splitlines()) > 1
+
+
+def test_several_folders_endings_and_modes_are_found(tmp_path):
+    """Ids without ending, two folders of training images, PNG and JPEG, colours in some: and larger images are reduced."""
+    files = {
+        "labels/all.csv": csv("name,kind", *((f"a{n}", "xy"[n % 2]) for n in range(20))),
+        "sample.csv": csv("name,kind", *((f"b{n}", "x") for n in range(5))),
+        **{
+            f"part_{n % 2}/a{n}.{'png' if n < 9 else 'jpg'}": png(noise(90, 120, 3), "PNG" if n < 9 else "JPEG")
+            for n in range(20)
+        },
+        **{f"held/b{n}.png": png(noise(120, 90)) for n in range(5)},
+    }
+
+    found, config = proposed(put(tmp_path, files))
+
+    data = config.data
+    assert (set(data.train_images), data.test_images, data.suffix) == ({"part_0", "part_1"}, "held", "*")
+    assert (data.train_csv, data.id_column, data.label_column) == ("labels/all.csv", "name", "kind")
+    assert (data.height, data.width, data.channels, data.resize) == (48, 64, 3, "stretch")
+    assert "RGB 20, L 5" in told(found, "found") and "reduced to 64 pixels" in told(found, "chosen")
+
+
+def test_whole_names_are_ids_and_long_images_are_filled_up(tmp_path):
+    files = {
+        "train.csv": csv("file,kind", *((f"a{n}.png", "xy"[n % 2]) for n in range(20))),
+        "submission_format.csv": csv("file,kind", *((f"b{n}.png", "x") for n in range(5))),
+        **{f"images/a{n}.png": png(noise(10 + 2 * n, 50 - 2 * n)) for n in range(20)},
+        **{f"images/b{n}.png": png(noise(30, 30)) for n in range(5)},
+    }
+
+    _, config = proposed(put(tmp_path, files))
+
+    assert (config.data.suffix, config.data.train_images, config.data.test_images) == ("", "images", "images")
+    assert (config.data.resize, config.data.channels) == ("pad", 1) and config.data.height == config.data.width
+
+
+def test_arrays_are_found_by_their_shapes(tmp_path):
+    files = {
+        "train_labels.csv": csv("label,row", *((n % 2, n) for n in range(30))),
+        "sample_submission.csv": csv("row,label", *((n, 0) for n in range(8))),
+    }
+    put(tmp_path, files)
+    np.save(tmp_path / "x_train.npy", noise(30, 9, 7, 3))
+    np.savez(tmp_path / "x_test.npz", images=noise(8, 9, 7, 3))
+
+    _, config = proposed(tmp_path)
+
+    assert (config.data.kind, config.data.train_array, config.data.test_array) == (
+        "arrays",
+        "x_train.npy",
+        "x_test.npz",
+    )
+    assert config.data.shape == (9, 7, 3)
+
+
+def test_pixels_whose_names_have_two_numbers_need_no_square(tmp_path):
+    names = [f"{row}x{column}" for row in range(6) for column in range(10)]
+    files = {
+        "train.csv": csv(["label", *names], *([n % 2, *noise(60)] for n in range(20))),
+        "test.csv": csv(names, *(noise(60) for _ in range(4))),
+        "sample_submission.csv": csv("ImageId,Label", *((n + 1, 0) for n in range(4))),
+    }
+
+    _, config = proposed(put(tmp_path, files))
+
+    assert (config.data.kind, config.data.shape) == ("pixels", (6, 10, 1))
+
+
+@pytest.mark.parametrize(
+    ("labels", "sample", "target", "metric", "classes"),
+    [
+        ([f"t{n % 3} t{n % 2}x" for n in range(30)], "t0", "multilabel", "f1", 5),
+        ([("no", "yes")[n % 2] for n in range(30)], "0.5", "classes", "auc", 2),
+        (["abc"[n % 3] for n in range(30)], "a b c", "classes", "map@3", 3),
+        ([n % 5 for n in range(30)], "0", "classes", "accuracy", 5),
+        ([n % 5 for n in range(30)], "0.0", "regression", "rmse", 0),
+        ([n / 7 for n in range(30)], "0", "regression", "rmse", 0),
+    ],
+)
+def test_the_target_follows_from_labels_and_sample(labels, sample, target, metric, classes, tmp_path):
+    """And what the sample hints at is taken for the metric, which is said to be unknown."""
+    files = table(30) | {
+        "train.csv": csv("id,size,goal", *((n, n * 37 % 101 / 8, label) for n, label in enumerate(labels))),
+        "sample_submission.csv": csv("id,goal", *((1000 + n, sample) for n in range(9))),
+    }
+
+    found, config = proposed(put(tmp_path, files))
+
+    assert (config.target, config.metric, config.num_classes) == (target, metric, classes)
+    assert "stands on the competition's page alone" in told(found, "unknown")
+    assert ('target="ordinal"' in told(found, "unknown")) == (classes == 5 and target == "classes")
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "metric"),
+    [(lambda n: n % 2, "multilabel", "auc"), (lambda n: n / 3, "regression", "rmse")],
+)
+def test_several_label_columns_are_several_targets(value, target, metric, tmp_path):
+    files = table(30) | {
+        "train.csv": csv("id,size,one,two", *((n, n * 37 % 101 / 8, value(n), value(n + n // 2)) for n in range(30))),
+        "sample_submission.csv": csv("id,one,two", *((1000 + n, 0.5, 0.5) for n in range(9))),
+    }
+
+    _, config = proposed(put(tmp_path, files))
+
+    assert (config.target, config.metric, config.data.label_column) == (target, metric, ("one", "two"))
+
+
+def test_a_column_for_each_class_asks_for_probabilities(tmp_path):
+    files = pictures() | {"sample_submission.csv": csv("id,x,y,z", *((f"b{n}", *[0.3] * 3) for n in range(6)))}
+
+    _, config = proposed(put(tmp_path, files))
+
+    assert (config.target, config.metric, config.data.label_column) == ("classes", "log_loss", "kind")
+
+
+def test_columns_that_cannot_be_used_are_left_out_with_the_reason(tmp_path):
+    """One of the training table alone, a constant one, one without values, names, one that counts the rows."""
+    rows = range(60)
+    files = table() | {
+        "train.csv": csv(
+            "id,size,same,none,name,count,later,sold",
+            *((n, n * 37 % 101 / 8, 3, "", f"name {n}", n + 1, n % 2, n * 5 % 2) for n in rows),
+        ),
+        "test.csv": csv(
+            "id,size,same,none,name,count", *((1000 + n, n / 8, 3, "", f"other {n}", n + 61) for n in range(9))
+        ),
+    }
+
+    found, config = proposed(put(tmp_path, files))
+
+    assert (config.data.numeric_columns, config.data.categorical_columns) == (("size",), ())
+    said = told(found, "chosen")
+    for name, why in (
+        ("same", "the same in every row"), ("none", "no value in any row"), ("later", "in the training table alone"),
+        ("name", "60 different texts in 60 rows: hardly one comes twice"), ("count", "it counts the rows"),
+    ):  # fmt: skip
+        assert f"left out: {name}: {why}" in said
+
+
+# What is wrong with it
+
+
+def test_what_is_planted_among_images_is_found(tmp_path):
+    """The same file twice with two labels, one in the test set, a picture written anew, a torn file."""
+    files = pictures(train=240)
+    files["train/a7.png"] = files["train/a0.png"]
+    files["test/b1.png"] = files["train/a4.png"]
+    bright = np.clip(noise(12, 12).astype(int) // 2 + 40, 0, 255).astype(np.uint8)
+    files["train/a9.png"], files["train/a12.png"] = png(bright), png(bright + 1)
+    files["train/a20.png"] = files["train/a20.png"][:60]
+
+    found, _ = proposed(put(tmp_path, files))
+
+    pairs = {
+        (found.ids[t.one], (found.test_ids if t.test else found.ids)[t.other], t.near, t.unlike) for t in found.twins
+    }
+    assert pairs == {("a0", "a7", False, True), ("a4", "b1", False, False), ("a9", "a12", True, False)}
+    assert set(found.inputs.broken) == {"a20"}
+    said = told(found, "warning")
+    assert "1 test examples have the same content as a training example: a4 = b1" in said
+    assert "1 of these pairs have different labels" in said
+    assert "1 training and 0 test images cannot be decoded: a20: " in said
+
+
+def test_a_clean_folder_gets_no_warning(tmp_path):
+    """An alarm that always rings says nothing."""
+    for number, slug in enumerate(EMBEDDED):
+        EMBEDDED[slug]().write(tmp_path / str(number))
+
+        assert told(inspection.inspect(tmp_path / str(number)), "warning") == ""
+
+
+def test_ids_that_tell_the_label_are_named(tmp_path):
+    """By their order, or by what they begin with; neither is an input."""
+    ordered = table() | {
+        "train.csv": csv("id,size,colour,sold", *((n, n * 37 % 101 / 8, "rgb"[n % 3], n // 30) for n in range(60)))
+    }
+    called = table() | {
+        "train.csv": csv(
+            "id,size,colour,sold",
+            *((f"{'ab'[n * 5 % 2]}{n * 7919 % 1000}", n * 37 % 101 / 8, "rgb"[n % 3], n * 5 % 2) for n in range(60)),
+        ),
+    }
+
+    assert "in the order of the numbers in the ids" in told(proposed(put(tmp_path / "1", ordered))[0], "warning")
+    assert "what ids begin with tells the label of 100%" in told(proposed(put(tmp_path / "2", called))[0], "warning")
+
+
+def test_a_column_that_alone_tells_the_label_is_named(tmp_path):
+    """As the number of a ticket that only those have who were rescued."""
+    files = table() | {
+        "train.csv": csv(
+            "id,size,boat,sold", *((n, n * 37 % 101 / 8, "xyuv"[n * 5 % 2 + 2 * (n % 2)], n * 5 % 2) for n in range(60))
+        ),
+        "test.csv": csv("id,size,boat", *((1000 + n, n / 8, "x") for n in range(9))),
+    }
+
+    assert "leak: 'boat' alone tells the label of every row" in told(proposed(put(tmp_path, files))[0], "warning")
+
+
+def test_rows_that_may_belong_together_are_an_advice(tmp_path):
+    files = pictures() | {
+        "train.csv": csv("id,kind,patient", *((f"a{n}", "xyz"[n % 3], f"p{n // 4}") for n in range(24)))
+    }
+
+    found, config = proposed(put(tmp_path, files))
+
+    assert "data.group_column='patient'" in told(found, "unknown") and config.data.group_column is None
+
+
+# What cannot be described
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda files: {}, "expected tables (.csv), and found none"),
+        (lambda files: {"train.zip": b"PK", "notes.txt": b"x"}, "train.zip: unpack what is packed"),
+        (lambda files: {k: v for k, v in files.items() if "sample" not in k}, "holds 0 tables that could be the sample submission"),
+        (lambda files: files | {"my_submission.csv": files["sample_submission.csv"]}, "--sample my_submission.csv"),
+        (lambda files: {k: v for k, v in files.items() if k != "train.csv"}, "Complete the download, or make a table"),
+        (lambda files: files | {"train_more.csv": files["train.csv"]}, "Say which: --train train"),
+        (lambda files: files | {"train.csv": files["train.csv"].partition(b"\n")[2]}, "Write a line of names above it"),
+        (lambda files: files | {"train.csv": b"id,size,colour,sold\n"}, "has a header and no rows"),
+        (lambda files: files | {"train.csv": b"id,id\n1,2\n"}, "its header names a column twice"),
+        (lambda files: files | {"train.csv": b"\xff\xfe\x00"}, "could not be read as a CSV"),
+        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, 1) for n in range(9)))}, "one and the same label"),
+        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, "ab"[n > 7]) for n in range(9)))}, "in one row alone"),
+        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, "" if n else 1) for n in range(9)))}, "without a label"),
+        (lambda files: files | {"train.csv": csv("id,other,sold", *((n, n, n % 2) for n in range(9)))}, "nothing to learn from"),
+        (lambda files: {k: v for k, v in files.items() if k != "test.csv"}, "nothing to learn from was found"),
+        (lambda files: files | {"sample_submission.csv": csv("id,answer", *((1000 + n, 0) for n in range(9))),
+                                "train.csv": files["train.csv"].replace(b"colour", b"shape")}, "Say which: --label shape"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_described_is_one_clear_message(change, said, tmp_path):
+    put(tmp_path, change(table()))
+
+    with pytest.raises(DataError) as refused:
+        proposed(tmp_path)
+
+    assert said in str(refused.value) and len(str(refused.value).splitlines()) > 1
+
+
+def test_what_cannot_be_told_can_be_said(tmp_path):
+    """The options that the messages name."""
+    files = table()
+    files |= {
+        "my_submission.csv": files["sample_submission.csv"],
+        "train_more.csv": files["train.csv"].replace(b"sold", b"gone"),
+    }
+
+    _, config = proposed(put(tmp_path, files), Given("sample_submission.csv", "train_more.csv", "test.csv", ("gone",)))
+
+    assert (config.data.train_csv, config.data.label_column) == ("train_more.csv", "gone")
+
+
+# The command
+
+
+def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, capsys):
+    folder = put(tmp_path / "leaves", pictures())
+    words = [
+        "inspect",
+        str(folder),
+        "--write",
+        str(tmp_path / "leaves.py"),
+        "--page",
+        str(tmp_path / "page.html"),
+        "--json",
+    ]
+
+    first = main(words)
+    end = json.loads(capsys.readouterr().out.splitlines()[-1])
+    again = main(words)
+
+    assert (first, again) == (0, 2)
+    assert "is there already" in json.loads(capsys.readouterr().out.splitlines()[-1])["error"]
+    assert configs.from_json(end["proposed"]) == configs.load(end["written"])
+    assert end["competition"] == "leaves" and {line["level"] for line in end["findings"]} >= {
+        "found",
+        "chosen",
+        "unknown",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("nowhere",), 2, "there is no such folder"),
+        (("n" * 300,), 2, "there is no such folder"),
+        ((".", "--write", "Not A Name"), 2, "expected a name of lower-case letters"),
+        ((".", "--write", "../x"), 2, "expected a name of lower-case letters"),
+        ((".", "--write", "digits"), 2, "is there already"),
+        ((".", "--write", "no/such/folder.py"), 2, "there is no folder"),
+        ((".", "--competition", "A Slug"), 2, "competition='A Slug'"),
+        ((".", "--sample", "../outside.csv"), 1, "there is no such table"),
+    ],
+)
+def test_an_argument_that_cannot_work_is_refused(words, code, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(put(tmp_path, table()))
+
+    assert main(["inspect", *words]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_the_page_escapes_what_the_folder_says_and_is_the_same_each_time(tmp_path):
+    """Labels, ids and columns come from somebody else; equal folders give equal bytes."""
+    bad = "<script>alert(1)</script>"
+    files = pictures() | {
+        "train.csv": csv("id,kind", *((f"a{n}", (bad, "</pre>", "z")[n % 3]) for n in range(24))),
+        "sample_submission.csv": csv("id,kind", *((f"b{n}", "z") for n in range(6))),
+    }
+    folder = put(tmp_path / bad.replace("/", ""), files)
+    for name in ("one.html", "two.html"):
+        assert main(["inspect", str(folder), "--competition", "leaves", "--page", str(tmp_path / name)]) == 0
+
+    page = (tmp_path / "one.html").read_text()
+    assert page.encode() == (tmp_path / "two.html").read_bytes()
+    assert "<script" not in page and "&lt;script&gt;" in page and "default-src 'none'" in page
+    assert page.count("<img") == 24 and "http" not in page.replace("http-equiv", "")
+
+
+def test_a_folder_that_does_not_run_is_told_all_the_same(tmp_path, capsys):
+    """What was found stands on the page, with the reason, and no config is written."""
+    files = pictures() | {"sample_submission.csv": csv("id,one,two", *((f"b{n}", 0, 0) for n in range(6)))}
+    put(tmp_path / "leaves", files)
+
+    code = main(
+        ["inspect", str(tmp_path / "leaves"), "--write", str(tmp_path / "x.py"), "--page", str(tmp_path / "x.html")]
+    )
+
+    shown = capsys.readouterr()
+    assert (code, (tmp_path / "x.py").exists()) == (1, False)
+    assert "has the columns one, two beside the id" in shown.err and "image files: train/ to train" in shown.out
+    assert "The proposed config does not run" in (tmp_path / "x.html").read_text()
