@@ -249,14 +249,32 @@ def _pixels(header: Sequence[str]) -> tuple[str, ...]:
     (('pixel0', 'pixel1'), ())
     """
     found = tuple(name for name in header if PIXEL.fullmatch(name))
-    return found if len(found) >= LEAST_PIXELS else ()
+    return found if len(found) >= LEAST_PIXELS and grid(found) else ()
+
+
+def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
+    """Return height, width and channels of images with these columns, a square where names do not tell; None where there is none.
+
+    >>> grid([f"pixel{n}" for n in range(784)]), grid([f"{r}x{c}" for r in range(4) for c in range(5)])
+    ((28, 28, 1), (4, 5, 1))
+    """
+    pairs = [re.findall(r"\d+", name) for name in names]
+    if all(len(pair) == 2 for pair in pairs):
+        down, along = (len({pair[place] for pair in pairs}) for place in (0, 1))
+        if down * along == len(names):
+            return down, along, 1
+    for channels in (1, 3):
+        side = math.isqrt(len(names) // channels)
+        if side * side * channels == len(names):
+            return side, side, channels
+    return None
 
 
 def _ids(labelled: pd.DataFrame, wanted: pd.DataFrame, images: dict[str, frozenset[str]]) -> tuple[str | None, str]:
     """Return the ids' column of the labelled table, and why."""
     first = str(wanted.columns[0])
-    called = [name for name in labelled if name == first] or [
-        name for name in labelled if name.casefold() == first.casefold()
+    called = [str(name) for name in labelled if name == first] or [
+        str(name) for name in labelled if str(name).casefold() == first.casefold()
     ]
     names = {name for folder in images.values() for name in folder}
     stems = names | {name.rpartition(".")[0] for name in names}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline import contents, features, goal, inputs, mounts, survey
+from pipeline import contents, features, gallery, goal, inputs, mounts, survey
 from pipeline.contents import FOUND, UNKNOWN, WARNING, Contents, Finding, Given
 from pipeline.errors import DataError
 from pipeline.goal import Goal
@@ -63,7 +63,7 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     """
     held = contents.read(folder, given or Given())
     aim = goal.read(held)
-    found = inputs.find(held)
+    found = gallery.find(held) or inputs.find(held)
     if found is None:
         raise DataError(
             f"{mounts.listing(folder)}; {held.train} has {len(held.labelled):,} rows, and nothing to learn from was found for them. Expected "

@@ -21,6 +21,7 @@ TASKS = [
     "doctor",
     "dry-run",
     "init",
+    "inspect",
     "prove",
     "publish",
     "pull",
@@ -73,6 +74,10 @@ def test_the_help_of_a_task_has_an_example(task):
         (["build", "--kernel", "foo"], 2, "expected one of: infer-gpu, train-tpu"),
         (["dry-run", "--gpu-python", "/bin/true"], 2, "--gpu-python /bin/true: expected"),
         (["dry-run", "--tpu-python", "no-such"], 2, "--tpu-python no-such: expected"),
+        (["dry-run", "--competition", "proofs.unseen:nothing"], 2, "expected MODULE:FUNCTION"),
+        (["dry-run", "--competition", "proofs.unseen:unseen"], 2, "makes 'varieties', and the config is for 'digits'"),
+        (["inspect"], 2, "--input is missing"),
+        (["inspect", "--input", "no-such"], 2, "there is no such folder"),
     ],
 )
 def test_an_error_is_a_message_an_exit_code_and_a_json_object(arguments, code, said):
