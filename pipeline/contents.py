@@ -107,6 +107,12 @@ def read(folder: Path, given: Given) -> Contents:
         findings.append(Finding(FOUND, "test table", f"{test}: {len(tested):,} rows of {_listed(headers[test])}"))
     ids, told = _ids(labelled, wanted, images)
     findings.append(Finding(CHOSEN, "ids", told))
+    repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
+    if repeated:
+        raise DataError(
+            f"{folder / train} repeats {len(repeated):,} ids in {ids!r}, for example {_listed(repeated, 3)}; expected a row for each example.\n"
+            "Make a table with one row for each id, or name another: --train FILE."
+        )
     labels, told = _labels(folder / train, labelled, wanted, headers[test] if test else None, ids, given)
     findings.append(Finding(CHOSEN, "labels", told))
     return Contents(

@@ -212,8 +212,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     with reading(sample, DataError, advice):
         first = tables.header(sample, DataError, advice)[0] if sample.is_file() else data.id_column
     # A submission may call its ids otherwise than the tables do; they are its first column in any case.
-    name = data.id_column if data.kind == "images" else first
-    ids = _unique(read_table(sample, (name,), advice)[name], sample)
+    ids = _unique(read_table(sample, (first,), advice)[first], sample)
     if data.kind in ("images", "tfrecords"):
         return TestSet(ids, files.test_blocks(folder, ids, data))
     if data.kind == "arrays":

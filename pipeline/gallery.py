@@ -68,16 +68,17 @@ def find(held: Contents) -> Inputs | None:
     test_rows = test_rows[known]
     test_pixels, test_torn = reading.read([path for path in test_paths if path], files.shape(data))
     broken = {ids[rows[place]]: why for place, why in torn.items()}
-    broken |= {test_ids[test_rows[place]]: why for place, why in test_torn.items()}
-    if broken:
-        shown = "; ".join(f"{name}: {why}" for name, why in list(broken.items())[:3])
-        text = f"{len(torn):,} training and {len(test_torn):,} test images cannot be decoded: {shown}"
+    test_broken = {test_ids[test_rows[place]]: why for place, why in test_torn.items()}
+    if broken or test_broken:
+        shown = "; ".join(f"{name}: {why}" for name, why in [*broken.items(), *test_broken.items()][:3])
+        text = f"{len(broken):,} training and {len(test_broken):,} test images cannot be decoded: {shown}"
         findings.append(Finding(WARNING, "broken", text))
     else:
         findings.append(Finding(FOUND, "broken", f"none: all {len(there):,} files were decoded"))
     keys = survey.contents([path or "" for path in (*paths, *(path for path in test_paths if path))])
+    parts = keys[: len(rows)], keys[len(rows) :]
     return Inputs(
-        data, tuple(findings), keys[: len(rows)], keys[len(rows) :], rows, test_rows, pixels, test_pixels, headers, broken=broken
+        data, tuple(findings), *parts, rows, test_rows, pixels, test_pixels, headers, broken=broken, test_broken=test_broken
     )  # fmt: skip
 
 
@@ -147,7 +148,10 @@ def _size(headers: Headers, *, whole: bool) -> tuple[dict[str, Any], str]:
             f"proportions (width / height) go from {low:.2g} to {high:.2g}, so zeros fill up what they leave",
         )
     else:
-        way, why = "stretch", "proportions differ little" if len(headers.sizes) > 1 else "all have one size"
+        way, why = (
+            "stretch",
+            f"proportions differ by less than {LONG:g} to 1" if len(headers.sizes) > 1 else "all have one size",
+        )
     shape = {"height": sides[0], "width": sides[1], "channels": channels, "resize": way}
     return (
         shape,

@@ -120,7 +120,7 @@ def _classes(held: Contents, counts: Counter[str], whole: bool, asked: pd.DataFr
         text = 'the labels are whole numbers. If their order counts, set target="ordinal"; if they are amounts, target="regression"'
         findings.append(Finding(UNKNOWN, "order", text))
     most, least = classes[0], classes[-1]
-    balance = f"{most[0]!r} has {most[1] / rows:.1%} of the rows, {least[0]!r} {least[1] / rows:.1%}; who always says {most[0]!r} is right so often"
+    balance = f"{most[0]!r} has {most[1] / rows:.1%} of the rows, {least[0]!r} {least[1] / rows:.1%}; to say {most[0]!r} always is right that often"
     findings.append(Finding(FOUND, "balance", balance))
     single = [name for name, count in classes if count < 2]
     if single:

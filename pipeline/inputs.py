@@ -34,7 +34,7 @@ class Inputs:
         keys, test_keys: equal where two examples have the same content; None: like no other. Of the rows that were looked at.
         rows, test_rows: int64, these rows.
         pixels, test_pixels: uint8 (n, height, width, channels) of these rows; None of a table.
-        headers: of image files. columns: of a table. broken: why a file cannot be decoded, by its id.
+        headers: of image files. columns: of a table. broken, test_broken: why a file cannot be decoded, by its id.
     """
 
     data: Data
@@ -48,6 +48,7 @@ class Inputs:
     headers: Headers | None = None
     columns: tuple[Column, ...] = ()
     broken: dict[str, str] = field(default_factory=dict)
+    test_broken: dict[str, str] = field(default_factory=dict)
 
 
 def find(held: Contents) -> Inputs | None:

@@ -67,7 +67,7 @@ def _head(found: Inspection, lines: Sequence[Finding], problem: str) -> Html:
         tiles.append(("read as", f"{data.height}x{data.width}x{data.channels}"))
     tiles.append(("alike", f"{len(found.twins):,}"))
     if data.kind == "images":
-        tiles.append(("broken files", f"{len(found.inputs.broken):,}"))
+        tiles.append(("broken files", f"{len(found.inputs.broken) + len(found.inputs.test_broken):,}"))
     parts = [
         tag("p", "Competition folder", class_="over"),
         tag("h1", quoted(held.folder.resolve().name, 200), state),
@@ -147,8 +147,9 @@ def _pictures(found: Inspection, pixels: np.ndarray) -> Section:
         f" The files: {told.told()}." if told else ""
     )
     parts = [tag("p", note, class_="note"), tag("div", cards, class_="pictures")]
-    if found.inputs.broken:
-        rows = [(quoted(name), quoted(why, 200)) for name, why in list(found.inputs.broken.items())[:LINES]]
+    broken = [*found.inputs.broken.items(), *found.inputs.test_broken.items()]
+    if broken:
+        rows = [(quoted(name), quoted(why, 200)) for name, why in broken[:LINES]]
         parts += [tag("h3", "Files that cannot be decoded"), table(("id", "why"), rows)]
     return Section("pictures", "Pictures", joined(parts))
 

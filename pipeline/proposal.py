@@ -15,11 +15,11 @@ import numpy as np
 
 from pipeline import config as configs
 from pipeline import data as reader
-from pipeline import folds, form, source, target, whole
+from pipeline import files, folds, form, source, target, whole
 from pipeline.config import CONFIGS, Config, Data, Optimizer
 from pipeline.contents import CHOSEN, FOUND, Finding
 from pipeline.data import Examples
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, DataError
 from pipeline.inspection import Inspection
 
 SECONDS = 60.0  # that a training may take
@@ -104,7 +104,9 @@ def propose(found: Inspection, name: str, competition: str) -> Proposal:
             else "not mirrored, since grey pictures are often writing"
         )
         said.append(
-            Finding(CHOSEN, "augmentation", f"images are moved by up to {data.crop_padding} pixels; {mirrored}")
+            Finding(
+                CHOSEN, "augmentation", f"images are moved by {data.crop_padding} of their pixels at most; {mirrored}"
+            )
         )
     return Proposal(config, tuple(said))
 
@@ -167,6 +169,12 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
     """
     config, held = proposal.config, found.contents
     if config.data.kind == "images":  # whose files were decoded already
+        for broken, looked, most in (
+            (found.inputs.broken, len(found.inputs.rows), 0.01),
+            (found.inputs.test_broken, len(found.inputs.test_rows), files.MOST_BROKEN),
+        ):
+            if len(broken) > most * looked:
+                raise DataError(files.told(broken, looked, config.data))
         read, labels = target.read(held.labelled, config, held.folder / held.train)
         kept = np.array([name not in found.inputs.broken for name in found.ids])
         ids = tuple(name for name, there in zip(found.ids, kept, strict=True) if there)

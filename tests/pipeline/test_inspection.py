@@ -215,6 +215,15 @@ def test_whole_names_are_ids_and_long_images_are_filled_up(tmp_path):
     assert (config.data.resize, config.data.channels) == ("pad", 1) and config.data.height == config.data.width
 
 
+def test_a_sample_may_call_its_ids_otherwise(tmp_path):
+    """The column of the training table is found by the names of the files."""
+    files = pictures() | {"sample_submission.csv": csv("image,kind", *((f"b{n}", "x") for n in range(6)))}
+
+    found, config = proposed(put(tmp_path, files))
+
+    assert config.data.id_column == "id" and "100% of its texts are names of image files" in told(found, "chosen")
+
+
 def test_arrays_are_found_by_their_shapes(tmp_path):
     files = {
         "train_labels.csv": csv("label,row", *((n % 2, n) for n in range(30))),
@@ -390,6 +399,17 @@ def test_rows_that_may_belong_together_are_an_advice(tmp_path):
     assert "data.group_column='patient'" in told(found, "unknown") and config.data.group_column is None
 
 
+def test_too_many_torn_files_are_refused_as_training_would(tmp_path):
+    """One in a hundred of the training set, one in ten of the test set."""
+    files = pictures()
+    few = files | {"test/b0.png": b"", "train/a1.png": files["train/a0.png"][:50]}
+
+    with pytest.raises(DataError, match=r"1 of 24 images cannot be used: 'a1'"):
+        proposed(put(tmp_path / "1", few))
+    with pytest.raises(DataError, match=r"2 of 6 images cannot be used: 'b0': it is empty"):
+        proposed(put(tmp_path / "2", files | {"test/b0.png": b"", "test/b3.png": b"GIF89a"}))
+
+
 # What cannot be described
 
 
@@ -404,6 +424,7 @@ def test_rows_that_may_belong_together_are_an_advice(tmp_path):
         (lambda files: files | {"train_more.csv": files["train.csv"]}, "Say which: --train train"),
         (lambda files: files | {"train.csv": files["train.csv"].partition(b"\n")[2]}, "Write a line of names above it"),
         (lambda files: files | {"train.csv": b"id,size,colour,sold\n"}, "has a header and no rows"),
+        (lambda files: files | {"train.csv": csv("id,size,sold", *((n // 2, n, n % 2) for n in range(40)))}, "repeats 20 ids"),
         (lambda files: files | {"train.csv": b"id,id\n1,2\n"}, "its header names a column twice"),
         (lambda files: files | {"train.csv": b"\xff\xfe\x00"}, "could not be read as a CSV"),
         (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, 1) for n in range(9)))}, "one and the same label"),
