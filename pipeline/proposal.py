@@ -21,11 +21,11 @@ from pipeline.contents import CHOSEN, FOUND, Finding
 from pipeline.data import Examples
 from pipeline.errors import ConfigError, DataError
 from pipeline.inspection import Inspection
+from pipeline.learning_rate import LEAST_STEPS_PER_EPOCH
 
 SECONDS = 60.0  # that a training may take
 SPEED = 2e10  # operations a second of two CPU cores, as the digits train on them
 MOST_EPOCHS, LEAST_EPOCHS = 40, 8
-STEPS = 8  # an epoch has at least so many
 BASE, MOST_BATCH = 32, 256  # up to 8 times the base batch the scaled rate was checked
 TINY = 32  # pixels, up to which the small network is right
 FOLDED = 1000  # rows of a table, below which one part held back is too small to tell anything
@@ -89,7 +89,7 @@ def propose(found: Inspection, name: str, competition: str) -> Proposal:
         **more,
     )
     said = [Finding(CHOSEN, "model", f"{model} {', '.join(f'{key}={value}' for key, value in options.items())}: {why}")]
-    text = f"{batch} rows a step, tuned at {BASE}, so that an epoch has {STEPS} steps or more; {MOST_BATCH} at most"
+    text = f"{batch} rows a step: fewer than {LEAST_STEPS_PER_EPOCH} steps an epoch show BatchNorm little; {MOST_BATCH} at most"
     said.append(Finding(CHOSEN, "batch", text))
     long = f"about {max(seconds, 5):,.0f} s" if seconds < 120 else f"about {seconds / 60:,.0f} min"
     text = f"{epochs}: {long} of computing on 2 CPU cores{f', {trained} folds' if trained > 1 else ''}, beside the time to compile"
@@ -115,10 +115,10 @@ def _batch(rows: int) -> int:
     """Return how many rows a step takes.
 
     >>> [_batch(rows) for rows in (50, 600, 1200, 50_000)]
-    [32, 64, 128, 256]
+    [32, 32, 32, 256]
     """
     batch = BASE
-    while batch < MOST_BATCH and 0.9 * rows >= 2 * batch * STEPS:
+    while batch < MOST_BATCH and 0.9 * rows >= 2 * batch * LEAST_STEPS_PER_EPOCH:
         batch *= 2
     return batch
 

@@ -96,7 +96,8 @@ MAY_IMPORT = {
     "gallery": LEAVES | {"contents", "files", "images", "inputs", "reading", "survey"},
     "inspection": {"contents", "errors", "features", "gallery", "goal", "inputs", "mounts", "survey"},
     "source": {"config"},
-    "proposal": LEAVES | {"contents", "data", "files", "folds", "form", "inspection", "source", "target", "whole"},
+    "proposal": LEAVES
+    | {"contents", "data", "files", "folds", "form", "inspection", "learning_rate", "source", "target", "whole"},
     "overview": {"answers", "charts", "contents", "features", "inspection", "page", "whole"},
     "submission": LEAVES | {"table", "whole"},
     "inference": LEAVES | {"artifact", "data", "files", "form", "model", "whole"},
