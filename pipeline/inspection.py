@@ -72,7 +72,7 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
         )
     ids = tuple(held.labelled[held.ids]) if held.ids is not None else tuple(map(str, range(len(held.labelled))))
     test_ids = tuple(held.wanted.iloc[:, 0])
-    labels = tuple(held.labelled[list(held.labels)].agg(" ".join, axis=1))
+    labels = tuple(map(" ".join, zip(*(held.labelled[name] for name in held.labels), strict=True)))
     twins = _twins(found, labels, classes=aim.target != "regression")
     findings = (*held.findings, *found.findings, *aim.findings, *_alike(twins, found, ids, test_ids))
     return Inspection(
