@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import config as config_module
+from pipeline import names
 from pipeline.columns import Encoding
 from pipeline.config import Config
 from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading, writing
@@ -88,7 +89,7 @@ class Artifact:
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
     """Return the model's weights by name: float32 arrays, in the model's order."""
-    return {weight.path: np.asarray(weight.numpy(), np.float32) for weight in model.weights}
+    return {names.weight(weight): np.asarray(weight.numpy(), np.float32) for weight in model.weights}
 
 
 def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
@@ -97,7 +98,7 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
     Raises:
         ArtifactError: if a name or a shape differs.
     """
-    wanted = {weight.path: tuple(weight.shape) for weight in model.weights}
+    wanted = {names.weight(weight): tuple(weight.shape) for weight in model.weights}
     given = {name: tuple(array.shape) for name, array in weights.items()}
     if wanted != given:
         differing = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
@@ -107,7 +108,7 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
             "Expected the same names and shapes. Use the commit that the manifest names, or train again."
         )
     for weight in model.weights:
-        weight.assign(weights[weight.path])
+        weight.assign(weights[names.weight(weight)])
 
 
 def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

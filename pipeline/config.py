@@ -242,6 +242,13 @@ class Config:
             expect(self.num_classes in (0, columns), "num_classes", self.num_classes, f"{columns} or nothing", edit)
         else:
             whole("num_classes", self.num_classes, 2, 10**6)
+        expect(
+            not self.data.cutmix or self.target in ("classes", "multilabel"),
+            "data.cutmix",
+            self.data.cutmix,
+            f"nothing with target={self.target!r}: a part of a picture has no part of its number",
+            "Leave cutmix out; mixup may stay.",
+        )
 
     @property
     def outputs(self) -> int:

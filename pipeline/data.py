@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline import columns, files, records, windows
+from pipeline import augmentation, columns, files, records, windows
 from pipeline import table as tables
 from pipeline import target as targets
 from pipeline.columns import Encoding
@@ -316,6 +316,7 @@ class Batches:
         seed: of order and augmentation.
         crop_padding: zeros around an image, in pixels, before a random crop of its own size.
         flip: mirror each image left to right with probability 1/2.
+        rand_augment, rand_magnitude: operations on each image and their strength, of `pipeline.augmentation`; 0 operations: none.
     """
 
     def __init__(
@@ -328,11 +329,37 @@ class Batches:
         seed: int,
         crop_padding: int = 0,
         flip: bool = False,
+        rand_augment: int = 0,
+        rand_magnitude: float = 0.0,
     ) -> None:
         self._inputs, self._labels = inputs, labels
         self._rows = np.arange(len(labels)) if rows is None else rows
         self.batch, self.seed, self.crop_padding, self.flip = batch, seed, crop_padding, flip
+        self.rand_augment, self.rand_magnitude = rand_augment, rand_magnitude
         self._order: tuple[int, np.ndarray] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        examples: Examples,
+        config: Config,
+        rows: np.ndarray | None = None,
+        *,
+        batch: int | None = None,
+        seed: int | None = None,
+    ) -> "Batches":
+        """Return the batches of a config, augmented as it says; `batch` and `seed` in place of its own."""
+        return cls(
+            examples.inputs,
+            examples.labels,
+            rows=rows,
+            batch=config.batch if batch is None else batch,
+            seed=config.seed if seed is None else seed,
+            crop_padding=config.data.crop_padding,
+            flip=config.data.flip,
+            rand_augment=config.data.rand_augment,
+            rand_magnitude=config.data.rand_magnitude,
+        )
 
     def __len__(self) -> int:
         """Return how many images an epoch has."""
@@ -366,6 +393,10 @@ class Batches:
             images = windows.shifted(images, self.crop_padding, down, right)
         if self.flip:
             images[mirrored] = windows.mirrored(images[mirrored])
+        if self.rand_augment:
+            images = np.ascontiguousarray(
+                augmentation.randomly(images, self.seed, step, self.rand_augment, self.rand_magnitude)
+            )
         return images, self._labels[rows]
 
 

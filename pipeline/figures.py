@@ -77,14 +77,7 @@ def training_sample(
         return []
 
     def draw(path: Path) -> None:
-        batches = data.Batches(
-            examples.inputs,
-            examples.labels,
-            batch=rows * COLUMNS,
-            seed=config.seed,
-            crop_padding=config.data.crop_padding,
-            flip=config.data.flip,
-        )
+        batches = data.Batches.of(examples, config, batch=rows * COLUMNS)
         pixels, labels = batches.at(0)
         captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))
         _grid(

@@ -40,6 +40,9 @@ class Data:
         suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg, .jpeg and .webp.
         crop_padding: pixels of zeros around an image before a random crop of the original size; 0: no crop.
         flip: mirror half of the images left to right.
+        rand_augment: operations of RandAugment on each image, of 14 (pipeline.augmentation); 2 is usual; 0: none. rand_magnitude: how strong
+            they are, 0 to 1.
+        mixup, cutmix: alpha of the Beta distribution of a mixture's shares (pipeline.mixture); 0.2 and 1 are usual; 0: none.
         validation_fraction: share of the labelled examples held back, stratified by label; with `Config.folds` it is not used.
         group_column: a column of train_csv; examples with the same text in it (of one patient, one scene) are never on both sides of a
             split. The share held back is then the nearest 1/n, and what whole groups make of it.
@@ -69,6 +72,10 @@ class Data:
     suffix: str = ".png"
     crop_padding: int = 0
     flip: bool = False
+    rand_augment: int = 0
+    rand_magnitude: float = 0.3
+    mixup: float = 0.0
+    cutmix: float = 0.0
     validation_fraction: float = 0.1
     group_column: str | None = None
 
@@ -94,6 +101,10 @@ class Data:
         whole("data.most_categories", self.most_categories, 2, 10**5)
         whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
         truth("data.flip", self.flip)
+        whole("data.rand_augment", self.rand_augment, 0, 14)
+        within("data.rand_magnitude", self.rand_magnitude, 0, 1)
+        within("data.mixup", self.mixup, 0, 10)
+        within("data.cutmix", self.cutmix, 0, 10)
         within("data.validation_fraction", self.validation_fraction, 0, 1, open_ends=True)
         if self.group_column is not None:
             expect(
@@ -106,7 +117,7 @@ class Data:
 
     def _check_shape(self) -> None:
         if self.kind == "table":
-            for name in ("height", "width", "channels", "crop_padding", "flip"):
+            for name in ("height", "width", "channels", "crop_padding", "flip", "rand_augment", "mixup", "cutmix"):
                 value = getattr(self, name)
                 expect(not value, f"data.{name}", value, 'nothing with kind="table"', f"Leave {name} out.")
             return

@@ -15,7 +15,7 @@ import jax
 import keras
 import numpy as np
 
-from pipeline import checkpoint, data, learning_rate, memory, model
+from pipeline import backbones, checkpoint, data, learning_rate, memory, model, names
 from pipeline import state as states
 from pipeline.calls import Calls
 from pipeline.config import Config
@@ -81,6 +81,7 @@ class Loop:
         self.config, self.applied, self.batches, self.validation = config, applied, batches, validation
         self.output, self.show, self.seconds, self.fold = output, show, seconds, fold
         self.model = model.build(config, applied.batchnorm_momentum)
+        self.pretrained = backbones.begin(self.model, config)
         self.optimizer = learning_rate.optimizer(applied)
         self.optimizer.build(self.model.trainable_variables)
         self.step, self._began = 0, 0.0
@@ -196,8 +197,8 @@ class Loop:
         for variables, arrays in zip(
             (self.model.trainable_variables, self.model.non_trainable_variables), self.state.inferring(), strict=True
         ):
-            values.update((v.path, np.asarray(a)) for v, a in zip(variables, arrays, strict=True))
-        return {weight.path: values[weight.path] for weight in self.model.weights}
+            values.update((names.weight(v), np.asarray(a)) for v, a in zip(variables, arrays, strict=True))
+        return {name: values[name] for name in map(names.weight, self.model.weights)}
 
     def _epoch(self, step: int) -> int:
         """Return how many whole epochs the first `step` steps hold. The last step may reach beyond the last epoch."""

@@ -4,12 +4,13 @@ Every model of images takes uint8 `(batch, height, width, channels)`, one of a t
 them; each gives float32 outputs `(batch, Config.outputs)`, which `pipeline.target` reads. The scaling to 0..1 and the embedding of
 categories are inside, so that training and inference cannot differ in them. Layers have names of their own, since weights are stored by name.
 
-To add a model, write one function of this form and name it in `MODELS`.
+To add a model, write one function of this form and name it in `MODELS`. Those of keras.applications are in `pipeline.backbones`.
 """
 
 import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from pipeline import data
+from pipeline import backbones, data
 from pipeline.config import Config
 from pipeline.errors import ConfigError, place
 
@@ -120,9 +121,12 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     """
     function = MODELS.get(config.model)
     if function is None:
-        raise ConfigError(
-            f"model={config.model!r} cannot work: expected one of {', '.join(MODELS)}.\nCorrect it, or add the function to pipeline/model.py."
-        )
+        if config.model not in backbones.BACKBONES:
+            names = ", ".join((*MODELS, *backbones.BACKBONES))
+            raise ConfigError(
+                f"model={config.model!r} cannot work: expected one of {names}.\nCorrect it, or add the function to pipeline/model.py."
+            )
+        function = partial(backbones.logits, backbones.BACKBONES[config.model])
     options = {
         name: parameter
         for name, parameter in inspect.signature(function).parameters.items()
@@ -143,10 +147,10 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             raise ConfigError(
                 f"model_options[{name!r}]={value!r} cannot work: {config.model} expects {options[name]}.\nCorrect it in the config."
             )
-    inputs, scaled = _inputs(config)
+    inputs, prepared = _inputs(config)
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     try:
-        logits = function(scaled, config.outputs, momentum, **config.model_options)
+        logits = function(prepared, config.outputs, momentum, **config.model_options)
         built = keras.Model(inputs, logits, name=config.model)
         # Keras 3.15 refuses a pooling that leaves nothing; 3.13 goes on with no pixels, and the loss is no number.
         empty = [layer.name for layer in built.layers if 0 in layer.output.shape]
@@ -178,15 +182,32 @@ def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
 
 
 def _inputs(config: Config) -> tuple[Any, Any]:
-    """Return the model's input, and what its function gets: images from 0 to 1, or numbers with the embedded categories beside them."""
+    """Return the model's input, and what its function gets.
+
+    Images from 0 to 1, for a backbone as they are; of a table the numbers, what their absence means, and the embedded categories.
+    """
     if config.data.kind != "table":
         inputs = keras.Input(config.data.shape, dtype="uint8", name="images")
+        if config.model in backbones.BACKBONES:
+            return inputs, inputs
         return inputs, layers.Rescaling(1 / 255, name="to_unit")(inputs)
     inputs = keras.Input(config.data.shape, dtype="float32", name="features")
-    numbers = 2 * len(config.data.numeric_columns)
-    parts = [inputs[:, :numbers]] if numbers else []
+    numbers = len(config.data.numeric_columns)
+    parts = []
+    if numbers:
+        # A column without gaps in training teaches nothing about them: its factor stays 0, and a gap in the test set adds no noise.
+        absence = layers.EinsumDense("bi,i->bi", numbers, kernel_initializer="zeros", name="missing_factor")
+        parts = [inputs[:, :numbers], absence(inputs[:, numbers : 2 * numbers])]
     wide = config.data.most_categories
     for number in range(len(config.data.categorical_columns)):
-        code = keras.ops.cast(inputs[:, numbers + number], "int32")
-        parts.append(layers.Embedding(wide, min(16, (wide + 1) // 2), name=f"category{number + 1}_embedding")(code))
+        code = keras.ops.cast(inputs[:, 2 * numbers + number], "int32")
+        name, width = f"category{number + 1}_embedding", min(16, (wide + 1) // 2)
+        parts.append(layers.Embedding(wide, width, embeddings_initializer=_unknown_is_nothing, name=name)(code))
     return inputs, layers.Concatenate(name="features_joined")(parts) if len(parts) > 1 else parts[0]
+
+
+def _unknown_is_nothing(shape: tuple[int, ...], dtype: Any = None) -> Any:
+    """Return the embeddings at the start: small random ones, and zeros for code 0, the text that training has not seen."""
+    found = keras.initializers.RandomUniform()(shape, dtype)
+    known = np.arange(shape[0])[:, None] > 0
+    return found * keras.ops.cast(known, found.dtype)

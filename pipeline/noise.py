@@ -100,15 +100,10 @@ def measure(config: Config, examples: data.Examples, *, steps: int = STEPS, seed
             "Raise batch, or lower batchnorm_batch in the config."
         )
 
-    def batches(seed: int) -> data.Batches:
-        crop, flip = config.data.crop_padding, config.data.flip
-        given = {"rows": rows, "batch": config.batch, "seed": seed, "crop_padding": crop, "flip": flip}
-        return data.Batches(examples.inputs, examples.labels, **given)  # type: ignore[arg-type]
-
     keras.utils.set_random_seed(config.seed)
-    trained = batches(config.seed)
+    trained = data.Batches.of(examples, config, rows)
     run = Loop(config, applied, trained, (examples.inputs[held], examples.labels[held]), Path(), print, {})
-    others = [batches(seed) for seed in seeds]
+    others = [data.Batches.of(examples, config, rows, seed=seed) for seed in seeds]
     squares = []
     for step in range(min(steps, applied.total_steps)):
         pixels, labels = trained.at(step)

@@ -1,12 +1,14 @@
 """State: everything that a step changes, on the devices, and as arrays by name in a checkpoint."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from pipeline import names
 
 
 @dataclass
@@ -17,10 +19,12 @@ class State:
         tree: (trainable, other, optimizer, average, totals), lists of JAX arrays; `average` is empty where none is kept, else as
             `averaged` has it. totals: loss and figure (right answers, for example), summed over the examples of the epoch so far, and their number.
         names: of the leaves, in their order; the same in every process that builds the model.
+        moving: of `other`, which a step moves, as `moving` has it.
     """
 
     tree: tuple[Any, ...]
     names: list[str]
+    moving: list[bool]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return every leaf by name, copied from the devices."""
@@ -32,7 +36,9 @@ class State:
         if not average:
             return trainable, other
         statistics = iter(average[len(trainable) :])
-        return average[: len(trainable)], [next(statistics) if is_real(value) else value for value in other]
+        return average[: len(trainable)], [
+            next(statistics) if moves else value for value, moves in zip(other, self.moving, strict=True)
+        ]
 
     def differing(self, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Return the names of leaves that `arrays` does not hold with the same shape and type, or holds beside them."""
@@ -61,26 +67,43 @@ def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> Stat
         "optimizer": optimizer.variables,
     }
     trainable, other, of_optimizer = ([variable.value for variable in group] for group in groups.values())
-    names = [f"trainable/{variable.path}" for variable in groups["trainable"]]
+    leaves = [f"trainable/{names.weight(variable)}" for variable in groups["trainable"]]
     # Keras counts seed generators and optimizers up within a session (adam_2/…): their places are what stays the same.
     for group in ("other", "optimizer"):
-        names += [f"{group}/{place}/{variable.path.split('/')[-1]}" for place, variable in enumerate(groups[group])]
-    averages = []
+        leaves += [f"{group}/{names.place(number, variable)}" for number, variable in enumerate(groups[group])]
+    averages, moves = [], moving(model)
     if average:
-        averages = [jnp.array(value) for value in averaged(trainable, other)]
-        names += [f"average/{v.path}" for v in (*groups["trainable"], *groups["other"]) if is_real(v.value)]
-    names += ["totals/loss", "totals/figure", "totals/count"]
+        averages = [jnp.array(value) for value in averaged(trainable, other, moves)]
+        leaves += [
+            f"average/{names.weight(variable)}" for variable in averaged(groups["trainable"], groups["other"], moves)
+        ]
+    leaves += ["totals/loss", "totals/figure", "totals/count"]
     where, figure = trainable[0].sharding, jnp.int32 if counted else jnp.float32
     if isinstance(where, jax.sharding.NamedSharding):
         where = jax.sharding.NamedSharding(where.mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
     # On all devices, like the weights: what a checkpoint brings back is put where its leaf was.
     totals = tuple(jax.device_put(jnp.zeros((), kind), where) for kind in (jnp.float32, figure, jnp.int32))
-    return State((trainable, other, of_optimizer, averages, totals), names)
+    return State((trainable, other, of_optimizer, averages, totals), leaves, moves)
 
 
-def averaged(trainable: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+def averaged(trainable: Sequence[Any], other: Sequence[Any], moves: Sequence[bool]) -> list[Any]:
     """Return what an average is kept of: the weights, and BatchNorm's statistics, which belong to the weights they were seen with."""
-    return [*trainable, *(value for value in other if is_real(value))]
+    return [*trainable, *(value for value, moved in zip(other, moves, strict=True) if moved)]
+
+
+def moving(model: Any) -> list[bool]:
+    """Return of each of the model's non-trainable variables whether a step moves it: BatchNorm's statistics, unless its layer is frozen.
+
+    What is frozen is left alone to the bit: a mean over groups of one and the same number rounds, step after step.
+    """
+    frozen = {id(variable) for layer in _layers(model) if not layer.trainable for variable in layer.variables}
+    return [is_real(variable.value) and id(variable) not in frozen for variable in model.non_trainable_variables]
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    for layer in getattr(model, "layers", ()):
+        yield layer
+        yield from _layers(layer)
 
 
 def is_real(value: Any) -> bool:

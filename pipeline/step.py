@@ -2,7 +2,8 @@
 
 A batch is cut into groups of `batchnorm_batch` images. BatchNorm normalizes each group by itself (ghost batches, Hoffer et al. 2017,
 1705.08741) and moves its statistics by the mean over all groups; dropout draws from (seed, step, group). So it is one and the same sum
-over groups, whether one replica adds it up in many micro-batches or eight do it in one: only the order of additions differs.
+over groups, whether one replica adds it up in many micro-batches or eight do it in one: only the order of additions differs. Mixup and
+CutMix mix the images of one group (`pipeline.mixture`), so that holds for them, too.
 
 Each replica adds up its own groups, and one all-reduce adds up the replicas. A group that is larger than a replica's share of the batch
 spans several replicas; then XLA splits the groups themselves, and BatchNorm's sums are all-reduced as well.
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline import learning_rate, target
+from pipeline import backbones, learning_rate, mixture, target
 from pipeline import state as states
 from pipeline.config import Config
 from pipeline.errors import ConfigError
@@ -55,6 +56,13 @@ class Step:
         # Where the optimizer's variables count the steps: the average needs it.
         self._iterations = [v is optimizer.iterations for v in optimizer.variables].index(True)
         self._seeds = [_is_seed(variable.value) for variable in model.non_trainable_variables]
+        self._moving, self._rates = states.moving(model), backbones.rates(model, config)
+        self._mixes = bool(config.data.mixup or config.data.cutmix)
+        if self._mixes and self._group < 2:
+            raise ConfigError(
+                "data.mixup and data.cutmix cannot work with groups of one image: expected 2 or more, of which each has a partner.\n"
+                f"Raise batchnorm_batch (or optimizer.base_batch) in pipeline/configs/{config.name}.py, or leave them out."
+            )
         self._gradient: Any = None
         # XLA's CPU compiler brings convolutions into a fast form only outside of loops (docs/LOG.md, 2026-11-21), and there frees no memory
         # between micro-batches; so a CPU loops only where memory is what matters.
@@ -99,7 +107,7 @@ class Step:
         # One at a time: the memory of a single group is enough, whatever the batch.
         for number, start in enumerate(range(0, len(images), self._group)):
             part = (array[None, start : start + self._group] for array in (images, labels))
-            found, _ = self._gradient(tree[0], tree[1], *part, np.array([number]))
+            found, _ = self._gradient(tree[0], tree[1], tree[2][self._iterations], *part, np.array([number]))
             each.append(_square(found))
             whole = found if whole is None else [a + b for a, b in zip(whole, found, strict=True)]
         return float(np.mean(each)) / self._group**2, _square(whole) / len(images) ** 2
@@ -162,10 +170,14 @@ class Step:
 
     def _one(self, tree: Any, images: Any, labels: Any) -> Any:
         trainable, other, optimizer, average, totals = tree
-        sums, gradients, moved = self._summed(trainable, other, images, labels)
-        batch = self.config.batch
-        done = optimizer[self._iterations]
+        done, batch = optimizer[self._iterations], self.config.batch
+        sums, gradients, moved = self._summed(trainable, other, done, images, labels)
+        before = trainable
         trainable, optimizer = self.optimizer.stateless_apply(optimizer, [g / batch for g in gradients], trainable)
+        if self._rates:
+            # What a step adds is the rate times something, with SGD, Adam and AdamW alike; so this is a smaller rate.
+            parts = zip(before, trainable, self._rates, strict=True)
+            trainable = [new if rate == 1 else old + rate * (new - old) for old, new, rate in parts]
         other = [
             old if new is None else new / (batch // self._group)
             for old, new in zip(self._next(other), self._spread(moved), strict=True)
@@ -174,27 +186,27 @@ class Step:
             # The average begins at random weights, and a long one would keep them to the end of a short run: TensorFlow's rule
             # for ExponentialMovingAverage(num_updates) lets it forget them first.
             momentum = jnp.minimum(self.applied.ema_momentum, (1.0 + done) / (10.0 + done))
-            now = states.averaged(trainable, other)
+            now = states.averaged(trainable, other, self._moving)
             average = [momentum * a + (1 - momentum) * v for a, v in zip(average, now, strict=True)]
         totals = (totals[0] + sums[0], totals[1] + sums[1].astype(totals[1].dtype), totals[2] + batch)
         return trainable, other, optimizer, average, totals
 
-    def _summed(self, trainable: Any, other: Any, images: Any, labels: Any) -> Any:
+    def _summed(self, trainable: Any, other: Any, done: Any, images: Any, labels: Any) -> Any:
         """Return sums over the batch: (loss, figure), gradients, BatchNorm's statistics as moved by each group."""
         if self._mesh is None or not self._apart:
-            return self._share(trainable, other, images, labels, 0)
+            return self._share(trainable, other, done, images, labels, 0)
         every, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(REPLICAS)  # type: ignore[no-untyped-call]
 
-        def share(trainable: Any, other: Any, images: Any, labels: Any) -> Any:
+        def share(trainable: Any, other: Any, done: Any, images: Any, labels: Any) -> Any:
             first = jax.lax.axis_index(REPLICAS) * self._groups
-            return jax.lax.psum(self._share(trainable, other, images, labels, first), REPLICAS)  # type: ignore[no-untyped-call]
+            return jax.lax.psum(self._share(trainable, other, done, images, labels, first), REPLICAS)  # type: ignore[no-untyped-call]
 
         # The sums are the same on every replica after psum; jax need not prove it.
         return jax.shard_map(
-            share, mesh=self._mesh, in_specs=(every, every, split, split), out_specs=every, check_vma=False
-        )(trainable, other, images, labels)
+            share, mesh=self._mesh, in_specs=(every, every, every, split, split), out_specs=every, check_vma=False
+        )(trainable, other, done, images, labels)
 
-    def _share(self, trainable: Any, other: Any, images: Any, labels: Any, first: Any) -> Any:
+    def _share(self, trainable: Any, other: Any, done: Any, images: Any, labels: Any, first: Any) -> Any:
         """Add up the groups from number `first` on, a micro-batch after the other."""
         shape = (self.accumulation, self._groups // self.accumulation)
         cut = (
@@ -205,7 +217,7 @@ class Step:
 
         def micro_batch(images: Any, labels: Any, groups: Any) -> Any:
             (loss, (correct, moved)), gradients = jax.value_and_grad(self._loss, has_aux=True)(
-                trainable, other, images, labels, groups
+                trainable, other, done, images, labels, groups
             )
             return (loss, correct), gradients, moved
 
@@ -220,21 +232,41 @@ class Step:
         total, _ = jax.lax.scan(add, nothing, cut, unroll=1 if self._loops else self.accumulation)
         return total
 
-    def _loss(self, trainable: Any, other: Any, images: Any, labels: Any, groups: Any) -> Any:
-        """Return the sum of the losses of a micro-batch, (k, group, …), and (sum of the figure, moved statistics, summed over groups)."""
+    def _loss(self, trainable: Any, other: Any, done: Any, images: Any, labels: Any, groups: Any) -> Any:
+        """Return the sum of the losses of a micro-batch, (k, group, …), and (sum of the figure, moved statistics, summed over groups).
+
+        Args:
+            done: steps before this one. groups: their numbers, (k,).
+        """
 
         def group(images: Any, labels: Any, number: Any) -> Any:
             seeded = [_drawn(value, number) if seed else value for value, seed in zip(other, self._seeds, strict=True)]
+            own = None
+            if self._mixes:
+                key = mixture.key(self.config.seed, done, number)
+                images, own = mixture.mixed(key, images, self.config.data.mixup, self.config.data.cutmix)
             logits, moved = self.model.stateless_call(trainable, seeded, images, training=True)
-            logits = logits.astype(jnp.float32)
-            return (
-                target.losses(self.config.target, labels, logits).sum(),
-                target.figure(self.config.target, labels, logits).sum(),
-                [v for v in moved if states.is_real(v)],
-            )
+            losses, figures = self._judged(labels, logits.astype(jnp.float32), own)
+            return losses.sum(), figures.sum(), [v for v, moves in zip(moved, self._moving, strict=True) if moves]
 
         losses, correct, moved = jax.vmap(group)(images, labels, groups)
         return losses.sum(), (correct.sum(), [value.sum(axis=0) for value in moved])
+
+    def _judged(self, labels: Any, logits: Any, own: Any) -> tuple[Any, Any]:
+        """Return the loss and the figure of each image of a group; `own`: its share in a mixed one, (n,), or None.
+
+        Each loss of `pipeline.target` is linear in what is true (of numbers: but for what no weight can change), so that of a mixture is
+        the mixture of both. A class counts as right if it is the one with the greater share.
+        """
+        kind = self.config.target
+        if own is None:
+            return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
+        others = mixture.partners(labels)
+        if labels.ndim > 1:
+            labels = own[:, None] * labels + (1 - own[:, None]) * others
+            return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
+        losses = own * target.losses(kind, labels, logits) + (1 - own) * target.losses(kind, others, logits)
+        return losses, target.figure(kind, jnp.where(own >= 0.5, labels, others), logits)
 
     def _next(self, other: Sequence[Any]) -> list[Any]:
         """Return what is not learned, as the next step finds it: each generator of random numbers one further."""
@@ -246,7 +278,7 @@ class Step:
     def _spread(self, moved: Sequence[Any]) -> list[Any]:
         """Return the moved statistics at the places of the variables they belong to, and None at the others."""
         values = iter(moved)
-        return [next(values) if states.is_real(v.value) else None for v in self.model.non_trainable_variables]
+        return [next(values) if moves else None for moves in self._moving]
 
     def _evaluated(self, trainable: Any, other: Any, images: Any, labels: Any, real: Any) -> tuple[Any, Any]:
         logits, _ = self.model.stateless_call(trainable, other, images, training=False)

@@ -20,6 +20,7 @@ import pandas as pd
 from pipeline import artifact, checkpoint, data, devices, executables, folds, learning_rate, metrics, model, noise
 from pipeline import provenance as provenance_module
 from pipeline import target as targets
+from pipeline.backbones import published
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, ConfigError, DataError, DivergedError, writing
 from pipeline.examples import keep_examples, worst
@@ -62,6 +63,7 @@ class Fitted:
     Attributes:
         run_id: that the checkpoints have. steps: taken. metrics: of the epoch that the weights are of.
         weights: to infer with, by name. batch: images that one device takes at once.
+        pretrained: where the weights at the start came from; None: they were random.
     """
 
     run_id: str
@@ -69,6 +71,7 @@ class Fitted:
     metrics: dict[str, float]
     weights: dict[str, np.ndarray]
     batch: int
+    pretrained: dict[str, str | None] | None = None
 
 
 def read(
@@ -76,6 +79,7 @@ def read(
 ) -> data.Examples:
     """Return the labelled examples, read without TensorFlow taking the accelerator that JAX is about to use; `cache` as in `data`."""
     devices.hide_from_tensorflow()
+    published(config)  # what cannot be fetched is told now, and not after an hour of decoding
     return data.read_training(folder, config, cache=cache, show=show)
 
 
@@ -225,6 +229,7 @@ def train(
             "devices": str(here),
             "precision": policy,
             "parameters": model.count(rebuilt),
+            "pretrained": fitted[0].pretrained,
             "applied": applied[0].to_json(),
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
             "metric": metric.name,
@@ -296,15 +301,7 @@ def _fit(
     """
     gc.collect()  # so that the fold before this one leaves the devices
     rows, held = pair
-    batches = data.Batches(
-        examples.inputs,
-        examples.labels,
-        rows=rows,
-        batch=config.batch,
-        seed=config.seed,
-        crop_padding=config.data.crop_padding,
-        flip=config.data.flip,
-    )
+    batches = data.Batches.of(examples, config, rows)
     keras.utils.set_random_seed(config.seed)
     spent: dict[str, float] = {}
     run = Loop(config, applied, batches, (examples.inputs[held], examples.labels[held]), place, show, spent, fold)
@@ -328,7 +325,7 @@ def _fit(
     if status == "partial" or stop:
         return None
     metrics = run.best["metrics"] if config.keep == "best" and run.best else run.metrics
-    return Fitted(run.run_id, run.step, metrics, run.final_weights(), run.compiled.micro_batch)
+    return Fitted(run.run_id, run.step, metrics, run.final_weights(), run.compiled.micro_batch, run.pretrained)
 
 
 def _write_validation(

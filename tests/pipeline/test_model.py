@@ -94,6 +94,33 @@ def test_dropout_depends_on_the_seed():
     assert not np.array_equal(state(1), state(2))
 
 
+@pytest.mark.parametrize("gaps", [False, True])
+def test_what_training_never_saw_adds_no_noise(gaps):
+    """A gap in a column that had none, a category that was not there: the model says what it says of the mean, and of no category."""
+    data = configs.Data(kind="table", numeric_columns=("a", "b"), categorical_columns=("c",), most_categories=5)
+    config = replace(DIGITS, data=data, model="mlp", model_options={"dropout": 0.0}, num_classes=3)
+    keras.utils.set_random_seed(0)
+    built = model.build(config)
+    random = np.random.default_rng(0)
+    rows = np.zeros((64, 5), np.float32)  # two numbers, two marks of what is missing, one category
+    rows[:, :2], rows[:, 4] = random.normal(size=(64, 2)), random.integers(1, 5, 64)
+    if gaps:
+        rows[:, 2] = random.integers(0, 2, 64)
+        rows[:, 0] *= 1 - rows[:, 2]
+    built.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    for _ in range(5):
+        built.train_on_batch(rows, (rows[:, 0] > 0).astype(int) + (rows[:, 2] > 0))
+
+    known, missing = np.zeros((2, 1, 5), np.float32)
+    known[0, 4] = missing[0, 4] = 2
+    missing[0, 2] = 1
+    same = np.array_equal(built.predict_on_batch(known), built.predict_on_batch(missing))
+    embedded = built.get_layer("category1_embedding")
+    assert same != gaps
+    assert not np.asarray(embedded(np.array([0]))).any()
+    assert np.asarray(embedded(np.array([1, 2, 3, 4]))).all()
+
+
 def test_every_model_can_be_reached_from_a_config():
     """A function that is not in the list is not found."""
     functions = set(

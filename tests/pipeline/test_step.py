@@ -101,6 +101,23 @@ def test_a_group_may_span_replicas(small, batch):
     assert apart(after(replace(small, micro_batch=2), batch, 8), after(small, batch)) < 1e-5
 
 
+def test_mixtures_are_the_same_whatever_the_machine(small, batch):
+    """Each image has its partner in its own group, and its share from (seed, step, group)."""
+    mixing = replace(small, data=replace(small.data, mixup=0.4, cutmix=1.0))
+    whole = after(mixing, batch, steps=2)
+
+    for change, replicas, least in (({"micro_batch": 8}, 1, 1e-6), ({}, 4, 1e-6), ({}, 8, 1e-5)):
+        assert apart(after(replace(mixing, **change), batch, replicas, steps=2), whole) < least
+    assert apart(after(small, batch, steps=2), whole) > 1e-3
+
+
+def test_a_group_of_one_image_has_nothing_to_mix(small):
+    mixing = replace(small, batchnorm_batch=1, data=replace(small.data, mixup=0.4))
+
+    with pytest.raises(ConfigError, match="groups of one image"):
+        made(mixing)
+
+
 def test_batchnorm_s_group_is_what_changes_the_result(small, batch):
     """The opposite of the tests above, so that they can fail."""
     assert apart(after(replace(small, batchnorm_batch=16), batch), after(small, batch)) > 1e-3

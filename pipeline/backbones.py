@@ -1,0 +1,238 @@
+"""Backbones: networks of keras.applications under a new head, and the weights that they are published with.
+
+What a backbone expects of its pixels is done inside the model, in float32, so that training and inference cannot differ. Building never
+touches the network: `published` reads the weights, in training alone, and the artifact carries what came of them.
+
+To add one, name it in `BACKBONES` with the numbers of its `preprocess_input`.
+"""
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+from keras import layers
+
+from pipeline.config import Config
+from pipeline.errors import ConfigError, reading
+from pipeline.seal import sha256
+
+LEAST_PIXELS = 32  # a side; keras.applications takes no smaller image
+IMAGENET, RANDOM = "imagenet", "none"
+HEAD = "logits/"
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A network of keras.applications.
+
+    Attributes:
+        application: its name there.
+        scale, offset: what makes of a pixel (0 to 255, red, green, blue) what it was trained with: pixel x scale + offset.
+        prepares: whether the application would do so itself, and has to be told not to.
+    """
+
+    application: str
+    scale: tuple[float, ...]
+    offset: tuple[float, ...]
+    prepares: bool = True
+
+
+@dataclass(frozen=True)
+class Published:
+    """Weights that a backbone begins with.
+
+    Attributes:
+        arrays: of each layer that has some, by the layer's name; None in place of the name that Keras counts up (the last normalization).
+        source: "imagenet", or the path. file_sha256: of the file at that path. arrays_sha256: of all numbers, in their order.
+    """
+
+    arrays: tuple[tuple[str | None, tuple[np.ndarray, ...]], ...]
+    source: str
+    file_sha256: str | None
+    arrays_sha256: str
+
+    def to_json(self) -> dict[str, str | None]:
+        """Return where the weights came from, for the manifest."""
+        return {"source": self.source, "file_sha256": self.file_sha256, "arrays_sha256": self.arrays_sha256}
+
+
+# Of red, green and blue over ImageNet, for pixels from 0 to 1.
+MEANS, DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+STANDARD = (
+    tuple(1 / (255 * deviation) for deviation in DEVIATIONS),
+    tuple(-mean / deviation for mean, deviation in zip(MEANS, DEVIATIONS, strict=True)),
+)
+AROUND_ZERO = ((1 / 127.5,), (-1.0,))
+BACKBONES = {
+    "efficientnetv2b0": Backbone("EfficientNetV2B0", *STANDARD),
+    "efficientnetv2b1": Backbone("EfficientNetV2B1", *STANDARD),
+    "efficientnetv2b2": Backbone("EfficientNetV2B2", *STANDARD),
+    "efficientnetv2b3": Backbone("EfficientNetV2B3", *STANDARD),
+    "efficientnetv2s": Backbone("EfficientNetV2S", (1 / 128,), (-1.0,)),
+    "efficientnetv2m": Backbone("EfficientNetV2M", (1 / 128,), (-1.0,)),
+    "convnext_tiny": Backbone("ConvNeXtTiny", *STANDARD),
+    "convnext_small": Backbone("ConvNeXtSmall", *STANDARD),
+    "convnext_base": Backbone("ConvNeXtBase", *STANDARD),
+    "mobilenetv3_small": Backbone("MobileNetV3Small", *AROUND_ZERO),
+    "mobilenetv3_large": Backbone("MobileNetV3Large", *AROUND_ZERO),
+    "resnet50v2": Backbone("ResNet50V2", *AROUND_ZERO, prepares=False),
+}
+
+
+def logits(
+    backbone: Backbone,
+    images: Any,
+    num_classes: int,
+    batchnorm_momentum: float,
+    *,
+    pretrained: str = IMAGENET,
+    batchnorm: str = "auto",
+    dropout: float = 0.2,
+    backbone_rate: float = 1.0,
+) -> Any:
+    """Return logits of a backbone, the mean over its pixels, dropout, and a dense layer.
+
+    Args:
+        backbone: an entry of `BACKBONES`.
+        images: tensor (batch, height, width, channels), 0 to 255, 32 pixels a side or more; of grey ones each colour gets a copy.
+        num_classes: length of the logits.
+        batchnorm_momentum: of every BatchNormalization, where that is not frozen.
+        pretrained: "imagenet" (what keras.applications publishes), the path of such a file, or "none": random. See `published`.
+        batchnorm: "frozen" keeps BatchNormalization's statistics and scales as they came, "groups" trains them as everywhere else
+            (docs/decisions/0010); "auto" freezes what is pretrained.
+        dropout: share of the features dropped before the logits, in training.
+        backbone_rate: times the learning rate, for all but the head; 0 to 1. 0 trains the head alone.
+
+    Raises:
+        ValueError: if an argument cannot work.
+    """
+    if len(images.shape) != 4 or min(images.shape[1:3]) < LEAST_PIXELS:
+        raise ValueError(f"it takes images of {LEAST_PIXELS} x {LEAST_PIXELS} or more, and not {images.shape[1:]}")
+    if batchnorm not in ("auto", "frozen", "groups"):
+        raise ValueError(f"batchnorm={batchnorm!r}; expected 'auto', 'frozen' or 'groups'")
+    if not 0 <= backbone_rate <= 1:
+        raise ValueError(f"backbone_rate={backbone_rate}; expected 0 to 1")
+    if not pretrained:
+        raise ValueError("pretrained=''; expected 'imagenet', a path, or 'none'")
+    if images.shape[-1] == 1:
+        images = layers.Concatenate(name="grey_to_colour")([images] * 3)
+    scale, offset = np.array(backbone.scale, np.float32), np.array(backbone.offset, np.float32)
+    # In float32 under every policy: bfloat16 has too few digits for 255 levels around a mean.
+    pixels = layers.Rescaling(scale, offset, dtype="float32", name="prepared")(images)
+    given: dict[str, Any] = {"include_preprocessing": False} if backbone.prepares else {}
+    network = getattr(keras.applications, backbone.application)(
+        include_top=False, weights=None, input_tensor=pixels, input_shape=tuple(pixels.shape[1:]), **given
+    )
+    x, norm = network.output, network.layers[-1]
+    frozen = batchnorm == "frozen" or (batchnorm == "auto" and pretrained != RANDOM)
+    for layer in network.layers:
+        if isinstance(layer, layers.BatchNormalization):
+            layer.momentum = batchnorm_momentum
+            layer.trainable = not frozen
+    # ConvNeXt ends with a normalization of the mean, which Keras names by counting; ours takes its place and its weights.
+    ends = isinstance(norm, layers.LayerNormalization)
+    x = layers.GlobalAveragePooling2D(name="pool")(norm.input if ends else x)
+    if ends:
+        x = layers.LayerNormalization(epsilon=norm.epsilon, name="pool_norm")(x)
+    x = layers.Dropout(dropout, name="head_dropout")(x)
+    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
+
+
+def published(config: Config) -> Published | None:
+    """Return the weights that the config's backbone begins with; None where it begins with random ones, or the model is none.
+
+    "imagenet" is fetched by keras.applications, which compares it with its own hash and keeps it in ~/.keras/models; a path is read where
+    it is mounted. In each case by Keras' reader of weights (h5py: arrays and their names, no code).
+
+    Raises:
+        ConfigError: if there is no internet, no such file, or one of another network.
+    """
+    if config.model not in BACKBONES:
+        return None
+    source = config.model_options.get("pretrained", IMAGENET)
+    return None if source == RANDOM else _read(config.model, str(source))
+
+
+def begin(model: Any, config: Config) -> dict[str, str | None] | None:
+    """Put the published weights into a model that was built by `logits`, and return where they came from; None where there are none."""
+    found = published(config)
+    if found is None:
+        return None
+    for name, arrays in found.arrays:
+        model.get_layer(name or "pool_norm").set_weights(arrays)
+    return found.to_json()
+
+
+def rates(model: Any, config: Config) -> list[float] | None:
+    """Return what the learning rate is multiplied by for each of the model's trainable variables; None: by 1 for all."""
+    share = float(config.model_options.get("backbone_rate", 1.0)) if config.model in BACKBONES else 1.0
+    if share == 1:
+        return None
+    return [1.0 if variable.path.startswith(HEAD) else share for variable in model.trainable_variables]
+
+
+@functools.lru_cache(maxsize=1)  # each fold begins with them
+def _read(model: str, source: str) -> Published:
+    application = BACKBONES[model].application
+    shown = f"model_options['pretrained']={source!r} cannot work"
+    if source != IMAGENET:
+        advice = "Mount what holds it in the train notebook, or correct the path."
+        with reading(Path(source), ConfigError, advice):
+            _refuse_links(Path(source), shown)
+    try:
+        # Weights do not depend on the size of the images.
+        network = getattr(keras.applications, application)(
+            include_top=False, weights=source, input_shape=(2 * LEAST_PIXELS, 2 * LEAST_PIXELS, 3)
+        )
+    except Exception as error:  # Keras raises Exception itself where it cannot fetch
+        what = f"{shown}: {type(error).__name__}: {error}"
+        if source == IMAGENET:
+            raise ConfigError(
+                f"{what}.\nExpected the internet, for the weights of {application}. Turn it on for the train notebook (enable_internet; in a "
+                "rehearsal --internet), or mount the file whose address is above and give its path as pretrained; 'none' begins with random weights."
+            ) from error
+        raise ConfigError(
+            f"{what}.\nExpected the weights of {application} without its top, as keras.applications publishes them (…_notop.h5) or as "
+            "save_weights writes them (….weights.h5). Correct model, or the path."
+        ) from error
+    digest, arrays = hashlib.sha256(), []
+    for layer in network.layers:
+        if layer.weights:
+            values = tuple(np.asarray(weight.numpy(), np.float32) for weight in layer.weights)
+            last = layer is network.layers[-1] and isinstance(layer, layers.LayerNormalization)
+            arrays.append((None if last else layer.name, values))
+            for value in values:
+                digest.update(np.ascontiguousarray(value).data)
+    return Published(tuple(arrays), source, None if source == IMAGENET else sha256(Path(source)), digest.hexdigest())
+
+
+def _refuse_links(path: Path, shown: str) -> None:
+    """Refuse a file that is no HDF5, or that points to other files: a reader would follow (CVE-2026-1669)."""
+    if not path.is_file():
+        raise ConfigError(
+            f"{shown}: there is no such file. Expected 'imagenet', 'none', or the path of a file of weights.\n"
+            "Mount what holds it in the train notebook, or correct the path."
+        )
+    try:
+        with h5py.File(path, "r") as file:
+            groups = [file]
+            while groups:
+                group = groups.pop()
+                for name in group:
+                    link = group.get(name, getlink=True)
+                    inside = group[name] if isinstance(link, h5py.HardLink) else None
+                    if inside is None or (isinstance(inside, h5py.Dataset) and inside.external):
+                        raise ConfigError(
+                            f"{shown}: {name!r} in it points to another file. Expected arrays and nothing else.\nTake the published file."
+                        )
+                    if isinstance(inside, h5py.Group):
+                        groups.append(inside)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise ConfigError(
+            f"{shown}: {type(error).__name__}: {error}. Expected an HDF5 file of weights.\nDownload it again, or correct the path."
+        ) from error

@@ -1,0 +1,25 @@
+"""Handwritten digits through a network of keras.applications, enlarged to 32x32: how a pretrained model is used, with random weights in its place.
+
+Command   invoke dry-run --config digits_mobilenet
+Expect    EXPECT
+
+For a competition of photographs: pretrained="imagenet", backbone_rate=0.1, and the size that the images deserve.
+"""
+
+from pipeline.config import Config, Data, Optimizer
+
+CONFIG = Config(
+    name="digits_mobilenet",
+    competition="digits",
+    num_classes=10,
+    data=Data(height=32, width=32, channels=1, resize="stretch", crop_padding=3, rand_augment=1, mixup=0.2),
+    model="mobilenetv3_small",
+    model_options={"pretrained": "none", "dropout": 0.2},
+    optimizer=Optimizer(name="adam", base_rate=2e-3, base_batch=32),
+    batchnorm_momentum=0.97,
+    batch=128,
+    epochs=20,
+    warmup_epochs=2,
+    progress_seconds=2,
+    checkpoint_seconds=30,
+)

@@ -1,0 +1,152 @@
+"""Mixup and CutMix mix what they say, in the shares they say, and the loss is that of the mixture."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import config as configs
+from pipeline import mixture, target
+from pipeline.config import Data
+from pipeline.errors import ConfigError
+from pipeline.step import Step
+
+DIGITS = configs.load("digits")
+IMAGES = np.random.default_rng(0).integers(0, 256, (16, 12, 10, 3), np.uint8)
+mixed = jax.jit(mixture.mixed, static_argnums=(2, 3))
+
+
+def partner(values):
+    return np.roll(values, 1, axis=0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), step=st.integers(0, 10**6), group=st.integers(0, 10**4))
+def test_mixup_is_the_weighted_mean_of_an_image_and_its_partner(seed, step, group):
+    found, own = mixed(mixture.key(seed, step, group), IMAGES, 0.4, 0.0)
+
+    weight = np.asarray(own)[:, None, None, None]
+    assert found.dtype == np.uint8
+    assert ((own >= 0) & (own <= 1)).all()
+    assert np.abs(found - (weight * IMAGES + (1 - weight) * partner(IMAGES))).max() <= 0.501
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), step=st.integers(0, 10**6), group=st.integers(0, 10**4))
+def test_cutmix_replaces_a_rectangle_of_the_area_that_it_says(seed, step, group):
+    """Of other values than the image's own, so that each pixel tells whose it is."""
+    own = np.broadcast_to(np.arange(1, 17, dtype=np.uint8)[:, None, None, None], (16, 12, 10, 1))
+
+    found, share = mixed(mixture.key(seed, step, group), own, 0.0, 1.0)
+
+    for image, number, part in zip(np.asarray(found)[..., 0], own[:, 0, 0, 0], np.asarray(share), strict=True):
+        theirs = image != number
+        assert set(image[theirs]) <= {partner(own)[number - 1, 0, 0, 0]}
+        assert part == pytest.approx(1 - theirs.mean(), abs=1e-6)
+        rows, columns = theirs.any(axis=1), theirs.any(axis=0)
+        assert theirs.sum() == rows.sum() * columns.sum()
+        assert np.flatnonzero(rows).size in (0, np.ptp(np.flatnonzero(rows)) + 1 if rows.any() else 0)
+
+
+def test_shares_are_drawn_from_the_beta_distribution():
+    """Of Beta(a, a) the mean is 1/2 and the variance 1 / (4 (2 a + 1)): Johnson et al., Continuous Univariate Distributions 2, ch. 25."""
+    images = np.zeros((20_000, 1, 1, 1), np.uint8)
+    for alpha in (0.2, 1.0):
+        _, own = mixed(mixture.key(0, 0, 0), images, alpha, 0.0)
+
+        assert float(own.mean()) == pytest.approx(0.5, abs=0.01)
+        assert float(own.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), abs=0.01)
+
+
+def test_with_both_each_image_gets_one_of_them():
+    own = np.broadcast_to(np.array([0, 200] * 8, np.uint8)[:, None, None, None], (16, 12, 10, 1))
+
+    found, _ = mixed(mixture.key(1, 0, 0), own, 8.0, 1.0)
+
+    between = [bool(((image != 0) & (image != 200)).any()) for image in np.asarray(found)]
+    assert 2 <= sum(between) <= 14
+
+
+def test_other_steps_groups_and_seeds_draw_other_shares():
+    keys = [mixture.key(*numbers) for numbers in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0))]
+
+    shares = [np.asarray(mixed(key, IMAGES, 0.4, 0.0)[1]).tobytes() for key in keys]
+
+    assert len(set(shares)) == 4
+    assert shares[0] == shares[-1]
+
+
+@pytest.mark.parametrize("kind", ["classes", "ordinal", "multilabel", "regression"])
+def test_the_loss_of_a_mixture_has_the_gradient_of_the_mixed_truth(kind):
+    """The truth as probabilities (or numbers), mixed by hand."""
+    random = np.random.default_rng(1)
+    number, outputs = 6, 4
+    logits, own = random.normal(size=(number, outputs)).astype(np.float32), random.random(number).astype(np.float32)
+    step = object.__new__(Step)
+    step.config = replace(DIGITS, num_classes=4)
+    object.__setattr__(step.config, "target", kind)
+    if kind == "classes":
+        labels = random.integers(0, outputs, number).astype(np.int32)
+        truth = np.eye(outputs, dtype=np.float32)[labels]
+    elif kind == "ordinal":
+        labels = random.integers(0, outputs + 1, number).astype(np.int32)
+        truth = (labels[:, None] > np.arange(outputs)).astype(np.float32)
+    else:
+        labels = truth = random.integers(0, 2, (number, outputs)).astype(np.float32)
+    wanted = own[:, None] * truth + (1 - own[:, None]) * partner(truth)
+
+    def by_hand(values):
+        if kind == "classes":
+            return -(wanted * jax.nn.log_softmax(values)).sum()
+        if kind == "regression":
+            return jnp.square(values - wanted).mean(axis=-1).sum()
+        each = -(wanted * jax.nn.log_sigmoid(values) + (1 - wanted) * jax.nn.log_sigmoid(-values))
+        return (each.sum(axis=-1) if kind == "ordinal" else each.mean(axis=-1)).sum()
+
+    found = jax.grad(lambda values: step._judged(labels, values, own)[0].sum())(logits)
+
+    assert np.allclose(found, jax.grad(by_hand)(logits), atol=1e-5)
+
+
+def test_what_has_the_greater_share_counts_as_right():
+    step = object.__new__(Step)
+    step.config = DIGITS
+    labels, logits = np.array([1, 2], np.int32), np.eye(10, dtype=np.float32)[[1, 1]]
+
+    _, figures = step._judged(labels, logits, np.array([0.6, 0.3], np.float32))
+
+    assert figures.tolist() == [1.0, 1.0]
+    assert target.figure("classes", labels, logits).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"mixup": 11.0}, "data.mixup=11.0 cannot work"),
+        ({"cutmix": "1"}, "data.cutmix='1' cannot work"),
+        ({"rand_augment": 2.5}, "data.rand_augment=2.5 cannot work"),
+        ({"rand_magnitude": 1.5}, "data.rand_magnitude=1.5 cannot work"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(change, said):
+    with pytest.raises(ConfigError, match=said):
+        replace(DIGITS.data, **change)
+
+
+@pytest.mark.parametrize("name", ["mixup", "cutmix", "rand_augment"])
+def test_a_table_is_not_mixed(name):
+    """Half of one category and half of another is none."""
+    with pytest.raises(ConfigError, match=f"data.{name}=1 cannot work: expected nothing with kind"):
+        Data(kind="table", numeric_columns=("a",), **{name: 1})
+
+
+@pytest.mark.parametrize("kind", ["ordinal", "regression"])
+def test_a_number_is_not_cut(kind):
+    change = {"target": kind, "num_classes": 0 if kind == "regression" else 10}
+    with pytest.raises(ConfigError, match=r"data\.cutmix=1\.0 cannot work"):
+        replace(DIGITS, data=replace(DIGITS.data, cutmix=1.0), **change)
+    replace(DIGITS, data=replace(DIGITS.data, mixup=1.0), **change)
