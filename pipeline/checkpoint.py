@@ -89,7 +89,7 @@ def latest(folder: Path) -> Checkpoint | None:
     Raises:
         CheckpointError: if there are some and none is whole: to begin again in silence would lose the run.
     """
-    problems = []
+    problems: list[str] = []
     for path in _newest_first(folder):
         try:
             return replace(_load(path), passed_over=tuple(problems))

@@ -63,7 +63,9 @@ def find(held: Contents) -> Inputs | None:
         text = f"{len(rows):,} of {len(ids):,} training images were looked at, chosen at random"
         findings.append(Finding(UNKNOWN, "sample", text))
     findings += _unused(held, train, ids, test_ids, suffix)
-    pixels, torn = files.read(held.folder, data.train_images, [ids[row] for row in rows], data)
+    pixels, torn = files.read(
+        files.find(held.folder, data.train_images, [ids[row] for row in rows], data), data, cache=None, show=None
+    )
     known = [place for place, path in enumerate(test_paths) if path]
     test_rows = test_rows[known]
     test_pixels, test_torn = reading.read([path for path in test_paths if path], files.shape(data))
