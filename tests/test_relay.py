@@ -245,6 +245,11 @@ RERUNS = {
     "Submission CSV Not Found": {"after": "if rerun: os.remove('submission.csv')"},
     "Submission Scoring Error": {"before": "rows = rows[:101]"},
 }
+# Enough for a run, which takes three seconds, and less than those two take.
+LIMITS = {
+    "Notebook Timeout": {"session_seconds": {"GPU": 12}},
+    "Notebook Exceeded Allowed Compute": {"memory_bytes": 8 * 10**8},
+}
 
 
 def submitted(kaggle: Kaggle, tmp_path: Path, code: str) -> submissions.Submission:
@@ -266,7 +271,7 @@ def submitted(kaggle: Kaggle, tmp_path: Path, code: str) -> submissions.Submissi
 @pytest.mark.parametrize("error", RERUNS)
 def test_each_error_of_a_scored_rerun_is_told_with_its_cause(error, open_kaggle, tmp_path):
     """Kaggle's own name, and what usually causes it."""
-    _, kaggle = open_kaggle(session_seconds={"GPU": 12}, memory_bytes=8 * 10**8)
+    _, kaggle = open_kaggle(**LIMITS.get(error, {}))
 
     with pytest.raises(RunFailed, match=error) as caught:
         submitted(kaggle, tmp_path, ANSWER.format(**{"before": "", "after": "", **RERUNS[error]}))
