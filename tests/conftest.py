@@ -24,7 +24,8 @@ LONG = tuple(
     for name in (
         *("relay", "training_proof", "proofs", "step", "training", "sessions", "scaling", "session", "runner"),
         *("catalogue", "model", "tasks", "inference", "server", "serve_and_export", "chain", "report", "secrets"),
-        *("command_line", "artifact", "noise", "folds"),
+        *("inspected_proof", "hostile_proof", "mutated_proof", "inspection", "backbones", "tfrecords", "feeding_proof"),
+        *("jpeg_proof", "command_line", "artifact", "noise", "folds"),
     )
 )
 

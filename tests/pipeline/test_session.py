@@ -109,9 +109,9 @@ def test_a_run_that_hangs_ends_even_if_it_cannot_write_where(tmp_path):
 
 def test_a_run_that_goes_on_is_left_alone(tmp_path):
     """Progress moves the clock of the watchdog."""
-    with Session(None, 0.5, tmp_path) as session:
+    with Session(None, 1.0, tmp_path) as session:  # less would end these tests on a machine that is busy elsewhere
         for _ in range(15):
-            time.sleep(0.05)
+            time.sleep(0.1)
             session.progress()
 
     assert not (tmp_path / STALLED).exists()
