@@ -3,10 +3,12 @@
 Uses pandas alone, so that the Kaggle side's tasks can check a file before a submission is spent, without starting Keras.
 """
 
+import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -65,7 +67,10 @@ def write(
     order = {name: place for place, name in enumerate(wanted[wanted.columns[0]])}
     given = given.sort_values(wanted.columns[0], key=lambda column: column.map(order), kind="stable", ignore_index=True)
     _refuse(_problems(given, wanted, numbers), path, sample)
-    whole.write(path, given.to_csv(index=False, lineterminator="\n").encode())
+    # Python puts no quotes around a carriage return, and every reader takes it for the end of a line.
+    returns = any("\r" in text for name in given for text in (name, *given[name]))
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
+    whole.write(path, given.to_csv(index=False, lineterminator="\n", quoting=quoting).encode())
     return len(given)
 
 

@@ -5,7 +5,7 @@ other one column to the left, without a word.
 """
 
 import csv
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -22,12 +22,12 @@ def read(path: Path, kind: type[PipelineError], advice: str, keep: Collection[st
         kind: of the error. advice: the edit that mends it.
 
     Raises:
-        kind: if the file cannot be read, is empty, names a column twice, or has a row with more or fewer fields than the header.
+        kind: if the file cannot be read, is empty, holds a NUL, names a column twice, or has a row with more or fewer fields than the header.
     """
     with reading(path, kind, advice):
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
-                lines = csv.reader(file, strict=True)
+                lines = csv.reader(_text(file), strict=True)
                 header = next((row for row in lines if row), None)
                 if not header:
                     raise ValueError("it is empty")
@@ -52,9 +52,17 @@ def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
     with reading(path, kind, advice):
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
-                found = next((row for row in csv.reader(file, strict=True) if row), None)
+                found = next((row for row in csv.reader(_text(file), strict=True) if row), None)
         except (ValueError, csv.Error) as error:
             raise kind(f"{path} could not be read as a CSV: {error}.\nExpected UTF-8 and commas. {advice}") from error
     if not found:
         raise kind(f"{path} could not be read as a CSV: it is empty.\nExpected UTF-8 and commas. {advice}")
     return found
+
+
+def _text(file: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a file that is a text: where one holds a NUL, other programs end it there, or refuse it."""
+    for number, line in enumerate(file, start=1):
+        if "\0" in line:
+            raise ValueError(f"line {number} holds a NUL, which no text does")
+        yield line

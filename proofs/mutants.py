@@ -108,6 +108,7 @@ GOOD_NAMES = (
         "after ",
         "a\nb",
         "a\r\nb",
+        "a\rb",
         'a"b',
         "a,b",
         "a;b",

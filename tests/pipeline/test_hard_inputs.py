@@ -1,14 +1,41 @@
 """What hundreds of spoiled inputs have taught: each fault that they found has its test here, beside the module's own."""
 
+import csv
+
 import numpy as np
 import pytest
 
-from pipeline import artifact, inference
+from pipeline import artifact, inference, submission, table
 from pipeline.errors import DataError
 
 
 def quiet(line: str) -> None:
     """Take a line that a user would see."""
+
+
+# -- texts in tables
+
+
+@pytest.mark.parametrize("name", ["a\rb", "\r", "a\r\nb", "a\nb", 'a"b', "a,b", " a", "a ", "'", "\u2028", "\x0b"])
+def test_every_id_comes_back_as_it_is_in_the_sample(tmp_path, name):
+    """A carriage return was once written without quotes, where every reader ends the line; and the exit code was 0."""
+    sample, path = tmp_path / "sample.csv", tmp_path / "submission.csv"
+    quoted = name.replace('"', '""')
+    sample.write_bytes(f'id,p\n"{quoted}",0.5\nz,0.5\n'.encode())
+
+    submission.write(path, sample, ["z", name], ["0.25", "0.75"])
+
+    with path.open(newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [["id", "p"], [name, "0.75"], ["z", "0.25"]]
+    assert submission.check(path, sample) == 2
+
+
+def test_a_table_with_a_nul_is_refused_by_its_line(tmp_path):
+    """Some programs end the text there, and others refuse the file."""
+    (tmp_path / "x.csv").write_bytes(b"id,p\na,1\nb\0,2\n")
+
+    with pytest.raises(DataError, match=r"x\.csv could not be read as a CSV: line 3 holds a NUL.*\nExpected UTF-8"):
+        table.read(tmp_path / "x.csv", DataError, "Download it again.")
 
 
 # -- an older submission
