@@ -50,7 +50,9 @@ def rows_of(files: Files, name: str) -> list[list[str]]:
 def put(files: Files, name: str, rows: list[list[str]]) -> None:
     """Write the rows of a table."""
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    # Python leaves a carriage return without quotes.
+    returns = any("\r" in value for row in rows for value in row)
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL).writerows(rows)
     files[name] = text.getvalue().encode("utf-8", "surrogatepass")
 
 
