@@ -89,7 +89,7 @@ def read_table(path: Path, names: Sequence[str], advice: str, *, optional: Colle
     if missing:
         header = tables.header(path, DataError, advice)
         raise DataError(
-            f"{path} has the columns {', '.join(header[:20])}; expected also {', '.join(missing)}.\n"
+            f"{path} has the columns {', '.join(header[:20])[:1000]}; expected also {', '.join(missing)[:1000]}.\n"
             "Set id_column, label_column and the other columns in the config to the table's own."
         )
     if not len(table):

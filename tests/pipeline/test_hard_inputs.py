@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from pipeline import artifact, inference, submission, table
+from pipeline import artifact, data, inference, submission, table
 from pipeline.errors import DataError
 
 
@@ -36,6 +36,16 @@ def test_a_table_with_a_nul_is_refused_by_its_line(tmp_path):
 
     with pytest.raises(DataError, match=r"x\.csv could not be read as a CSV: line 3 holds a NUL.*\nExpected UTF-8"):
         table.read(tmp_path / "x.csv", DataError, "Download it again.")
+
+
+def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tmp_path):
+    """A CSV without a header has a row of data for one, and a config may name anything."""
+    (tmp_path / "x.csv").write_text(f"{'long ' * 1000},b\n1,2\n")
+
+    with pytest.raises(DataError, match=r"expected also y+\.\nSet id_column") as caught:
+        data.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
+
+    assert len(str(caught.value)) < 2500
 
 
 # -- an older submission
