@@ -361,7 +361,11 @@ def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        found = {name: archive[name] for name in archive.files}
+    strange = [name for name, array in found.items() if not isinstance(array, np.ndarray)]
+    if strange:  # numpy gives the bytes of a member that is none
+        raise ValueError(f"{path.name} holds {strange[0]!r}, which is no array")
+    return found
 
 
 def _write(path: Path, content: bytes) -> None:

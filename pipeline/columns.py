@@ -156,6 +156,8 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
                 if len(names) != 1:
                     raise ValueError(f"it holds {len(names)} arrays ({', '.join(names[:5])}); expected one")
                 found = found[names[0]]
+                if not isinstance(found, np.ndarray):  # numpy gives the bytes of a member that is none
+                    raise ValueError(f"{names[0]!r} in it is no array")
         except FileNotFoundError:
             raise
         except Exception as error:  # what is not ours makes numpy and zipfile raise a dozen kinds

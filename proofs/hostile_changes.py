@@ -154,6 +154,10 @@ WEIGHTS: dict[str, Callable[[dict[str, bytes]], Any]] = {
     "with a shape of 10^12": lambda members: first(
         members, lambda name, content: (name, payloads.npy(b"", descr="'<f4'", shape=f"({10**12},)"))
     ),
+    "with a member that is no array": lambda members: {**members, "x": b"evil"},
+    "with bytes in the place of one": lambda members: first(
+        members, lambda name, content: (name.removesuffix(".npy"), b"evil")
+    ),
     "in another order": lambda members: dict(reversed(members.items())),
     "none": lambda members: {},
 }

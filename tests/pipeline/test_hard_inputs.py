@@ -1,12 +1,17 @@
 """What hundreds of spoiled inputs have taught: each fault that they found has its test here, beside the module's own."""
 
 import csv
+import json
+import shutil
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipeline import artifact, data, inference, submission, table
-from pipeline.errors import DataError
+from pipeline import artifact, columns, data, inference, seal, submission, table
+from pipeline import config as configs
+from pipeline.errors import ArtifactError, DataError
 
 
 def quiet(line: str) -> None:
@@ -46,6 +51,43 @@ def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tm
         data.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
 
     assert len(str(caught.value)) < 2500
+
+
+# -- archives of arrays
+
+
+def packed(path: Path, **members: bytes) -> Path:
+    """Write an archive of these members, whose names are taken as they are."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_a_member_that_is_no_array_is_refused_as_test_images(tmp_path):
+    """numpy gives its bytes; that it has no shape was once a traceback."""
+    path = packed(tmp_path / "test.npz", x=b"evil")
+
+    with pytest.raises(DataError, match=r"test\.npz is no array: ValueError: 'x' in it is no array.*\nSet"):
+        columns.array(path, configs.load("digits").data, 1, "Set data.test_array in the config.")
+
+
+@pytest.mark.parametrize("name", ["weights.npz", "golden.npz"])
+def test_a_member_that_is_no_array_is_refused_in_an_artifact(trained, tmp_path, name):
+    """Also where whoever wrote it sealed the manifest again."""
+    folder = tmp_path / "artifact"
+    shutil.copytree(trained[1] / "artifact", folder)
+    with zipfile.ZipFile(folder / name) as archive:
+        members = {member: archive.read(member) for member in archive.namelist()}
+    packed(folder / name, **{member.removesuffix(".npy"): content for member, content in members.items()})
+    told = json.loads((folder / "manifest.json").read_bytes())
+    digest = seal.sha256(folder / name)
+    told["files"][name] = {"sha256": digest, "size": (folder / name).stat().st_size}
+    told["weights_sha256"] = told["files"]["weights.npz"]["sha256"]
+    (folder / "manifest.json").write_bytes(seal.sealed(told))
+
+    with pytest.raises(ArtifactError, match=rf"{name} holds '.*', which is no array.*\nPull or download"):
+        artifact.load(folder)
 
 
 # -- an older submission
