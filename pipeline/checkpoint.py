@@ -173,6 +173,9 @@ def _load(path: Path) -> Checkpoint:
     manifest = _verified(path)
     with np.load(path / "state.npz", allow_pickle=False) as archive:
         arrays = {name: archive[f"{index:05d}"] for index, name in enumerate(manifest["names"])}
+    strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+    if strange:  # numpy gives the bytes of a member that is none
+        raise ValueError(f"state.npz holds {strange[0]!r}, which is no array")
     return Checkpoint(manifest["step"], arrays, dict(manifest["details"]))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import artifact, columns, data, inference, seal, submission, table
+from pipeline import artifact, checkpoint, columns, data, inference, seal, submission, table
 from pipeline import config as configs
 from pipeline.errors import ArtifactError, DataError
 
@@ -88,6 +88,19 @@ def test_a_member_that_is_no_array_is_refused_in_an_artifact(trained, tmp_path, 
 
     with pytest.raises(ArtifactError, match=rf"{name} holds '.*', which is no array.*\nPull or download"):
         artifact.load(folder)
+
+
+def test_a_member_that_is_no_array_makes_a_checkpoint_a_torn_one(tmp_path):
+    """The one before it is taken."""
+    checkpoint.save(tmp_path, 1, {"a": np.zeros(3)}, {})
+    newest = checkpoint.save(tmp_path, 2, {"a": np.ones(3)}, {})
+    packed(newest / "state.npz", **{"00000": b"evil"})
+    told = json.loads((newest / "manifest.json").read_bytes())
+    (newest / "manifest.json").write_bytes(seal.sealed({**told, "sha256": seal.sha256(newest / "state.npz")}))
+
+    found = checkpoint.latest(tmp_path)
+
+    assert found is not None and found.step == 1
 
 
 # -- an older submission
