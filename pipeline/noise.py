@@ -189,7 +189,7 @@ def _kept(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(content)
         whole = {"config": dict(found["config"]), "batch": int(found["batch"]), "reason": str(found["reason"])}
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise CheckpointError(
             f"{path} could not be read: {type(error).__name__}: {error}.\n"
             "Expected what `noise_cap` wrote when the run began. Begin again with --fresh."

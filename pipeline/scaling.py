@@ -40,7 +40,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from pipeline import data, executables, folds, learning_rate, noise, training, whole
 from pipeline.config import Config
-from pipeline.errors import ConfigError, DivergedError, writing
+from pipeline.errors import ConfigError, DivergedError, reading, writing
 from pipeline.noise import Noise
 from pipeline.progress import HISTORY
 
@@ -280,13 +280,20 @@ def _losses(
     path = output / "losses.json"
     origin = {"config": config.to_json(), "data": examples.fingerprint()}
     if path.is_file():
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["origin"] != origin:
+        with reading(path, ConfigError, "Remove it."):
+            try:
+                kept = dict(json.loads(path.read_bytes()))
+                theirs, losses = kept["origin"], np.array(kept["losses"], float)  # None, infinite, becomes no number
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
+                raise ConfigError(
+                    f"{path} is not what a check writes: {type(error).__name__}: {error}.\nRemove it: that run is made again."
+                ) from error
+        if theirs != origin:
             raise ConfigError(
                 f"{path} is of another check: the config or the images are not those it was made with.\n"
                 "Choose another --output, or remove that folder."
             )
-        return np.array(kept["losses"], float)  # None, infinite, becomes no number
+        return losses
     try:
         if training.train(config, folder, output, examples=examples, show=lambda line: None).status != "complete":
             raise KeyboardInterrupt  # it was asked to stop (SIGTERM), and its last epochs are not there

@@ -86,7 +86,7 @@ MAY_IMPORT = {
     | {"target"}
     | {"progress", "provenance", "session"},
     "noise": LEAVES | {"data", "folds", "learning_rate", "loop", "memory", "whole"},
-    "scaling": LEAVES | {"data", "executables", "folds", "learning_rate", "noise", "progress", "training"},
+    "scaling": LEAVES | {"data", "executables", "folds", "learning_rate", "noise", "progress", "training", "whole"},
     "whole": {"errors"},
     "examples": {"errors", "whole"},
     "results": LEAVES | {"examples", "progress", "provenance", "seal", "table"},

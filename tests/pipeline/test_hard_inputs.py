@@ -4,14 +4,16 @@ import csv
 import json
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from pipeline import artifact, checkpoint, columns, data, inference, seal, submission, table
+from pipeline import artifact, checkpoint, columns, data, inference, noise, scaling, seal, submission, table
 from pipeline import config as configs
-from pipeline.errors import ArtifactError, DataError
+from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 
 
 def quiet(line: str) -> None:
@@ -101,6 +103,32 @@ def test_a_member_that_is_no_array_makes_a_checkpoint_a_torn_one(tmp_path):
     found = checkpoint.latest(tmp_path)
 
     assert found is not None and found.step == 1
+
+
+# -- files that an earlier session left
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"config": {}, "reason": "", "batch": Infinity}'], ids=["deep", "infinite"]
+)
+def test_a_measurement_of_noise_that_nobody_can_read_is_refused(tiny, tmp_path, text):
+    """It comes with the checkpoints of an earlier session."""
+    (tmp_path / "noise.json").write_text(text)
+
+    with pytest.raises(CheckpointError, match=r"noise\.json could not be read: .*Error.*\n.*--fresh"):
+        noise.capped(replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=quiet)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"origin": {', "[]", "{}", "[" * 100_000], ids=["cut off", "a list", "empty", "deep"]
+)
+def test_losses_of_a_check_that_a_kill_cut_off_are_refused_by_name(tiny, tmp_path, text):
+    """They were once written in place, and what was left of them ended every later check in a traceback."""
+    (tmp_path / "losses.json").write_text(text)
+    examples = SimpleNamespace(fingerprint=lambda: "x")
+
+    with pytest.raises(ConfigError, match=r"losses\.json is not what a check writes: .*\nRemove it"):
+        scaling._losses(tiny, tmp_path, tmp_path, examples, quiet)
 
 
 # -- an older submission
