@@ -25,8 +25,8 @@ from pipeline.errors import DataError, reading
 from pipeline.layout import Data
 from pipeline.target import Target
 
-# Independent streams of random numbers from one seed: what is drawn for one never moves the other.
-ORDER, AUGMENTATION, SPLIT = 1, 2, 3
+# Independent streams of random numbers from one seed: what is drawn for one never moves the other. Others are in folds, mixture, augmentation.
+ORDER, AUGMENTATION = 1, 2
 
 
 @dataclass(frozen=True)
@@ -272,34 +272,6 @@ def _cut(
             yield start, part, {}
 
     return blocks
-
-
-def split(examples: Examples, config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the training and of the validation examples, both sorted; stratified by label, fixed by `config.seed`.
-
-    Each class gives `validation_fraction` of its examples, rounded, at least one, and keeps at least one; what else is kept in proportion
-    says `pipeline.target.Target.strata`, of which a single one trains.
-
-    Raises:
-        DataError: if a class has only one example, or there is nothing to hold back.
-    """
-    random = np.random.default_rng((config.seed, SPLIT))
-    strata = examples.target.strata(examples.labels)
-    single = examples.target.kind in ("classes", "ordinal")
-    held: list[np.ndarray] = []
-    for stratum in range(len(examples.classes)) if single else np.unique(strata):
-        members = np.flatnonzero(strata == stratum)
-        if len(members) < 2 and single:
-            raise DataError(
-                f"The label {examples.classes[stratum]!r} has {len(members)} image; expected at least 2, one to train and one to "
-                f"validate on.\nAdd one, or drop the label."
-            )
-        number = min(max(round(len(members) * config.data.validation_fraction), 1), len(members) - 1)
-        held.append(random.permutation(members)[:number])
-    validation = np.sort(np.concatenate(held))
-    if not len(validation):
-        raise DataError(f"{len(examples)} examples are too few to hold any back; expected more.\nComplete the table.")
-    return np.setdiff1d(np.arange(len(examples)), validation), validation
 
 
 class Batches:

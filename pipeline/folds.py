@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import data
 from pipeline.config import Config
 from pipeline.data import Examples
 from pipeline.errors import DataError
 
 Pair = tuple[np.ndarray, np.ndarray]
+# An independent stream of random numbers from the seed, as those of `pipeline.data`.
+STREAM = 3
 
 
 def splits(examples: Examples, config: Config) -> list[Pair]:
@@ -27,7 +28,7 @@ def splits(examples: Examples, config: Config) -> list[Pair]:
         DataError: if there are fewer groups than folds, or fewer images of a label, or a fold would train without some label.
     """
     if config.folds is None and config.data.group_column is None:
-        return [data.split(examples, config)]
+        return [split(examples, config)]
     count = config.folds or max(round(1 / config.data.validation_fraction), 2)
     _check(examples, config, count)
     with warnings.catch_warnings():
@@ -51,6 +52,34 @@ def splits(examples: Examples, config: Config) -> list[Pair]:
                 f"Expected each label in groups of several folds. {_less(config)}, merge labels, or take another group_column."
             )
     return pairs
+
+
+def split(examples: Examples, config: Config) -> Pair:
+    """Return the indices of the training and of the validation examples, both sorted; stratified by label, fixed by `config.seed`.
+
+    Each class gives `validation_fraction` of its examples, rounded, at least one, and keeps at least one; what else is kept in proportion
+    says `pipeline.target.Target.strata`, of which a single one trains.
+
+    Raises:
+        DataError: if a class has only one example, or there is nothing to hold back.
+    """
+    random = np.random.default_rng((config.seed, STREAM))
+    strata = examples.target.strata(examples.labels)
+    single = examples.target.kind in ("classes", "ordinal")
+    held: list[np.ndarray] = []
+    for stratum in range(len(examples.classes)) if single else np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        if len(members) < 2 and single:
+            raise DataError(
+                f"The label {examples.classes[stratum]!r} has {len(members)} image; expected at least 2, one to train and one to "
+                f"validate on.\nAdd one, or drop the label."
+            )
+        number = min(max(round(len(members) * config.data.validation_fraction), 1), len(members) - 1)
+        held.append(random.permutation(members)[:number])
+    validation = np.sort(np.concatenate(held))
+    if not len(validation):
+        raise DataError(f"{len(examples)} examples are too few to hold any back; expected more.\nComplete the table.")
+    return np.setdiff1d(np.arange(len(examples)), validation), validation
 
 
 def fingerprint(examples: Examples, config: Config, pair: Pair) -> str:

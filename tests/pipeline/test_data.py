@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline import data, files
+from pipeline import data, files, folds
 from pipeline.config import Data
 from pipeline.errors import DataError
 from pipeline.target import Target
@@ -181,11 +181,11 @@ def test_the_split_holds_back_of_every_class_and_loses_nobody(classes, each, see
         Target("classes", tuple(map(str, range(classes)))),
     )
 
-    train, held = data.split(images, config)
+    train, held = folds.split(images, config)
 
     assert sorted([*train, *held]) == list(range(len(labels)))
     assert set(labels[train]) == set(labels[held]) == set(range(classes))
-    assert np.array_equal(held, data.split(images, config)[1])
+    assert np.array_equal(held, folds.split(images, config)[1])
 
 
 def spoil_truncated(folder):
@@ -275,7 +275,7 @@ def test_a_run_tells_which_image_it_left_out(tmp_path, tiny):
     spoil_empty(folder)
     found = data.read_training(folder, tiny)
 
-    training._tell(tiny, found, [data.split(found, tiny)], learning_rate.apply(tiny, 89), lines.append)
+    training._tell(tiny, found, [folds.split(found, tiny)], learning_rate.apply(tiny, 89), lines.append)
 
     told = [line for line in lines if "left out" in line]
     assert told == ["Warning: 1 images cannot be decoded and are left out: 'r003': it is empty"]
@@ -666,7 +666,7 @@ def test_numbers_are_held_back_in_proportion(tiny):
     target = Target("regression", ("price",), (0.0,), (1.0,))
     rows = data.Examples(tuple(map(str, range(100))), np.zeros((100, 2), np.float32), numbers, target)
 
-    train, held = data.split(rows, replace(tiny, data=replace(tiny.data, validation_fraction=0.2)))
+    train, held = folds.split(rows, replace(tiny, data=replace(tiny.data, validation_fraction=0.2)))
 
     assert sorted([*train, *held]) == list(range(100))
     assert list(np.bincount(target.strata(numbers)[held])) == [2] * 10
@@ -680,4 +680,4 @@ def test_a_label_with_one_image_is_refused():
     images = data.Examples(("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 1], np.int32), target)
 
     with pytest.raises(DataError, match="'y' has 1 image"):
-        data.split(images, configs.load("digits"))
+        folds.split(images, configs.load("digits"))
