@@ -27,7 +27,10 @@ SECONDS = 60.0  # that a training may take
 SPEED = 2e10  # operations a second of two CPU cores, as the digits train on them
 MOST_EPOCHS, LEAST_EPOCHS = 40, 8
 BASE, MOST_BATCH = 32, 256  # up to 8 times the base batch the scaled rate was checked
-TINY = 32  # pixels, up to which the small network is right
+TINY, LEAST_SIDE = (
+    32,
+    16,
+)  # pixels: up to which the small network is right, and from which the other one has some left after its poolings
 FOLDED = 1000  # rows of a table, below which one part held back is too small to tell anything
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -137,7 +140,7 @@ def _of_table(data: Data, rows: int) -> tuple[str, dict[str, Any], float, str]:
 def _of_images(data: Data, outputs: int) -> tuple[str, dict[str, Any], float, str]:
     """Return model, options, operations of a forward pass, and why."""
     area = data.height * data.width
-    if max(data.height, data.width) <= TINY + 8:
+    if max(data.height, data.width) <= TINY + 8 or min(data.height, data.width) < LEAST_SIDE:
         width = 32 if area <= 256 else 16
         first = 9 * (data.channels * width + width**2)
         second = 9 * (2 * width**2 + 4 * width**2)
