@@ -24,7 +24,7 @@ def test_what_is_proposed_for_a_competition_that_was_never_seen_runs_unedited(tm
         ({"model": "small_cnn"}, ["model"]),
         ({"metric": "mae"}, ["metric"]),
         ({"metric": ""}, []),
-        ({"epochs": 3}, []),
+        ({"epochs": 7}, []),
     ],
 )
 def test_a_proposal_that_differs_from_what_was_written_by_hand_is_named(change, named):
