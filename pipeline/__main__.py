@@ -106,6 +106,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             command.add_argument(
                 "--images", type=int, help=f"training images to count steps with (default: {IMAGES} are assumed)"
             )
+    # What inference starts for each GPU; nobody gives it by hand.
+    share = commands.add_parser("share")
+    share.set_defaults(command=_share, json=False)
+    share.add_argument("job", type=Path)
     return parser.parse_args(arguments)
 
 
@@ -207,6 +211,13 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
         "left_out": predictions.left_out,
         "run_id": loaded.manifest["run_id"],
     }
+
+
+def _share(options: argparse.Namespace) -> dict[str, Any]:
+    _backend("tensorflow", "jax")
+    from pipeline import inference
+
+    return inference.share(options.job)
 
 
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:

@@ -108,6 +108,8 @@ class Config:
         patience: epochs without a better one after which the run ends; None: it does not.
         folds: parts that the labelled images are cut into, stratified by label; a model is trained for each, on all the others. None: one
             model, and `data.validation_fraction` is held back.
+        views: of an image, whose predictions are averaged in inference: as it is, mirrored where data.flip is set, moved by a pixel where
+            data.crop_padding is. They are left out first where time is short.
         precision: "auto" takes bfloat16 where the hardware has it.
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's output.
         session_hours: of wall clock, from the start of the process; before they are over the run saves itself and ends as "partial".
@@ -138,6 +140,7 @@ class Config:
     keep: str = "last"
     patience: int | None = None
     folds: int | None = None
+    views: int = 1
     precision: str = "auto"
     handoff: str = "dataset"
     progress_seconds: float = 10.0
@@ -197,6 +200,7 @@ class Config:
         for name, least, most in (("patience", 1, 10**6), ("folds", 2, MOST_FOLDS)):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least, most)
+        self._check_views()
         for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS)):
             value = getattr(self, name)
             expect(value in allowed, name, value, "one of " + ", ".join(allowed), f"Set {name} to one of these.")
@@ -224,6 +228,18 @@ class Config:
                 "Only these go to JSON and back unchanged.",
             )
         object.__setattr__(self, "model_options", MappingProxyType(dict(self.model_options)))
+
+    def _check_views(self) -> None:
+        whole("views", self.views, 1, 10)
+        # An image seen in a way that training never saw it gives another answer, and not a better one.
+        most = (2 if self.data.flip else 1) * (5 if self.data.crop_padding else 1)
+        expect(
+            self.views <= most,
+            "views",
+            self.views,
+            f"at most {most} with kind={self.data.kind!r}, flip={self.data.flip}, crop_padding={self.data.crop_padding}",
+            "Lower views, or train with data.flip or data.crop_padding; a table has one view.",
+        )
 
     def _check_target(self) -> None:
         shown = ", ".join(TARGETS)

@@ -175,13 +175,14 @@ class TestSet:
     Attributes:
         ids: n texts.
         images: whether the inputs are images.
-        blocks: takes a size, and yields (first row, inputs of the next rows, why a row cannot be decoded, by its number).
+        blocks: takes a size, and yields (first row, inputs of the next rows, why a row cannot be decoded, by its number); from one row
+            to before another, if they are given.
     """
 
     __test__ = False  # it is no test of pytest's
 
     ids: tuple[str, ...]
-    blocks: Callable[[int], Iterator[tuple[int, np.ndarray, Mapping[int, str]]]]
+    blocks: files.Blocks
     images: bool = True
 
     def __len__(self) -> int:
@@ -189,13 +190,7 @@ class TestSet:
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
         """Return the inputs of some rows, which are read again for it; zeros for those that cannot be decoded."""
-        wanted = np.asarray(rows)
-        found = {}
-        for start, block, _ in self.blocks(256):
-            if start > wanted.max(initial=-1):
-                break
-            found.update({int(row): block[row - start].copy() for row in wanted if start <= row < start + len(block)})
-        return np.stack([found[int(row)] for row in wanted])
+        return np.stack([next(iter(self.blocks(1, int(row), int(row) + 1)))[1][0] for row in np.asarray(rows)])
 
 
 def read_test(folder: Path, config: Config, encoding: Encoding | None = None) -> TestSet:
@@ -261,15 +256,14 @@ def _places(column: pd.Series, ids: tuple[str, ...], path: Path, sample: str) ->
     return np.array([order[name] for name in ids])
 
 
-def _cut(
-    inputs: np.ndarray, rows: np.ndarray | None = None
-) -> Callable[[int], Iterator[tuple[int, np.ndarray, Mapping[int, str]]]]:
+def _cut(inputs: np.ndarray, rows: np.ndarray | None = None) -> files.Blocks:
     """Return `TestSet.blocks` of inputs; `rows`: which of them, in their order; None: all, as they lie."""
 
-    def blocks(size: int) -> Iterator[tuple[int, np.ndarray, Mapping[int, str]]]:
-        for start in range(0, len(inputs), size):
-            part = inputs[start : start + size] if rows is None else inputs[rows[start : start + size]]
-            yield start, part, {}
+    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[files.Block]:
+        end = len(inputs) if last is None else last
+        for start in range(first, end, size):
+            part = slice(start, min(start + size, end))
+            yield start, inputs[part] if rows is None else inputs[rows[part]], {}
 
     return blocks
 

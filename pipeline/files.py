@@ -1,8 +1,9 @@
 """Files: which image file, or which part of a TFRecord file, belongs to an id, and what becomes of those that are missing or broken."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -44,9 +45,17 @@ def read(
     return fast.read(paths, shape(data), cache=cache if large else None, show=show)
 
 
-def test_blocks(
-    folder: Path, ids: Sequence[str], data: Data
-) -> Callable[[int], Iterator[tuple[int, np.ndarray, Mapping[int, str]]]]:
+Block = tuple[int, np.ndarray, Mapping[int, str]]
+
+
+class Blocks(Protocol):
+    """What gives a test set block by block: (first row, inputs of the next rows, why a row cannot be decoded, by its number)."""
+
+    def __call__(self, size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
+        """Yield the blocks of the rows from `first` to before `last`, each of `size` rows; None: to the end."""
+
+
+def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
     """Return what `pipeline.data.TestSet.blocks` is, for image files and TFRecords; an image that is missing counts as broken.
 
     Raises:
@@ -65,10 +74,11 @@ def test_blocks(
         _all_have_rows(folder, places, ids, data)
     wanted = shape(data)
 
-    def blocks(size: int) -> Iterator[tuple[int, np.ndarray, Mapping[int, str]]]:
+    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
         # What is not there is read as an empty file, so that its row stays in its place.
-        for start, block, broken in fast.blocks([path or os.devnull for path in paths], wanted, size):
-            yield start, block, {row: reason if paths[row] else "it is missing" for row, reason in broken.items()}
+        for start, block, broken in fast.blocks([path or os.devnull for path in paths[first:last]], wanted, size):
+            told = {first + row: reason for row, reason in broken.items()}
+            yield first + start, block, {row: told[row] if paths[row] else "it is missing" for row in told}
 
     return blocks
 

@@ -1,8 +1,9 @@
 """Inference: an artifact and a test set → one prediction an id, in time. Runs on TensorFlow or JAX; never imports training.
 
-Before anything is predicted the artifact's golden inputs are computed again and compared with what the training run got. Then a valid
-file with the mean prediction for every id is written, which stays if anything goes wrong; then the test set goes through block by block,
-so that memory does not grow with it. An input that cannot be read gets the mean prediction, too, and is named: no id is ever dropped.
+First of all a valid file with the mean prediction for every id is written, which stays if anything goes wrong. Before anything is predicted the
+artifact's golden inputs are computed again and compared with what the training run got. Then the test set goes through block by block, so that
+memory does not grow with it: while one is computed, the next ones are decoded. An input that cannot be read gets the mean prediction, too, and
+is named: no id is ever dropped. Where there are several GPUs, each has a process of its own (`pipeline.shares`).
 """
 
 import os
@@ -16,20 +17,23 @@ import keras
 import numpy as np
 
 from pipeline import artifact as artifact_module
-from pipeline import data, files, model, whole
+from pipeline import data, devices, files, model, rows, shares, whole
+from pipeline import forward as forwards
 from pipeline.artifact import Artifact
 from pipeline.config import Config
 from pipeline.errors import ArtifactError, ConfigError, DataError, writing
 from pipeline.form import Form
+from pipeline.forward import Forward
 
 PRECISIONS = ("float32", "mixed_float16")
 # Largest difference between two predictions, of numbers in standard deviations. float32: other kernels add in another order (measured: below
 # 1e-6 between JAX and TensorFlow on a CPU). float16 has 11 bits, and its errors grow through the layers.
 TOLERANCE = {"float32": 1e-4, "mixed_float16": 2e-2}
-BATCH, BLOCK = 256, 1024
-SHARE = (
-    0.9  # of the time that there is, which the predictions may take: the rest is for writing, and for what comes after
-)
+# Of the time that there is, what predictions may take: the rest is for writing, and for what comes after.
+SHARE = 0.9
+
+Show = Callable[[str], None]
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,8 @@ class Predictions:
         return self.test.ids
 
 
-def restore(artifact: Artifact, precision: str = "float32") -> list[Any]:
-    """Return the artifact's model of each fold, rebuilt by code, having recomputed the golden outputs.
+def restore(artifact: Artifact, precision: str = "float32") -> Forward:
+    """Return the artifact's models, one a fold, rebuilt by code, having recomputed the golden outputs.
 
     Raises:
         ArtifactError: if the weights do not fit, or the golden outputs come out differently.
@@ -65,7 +69,7 @@ def restore(artifact: Artifact, precision: str = "float32") -> list[Any]:
         raise ConfigError(
             f"precision={precision!r} cannot work: expected one of {', '.join(PRECISIONS)}.\nCorrect --precision."
         )
-    before, models = keras.config.dtype_policy(), []
+    before, models = keras.config.dtype_policy(), list[Any]()
     keras.config.set_dtype_policy(precision)
     try:
         for weights in artifact.folds:
@@ -73,7 +77,9 @@ def restore(artifact: Artifact, precision: str = "float32") -> list[Any]:
             artifact_module.assign(models[-1], weights)
     finally:
         keras.config.set_dtype_policy(before)
-    outputs = averaged(artifact, models, artifact.golden_inputs, batch=len(artifact.golden_inputs))
+    forward = Forward(models)
+    # By the program that the first blocks go through, too.
+    outputs = averaged(artifact, forward, artifact.golden_inputs, forwards.FIRST)
     unit = np.array(artifact.target.spread or 1.0) if not artifact.target.log else np.abs(artifact.golden_outputs) + 1
     difference = float(np.max(np.abs(outputs - artifact.golden_outputs) / unit))
     if not difference <= TOLERANCE[precision]:
@@ -82,71 +88,59 @@ def restore(artifact: Artifact, precision: str = "float32") -> list[Any]:
             f"expected at most {TOLERANCE[precision]:.0e} in {precision}.\n"
             f"Trained with {artifact.manifest['versions']}. Infer with the same commit, or with precision float32."
         )
-    return models
+    return forward
 
 
-def averaged(artifact: Artifact, models: list[Any], inputs: np.ndarray, batch: int) -> np.ndarray:
-    """Return the mean of the models' predictions: float32 (n, k)."""
-    total = np.zeros((len(inputs), len(artifact.classes)), np.float32)
-    for one in models:
-        total += artifact.target.predictions(model.outputs(one, inputs, batch))
-    return total / np.float32(len(models))
+def averaged(artifact: Artifact, forward: Forward, inputs: np.ndarray, batch: int) -> np.ndarray:
+    """Return the mean of the folds' predictions, float32 (n, k), computed in batches of that size."""
+    return rows.mean(artifact, forward.outputs(inputs, batch))
 
 
 def predict(
     artifact: Artifact,
     test: data.TestSet,
-    models: list[Any],
+    forward: Forward,
     *,
     seconds: float | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    show: Callable[[str], None] = print,
+    batch: int | None = None,
+    clock: Clock = time.monotonic,
+    show: Show = print,
 ) -> Predictions:
-    """Return predictions for a test set, block by block.
+    """Return predictions for a test set, in this process.
 
-    Time is watched from the first block on: where what is left will not fit, folds are dropped, and then rows get the mean prediction.
+    Time is watched from the first block on: where what is left will not fit, views are dropped, then folds, and then rows get the mean prediction.
 
     Args:
-        models: as `restore` returned them. seconds: that there are in all; None: as many as it takes. clock: in seconds.
+        forward: as `restore` returned it. seconds: that there are in all; None: as many as it takes. batch: rows that are computed at
+            once; None: found by doubling. clock: in seconds.
 
     Raises:
         DataError: if too many inputs cannot be read, or too many predictions are not finite.
     """
     end = None if seconds is None else clock() + seconds * SHARE
-    values = np.repeat(artifact.prior[None], len(test), axis=0)
-    broken: dict[str, str] = {}
-    done, used, slowest = 0, len(models), 0.0
-    work, spent, last = 0, 0.0, clock()
-    for start, inputs, wrong in test.blocks(BLOCK):
-        if end is not None and start and clock() + slowest > end:
-            break
-        got = averaged(artifact, models[:used], inputs, BATCH)
-        strange = np.flatnonzero(~np.isfinite(got).all(axis=1)) + start
-        broken |= {test.ids[row]: "its prediction is not a finite number" for row in strange}
-        broken |= {test.ids[row]: reason for row, reason in wrong.items()}
-        for row in (*strange, *wrong):
-            got[row - start] = artifact.prior
-        values[start : start + len(inputs)] = got
-        done = start + len(inputs)
+    values, broken = _mean_of(artifact, len(test)), dict[str, str]()
+
+    def tell(found: Mapping[str, str], done: int) -> None:
+        broken.update(found)
         _few(broken, done, len(test), artifact.config)
-        took, last = clock() - last, clock()  # with decoding
-        if start <= BLOCK:
-            # The second block's pace takes the place of the first's, in which the models were compiled.
-            work, spent = 0, 0.0
-        work, spent = work + len(inputs) * used, spent + took
-        slowest = max(slowest / 2, took)
-        if end is not None and done < len(test):
-            most = len(models) if start == BLOCK else used
-            fits = min(max(int((end - last) * work / max(spent * (len(test) - done), 1e-9)), 1), most)
-            if fits != used:
-                show(f"Time is short: {fits} of {len(models)} folds from row {done:,} on")
-                used, slowest = fits, slowest * fits / used
+
+    done = rows.fill(artifact, test, forward, values, end=end, batch=batch, clock=clock, tell=tell, show=show)
+    return _told(artifact, test, values, broken, len(test) - done, show)
+
+
+def _mean_of(artifact: Artifact, rows: int) -> np.ndarray:
+    return np.repeat(artifact.prior[None], rows, axis=0)
+
+
+def _told(
+    artifact: Artifact, test: data.TestSet, values: np.ndarray, broken: Mapping[str, str], left: int, show: Show
+) -> Predictions:
     if broken:
         listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(broken.items())[:5])
         show(f"Warning: {len(broken)} of {len(test)} inputs cannot be read and get the mean prediction: {listed}")
-    if done < len(test):
-        show(f"Warning: time was up; {len(test) - done:,} of {len(test):,} rows have the mean prediction")
-    return Predictions(test, values, tuple(artifact.target.best(values)), broken, len(test) - done)
+    if left:
+        show(f"Warning: time was up; {left:,} of {len(test):,} rows have the mean prediction")
+    return Predictions(test, values, tuple(artifact.target.best(values)), broken, left)
 
 
 def _few(broken: Mapping[str, str], done: int, total: int, config: Config) -> None:
@@ -164,16 +158,19 @@ def infer(
     config: Config | None = None,
     precision: str = "float32",
     seconds: float | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    show: Callable[[str], None] = print,
+    batch: int | None = None,
+    processes: int | None = None,
+    clock: Clock = time.monotonic,
+    show: Show = print,
 ) -> Predictions:
     """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions.
 
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
         folder: the competition. output: gets submission.csv, first with the mean prediction for every id; an older one comes back if this fails.
-        config: says where in the folder the test set is; None: the artifact's own, which may be older.
+        config: says where in the folder the test set is, how many `views` each image has and how long a session; None: the artifact's own.
         precision: one of `PRECISIONS`. seconds: that there are from now on; None: those of `session_hours`. clock: in seconds.
+        batch: as for `predict`. processes: that share the rows, each with a GPU of its own; None: one a GPU. Of several none has `clock`.
 
     Raises:
         ArtifactError, DataError: as `restore`, `pipeline.data.read_test` and `predict` say.
@@ -186,20 +183,30 @@ def infer(
     )
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
-    placed = _placed(artifact.config, config)
-    path, sample = output / "submission.csv", folder / placed.data.sample_submission
-    models = restore(artifact, precision)
-    test = data.read_test(folder, placed, artifact.encoding)
+    placed = replace(artifact, config=_placed(artifact.config, config))
+    path, sample = output / "submission.csv", folder / placed.config.data.sample_submission
+    test = data.read_test(folder, placed.config, artifact.encoding)
     form = Form(artifact.target, str(artifact.manifest["metric"]), sample)
     with writing(path):
         before = path.read_bytes() if path.is_file() else None
-    form.write(path, test.ids, np.repeat(artifact.prior[None], len(test), axis=0))
-    if seconds is None and placed.session_hours is not None:
-        seconds = placed.session_hours * 3600
-    there = None if seconds is None else seconds - (clock() - begun)
+    writes = clock()
+    form.write(path, test.ids, _mean_of(artifact, len(test)))
+    writes = clock() - writes
+    if seconds is None and placed.config.session_hours is not None:
+        seconds = placed.config.session_hours * 3600
+    # What writing took once it takes again, and as much is kept for a slow disk.
+    until = None if seconds is None else begun + min(seconds * SHARE, seconds - 2 * writes)
+    if processes is None:
+        here = devices.found()
+        processes = here.count if here.platform == "gpu" else 1
     try:
-        predictions = predict(artifact, test, models, seconds=there, clock=clock, show=show)
-        rows = form.write(path, predictions.ids, predictions.values)
+        if processes > 1:
+            predictions = _shared(placed, test, folder, precision, until, batch, processes, show)
+        else:
+            forward = restore(placed, precision)
+            there = None if until is None else (until - clock()) / SHARE
+            predictions = predict(placed, test, forward, seconds=there, batch=batch, clock=clock, show=show)
+        written = form.write(path, predictions.ids, predictions.values)
     except BaseException:
         if before is not None:
             whole.write(path, before)
@@ -210,15 +217,62 @@ def infer(
         show(
             f"Warning: all {len(predictions.values):,} rows have the same prediction; look at the inputs and the training"
         )
-    show(f"Wrote {rows} rows to {path}")
+    show(f"Wrote {written} rows to {path}")
     return predictions
+
+
+def _shared(
+    artifact: Artifact,
+    test: data.TestSet,
+    folder: Path,
+    precision: str,
+    until: float | None,
+    batch: int | None,
+    processes: int,
+    show: Show,
+) -> Predictions:
+    """Return predictions that several processes made; what one of them leaves, this process makes, if there is time."""
+    values, broken = _mean_of(artifact, len(test)), dict[str, str]()
+
+    def tell(found: Mapping[str, str], done: int) -> None:
+        broken.update(found)
+        _few(broken, done, len(test), artifact.config)
+
+    settings = shares.Settings(str(folder), precision, until, batch)
+    missing = shares.run(artifact, settings, values, processes, tell=tell, show=show)
+    left = 0
+    if missing and (until is None or time.monotonic() < until):
+        forward = restore(artifact, precision)
+        for part in missing:
+            show(f"Rows {part.start:,} to {part.stop - 1:,} are computed here")
+            own = values[part.start : part.stop]
+            done = rows.fill(
+                artifact, test, forward, own, first=part.start, end=until, batch=batch, tell=tell, show=show
+            )
+            left += len(part) - done
+    else:
+        left = sum(map(len, missing))
+    return _told(artifact, test, values, broken, left, show)
+
+
+def share(job: Path) -> dict[str, Any]:
+    """Compute one process's share of the rows, as `pipeline.shares.run` wrote it to the folder `job`, and say how many rows are done."""
+    artifact, settings, own, values = shares.taken(job)
+    forward = restore(artifact, settings.precision)
+    test = data.read_test(Path(settings.folder), artifact.config, artifact.encoding)
+    with shares.telling(job) as tell:
+        done = rows.fill(
+            artifact, test, forward, values, first=own.start, end=settings.until, batch=settings.batch, tell=tell
+        )
+    return {"rows": done, "batch": forward.batch.size}
 
 
 def _placed(trained: Config, given: Config | None) -> Config:
     """Return the config that was trained with, looking for the files where the given one says that they are."""
     if given is None:
         return trained
-    images = ("kind", "height", "width", "channels", "resize", "decode")
+    images = ("kind", "height", "width", "channels", "resize", "decode", "flip", "crop_padding")
     own = (*images, "numeric_columns", "categorical_columns", "most_categories")
     kept = {name: getattr(trained.data, name) for name in own}
-    return replace(trained, data=replace(given.data, **kept), session_hours=given.session_hours)
+    data = replace(given.data, **kept)
+    return replace(trained, data=data, session_hours=given.session_hours, views=given.views)

@@ -107,7 +107,13 @@ MAY_IMPORT = {
     | {"contents", "data", "files", "folds", "form", "inspection", "learning_rate", "source", "target", "whole"},
     "overview": {"answers", "charts", "contents", "features", "inspection", "page", "whole"},
     "submission": LEAVES | {"table", "whole"},
-    "inference": LEAVES | {"artifact", "data", "files", "form", "model", "whole"},
+    "views": {"layout"},
+    "pace": set(),
+    "forward": {"data", "errors"},
+    "shares": LEAVES | {"artifact", "columns", "target"},
+    "inference": LEAVES
+    | {"artifact", "data", "devices", "files", "form", "forward", "model", "rows", "shares", "whole"},
+    "rows": {"artifact", "data", "forward", "pace", "views"},
     "metrics": {"errors"},
     "figures": LEAVES | {"data", "inference", "target"},
 }

@@ -51,8 +51,8 @@ def test_a_label_may_be_any_text(output):
 def sample(values: np.ndarray, labels: tuple[str, ...], pixels: np.ndarray, *, images: bool = True) -> Predictions:
     """Return these predictions for these inputs."""
 
-    def blocks(size: int) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
-        yield 0, pixels, {}
+    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
+        yield first, pixels[first:last], {}
 
     test = data.TestSet(tuple(map(str, range(len(pixels)))), blocks, images)
     return Predictions(test, values, labels, {}, 0)

@@ -389,7 +389,7 @@ def test_inference_gives_the_mean_of_the_folds(folded):
     single, golden = [], []
     for weights in loaded.folds:
         artifact.assign(built, weights)
-        single.append(loaded.target.predictions(model.outputs(built, pixels, inference.BATCH)))
+        single.append(loaded.target.predictions(model.outputs(built, pixels, 64)))
         golden.append(loaded.target.predictions(model.outputs(built, loaded.golden_inputs, 8)))
 
     found = inference.predict(loaded, test, inference.restore(loaded))

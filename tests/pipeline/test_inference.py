@@ -7,12 +7,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline import artifact, data, files, inference
+from pipeline import artifact, data, files, forward, inference, shares
 from pipeline.__main__ import main
 from pipeline.errors import ArtifactError, ConfigError, DataError
 
@@ -89,15 +88,30 @@ def test_padding_changes_no_prediction(trained, batch):
     assert np.max(np.abs(found - inference.averaged(loaded, models, pixels, 7))) < 1e-5
 
 
-@pytest.mark.parametrize("size", [1, 4, 21, 64])
-def test_blocks_change_no_prediction(trained, monkeypatch, size):
+@pytest.mark.parametrize(("size", "batch"), [(1, None), (4, 3), (16, 2), (64, None)])
+def test_neither_blocks_nor_batches_change_a_prediction(trained, monkeypatch, size, batch):
     """Memory does not grow with the test set, and each row stays in its place."""
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
     whole = predicted(folder, loaded)
-    monkeypatch.setattr(inference, "BLOCK", size)
+    monkeypatch.setattr(forward, "BLOCK", size)
 
-    assert predicted(folder, loaded).values == pytest.approx(whole.values, abs=1e-5)
+    found = inference.predict(
+        loaded, data.read_test(folder, loaded.config), inference.restore(loaded), batch=batch, show=quiet
+    )
+
+    assert found.values == pytest.approx(whole.values, abs=1e-5)
+
+
+def test_a_test_image_is_looked_up_by_its_row(trained):
+    """In any order, and each as often as it is asked for."""
+    test = data.read_test(trained[0], artifact.load(trained[1] / "artifact").config)
+
+    whole = test.inputs(np.arange(21))
+
+    assert np.array_equal(test.inputs(np.array([20, 3, 3])), whole[[20, 3, 3]])
+    assert [start for start, *_ in test.blocks(4, 6, 15)] == [6, 10, 14]
+    assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4, 6, 15)]), whole[6:15])
 
 
 def test_half_precision_agrees_with_the_golden_outputs(trained):
@@ -175,30 +189,33 @@ class Clock:
 
 @pytest.fixture
 def three(trained, monkeypatch) -> tuple[artifact.Artifact, Clock]:
-    """Return an artifact of three folds, all of them the trained model, and the clock that its predictions move."""
+    """Return an artifact of three folds, all of them the trained model, two views, and the clock that its predictions move."""
     loaded = artifact.load(trained[1] / "artifact")
     weights = artifact.joined([loaded.weights] * 3)
-    clock, averaged = Clock(), inference.averaged
+    clock, take = Clock(), forward.Forward.take
 
-    def timed(own: artifact.Artifact, models: list[Any], inputs: np.ndarray, batch: int) -> np.ndarray:
-        clock.now += len(models)
-        return averaged(own, models, inputs, batch)
+    def timed(self: forward.Forward, asked: forward.Asked) -> list[np.ndarray]:
+        clock.now += len(asked.folds)
+        return take(self, asked)
 
-    monkeypatch.setattr(inference, "averaged", timed)
-    monkeypatch.setattr(inference, "BLOCK", 3)  # seven blocks
-    return replace(loaded, config=replace(loaded.config, folds=3), weights=weights), clock
+    monkeypatch.setattr(forward.Forward, "take", timed)
+    monkeypatch.setattr(forward, "BLOCK", 4)  # six blocks
+    return replace(loaded, config=replace(loaded.config, folds=3, views=2), weights=weights), clock
 
 
 @pytest.mark.parametrize(
     ("seconds", "told", "left"),
     [
         (100, [], 0),
-        (18, ["2 of 3 folds from row"], 0),
-        (6, ["1 of 3 folds from row 3 on", "rows have the mean prediction"], 12),
-        (0, ["1 of 3 folds from row 3 on", "rows have the mean prediction"], 18),
+        (30, ["1 of 2 views, 3 of 3 folds from row 4 on"], 0),
+        (18, ["1 of 2 views, 2 of 3 folds from row 4 on"], 0),
+        (9, ["1 of 2 views, 1 of 3 folds from row 4 on", "rows have the mean prediction"], 13),
+        (0, ["rows have the mean prediction"], 21),
     ],
 )
-def test_where_time_is_short_folds_are_left_out_and_then_rows(three, trained, tmp_path, seconds, told, left):
+def test_where_time_is_short_views_are_left_out_and_then_folds_and_then_rows(
+    three, trained, tmp_path, seconds, told, left
+):
     """The end is kept, and a submission for every id is there in any case."""
     loaded, clock = three
     lines: list[str] = []
@@ -206,7 +223,7 @@ def test_where_time_is_short_folds_are_left_out_and_then_rows(three, trained, tm
 
     found = inference.infer(loaded, trained[0], tmp_path, seconds=seconds + 3, clock=clock, show=lines.append)
 
-    assert clock.now - begun <= max(seconds, 3)
+    assert clock.now - begun <= seconds
     between = lines[1:-1]
     assert bool(between) == bool(told) and all(any(said in line for line in between) for said in told)
     assert any("Warning" in line for line in between) == bool(left)
@@ -220,12 +237,12 @@ def test_where_time_is_short_folds_are_left_out_and_then_rows(three, trained, tm
 def test_a_session_has_its_hours_and_no_more(three, trained, tmp_path):
     """Without `seconds` the config says how long there is, and what was spent before counts."""
     loaded, clock = three
-    short = replace(loaded.config, folds=None, session_hours=6 / 3600)
+    short = replace(loaded.config, folds=None, session_hours=12 / 3600)
 
     found = inference.infer(loaded, trained[0], tmp_path, config=short, clock=clock, show=quiet)
 
     assert found.left_out > 0
-    assert clock.now <= 6
+    assert clock.now <= 12
     assert len(rows(tmp_path / "submission.csv")) == 21
 
 
@@ -237,6 +254,80 @@ def test_images_are_decoded_as_in_training_whatever_another_config_says(trained,
     placed = inference._placed(loaded.config, other).data
 
     assert (placed.decode, placed.resize, placed.test_images) == ("full", "exact", "elsewhere")
+
+
+# -- several views of an image
+
+
+def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained):
+    """The unchanged image first; five ways to move it, since this training moved its images and mirrored none."""
+    folder, output, _ = trained
+    loaded = artifact.load(output / "artifact")
+    models, test = inference.restore(loaded), data.read_test(folder, loaded.config)
+    pixels = test.inputs(np.arange(21))
+    moved = np.zeros_like(pixels)
+    moved[:, 1:] = pixels[:, :-1]
+    wanted = [inference.averaged(loaded, models, images, 32) for images in (pixels, moved)]
+
+    found = inference.predict(replace(loaded, config=replace(loaded.config, views=2)), test, models)
+
+    assert found.values == pytest.approx(np.mean(wanted, axis=0), abs=1e-6)
+    assert not np.allclose(*wanted, atol=1e-4)
+    with pytest.raises(ConfigError, match=r"views=6 cannot work: expected at most 5.*flip=False, crop_padding=1"):
+        replace(loaded.config, views=6)
+
+
+def test_the_config_of_today_says_how_many_views_and_the_artifact_which(trained, tmp_path):
+    """An artifact need not be trained again to be looked at twice; but what its training did to its images stays what it was."""
+    folder, output, _ = trained
+    loaded = artifact.load(output / "artifact")
+    flipping = replace(loaded.config, views=10, data=replace(loaded.config.data, flip=True))
+
+    with pytest.raises(ConfigError, match="views=10 cannot work: expected at most 5"):
+        inference.infer(loaded, folder, tmp_path / "no", config=flipping, show=quiet)
+    found = inference.infer(loaded, folder, tmp_path / "out", config=replace(loaded.config, views=5), show=quiet)
+
+    assert list(found.labels) == [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids]
+    assert not np.allclose(found.values, predicted(folder, loaded).values, atol=1e-4)
+
+
+# -- several processes
+
+
+def test_two_processes_predict_what_one_does(trained, competition, tmp_path):
+    """One file that cannot be read is told of, whoever met it."""
+    (competition / "test" / "e007.png").write_bytes(b"<html>")
+    loaded, lines = artifact.load(trained[1] / "artifact"), []
+    one = inference.infer(loaded, competition, tmp_path / "one", show=quiet)
+
+    two = inference.infer(loaded, competition, tmp_path / "two", processes=2, show=lines.append)
+
+    assert two.values == pytest.approx(one.values, abs=1e-5)
+    assert two.broken == one.broken and two.left_out == 0
+    assert (tmp_path / "two" / "submission.csv").read_bytes() == (tmp_path / "one" / "submission.csv").read_bytes()
+    assert "21 rows go to 2 processes" in lines[1] and not any("are computed here" in line for line in lines)
+
+
+def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(trained, tmp_path, monkeypatch):
+    """The second one cannot even start; where no time is left its rows have the mean prediction, in a valid file."""
+    folder, loaded, lines = trained[0], artifact.load(trained[1] / "artifact"), list[str]()
+    start = shares._start
+
+    def started(job: Path, number: int) -> subprocess.Popen[bytes]:
+        if number == 1:
+            (job / shares.JOB).write_text("")
+        return start(job, number)
+
+    monkeypatch.setattr(shares, "_start", started)
+    found = inference.infer(loaded, folder, tmp_path / "out", processes=2, show=lines.append)
+
+    assert any("process 2 ended with 1 after 0 of 11 rows" in line for line in lines)
+    assert "Rows 10 to 20 are computed here" in lines
+    assert found.values == pytest.approx(predicted(folder, loaded).values, abs=1e-5)
+
+    late = inference.infer(loaded, folder, tmp_path / "late", processes=2, seconds=0.5, show=lines.append)
+    assert late.left_out == 21 and np.array_equal(late.values, np.repeat(loaded.prior[None], 21, axis=0))
+    assert len(rows(tmp_path / "late" / "submission.csv")) == 21
 
 
 def test_another_precision_is_refused_by_name(trained):

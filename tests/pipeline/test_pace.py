@@ -1,0 +1,103 @@
+"""What there is no time for is left out: views, then folds, then rows; and the batch grows while that pays."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.forward import FIRST, GROWTH, Batch
+from pipeline.pace import Pace
+
+
+class Work:
+    """A test set whose blocks take `decoding` seconds, and `each` for every view and fold, after a first one that compiles."""
+
+    def __init__(self, views: int, folds: int, blocks: int, decoding: float, each: float, compiling: float, end: float):
+        self.now, self.done, self.used = 0.0, 0, []
+        self.views, self.folds, self.blocks = views, folds, blocks
+        self.decoding, self.each, self.compiling = decoding, each, compiling
+        self.pace = Pace(views, folds, blocks, end, lambda: self.now)
+
+    def run(self) -> None:
+        """Go through the blocks, as long as there is time."""
+        for block in range(self.blocks):
+            if self.pace.over(0):
+                return
+            used, compiling = self.pace.used, 0.0 if block else self.compiling
+            self.now += self.decoding + self.each * used[0] * used[1] + compiling
+            self.pace.ended(1, used, compiling)
+            self.used.append(used)
+            self.done += 1
+
+
+times = st.floats(0.01, 10)
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 60), times, times, times, st.floats(0, 2))
+def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
+    views, folds, blocks, decoding, each, compiling, share
+):
+    """Whatever a block costs. Of the first nothing is known; every other one is begun only if it can end in time."""
+    end = share * blocks * (decoding + each * views * folds)
+    work = Work(views, folds, blocks, decoding, each, compiling, end)
+
+    work.run()
+
+    first = decoding + each * views * folds + compiling
+    assert work.now <= max(end, first) + 1e-6
+    least = decoding + each  # a block with one view and one fold
+    assert work.done == blocks or end - work.now < 2 * first
+    assert all(used[0] == 1 or used[1] == folds for used in work.used)  # no fold is left out while there are two views
+    if share >= 1 and compiling + first <= 0:
+        assert set(work.used) == {(views, folds)}
+    if end > first + blocks * (least + each * views * folds):
+        assert work.done == blocks
+
+
+def test_with_time_to_spare_nothing_is_left_out():
+    """And without an end nothing ever is."""
+    for end in (1000.0, None):
+        work = Work(3, 2, 20, 0.1, 0.2, 30.0, end)
+        work.run()
+        assert work.done == 20 and set(work.used) == {(3, 2)}
+
+
+def test_a_third_of_the_time_leaves_views_out_and_keeps_every_row():
+    """Of three views and two folds, and then a fold as well."""
+    for share, least in ((0.4, (1, 2)), (0.25, (1, 1))):
+        work = Work(3, 2, 100, 0.0, 1.0, 0.0, share * 600)
+        work.run()
+        assert work.done == 100 and min(work.used) == least and work.now <= share * 600
+
+
+@given(st.lists(st.floats(0.5, 3), min_size=8, max_size=8), st.integers(5, 12))
+def test_the_batch_doubles_while_that_pays_and_the_best_one_stays(growths, power):
+    """A block is the most; nothing smaller than the first one is ever tried."""
+    batch, rate, rates = Batch(None, 2**power), 1000.0, {}
+    for growth in growths:
+        if not batch.growing:
+            break
+        rates[batch.size] = rate
+        batch.told(rate=rate, compiling=0.0, left=1000.0)
+        rate *= growth
+
+    assert FIRST <= batch.size <= 2**power
+    if not batch.growing and rates:
+        assert (
+            batch.size == max(rates, key=rates.__getitem__) or rates[batch.size] * GROWTH > max(rates.values()) / GROWTH
+        )
+
+
+def test_a_doubling_has_to_earn_what_compiling_costs():
+    """With a second's work left it is not begun, however much faster it may be."""
+    batch = Batch(None, 1024)
+    batch.told(rate=1000.0, compiling=2.0, left=1.0)
+
+    assert (batch.size, batch.growing) == (32, False)
+
+
+def test_out_of_memory_goes_back_a_step_for_good():
+    """Down to one row, below which there is nothing."""
+    batch = Batch(None, 128)
+    batch.told(rate=1000.0, compiling=0.0, left=100.0)
+
+    assert batch.failed() and (batch.size, batch.growing) == (32, False)
+    assert [batch.failed() for _ in range(6)] == [True] * 5 + [False]
