@@ -238,7 +238,7 @@ def _shared(
         broken.update(found)
         _few(broken, done, len(test), artifact.config)
 
-    settings = shares.Settings(str(folder), precision, until, batch)
+    settings = shares.Settings(str(folder.absolute()), precision, until, batch)
     missing = shares.run(artifact, settings, values, processes, tell=tell, show=show)
     left = 0
     if missing and (until is None or time.monotonic() < until):

@@ -53,13 +53,16 @@ class Pace:
         left, before = self._rows - self._done, self.used
         if self._end is None or not left:
             return False
+        # Half of it is forgotten with each block: a slow one may come again.
+        slowest = max(self._slowest / 2, taken)
         for level in self._levels:
             share = level[0] * level[1] / (used[0] * used[1])
             self.used = level
-            # To take something back needs a quarter to spare, or else it comes and goes.
-            if now + taken / max(rows, 1) * left * share * (TO_SPARE if level > before else 1) <= self._end:
+            # To take something back needs a quarter to spare, or else it comes and goes; and the next block has to fit with it.
+            more = level > before
+            fits = now + taken / max(rows, 1) * left * share * (TO_SPARE if more else 1) <= self._end
+            if fits and (not more or now + slowest * share < self._end):
                 break
-        # Half of it is forgotten with each block: a slow one may come again.
-        share = self.used[0] * self.used[1] / (used[0] * used[1])
-        self._slowest = max(self._slowest / 2, taken) * max(share, 1 / (used[0] * used[1]))
+        # What is left out may bring nothing, if it is decoding that takes the time: the next block shows.
+        self._slowest = slowest * max(self.used[0] * self.used[1] / (used[0] * used[1]), 1)
         return self.used != before

@@ -78,11 +78,13 @@ def fill(
         tell(broken, begin + len(got))
         if pace.ended(len(got), block.used, block.compiling):
             now = f"{pace.used[0]} of {len(looks)} views, {pace.used[1]} of {forward.folds} folds"
-            show(f"Time is short: {now} from row {begin + first + len(got):,} on")
+            show(f"Time allows {now} from row {begin + first + len(got):,} on")
         return begin + len(got)
 
     for start, inputs, wrong in test.blocks(size, first, first + len(values)):
-        if pace.over(len(waiting)):
+        while waiting and pace.over(len(waiting)):
+            done = take()
+        if pace.over(0):
             break
         before = forward.compiling
         seen = tuple(forward.ask(view.of(inputs), pace.used[1]) for view in looks[: pace.used[0]])

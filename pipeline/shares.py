@@ -87,7 +87,7 @@ def run(
             values[first:last][whole] = found[whole]
             missing += _runs(np.flatnonzero(~whole) + first)
             for line in (job / LOG).read_text(errors="replace").splitlines():
-                if line.startswith(("Time is short", "Out of memory")):
+                if line.startswith(("Time allows", "Out of memory")):
                     show(f"Process {number}: {line}")
             if process.returncode:
                 said = (job / LOG).read_text(errors="replace").strip().splitlines()[-1:]
@@ -138,7 +138,7 @@ def _hand(folder: Path, artifact: Artifact) -> None:
     golden = {"prior": artifact.prior, "inputs": artifact.golden_inputs, "outputs": artifact.golden_outputs}
     arrays = {f"weights/{name}": array for name, array in artifact.weights.items()}
     with (folder / WEIGHTS).open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays, **{f"golden/{name}": array for name, array in golden.items()})
+        np.savez(file, **arrays, **{f"golden/{name}": array for name, array in golden.items()})  # type: ignore[arg-type]
     said = {
         "manifest": dict(artifact.manifest),
         "config": artifact.config.to_json(),
@@ -160,7 +160,9 @@ def _start(job: Path, number: int) -> subprocess.Popen[bytes]:
     }
     with (job / LOG).open("wb") as log:
         words = [sys.executable, "-m", "pipeline", "share", str(job)]
-        return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603
+        return subprocess.Popen(  # noqa: S603 - our own words
+            words, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
 
 
 def _wait(jobs: list[tuple[Path, int, int, subprocess.Popen[bytes]]], until: float | None, tell: Tell) -> None:

@@ -43,13 +43,10 @@ def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
 
     first = decoding + each * views * folds + compiling
     assert work.now <= max(end, first) + 1e-6
-    least = decoding + each  # a block with one view and one fold
     assert work.done == blocks or end - work.now < 2 * first
     assert all(used[0] == 1 or used[1] == folds for used in work.used)  # no fold is left out while there are two views
-    if share >= 1 and compiling + first <= 0:
-        assert set(work.used) == {(views, folds)}
-    if end > first + blocks * (least + each * views * folds):
-        assert work.done == blocks
+    if end > first + blocks * (decoding + each * views * folds):
+        assert work.done == blocks and set(work.used) == {(views, folds)}
 
 
 def test_with_time_to_spare_nothing_is_left_out():

@@ -1,0 +1,218 @@
+"""Inferences: the arms of `proofs.inferring`, each in a process of its own: `python -m proofs.inferences PART …` prints one JSON object."""
+
+import json
+import os
+import random
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from pipeline import artifact, data, inference, model, reading, submission
+from pipeline import config as configs
+from pipeline.artifact import Artifact
+from pipeline.config import Config
+from pipeline.files import shape
+from pipeline.form import Form
+from pipeline.target import Target
+from proofs import jpeg
+
+SEED, TURNS, BATCH = 20261121, 5, 64
+NAMES = tuple("0123456789")
+# Files, which of them are JPEGs of how many pixels, and the side and width of the network: rows, (file's width, height) or None for
+# 8x8 PNGs, side, width.
+FLOWS: dict[str, tuple[int, tuple[int, int] | None, int, int]] = {
+    "decoding": (480, (2000, 1500), 32, 2),
+    "computing": (2000, None, 8, 256),
+    "both": (2000, (500, 375), 64, 24),
+}
+VIEWS, FOLDS = 5, 3
+
+
+def settings(side: int = 8, width: int = 32, channels: int = 1, suffix: str = ".png") -> Config:
+    """Return the config of a network of that width, for images of that side."""
+    digits = configs.load("digits")
+    own = replace(digits.data, height=side, width=side, channels=channels, suffix=suffix, resize="stretch")
+    return replace(digits, data=own, model_options={"width": width, "dropout": 0.3}, session_hours=None)
+
+
+def trained(folder: Path, config: Config, folds: int = 1) -> Artifact:
+    """Return an artifact of random weights, saved and loaded as training and inference do it; each fold has the same ones."""
+    keras.utils.set_random_seed(SEED)
+    built, target = model.build(config), Target("classes", NAMES)
+    golden = np.random.default_rng(SEED).integers(0, 256, (8, *config.data.shape), np.uint8)
+    details = {"run_id": "proof", "status": "complete", "versions": {}, "metrics": {}, "metric": "accuracy"}
+    own = artifact.weights_of(built)
+    artifact.save(
+        folder,
+        model=built,
+        folds=[own] * folds if folds > 1 else (),
+        config=replace(config, folds=folds if folds > 1 else None),
+        target=target,
+        encoding=None,
+        prior=np.full(len(NAMES), 1 / len(NAMES), np.float32),
+        golden_inputs=golden,
+        golden_outputs=target.predictions(model.outputs(built, golden, 8)),
+        details={**details, "git_commit": "0" * 40, "bundle_sha256": "0" * 64},
+    )
+    return artifact.load(folder)
+
+
+def competition(folder: Path, rows: int, files: list[Path] | None = None) -> Path:
+    """Write a test set of that many rows: names of their own for these files, or for 64 PNGs of noise; every row is opened and decoded."""
+    (folder / "test").mkdir(parents=True)
+    if files is None:
+        draw, files = np.random.default_rng(SEED), []
+        for number in range(64):
+            files.append(folder / f"{number}.png")
+            Image.fromarray(draw.integers(0, 256, (8, 8), np.uint8)).save(files[-1])
+    ids = [f"t{row:07d}" for row in range(rows)]
+    for row, name in enumerate(ids):
+        os.link(files[row % len(files)], folder / "test" / f"{name}{files[0].suffix}")
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{name},0\n" for name in ids))
+    return folder
+
+
+def flow(name: str, folder: Path) -> dict[str, Any]:
+    """Return the medians of the seconds of decoding alone, computing alone, and inference with its file, in turn, after one turn that compiles."""
+    rows, photograph, side, width = FLOWS[name]
+    files = None if photograph is None else jpeg.make(folder, *photograph, 24)
+    config = settings(side, width, 1 if files is None else 3, ".png" if files is None else ".jpg")
+    loaded = trained(folder / "artifact", config)
+    place = competition(folder / "competition", rows, files)
+    test, forward = data.read_test(place, config), inference.restore(loaded)
+    if name == "both":  # one core computes, as an accelerator would, and one thread decodes
+        paths = [place / "test" / f"{row}{config.data.suffix}" for row in test.ids]
+
+        def blocks(size: int, first: int = 0, last: int | None = None) -> Any:
+            return reading.blocks(paths[first:last], shape(config.data), size, workers=1)
+
+        test = replace(test, blocks=blocks)
+    held = replace(test, blocks=data._cut(np.concatenate([block for _, block, _ in test.blocks(256)])))
+    form = Form(loaded.target, "accuracy", place / "sample_submission.csv")
+
+    def decode() -> None:
+        size = inference.forwards.block(loaded.golden_inputs, rows)
+        if sum(len(block) for _, block, _ in test.blocks(size)) != rows:
+            raise AssertionError("rows are missing")
+
+    def compute() -> None:
+        inference.predict(loaded, held, forward, batch=BATCH, show=_quiet)
+
+    def whole() -> None:
+        found = inference.predict(loaded, test, forward, batch=BATCH, show=_quiet)
+        form.write(folder / "submission.csv", found.ids, found.values)
+
+    arms = {"decode": decode, "compute": compute, "whole": whole}
+    taken: dict[str, list[float]] = {arm: [] for arm in arms}
+    for turn in range(TURNS + 1):
+        for arm, function in arms.items():
+            seconds = _seconds(function)
+            if turn:
+                taken[arm].append(seconds)
+    return {"rows": rows, "seconds": {arm: statistics.median(values) for arm, values in taken.items()}}
+
+
+def memory(rows: int, folder: Path) -> dict[str, Any]:
+    """Return the largest resident size of this process after it inferred that many rows, in bytes."""
+    loaded = trained(folder / "artifact", settings())
+    found = inference.infer(loaded, folder / "competition", folder / "out", batch=BATCH, show=_quiet)
+    written = submission.check(folder / "out" / "submission.csv", folder / "competition" / "sample_submission.csv")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # What has to be held of a row in any case: its id and its place in the order, and its prediction.
+    needed = sum(map(sys.getsizeof, found.ids)) / rows + 8 + found.values.nbytes / rows
+    return {"rows": written, "asked": rows, "peak": peak, "needed": needed}
+
+
+def arm(name: str, folder: Path) -> dict[str, Any]:
+    """Return the seconds from a loaded artifact to submission.csv, with compilation: ours, or `model.predict` and pandas."""
+    loaded, place = artifact.load(folder / "artifact"), folder / "competition"
+    begun = time.perf_counter()
+    if name == "ours":
+        inference.infer(loaded, place, folder / "ours", show=_quiet)
+        return {"seconds": time.perf_counter() - begun}
+    built = model.build(loaded.config)
+    artifact.assign(built, loaded.weights)
+    sample = pd.read_csv(place / "sample_submission.csv", dtype=str)
+    paths = [place / "test" / f"{row}.png" for row in sample["id"]]
+    images, _ = reading.read(paths, shape(loaded.config.data))  # by the same code as ours, with every CPU
+    found = built.predict(images, batch_size=int(name), verbose=0)
+    sample["label"] = [NAMES[index] for index in found.argmax(axis=1)]
+    sample.to_csv(folder / f"theirs-{name}.csv", index=False)
+    return {"seconds": time.perf_counter() - begun}
+
+
+def timely(rows: int, runs: int, folder: Path) -> dict[str, Any]:
+    """Return how runs ended for which about a third of the time that they need was there; compilation is a part of each."""
+    config = replace(settings(width=64 if rows > 5000 else 8), views=VIEWS)
+    loaded = trained(folder / "artifact", config, FOLDS)
+    place = competition(folder / "competition", rows)
+    whole = _seconds(lambda: inference.infer(loaded, place, folder / "whole", show=_quiet))
+    draw = random.Random(SEED)  # noqa: S311 - lengths of time, no secrets
+    told: list[dict[str, Any]] = []
+    for _ in range(runs):
+        speed, began = 3 * draw.uniform(0.9, 1.1), time.monotonic()
+        lines: list[str] = []
+
+        def clock(speed: float = speed, began: float = began) -> float:
+            return (time.monotonic() - began) * speed
+
+        with tempfile.TemporaryDirectory(dir=folder) as output:
+            given = {"seconds": whole, "clock": clock, "show": lines.append}
+            found = inference.infer(loaded, place, Path(output), **given)  # type: ignore[arg-type]
+            spent = clock()
+            written = submission.check(Path(output) / "submission.csv", place / "sample_submission.csv")
+        short = [line for line in lines if "Time allows" in line]
+        told.append(
+            {
+                "valid": written == rows,
+                "in_time": spent <= whole,
+                "spent": spent / whole,
+                "left_out": found.left_out,
+                "views": bool(short),
+                "folds": any(f"{FOLDS} of {FOLDS} folds" not in line for line in short),
+            }
+        )
+    return {"rows": rows, "seconds": whole, "runs": told}
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    function()
+    return time.perf_counter() - begun
+
+
+def _quiet(line: str) -> None:
+    """Show nothing."""
+
+
+def main(part: str, *words: str) -> None:
+    """Print what a part gives."""
+    folder = Path(words[-1])
+    folder.mkdir(parents=True, exist_ok=True)
+    if part == "flow":
+        result = flow(words[0], folder)
+    elif part == "make":
+        trained(folder / "artifact", settings())
+        result = {"folder": str(competition(folder / "competition", int(words[0])))}
+    elif part == "memory":
+        result = memory(int(words[0]), folder)
+    elif part == "arm":
+        result = arm(words[0], folder)
+    else:
+        result = timely(int(words[0]), int(words[1]), folder)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
