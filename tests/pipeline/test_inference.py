@@ -208,7 +208,7 @@ def three(trained, monkeypatch) -> tuple[artifact.Artifact, Clock]:
     [
         (100, [], 0),
         (30, ["1 of 2 views, 3 of 3 folds from row 4 on"], 0),
-        (18, ["1 of 2 views, 2 of 3 folds from row 4 on"], 0),
+        (19, ["1 of 2 views, 2 of 3 folds from row 4 on"], 0),
         (9, ["1 of 2 views, 1 of 3 folds from row 4 on", "rows have the mean prediction"], 17),
         (0, ["rows have the mean prediction"], 21),
     ],
