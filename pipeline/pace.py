@@ -5,7 +5,7 @@ Views are left out first, then folds; what is left after that is one model and t
 
 from collections.abc import Callable
 
-TO_SPARE = 1.25
+TO_SPARE = 1.5
 
 
 class Pace:
@@ -58,7 +58,7 @@ class Pace:
         for level in self._levels:
             share = level[0] * level[1] / (used[0] * used[1])
             self.used = level
-            # To take something back needs a quarter to spare, or else it comes and goes; and the next block has to fit with it.
+            # To take something back needs half as much to spare, or else it comes and goes; and the next block has to fit with it.
             more = level > before
             fits = now + taken / max(rows, 1) * left * share * (TO_SPARE if more else 1) <= self._end
             if fits and (not more or now + slowest * share < self._end):
