@@ -139,9 +139,10 @@ def measured() -> dict[str, Any]:
                 work(name)
                 if turn:  # in the first one programs are compiled
                     taken.setdefault(prefix + name, []).append(time.perf_counter() - begun)
-                # To see whether there is one more, fit may take a batch of the next epoch.
-                epoch = np.concatenate(fed.seen[:STEPS])
+                # Before its first epoch fit looks at one batch more.
+                epoch = np.concatenate(fed.seen[-STEPS:])
                 wrong += int((np.bincount(epoch, minlength=len(pixels)) != 1).sum())
+                wrong += abs(len(fed.seen) - STEPS) if turn else 0
     return {
         "images_per_second": {name: round(len(pixels) / statistics.median(each)) for name, each in taken.items()},
         "images": len(pixels),
