@@ -130,6 +130,11 @@ def check(
             f"A batch of {batch} cannot be checked with {rows} training images: {FACTOR} x {batch} of them have to fit into an epoch.\n"
             f"Give --batch {max(rows // FACTOR, 1)} or less."
         )
+    count = jax.device_count()
+    if batch % count:
+        raise ConfigError(
+            f"A batch of {batch} does not split evenly over {count} replicas.\nGive --batch {max(batch // count, 1) * count}, or another multiple."
+        )
     if config.warmup_epochs > config.epochs - 1:
         raise ConfigError(
             f"warmup_epochs={config.warmup_epochs:g} of epochs={config.epochs} leave no epoch to compare; expected one after the warm-up.\n"

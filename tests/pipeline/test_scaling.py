@@ -200,7 +200,12 @@ def test_the_command_writes_curves_and_says_what_came_out(trained, tiny, written
 
 @pytest.mark.parametrize(
     ("batch", "epochs", "said"),
-    [("64", 8, "Give --batch 11 or less"), ("0", 8, "batch=0"), ("8", 1, "warmup_epochs=1 of epochs=1 leave no epoch")],
+    [
+        ("64", 8, "Give --batch 11 or less"),
+        ("0", 8, "batch=0"),
+        ("9", 8, "Give --batch 8"),
+        ("8", 1, "warmup_epochs=1 of epochs=1 leave no epoch"),
+    ],
 )
 def test_what_cannot_be_checked_is_refused_before_nine_runs(
     trained, tiny, written_config, tmp_path, capsys, batch, epochs, said
