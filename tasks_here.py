@@ -11,7 +11,7 @@ from invoke.tasks import task
 from console import ROOT, interpreter, number, reported, show
 from tasks_kaggle import CONFIG, JSON, checker, connect, finished, project, settled
 
-SUBJECTS = ("relay", "kaggle", "training")
+SUBJECTS = ("relay", "kaggle", "training", "competitions")
 
 
 def foreign(address: str, slug: str) -> Any:

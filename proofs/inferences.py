@@ -20,6 +20,7 @@ from PIL import Image
 
 from pipeline import artifact, data, inference, model, reading, submission
 from pipeline import config as configs
+from pipeline import forward as forwards
 from pipeline.artifact import Artifact
 from pipeline.config import Config
 from pipeline.files import shape
@@ -102,7 +103,7 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
     form = Form(loaded.target, "accuracy", place / "sample_submission.csv")
 
     def decode() -> None:
-        size = inference.forwards.block(loaded.golden_inputs, rows)
+        size = forwards.block(loaded.golden_inputs, rows)
         if sum(len(block) for _, block, _ in test.blocks(size)) != rows:
             raise AssertionError("rows are missing")
 

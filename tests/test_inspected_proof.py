@@ -11,13 +11,6 @@ from proofs import inspected
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_what_is_proposed_for_a_competition_that_was_never_seen_runs_unedited(tmp_path):
-    """Fewer labelled rows than the full proof, and no notebooks."""
-    rows = list(inspected.rows(ROOT, tmp_path, short=True, show=lambda line: None))
-
-    assert [row for row in rows if not row.passed] == [] and len(rows) == 4
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
