@@ -111,6 +111,11 @@ def scale_check(c: Context, config: str = "", input: str = "", batch: str = "", 
                 f"Give its folder: invoke scale-check --config {config} --input DIR"
             )
         competitions.EMBEDDED[slug]().write(folder / "data")
+    given = f" --batch {images}" if images else ""
+    again = (
+        f"python -m pipeline scale-check --config {config} --input {input or folder / 'data'} --output {folder}{given}"
+    )
+    show(f"It takes nine trainings. Stopped before its end, it goes on by: {again}")
     result = model_side.scale_check(config, Path(input) if input else folder / "data", folder, images, show)
     for path in (folder / "scaling.json", *result["pictures"]):
         show(f"wrote {path}")

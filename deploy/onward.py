@@ -68,8 +68,9 @@ def point(kaggle: Kaggle, project: Project, *, show: Show) -> Point:
     while row is not None:
         run = _run(row)
         status = settlement.status(kaggle, run.handle, run.version)
-        if status is None:  # that Kaggle has it no more: the push finds out
-            return Point(None, None)
+        if status is None:  # that Kaggle has it no more; what was pulled of those before it is still here
+            failed, row = True, by_version.get(row["base"])
+            continue
         if status not in ENDED:
             return Point(_base_of(kaggle, project, row, by_version, show), run, status)
         folder, found = look(kaggle, project, run, status, show=show)

@@ -104,7 +104,8 @@ class Config:
             of `batch`. It changes the result, and nothing else about replicas and memory does.
         micro_batch: images per forward and backward pass on one replica; None takes what fits, beginning with a replica's whole share.
         steps_per_call: steps that are handed to the devices at once; more than 1 pays where a step takes less than a millisecond.
-        keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch with the best validation accuracy.
+        keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch with the best validation accuracy, or,
+            where several labels or a number are told, the smallest validation loss.
         patience: epochs without a better one after which the run ends; None: it does not.
         folds: parts that the labelled images are cut into, stratified by label; a model is trained for each, on all the others. None: one
             model, and `data.validation_fraction` is held back.

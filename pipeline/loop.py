@@ -18,6 +18,7 @@ import numpy as np
 from pipeline import backbones, checkpoint, data, learning_rate, memory, model, names
 from pipeline import state as states
 from pipeline.calls import Calls
+from pipeline.changes import changes
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, DivergedError
 from pipeline.learning_rate import Applied
@@ -26,30 +27,6 @@ from pipeline.saver import Saver
 from pipeline.session import Session
 from pipeline.step import Step
 from pipeline.target import FIGURE
-
-# What a config may say otherwise when a run goes on: nothing that training reads. The images themselves are compared by content.
-FREE = {
-    "handoff",
-    "metric",  # its part in the labels, their log, is in the fingerprint of the data
-    "progress_seconds",
-    "checkpoint_seconds",
-    "session_hours",
-    "stall_seconds",
-    "micro_batch",
-    "steps_per_call",
-} | {
-    f"data.{name}"
-    for name in (
-        "train_csv",
-        "test_csv",
-        "train_images",
-        "test_images",
-        "train_array",
-        "test_array",
-        "sample_submission",
-    )
-}
-
 
 # What a run leaves beside its checkpoints, and must not stand beside those of another.
 LEFT = (HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz")
@@ -84,7 +61,7 @@ class Loop:
         self.pretrained = backbones.begin(self.model, config)
         self.optimizer = learning_rate.optimizer(applied)
         self.optimizer.build(self.model.trainable_variables)
-        self.step, self._began = 0, 0.0
+        self.step, self._began, self._used = 0, 0.0, 0.0  # seconds of the sessions before
         self.run_id = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         self.metrics: dict[str, float] = {}
         self.best: dict[str, Any] = {}  # epoch, metrics, and how many epochs have come since
@@ -318,7 +295,13 @@ class Loop:
     def _save(self, folder: Path, origin: dict[str, Any], saver: Saver) -> None:
         begun, step = time.monotonic(), self.step
         arrays = self.state.arrays() | {f"{BEST}{name}": array for name, array in self._best_weights.items()}
-        details = {"run_id": self.run_id, "origin": origin, "metrics": self.metrics, "best": dict(self.best)}
+        details: dict[str, Any] = {
+            "run_id": self.run_id,
+            "origin": origin,
+            "metrics": self.metrics,
+            "best": dict(self.best),
+        }
+        details["seconds"] = self._used + begun - self._began
 
         def write() -> None:
             wrong = states.not_finite(arrays)
@@ -339,6 +322,7 @@ class Loop:
         try:
             theirs, run_id = found.details["origin"], str(found.details["run_id"])
             metrics, best = dict(found.details["metrics"]), dict(found.details["best"])
+            used = float(found.details.get("seconds", 0.0))
             changed = changes(theirs["config"], origin["config"])
             if theirs["data"] != origin["data"]:
                 changed.append("the inputs or labels, or which of them validate")
@@ -363,10 +347,12 @@ class Loop:
         self._best_weights = {
             name.removeprefix(BEST): found.arrays[name] for name in found.arrays.keys() - arrays.keys()
         }
-        self.step, self.run_id, self.metrics, self.best = found.step, run_id, metrics, best
+        self.step, self.run_id, self.metrics, self.best, self._used = found.step, run_id, metrics, best, used
         for problem in found.passed_over:
             self.show(f"Warning: a newer checkpoint is damaged and passed over: {problem}")
-        self.show(f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}")
+        self.show(
+            f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}, after {used:.0f} s of training"
+        )
         began = {name: theirs.get(name, origin[name]) for name in origin.keys() & {"precision", "devices", "code"}}
         if began.get("code") != origin.get("code"):
             self.show(
@@ -377,23 +363,3 @@ class Loop:
                 f"The run goes on in {origin['precision']} on {origin['devices']}; it began in {began['precision']} on {began['devices']}"
             )
         return {**origin, **began}
-
-
-def changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    """Return in what two configs differ that training depends on, a text for each value."""
-    before, now = _flat(theirs), _flat(ours)
-    return [
-        f"{name}: {before.get(name)!r} then, {now.get(name)!r} now"
-        for name in sorted((before.keys() | now.keys()) - FREE)
-        if before.get(name) != now.get(name)
-    ]
-
-
-def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a config's values by full name, for example "data.height"."""
-    flat = {}
-    for name, value in config.items():
-        flat.update(
-            {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
-        )
-    return flat

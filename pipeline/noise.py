@@ -15,9 +15,10 @@ import keras
 import numpy as np
 
 from pipeline import data, folds, learning_rate, memory, whole
+from pipeline.changes import changes
 from pipeline.config import Config
 from pipeline.errors import CheckpointError, ConfigError, reading
-from pipeline.loop import Loop, changes
+from pipeline.loop import Loop
 
 STEPS = 50
 RESULT = "noise.json"

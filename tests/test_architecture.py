@@ -49,10 +49,12 @@ MAY_IMPORT = {
     "step": LEAVES | {"backbones", "learning_rate", "mixture", "state", "target"},
     "memory": LEAVES | {"state", "step"},
     "calls": set(),
+    "changes": set(),
     "loop": LEAVES
     | {
         "backbones",
         "calls",
+        "changes",
         "checkpoint",
         "data",
         "learning_rate",
@@ -85,7 +87,7 @@ MAY_IMPORT = {
     }
     | {"target"}
     | {"progress", "provenance", "session"},
-    "noise": LEAVES | {"data", "folds", "learning_rate", "loop", "memory", "whole"},
+    "noise": LEAVES | {"changes", "data", "folds", "learning_rate", "loop", "memory", "whole"},
     "scaling": LEAVES | {"data", "executables", "folds", "learning_rate", "noise", "progress", "training", "whole"},
     "whole": {"errors"},
     "examples": {"errors", "whole"},
