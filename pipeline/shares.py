@@ -136,9 +136,10 @@ def telling(job: Path) -> Iterator[Tell]:
 
 def _hand(folder: Path, artifact: Artifact) -> None:
     golden = {"prior": artifact.prior, "inputs": artifact.golden_inputs, "outputs": artifact.golden_outputs}
-    arrays = {f"weights/{name}": array for name, array in artifact.weights.items()}
+    arrays: Any = {f"weights/{name}": array for name, array in artifact.weights.items()}
+    arrays |= {f"golden/{name}": array for name, array in golden.items()}
     with (folder / WEIGHTS).open("wb") as file:
-        np.savez(file, **arrays, **{f"golden/{name}": array for name, array in golden.items()})  # type: ignore[arg-type]
+        np.savez(file, **arrays)
     said = {
         "manifest": dict(artifact.manifest),
         "config": artifact.config.to_json(),
