@@ -1,8 +1,14 @@
 """Competitions: other data needs another config and nothing else, is read fast, and always ends in a valid submission."""
 
 import io
+import json
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +16,15 @@ import pandas as pd
 
 from localkaggle import competitions
 from localkaggle.competitions import Competition
-from proofs import environment, feeding, hostile, inferring, inspected, jpeg, mutated
+from proofs import environment, feeding, inferring, inspected, jpeg
 from proofs.table import Row, Show, last_json
 
 # What a first convolutional network reaches on scikit-learn's digits.
 ACCURACY = 0.97
 # A table of 292 patients is best served by a linear model: a network has to come near it.
 RMSE_TIMES = 1.05
+# Parts in a process of their own, and how the lines begin on which it tells its rows.
+APART, ROW = ("mutated", "hostile"), "row: "
 KINDS = {"digits": "PNG files", "digits_csv": "pixels in CSV columns", "diabetes": "tabular regression"}
 
 
@@ -32,15 +40,30 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         if not short:  # the tests of the relay make a dry run of their own
             for config, kind in KINDS.items():
                 yield _dry_run(root, config, kind, folder, show)
-        parts = (
-            (inspected, mutated, hostile, inferring)
-            if short
-            else (inspected, feeding, jpeg, inferring, mutated, hostile)
-        )
-        for part in parts:
+        for part in (inspected, feeding, jpeg, inferring):
             into = folder / part.__name__.rpartition(".")[2]
             into.mkdir()
             yield from part.rows(root, into, short=short, show=show)
+        for name in APART:
+            yield from _apart(root, name, folder / name, short=short, show=show)
+
+
+def _apart(root: Path, name: str, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
+    """Yield the rows of a part that trains and infers within its process, which therefore begins with Keras on JAX on the CPU."""
+    folder.mkdir()
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    words = [sys.executable, "-m", "proofs.competitions", name, str(folder), *(["short"] if short else [])]
+    with (folder.with_suffix(".log")).open("w+") as log:
+        child = subprocess.Popen(words, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert child.stdout is not None  # noqa: S101 - a pipe was asked for
+        for line in child.stdout:
+            if line.startswith(ROW):
+                yield Row(**json.loads(line.removeprefix(ROW)))
+            else:
+                show(line.rstrip("\n"))
+        if child.wait():
+            log.seek(0)
+            raise RuntimeError(f"{' '.join(words)} ended with {child.returncode}:\n{log.read()[-3000:]}")
 
 
 def _dry_run(root: Path, config: str, kind: str, folder: Path, show: Show) -> Row:
@@ -91,3 +114,14 @@ def _ridge(competition: Competition) -> float:
     predicted = linear.fit(train[names], train[column]).predict(test[names])
     answers = {str(name): f"{value:.10g}" for name, value in zip(test[key], predicted, strict=True)}
     return competition.score({column: answers}, {column: labels})
+
+
+def main(name: str, folder: Path, *, short: bool) -> None:
+    """Print the rows of a part, each on a line."""
+    part = import_module(f"proofs.{name}")
+    for row in part.rows(Path.cwd(), folder, short=short, show=lambda line: print(line, flush=True)):
+        print(ROW + json.dumps(asdict(row)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), short=sys.argv[3:] == ["short"])

@@ -52,7 +52,15 @@ def trained(folder: Path, config: Config, folds: int = 1) -> Artifact:
     keras.utils.set_random_seed(SEED)
     built, target = model.build(config), Target("classes", NAMES)
     golden = np.random.default_rng(SEED).integers(0, 256, (8, *config.data.shape), np.uint8)
-    details = {"run_id": "proof", "status": "complete", "versions": {}, "metrics": {}, "metric": "accuracy"}
+    details: dict[str, Any] = {
+        "run_id": "proof",
+        "status": "complete",
+        "versions": {},
+        "metrics": {},
+        "metric": "accuracy",
+    }
+    if folds > 1:
+        details["folds"] = [{}] * folds
     own = artifact.weights_of(built)
     artifact.save(
         folder,

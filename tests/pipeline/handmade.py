@@ -17,7 +17,7 @@ AWKWARD = (
     "$x_$ & {x} %s </bdi></td>",
     "long " * 2000,
     "\u202eright to left\u2067",
-    "a\x00b\nc\x85",
+    "a\x01b\nc\x85",
     "</style></title><!-- ]]>",
 )
 
