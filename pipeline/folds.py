@@ -71,7 +71,7 @@ def split(examples: Examples, config: Config) -> Pair:
         members = np.flatnonzero(strata == stratum)
         if len(members) < 2 and single:
             raise DataError(
-                f"The label {examples.classes[stratum]!r} has {len(members)} image; expected at least 2, one to train and one to "
+                f"The label {examples.classes[stratum]!r} has {len(members)} row in {_where(config)}; expected at least 2, one to train and one to "
                 f"validate on.\nAdd one, or drop the label."
             )
         number = min(max(round(len(members) * config.data.validation_fraction), 1), len(members) - 1)
@@ -118,13 +118,19 @@ def _check(examples: Examples, config: Config, count: int) -> None:
     label = int(members.argmin() if column is None else members.argmax())
     if members[label] < count:
         raise DataError(
-            f"The label {examples.classes[label]!r} has {members[label]} images; expected at least {count}, one for each fold.\n"
+            f"The label {examples.classes[label]!r} has {members[label]} rows in {_where(config)}; expected at least {count}, one for each "
+            f"fold.\n"
             f"{_less(config)}, add images, or drop the label."
         )
 
 
 def _single(examples: Examples) -> bool:
     return examples.target.kind in ("classes", "ordinal")
+
+
+def _where(config: Config) -> str:
+    """Return what the labels are read from, for a message."""
+    return str(config.data.train_records if config.data.kind == "tfrecords" else config.data.train_csv)
 
 
 def _less(config: Config) -> str:
