@@ -122,10 +122,10 @@ def test_another_seed_is_another_split():
 @pytest.mark.parametrize(
     ("images", "count", "said"),
     [
-        (labelled([0, 0, 0, 1, 1]), 3, "The label '1' has 2 images; expected at least 3.*\nLower folds"),
+        (labelled([0, 0, 0, 1, 1]), 3, "The label '1' has 2 rows in train.csv; expected at least 3.*\nLower folds"),
         (labelled([0, 1] * 9, [0, 1, 1] * 6), 3, "'patient' has 2 groups; expected at least 3.*\nLower folds"),
         (labelled([0, 1] * 9, [0, 1, 1] * 6), None, "2 groups; expected at least 4.*\nRaise data.validation_fraction"),
-        (labelled([0, 1, 2], [0, 1, 2]), 2, "has 1 images; expected at least 2"),
+        (labelled([0, 1, 2], [0, 1, 2]), 2, "has 1 rows in train.csv; expected at least 2"),
         (labelled([0] * 9 + [1], range(10)), 3, "leave one of 3 folds without the label '1'"),
     ],
 )
