@@ -679,5 +679,5 @@ def test_a_label_with_one_image_is_refused():
     target = Target("classes", ("x", "y"))
     images = data.Examples(("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 1], np.int32), target)
 
-    with pytest.raises(DataError, match="'y' has 1 row in train.csv"):
+    with pytest.raises(DataError, match=r"'y' has 1 row in train\.csv"):
         folds.split(images, configs.load("digits"))
