@@ -19,11 +19,10 @@ SIZES = (1_000, 10_000, 100_000)
 
 
 def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
-    """Yield the rows; `short` has no times: memory of two small sets, and two hurried runs."""
+    """Yield the rows; `short` has two hurried runs, whose time is not judged."""
     if not short:
         yield from _flows(root, folder, show)
-    yield _memory(root, folder, (*SIZES[:1], 2_000) if short else SIZES, show, short=short)
-    if not short:
+        yield _memory(root, folder, show)
         yield from _against(root, folder, show)
     yield _timely(root, folder, *((1_000, 2) if short else (ROWS, RUNS)), show, short=short)
 
@@ -50,22 +49,22 @@ def _flows(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         )
 
 
-def _memory(root: Path, folder: Path, sizes: tuple[int, ...], show: Show, *, short: bool) -> Row:
+def _memory(root: Path, folder: Path, show: Show) -> Row:
     found = []
-    for size in sizes:
+    for size in SIZES:
         show(f"      memory of {size:,} rows")
         place = folder / f"memory-{size}"
         inferences.competition(place / "competition", size)
         found.append(_python(root, "memory", size, place))
     peaks = [one["peak"] for one in found]
-    slope = float(np.polyfit(sizes, peaks, 1)[0])
+    slope = float(np.polyfit(SIZES, peaks, 1)[0])
     grown, needed = peaks[-1] / peaks[0] - 1, found[-1]["needed"]
-    shown = ", ".join(f"{size:,}: {peak / 2**20:,.0f} MiB" for size, peak in zip(sizes, peaks, strict=True))
+    shown = ", ".join(f"{size:,}: {peak / 2**20:,.0f} MiB" for size, peak in zip(SIZES, peaks, strict=True))
     return Row(
-        "memory flat from 1k to 100k rows" + (" (a sample)" if short else ""),
+        "memory flat from 1k to 100k rows",
         f"≤ 10 % in all; a row's id and prediction alone take {needed:.0f} B",
         f"{grown:+.1%}, {slope:.0f} B a row ({shown}; image files, JAX, largest resident size)",
-        all(one["rows"] == one["asked"] for one in found) and (short or grown <= 0.1),
+        all(one["rows"] == one["asked"] for one in found) and grown <= 0.1,
         SEED,
     )
 

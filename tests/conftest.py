@@ -22,10 +22,20 @@ DEAD = "http://127.0.0.1:9"
 LONG = tuple(
     f"test_{name}.py"
     for name in (
-        *("relay", "training_proof", "proofs", "step", "training", "sessions", "scaling", "session", "runner"),
+        *(
+            "relay",
+            "competitions_proof",
+            "training_proof",
+            "proofs",
+            "step",
+            "training",
+            "sessions",
+            "scaling",
+            "session",
+            "runner",
+        ),
         *("catalogue", "model", "tasks", "inference", "server", "serve_and_export", "chain", "report", "secrets"),
-        *("inspected_proof", "hostile_proof", "mutated_proof", "inspection", "backbones", "tfrecords", "feeding_proof"),
-        *("jpeg_proof", "command_line", "artifact", "noise", "folds"),
+        *("inspection", "backbones", "tfrecords", "command_line", "artifact", "noise", "folds"),
     )
 )
 

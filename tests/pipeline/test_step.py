@@ -106,7 +106,7 @@ def test_mixtures_are_the_same_whatever_the_machine(small, batch):
     mixing = replace(small, data=replace(small.data, mixup=0.4, cutmix=1.0))
     whole = after(mixing, batch, steps=2)
 
-    for change, replicas in (({"micro_batch": 8}, 1), ({}, 4), ({}, 8)):
+    for change, replicas in (({"micro_batch": 8}, 1), ({}, 8)):
         assert apart(after(replace(mixing, **change), batch, replicas, steps=2), whole) < 1e-5
     assert apart(after(small, batch, steps=2), whole) > 1e-3
 
