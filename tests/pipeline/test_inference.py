@@ -13,7 +13,7 @@ import pytest
 
 from pipeline import artifact, data, files, forward, inference, shares
 from pipeline.__main__ import main
-from pipeline.errors import ArtifactError, ConfigError, DataError
+from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -328,6 +328,33 @@ def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(trained, t
     late = inference.infer(loaded, folder, tmp_path / "late", processes=2, seconds=0.5, show=lines.append)
     assert late.left_out == 21 and np.array_equal(late.values, np.repeat(loaded.prior[None], 21, axis=0))
     assert len(rows(tmp_path / "late" / "submission.csv")) == 21
+
+
+def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_golden_inputs_on(
+    trained, tmp_path, monkeypatch
+):
+    """And where not even one row fits, that is said, and not by a traceback."""
+    room, compiled = [8], forward._compiled
+
+    def small(model):
+        call = compiled(model)
+
+        def fits(weights, inputs):
+            if len(inputs) > room[0]:
+                raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
+            return call(weights, inputs)
+
+        return fits
+
+    monkeypatch.setattr(forward, "_compiled", small)
+    loaded = artifact.load(trained[1] / "artifact")
+
+    found = inference.infer(loaded, trained[0], tmp_path, show=quiet)
+    room[0] = 0
+
+    assert [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids] == list(found.labels)
+    with pytest.raises(DeviceError, match="Not even one row fits"):
+        inference.restore(loaded)
 
 
 def test_another_precision_is_refused_by_name(trained):
