@@ -4,12 +4,13 @@ By what is in the files, and by their names where that does not tell. What could
 which; nothing is guessed in silence.
 """
 
+import csv
 import math
 import os
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -27,6 +28,7 @@ PACKED = (".zip", ".7z", ".gz", ".tar", ".rar", ".parquet", ".tsv", ".json", ".f
 # Of a pixel: pixel7, px_7, 7, pixel_3_4 or 3x4.
 PIXEL = re.compile(r"(?:pi?x(?:el)?s?[ _-]?)?(\d+)(?:[ _x-](\d+))?", re.IGNORECASE)
 LEAST_PIXELS = 49
+LEVELS = frozenset(map(str, range(256)))
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,9 @@ def read(folder: Path, given: Given) -> Contents:
     wanted = table.read(folder / sample, DataError, ADVICE)
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
-            f"{folder / sample} has {len(wanted.columns)} columns and {len(wanted)} rows; expected ids, at least one column to predict, and "
-            "a row for each id.\nComplete the download, or name another file: --sample FILE"
+            f"{folder / sample} has {len(wanted.columns)} columns ({_listed(wanted.columns)[:300]}) and {len(wanted)} rows; expected ids, at least "
+            "one column to predict, commas between them, and a row for each id.\n"
+            "Complete the download, write the tables with commas, or name another file: --sample FILE"
         )
     findings = [
         Finding(FOUND, "sample submission", f"{sample}: {len(wanted):,} rows of {_listed(wanted.columns)}"),
@@ -97,6 +100,8 @@ def read(folder: Path, given: Given) -> Contents:
     test = _test(folder, headers, wanted, given)
     train, why = _train(folder, headers, wanted, test, given)
     pixels = _pixels(headers[train])
+    if pixels and all(name[0].isdigit() for name in pixels) and not _levels(folder / train, pixels):
+        pixels = ()
     keep = [name for name in headers[train] if name not in set(pixels)]
     labelled = table.read(folder / train, DataError, ADVICE, keep)
     if not len(labelled):
@@ -256,6 +261,16 @@ def _pixels(header: Sequence[str]) -> tuple[str, ...]:
     """
     found = tuple(name for name in header if PIXEL.fullmatch(name))
     return found if len(found) >= LEAST_PIXELS and grid(found) else ()
+
+
+def _levels(path: Path, names: Sequence[str]) -> bool:
+    """Return whether the first rows hold whole numbers from 0 to 255 there; columns that are only numbered may be any features."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(islice(csv.DictReader(file), 100))
+    except (OSError, ValueError, csv.Error):  # which `pipeline.table` puts in words
+        return True
+    return all((row[name] or "").strip().removesuffix(".0") in LEVELS for row in rows for name in names)
 
 
 def grid(names: Sequence[str]) -> tuple[int, int, int] | None:

@@ -34,7 +34,7 @@ def find(held: Contents) -> Inputs | None:
     train, endings, lacking = _places(ids, held.images, TRAINS)
     if 2 * len(lacking) > len(ids):
         return None
-    test, test_endings, _ = _places(test_ids, held.images, TESTS, taken=train)
+    test, test_endings, absent = _places(test_ids, held.images, TESTS, taken=train)
     if not test:
         raise DataError(
             f"{held.folder} has no image for any id of {held.sample}, for example {test_ids[0]!r}; expected a file for each.\n"
@@ -62,6 +62,10 @@ def find(held: Contents) -> Inputs | None:
     if len(rows) < len(ids):
         text = f"{len(rows):,} of {len(ids):,} training images were looked at, chosen at random"
         findings.append(Finding(UNKNOWN, "sample", text))
+    if absent:
+        shown = ", ".join(sorted(absent)[:3])
+        text = f"{len(absent):,} of {len(test_ids):,} test images have no file, for example {shown}; such a row gets the mean prediction"
+        findings.append(Finding(WARNING, "missing", text))
     findings += _unused(held, train, ids, test_ids, suffix)
     pixels, torn = files.read(
         files.find(held.folder, data.train_images, [ids[row] for row in rows], data), data, cache=None, show=None

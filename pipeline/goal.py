@@ -82,15 +82,19 @@ def _one(held: Contents, column: pd.Series) -> Goal:
             f"{held.folder / held.train} has one and the same label in {column.name!r} in all {len(column):,} rows: {column.iloc[0]!r}; "
             f"expected something to learn.\n{EDIT}"
         )
-    if _tags(column):
+    asked = held.wanted.iloc[:, 1:]
+    # Texts of as many words each, of which the sample says one, are names, such as those of species.
+    names = len({len(text.split()) for text in counts}) == 1 and min(counts.values()) > 1 and asked.iloc[0, 0] in counts
+    if _tags(column) and not names:
         tags = Counter(tag for text in column for tag in text.split())
         told = f"multilabel: {len(tags)} labels with blanks between, in {len(counts):,} combinations"
+        either = f'if each text is one label, set target="classes" and num_classes={len(counts)}, and metric="accuracy"'
         findings = (
             Finding(CHOSEN, "target", told),
+            Finding(UNKNOWN, "labels", either),
             *_metric("multilabel", "f1", "; the sample has one column of labels"),
         )
         return Goal("multilabel", tuple(tags.most_common()), "f1", findings)
-    asked = held.wanted.iloc[:, 1:]
     values = numbers(column)
     number = bool(np.isfinite(values).all())
     whole = number and bool((values == np.floor(values)).all())

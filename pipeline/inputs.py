@@ -111,7 +111,7 @@ def _pixels(held: Contents) -> Inputs | None:
             f"{size} (height x width x channels), by rows; the pictures of the page show whether it is so",
         ),
     )
-    return _array(data, findings, pixels, test_pixels)
+    return _array(held, data, findings, pixels, test_pixels)
 
 
 def _arrays(held: Contents) -> Inputs | None:
@@ -133,13 +133,15 @@ def _arrays(held: Contents) -> Inputs | None:
     if shapes[train][1:] != shapes[test][1:]:
         return None
     height, width, *more = shapes[train][1:]
+    # The rows of the array are those of the test table, where there is one: the sample may have another order.
+    tables: dict[str, Any] = {"test_csv": held.test} if held.test else {}
     data = Data(
-        **base(held), kind="arrays", train_array=train, test_array=test, height=height, width=width, channels=(more or [1])[0]
+        **base(held), **tables, kind="arrays", train_array=train, test_array=test, height=height, width=width, channels=(more or [1])[0]
     )  # fmt: skip
     pixels = encoding.array(held.folder / train, data, len(held.labelled), EDIT.format("train_array"))
     test_pixels = encoding.array(held.folder / test, data, len(held.wanted), EDIT.format("test_array"))
     told = f"arrays of images: {train} {shapes[train]} has as many as {held.train} has rows, {test} {shapes[test]} as {held.sample}"
-    return _array(data, (Finding(CHOSEN, "inputs", told),), pixels, test_pixels)
+    return _array(held, data, (Finding(CHOSEN, "inputs", told),), pixels, test_pixels)
 
 
 def _shape(path: Path) -> tuple[int, ...]:
@@ -156,10 +158,24 @@ def _shape(path: Path) -> tuple[int, ...]:
     return tuple(found.shape)
 
 
-def _array(data: Data, findings: tuple[Finding, ...], pixels: np.ndarray, test_pixels: np.ndarray) -> Inputs:
+def _array(
+    held: Contents, data: Data, findings: tuple[Finding, ...], pixels: np.ndarray, test_pixels: np.ndarray
+) -> Inputs:
     rows, test_rows = some(len(pixels)), some(len(test_pixels))
-    one, other = pixels[rows], test_pixels[test_rows]
+    one, other = pixels[rows], test_pixels[_places(held, data, len(test_pixels))[test_rows]]
     return Inputs(data, findings, survey.digests(one), survey.digests(other), rows, test_rows, one, other)
+
+
+def _places(held: Contents, data: Data, count: int) -> np.ndarray:
+    """Return in which row of the test table each id of the sample stands, as inference finds it; as they lie, where no ids say so."""
+    ids = list(held.wanted.iloc[:, 0])
+    names = () if held.tested is None else (data.id_column, str(held.wanted.columns[0]))
+    for name in names:
+        if held.tested is not None and name in held.tested:
+            order = {text: row for row, text in enumerate(held.tested[name])}
+            if len(order) == count and set(order) == set(ids):
+                return np.array([order[text] for text in ids])
+    return np.arange(count)
 
 
 # -- tables

@@ -65,10 +65,16 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     aim = goal.read(held)
     found = gallery.find(held) or inputs.find(held)
     if found is None:
+        places = sorted(held.images, key=lambda place: not inputs.TRAINS.search(place))
+        names = [min(held.images[place]) for place in places]
+        known = None if held.ids is None else held.labelled[held.ids].iloc[0]
+        # Ids with a folder in them, and endings in capitals, are the usual reasons; only who sees both can tell.
+        shown = f" An image file is called {names[0]!r}, an id {known!r}." if names and known is not None else ""
         raise DataError(
-            f"{mounts.listing(folder)}; {held.train} has {len(held.labelled):,} rows, and nothing to learn from was found for them. Expected "
-            "image files named by its ids, columns of pixels, an array of as many images, or columns that the test set has, too.\n"
-            "Complete the download, unpack what is packed, or name other tables: --train FILE, --test FILE."
+            f"{mounts.listing(folder)}; {held.train} has {len(held.labelled):,} rows, and nothing to learn from was found for them.{shown} Expected "
+            "image files named by its ids (whole names, or what is before .png, .jpg, .jpeg or .webp; no folder), columns of pixels, an array of as "
+            "many images, or columns that the test set has, too.\n"
+            "Complete the download, unpack what is packed, rename files or ids, or name other tables: --train FILE, --test FILE."
         )
     ids = tuple(held.labelled[held.ids]) if held.ids is not None else tuple(map(str, range(len(held.labelled))))
     test_ids = tuple(held.wanted.iloc[:, 0])

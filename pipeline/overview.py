@@ -136,6 +136,8 @@ def _labels(found: Inspection) -> Section:
 def _pictures(found: Inspection, pixels: np.ndarray) -> Section:
     labels = np.array([found.labels[row] for row in found.inputs.rows], dtype=object)
     chosen = _chosen(labels, [name for name, _ in found.goal.classes] if found.goal.target == "classes" else [])
+    # What cannot be decoded is zeros here, and no model gets it.
+    chosen = [place for place in chosen if found.ids[found.inputs.rows[place]] not in found.inputs.broken]
     cards = []
     for place in chosen:
         words = tag(

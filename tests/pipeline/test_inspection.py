@@ -16,11 +16,11 @@ from PIL import Image
 
 from localkaggle.competitions import EMBEDDED
 from pipeline import config as configs
-from pipeline import inspection, proposal, source
+from pipeline import data, inspection, overview, proposal, source
 from pipeline.__main__ import main
 from pipeline.config import Config, Data
 from pipeline.contents import Given
-from pipeline.errors import DataError, PipelineError
+from pipeline.errors import DataError, PipelineError, SubmissionError
 from pipeline.inspection import Inspection
 
 RANDOM = np.random.default_rng(0)
@@ -243,6 +243,74 @@ def test_arrays_are_found_by_their_shapes(tmp_path):
     assert config.data.shape == (9, 7, 3)
 
 
+def test_the_rows_of_an_array_are_those_of_the_test_table_whatever_it_is_called(tmp_path):
+    """The sample's order is another one: without the table, each id would get the prediction of another's image."""
+    files = {
+        "train.csv": csv("row,label", *((n, n % 2) for n in range(30))),
+        "metadata_test.csv": csv("row,age", *((n, 1) for n in (3, 0, 2, 1))),
+        "sample_submission.csv": csv("row,label", *((n, 0) for n in range(4))),
+    }
+    put(tmp_path, files)
+    images, known = noise(4, 9, 7, 3), noise(30, 9, 7, 3)
+    known[5] = images[0]
+    np.save(tmp_path / "x_train.npy", known)
+    np.save(tmp_path / "x_test.npy", images)
+
+    found, config = proposed(tmp_path)
+
+    assert "the same content as a training example: 5 = 3." in told(found, "warning")
+
+    read = data.read_test(tmp_path, config)
+    assert (read.inputs(np.arange(4)) == images[[1, 3, 2, 0]]).all()
+
+
+def test_columns_that_are_only_numbered_are_pixels_only_if_they_hold_levels(tmp_path):
+    for name, value, kind in (("features", lambda n: n / 8 - 3, "table"), ("levels", lambda n: n % 256, "pixels")):
+        rows = [[value(n * 37 + place * 11) for place in range(64)] for n in range(40)]
+        columns = ",".join(map(str, range(64)))
+        files = {
+            "train.csv": csv(f"id,sold,{columns}", *((n, n % 2, *row) for n, row in enumerate(rows[:30]))),
+            "test.csv": csv(f"id,{columns}", *((100 + n, *row) for n, row in enumerate(rows[30:]))),
+            "sample_submission.csv": csv("id,sold", *((100 + n, 0) for n in range(10))),
+        }
+
+        _, config = proposed(put(tmp_path / name, files))
+
+        assert config.data.kind == kind
+
+
+@pytest.mark.parametrize("strange", ["NA", "None"])
+def test_a_label_that_no_submission_may_hold_is_told_before_a_training(strange, tmp_path):
+    files = table()
+    files["train.csv"] = csv("id,size,sold", *((n, n / 8, ("yes", "no", strange)[n % 3]) for n in range(61)))
+    files["sample_submission.csv"] = csv("id,sold", *((1000 + n, "yes") for n in range(9)))
+
+    with pytest.raises(SubmissionError, match=f"'{strange}'") as refused:
+        proposed(put(tmp_path, files))
+
+    assert "train.csv was tried: rename" in str(refused.value)
+
+
+def test_a_picture_that_cannot_be_decoded_is_no_example_on_the_page(tmp_path):
+    files = pictures(train=300)
+    files["train/a0.png"] = files["train/a0.png"][:60]
+    put(tmp_path / "in", files)
+
+    found, _ = proposed(tmp_path / "in")
+
+    page = overview.write(found, found.findings, "", tmp_path / "page.html").read_text()
+    assert 'training row 1"' not in page and 'training row 2"' in page
+
+
+def test_a_test_image_without_a_file_is_told(tmp_path):
+    files = pictures(test=12)
+    del files["test/b3.png"]
+
+    found, _ = proposed(put(tmp_path, files))
+
+    assert "1 of 12 test images have no file, for example b3" in told(found, "warning")
+
+
 def test_pixels_whose_names_have_two_numbers_need_no_square(tmp_path):
     names = [f"{row}x{column}" for row in range(6) for column in range(10)]
     files = {
@@ -260,6 +328,7 @@ def test_pixels_whose_names_have_two_numbers_need_no_square(tmp_path):
     ("labels", "sample", "target", "metric", "classes"),
     [
         ([f"t{n % 3} t{n % 2}x" for n in range(30)], "t0", "multilabel", "f1", 5),
+        ([f"{'abc'[n % 3]} {'xyz'[n // 3 % 3]}" for n in range(30)], "a x", "classes", "accuracy", 9),
         ([("no", "yes")[n % 2] for n in range(30)], "0.5", "classes", "auc", 2),
         (["abc"[n % 3] for n in range(30)], "a b c", "classes", "map@3", 3),
         ([n % 5 for n in range(30)], "0", "classes", "accuracy", 5),
@@ -279,6 +348,7 @@ def test_the_target_follows_from_labels_and_sample(labels, sample, target, metri
     assert (config.target, config.metric, config.num_classes) == (target, metric, classes)
     assert "stands on the competition's page alone" in told(found, "unknown")
     assert ('target="ordinal"' in told(found, "unknown")) == (classes == 5 and target == "classes")
+    assert ("each text is one label" in told(found, "unknown")) == (target == "multilabel")
 
 
 @pytest.mark.parametrize(
@@ -432,6 +502,8 @@ def test_too_many_torn_files_are_refused_as_training_would(tmp_path):
         (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, "" if n else 1) for n in range(9)))}, "without a label"),
         (lambda files: files | {"train.csv": csv("id,other,sold", *((n, n, n % 2) for n in range(9)))}, "nothing to learn from"),
         (lambda files: {k: v for k, v in files.items() if k != "test.csv"}, "nothing to learn from was found"),
+        (lambda files: {k.replace(".png", ".JPG"): v for k, v in pictures().items()}, "is called 'a0.JPG', an id 'a0'"),
+        (lambda files: {k: v.replace(b",", b";") for k, v in files.items()}, "(id;sold) and 9 rows"),
         (lambda files: files | {"sample_submission.csv": csv("id,answer", *((1000 + n, 0) for n in range(9))),
                                 "train.csv": files["train.csv"].replace(b"colour", b"shape")}, "Say which: --label shape"),
     ],
