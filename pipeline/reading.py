@@ -211,6 +211,7 @@ def _place(kept: Path | None, number: int, shape: Shape, tell: Show) -> np.ndarr
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         _fits(kept.parent, size)
+        fresh.unlink(missing_ok=True)  # another process may have it mapped: to cut it off would take its pixels away
         with fresh.open("wb+") as file:
             np.lib.format.write_array_header_1_0(
                 file, {"shape": form, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8))}

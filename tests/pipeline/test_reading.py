@@ -323,6 +323,17 @@ def test_images_within_a_file_are_read_like_files(own, tmp_path):
     assert reading.read([parts[0]._replace(size=40)], FORM)[1].keys() == {0}
 
 
+def test_another_process_that_decodes_the_same_takes_nothing_away(tmp_path, monkeypatch):
+    """Each has a file of its own until it is whole."""
+    monkeypatch.setattr(reading, "_memory", lambda: 0)
+    first = reading._place(tmp_path / "key", 3, FORM, print)
+    first[:] = 7
+
+    reading._place(tmp_path / "key", 3, FORM, print)
+
+    assert (first == 7).all()
+
+
 def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(folder, tmp_path, monkeypatch):
     """The same pixels, from the same file as any other cache, and found again as one."""
     monkeypatch.setattr(reading, "_memory", lambda: 0)
