@@ -48,6 +48,22 @@ class Form:
                 "pipeline/form.py."
             )
 
+    def check_labels(self) -> None:
+        """Refuse labels that a submission may not hold before a model is trained on them: else they are as soon as one is predicted.
+
+        Raises:
+            SubmissionError: if there are some.
+        """
+        if len(self._columns) != 1 or self._metric.takes != "classes" or self._target.kind == "regression":
+            return
+        wrong, kind = submission.strange(self._sample, self._columns[0], self._target.names)
+        if wrong:
+            raise SubmissionError(
+                f"The training table has {len(wrong)} labels that cannot be submitted, for example {', '.join(map(repr, wrong[:3]))}; expected "
+                f"values that are {kind}, as those of {self._columns[0]!r} in {self._sample}.\n"
+                "Rename them in the training table, or correct label_column, target or metric in the config."
+            )
+
     def write(self, path: Path, ids: Sequence[str], values: np.ndarray) -> int:
         """Write the submission in one rename and return its number of rows; nothing is written if it would be refused.
 

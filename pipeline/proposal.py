@@ -19,7 +19,7 @@ from pipeline import files, folds, form, source, target, whole
 from pipeline.config import CONFIGS, Config, Data, Optimizer
 from pipeline.contents import CHOSEN, FOUND, Finding
 from pipeline.data import Examples
-from pipeline.errors import ConfigError, DataError, SubmissionError
+from pipeline.errors import ConfigError, DataError
 from pipeline.inspection import Inspection
 from pipeline.learning_rate import LEAST_STEPS_PER_EPOCH
 
@@ -192,17 +192,8 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
     with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
         values = np.repeat(np.asarray(mean, np.float32)[None], len(tests), axis=0)
         wanted, path = form.Form(examples.target, config.metric, sample), Path(scratch) / "submission.csv"
-        try:
-            written = wanted.write(path, tests.ids, values)
-            # Each label once: a name that is refused would else be so only after a training.
-            for first in range(0, len(mean) if config.target != "regression" else 0, len(tests)):
-                values[:] = 0
-                values[np.arange(len(tests)), (first + np.arange(len(tests))) % len(mean)] = 1
-                wanted.write(path, tests.ids, values)
-        except SubmissionError as error:
-            raise SubmissionError(
-                f"{error}\nEach label of {held.folder / held.train} was tried: rename in it what is refused, or correct {sample}."
-            ) from error
+        wanted.check_labels()
+        written = wanted.write(path, tests.ids, values)
     text = (
         f"read with this config: {len(examples):,} examples, {len(pairs[0][1]):,} of them held back, {len(tests):,} to predict; a submission of "
         f"{written:,} rows would be taken"

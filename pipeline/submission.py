@@ -127,6 +127,13 @@ def _problems(given: pd.DataFrame, wanted: pd.DataFrame, numbers: bool) -> list[
     return problems
 
 
+def strange(sample: Path, column: str, texts: Sequence[str]) -> tuple[list[str], str]:
+    """Return those of these texts that a submission may not hold in that column, and what it holds instead, in words."""
+    wanted = _sample(sample)[column]
+    kind, allowed = _kind(wanted), MISSING & set(wanted)
+    return [text for text in texts if not (_fits(text, kind) or text in allowed)], kind
+
+
 def _kind(sample: pd.Series) -> str:
     """Return what the sample's values are; they are placeholders, so only the narrowest kind that fits all of them is known."""
     for kind in ("whole numbers", "finite numbers"):

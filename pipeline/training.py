@@ -134,7 +134,7 @@ def train(
         examples = read(config, folder, output / DECODED, show)
     sample = folder / config.data.sample_submission
     if sample.is_file():
-        Form(examples.target, metric.name, sample)  # refuses now what would be refused after hours
+        Form(examples.target, metric.name, sample).check_labels()  # refuses now what would be refused after hours
     config = noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
     seconds = {"read": time.monotonic() - started}

@@ -177,3 +177,29 @@ def test_the_rounding_of_a_mean_is_no_reason_to_refuse(tmp_path):
         Form(TWO, "auc", path).write(tmp_path / "submission.csv", ["7", "05"], np.array([[0, 1 + 1e-7], [0.5, 0.5]]))
         == 2
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "header", "row", "wrong"),
+    [
+        (Target("classes", ("NA", "yes")), "accuracy", "id,label", "yes", "NA"),
+        (Target("classes", ("NA", "yes")), "accuracy", "id,label", "NA", ""),
+        (Target("classes", ("0", "one")), "accuracy", "id,label", "0", "one"),
+        (Target("multilabel", ("a", "None")), "f1", "id,tags", "a", "None"),
+        (Target("classes", ("NA", "yes")), "auc", "id,label", "0.5", ""),
+        (Target("classes", ("NA", "yes")), "log_loss", "id,NA,yes", "0.5,0.5", ""),
+        (GRADE, "qwk", "id,grade", "0", ""),
+        (PRICE, "rmse", "id,price", "0", ""),
+    ],
+)
+def test_labels_that_cannot_be_submitted_are_told_before_they_are_predicted(
+    target, metric, header, row, wrong, tmp_path
+):
+    """A sample that says such a text itself is read by a metric that keeps it; and where numbers are asked for, no label is written."""
+    made = Form(target, metric, sample(tmp_path, header, row))
+
+    if not wrong:
+        made.check_labels()
+    else:
+        with pytest.raises(SubmissionError, match=f"1 labels that cannot be submitted, for example '{wrong}'"):
+            made.check_labels()

@@ -285,10 +285,8 @@ def test_a_label_that_no_submission_may_hold_is_told_before_a_training(strange, 
     files["train.csv"] = csv("id,size,sold", *((n, n / 8, ("yes", "no", strange)[n % 3]) for n in range(61)))
     files["sample_submission.csv"] = csv("id,sold", *((1000 + n, "yes") for n in range(9)))
 
-    with pytest.raises(SubmissionError, match=f"'{strange}'") as refused:
+    with pytest.raises(SubmissionError, match=f"1 labels that cannot be submitted, for example '{strange}'"):
         proposed(put(tmp_path, files))
-
-    assert "train.csv was tried: rename" in str(refused.value)
 
 
 def test_a_picture_that_cannot_be_decoded_is_no_example_on_the_page(tmp_path):
