@@ -15,6 +15,7 @@ from pipeline.columns import MISSING
 
 NUMBER, CATEGORY, OUT = "number", "category", "left out"
 FEW = 12  # different whole numbers, up to which they are taken for a category
+SPOILED = 0.02  # share of the values that are no numbers, up to which they are what is wrong with a column
 REPEATS = 2  # rows for each different text, below which there is nothing to learn from it
 LEAST = 30  # rows, below which a column that fits the labels may do so by chance
 GROUPS = re.compile(
@@ -62,6 +63,9 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
     seen, lacking = _there(test)
     number = number and bool(np.isfinite(numbers(seen)).all())
     use, why = _use(there, values if number else None, distinct, share)
+    odd = [str(text) for texts in (there, seen) for text in texts[~np.isfinite(numbers(texts))]]
+    if use == OUT and 0 < len(odd) <= SPOILED * (len(there) + len(seen)):
+        why = f"numbers but for {', '.join(map(repr, odd[:3]))}: correct the tables, and it can be read"
     return Column(str(train.name), use, why, distinct, share, lacking, shown)
 
 

@@ -103,12 +103,15 @@ def _one(held: Contents, column: pd.Series) -> Goal:
         and not any("." in text for text in counts)
         and asked.iloc[:, 0].str.contains(".", regex=False).all()
     )
-    if number and (not whole or len(counts) > SOME or (dotted and len(counts) > 2)):
+    alone = len(counts) > 2 and min(counts.values()) < 2
+    if number and (not whole or len(counts) > SOME or (dotted and len(counts) > 2) or alone):
         low, middle, high = (float(f(values)) for f in (np.min, np.median, np.max))
         why = (
-            "whole numbers, and the sample has decimals"
-            if whole and len(counts) <= SOME
-            else f"{len(counts):,} different numbers"
+            f"{len(counts):,} different numbers"
+            if not whole or len(counts) > SOME
+            else "whole numbers, and the sample has decimals"
+            if dotted
+            else "whole numbers, some of them in one row alone, which is no class to learn"
         )
         told = f"regression: {why}, {low:.4g} to {high:.4g}, median {middle:.4g}"
         return Goal("regression", (), "rmse", (Finding(CHOSEN, "target", told), *_metric("regression", "rmse", "")))

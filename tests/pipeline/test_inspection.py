@@ -331,6 +331,7 @@ def test_pixels_whose_names_have_two_numbers_need_no_square(tmp_path):
         (["abc"[n % 3] for n in range(30)], "a b c", "classes", "map@3", 3),
         ([n % 5 for n in range(30)], "0", "classes", "accuracy", 5),
         ([n % 5 for n in range(30)], "0.0", "regression", "rmse", 0),
+        ([n % 5 for n in range(29)] + [77], "0", "regression", "rmse", 0),
         ([n / 7 for n in range(30)], "0", "regression", "rmse", 0),
     ],
 )
@@ -397,6 +398,22 @@ def test_columns_that_cannot_be_used_are_left_out_with_the_reason(tmp_path):
 
 
 # What is wrong with it
+
+
+@pytest.mark.parametrize("name", ["train.csv", "test.csv"])
+def test_a_text_that_spoils_a_column_of_numbers_is_named(name, tmp_path):
+    """And not taken for one of many different texts, of which nothing can be learned."""
+    files = {
+        "train.csv": csv("id,size,age,sold", *((n, n / 8, n % 7 / 3, n % 2) for n in range(60))),
+        "test.csv": csv("id,size,age", *((100 + n, n / 4, n % 7 / 3) for n in range(60))),
+        "sample_submission.csv": csv("id,sold", *((100 + n, 0) for n in range(60))),
+    }
+    files[name] = files[name].replace(b",2.5,", b",oops,", 1)
+
+    found, config = proposed(put(tmp_path, files))
+
+    assert "size: numbers but for 'oops': correct the tables" in told(found, "chosen")
+    assert config.data.numeric_columns == ("age",)
 
 
 def test_what_is_planted_among_images_is_found(tmp_path):
