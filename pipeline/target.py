@@ -23,6 +23,7 @@ from pipeline.errors import DataError
 
 # What is told of each epoch beside the loss. The error is in standard deviations of the target.
 FIGURE = {"classes": "accuracy", "ordinal": "accuracy", "multilabel": "accuracy", "regression": "absolute_error"}
+MOST = 1e30  # of a number to predict: its square, and what a model makes of it, stay finite
 EDIT = "Correct the table, or label_column in the config."
 
 
@@ -190,6 +191,12 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
 
 def _numbers(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
     numbers = np.array([_column(table[name], path) for name in table.columns]).T
+    far = [name for name, most in zip(table.columns, np.abs(numbers).max(axis=0), strict=True) if most > MOST]
+    if far:
+        raise DataError(
+            f"{path} has labels in {far[0]!r} beyond {MOST:g}, which no prediction can reach in 32 bits; expected smaller ones.\n"
+            f"Divide them, and multiply the predictions. {EDIT}"
+        )
     log = config.metric == "rmsle"
     if log and (numbers < 0).any():
         raise DataError(

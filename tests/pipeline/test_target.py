@@ -180,6 +180,8 @@ def test_a_miss_by_two_costs_more_than_a_miss_by_one():
         (predicting("regression", "y"), {"y": ["1", "inf", "1_0"]}, "2 labels in 'y'.*'inf', '1_0'"),
         (predicting("regression", "y"), {"y": ["699050.6946514922"] * 3}, "one and the same number in all of 'y'"),
         (predicting("regression", "y", metric="rmsle"), {"y": ["3", "-1"]}, "labels below 0.*rmsle"),
+        (predicting("regression", "y"), {"y": ["3e300", "1"]}, "labels in .y. beyond 1e.30"),
+        (predicting("regression", "y", metric="rmsle"), {"y": ["3e300", "1"]}, "labels in .y. beyond 1e.30"),
     ],
 )
 def test_labels_that_cannot_be_learned_are_refused(config, columns, said):
