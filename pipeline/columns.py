@@ -19,6 +19,7 @@ from pipeline.layout import Data
 
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 ROWS = 2048  # that are numbers before they are pixels, which take a quarter of the memory
+MOST = 1e150
 FARTHEST = 1e4  # standard deviations: farther away there is nothing that a model has learned, and no float16
 WHOLE = re.compile(r"(-?\d+)\.0+")  # how pandas writes a whole number in a column with gaps
 
@@ -73,6 +74,11 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
         there = values[np.isfinite(values)]
         if not len(there):
             raise DataError(f"{path} has no number in {name!r}; expected some.\nLeave it out of numeric_columns.")
+        if np.abs(there).max() > MOST:  # its deviation is infinite, and the artifact could not be read
+            raise DataError(
+                f"{path} has {there[np.abs(there).argmax()]:g} in {name!r}; expected numbers up to {MOST:g}, whose squares are finite.\n"
+                "Correct the table, or leave the column out of numeric_columns in the config."
+            )
         # Of equal numbers the mean may be off by a rounding, and then their deviation is tiny, but not 0.
         same = there.min() == there.max()
         numbers[name] = (float(there[0]), 1.0) if same else (float(there.mean()), float(there.std()))

@@ -94,6 +94,7 @@ def test_the_encoding_of_another_table_is_refused(change):
         (["1", "old", "x"], "2 texts in 'age' that are no finite numbers, for example 'old', 'x'"),
         (["1", "inf"], "1 texts in 'age'"),
         (["", "NA"], "no number in 'age'"),
+        (["1", "-1e308"], "-1e.308 in 'age'"),
     ],
 )
 def test_a_column_that_holds_no_numbers_is_refused(ages, said):
