@@ -110,7 +110,7 @@ class Loop:
         )
         begun = self._began = time.monotonic()
         epoch, stop, first = self._epoch(self.step), None, True
-        calls = Calls()
+        calls = Calls(several=self.compiled.replicas > 1 and jax.devices()[0].platform == "cpu")
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state.tree))
         with Saver(self.config.checkpoint_seconds, size) as saver:
             for images, labels, number in self._feed(self.step, last):
