@@ -248,7 +248,7 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
     except PipelineError as error:
         raise ArtifactError(f"{path}: {error}") from error
     except Exception as error:  # what is not ours makes zipfile and numpy raise a dozen kinds
-        raise ArtifactError(f"{folder} cannot be read: {type(error).__name__}: {error}.\n{AGAIN}") from error
+        raise ArtifactError(f"{folder} cannot be read: {type(error).__name__}: {str(error)[:300]}.\n{AGAIN}") from error
     problem = _problem(found)
     if problem:
         raise ArtifactError(f"{folder} contradicts itself: {problem}.\n{AGAIN}")

@@ -167,7 +167,7 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
         except FileNotFoundError:
             raise
         except Exception as error:  # what is not ours makes numpy and zipfile raise a dozen kinds
-            raise DataError(f"{path} is no array: {type(error).__name__}: {error}.\n{advice}") from error
+            raise DataError(f"{path} is no array: {type(error).__name__}: {str(error)[:300]}.\n{advice}") from error
     shape = (rows, data.height, data.width, data.channels)
     if found.ndim == 3:
         found = found[..., None]

@@ -163,3 +163,14 @@ def test_predictions_that_are_all_the_same_are_told(trained, competition, tmp_pa
     assert [line for line in lines if line.startswith("Warning")] == [
         "Warning: all 21 rows have the same prediction; look at the inputs and the training"
     ]
+
+
+def test_what_numpy_says_of_a_deep_header_does_not_fill_the_screen(tmp_path):
+    """It quotes the whole header, thousands of brackets."""
+    header = b"{'descr': " + b"[" * 5000 + b"]" * 5000 + b", 'fortran_order': False, 'shape': (1,), }\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header)
+
+    with pytest.raises(DataError, match=r"x\.npy is no array") as caught:
+        columns.array(tmp_path / "x.npy", configs.load("digits").data, 1, "Set data.test_array in the config.")
+
+    assert len(str(caught.value)) < 600
