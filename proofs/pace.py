@@ -156,7 +156,7 @@ def _fit(config: Config, run: Loop) -> Callable[[int], float]:
 
 
 def saves(folder: Path) -> dict[str, Any]:
-    """Return what checkpoints at the chosen cadence cost of a run of two minutes, and how many programs it compiled after its first steps."""
+    """Return what checkpoints at the chosen cadence cost of a run with a large state, and how many programs it compiled after its first steps."""
     compiled: list[str] = []
 
     def listen(event: str, duration_secs: float, **_: str | int) -> None:

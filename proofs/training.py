@@ -192,7 +192,7 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
             f"{sizes['ratios']['fit'] - 1:+.0%}; medians of many turns)",
             more <= most,
         )
-    show("      checkpoints of a run of two minutes")
+    show("      checkpoints of a run with a large state")
     saved = last_json(_python(root, "proofs.pace", "saves", folder / "saves", flags=pace.ONE_THREAD))
     share = saved["seconds"]["checkpoints"] / saved["wall"]
     yield Row(
