@@ -1,7 +1,7 @@
 """Handwritten digits through a network of keras.applications, enlarged to 32x32: how a pretrained model is used, with random weights in its place.
 
 Command   invoke dry-run --config digits_mobilenet
-Expect    accuracy about 0.97 on 500 hidden images; training takes about two minutes on 2 CPU cores
+Expect    accuracy about 0.97 on 500 hidden images; training takes a few minutes on 2 CPU cores
 
 For a competition of photographs: pretrained="imagenet", backbone_rate=0.1, and the size that the images deserve.
 """
