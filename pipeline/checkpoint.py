@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import CheckpointError, reading, writing
-from pipeline.seal import opened, sealed, sha256, sync
+from pipeline.seal import opened, read, sealed, sha256, sync
 
 KEPT = 2
 # Nothing else in the folder is taken for a checkpoint: not "step-00000002 (copy)", and no file.
@@ -160,7 +160,7 @@ def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
 
 def _verified(path: Path) -> dict[str, Any]:
     """Return the manifest of a checkpoint that is whole; raise whatever a torn one makes of it."""
-    manifest = opened((path / "manifest.json").read_bytes())
+    manifest = opened(read(path / "manifest.json"))
     found, named = sha256(path / "state.npz"), NAME.fullmatch(path.name)
     if found != manifest["sha256"]:
         raise ValueError(f"state.npz has sha256 {found[:12]}…, expected {manifest['sha256'][:12]}…")

@@ -1,8 +1,10 @@
 """Seal: a manifest that says what it says and nothing else, the sha256 of files, and names that survive a loss of power."""
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,25 @@ SEAL = "manifest_sha256"
 
 
 def sha256(path: Path) -> str:
-    """Return the file's sha256 as 64 hex digits."""
+    """Return the file's sha256 as 64 hex digits.
+
+    Raises:
+        OSError: if it cannot be read, or is a pipe or a device, at which a reader may wait for ever.
+    """
+    _regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read(path: Path) -> bytes:
+    """Return the file's bytes. Raises OSError as `sha256` does."""
+    _regular(path)
+    return path.read_bytes()
+
+
+def _regular(path: Path) -> None:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "It is a pipe or a device, and no file", str(path))
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:

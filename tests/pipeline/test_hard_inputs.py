@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import zipfile
 from dataclasses import replace
@@ -174,3 +175,17 @@ def test_what_numpy_says_of_a_deep_header_does_not_fill_the_screen(tmp_path):
         columns.array(tmp_path / "x.npy", configs.load("digits").data, 1, "Set data.test_array in the config.")
 
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("name", ["state.npz", "manifest.json"])
+def test_a_pipe_in_place_of_a_file_is_a_torn_checkpoint(tmp_path, name):
+    """Nobody writes into it: a run that opened it once waited for ever."""
+    checkpoint.save(tmp_path, 1, {"w": np.zeros(3, np.float32)}, {})
+    checkpoint.save(tmp_path, 2, {"w": np.ones(3, np.float32)}, {})
+    newest = max(tmp_path.glob("step-*"))
+    (newest / name).unlink()
+    os.mkfifo(newest / name)
+
+    found = checkpoint.latest(tmp_path)
+
+    assert found is not None and found.step == 1 and "no file" in found.passed_over[0]
