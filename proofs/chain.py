@@ -36,7 +36,7 @@ class Size:
 
 
 # A quick machine takes 40 seconds for 140 epochs, which is one session.
-FULL, SHORT = Size(60, 45, 420), Size(40, 28, 70)
+SIZE = Size(60, 45, 420)
 
 
 @dataclass
@@ -51,9 +51,9 @@ class Ran:
     killed_at: int = 0
 
 
-def rows(*, short: bool, show: Show) -> Iterator[Row]:
+def rows(*, show: Show) -> Iterator[Row]:
     """Yield the rows; a chain and a long session, each in a local Kaggle of its own."""
-    size = SHORT if short else FULL
+    size = SIZE
     folder = Path(tempfile.mkdtemp(prefix="prove-chain-"))
     try:
         show(f"      a chain of sessions of {size.cap:g} s, of which one is killed")

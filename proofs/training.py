@@ -38,7 +38,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         if not short:
             yield from _paced(root, folder, show)
             yield _by_hand(root, folder, show)
-            yield from chain.rows(short=False, show=show)
+            yield from chain.rows(show=show)
             yield from scaling.rows(root, folder / "scaling", short=False, show=show)
 
 
