@@ -12,7 +12,7 @@ import pandas as pd
 
 from pipeline import charts, quality
 from pipeline.examples import FILE, MOST, worst
-from pipeline.page import Html, bar, facts, joined, picture, quoted, table, tag
+from pipeline.page import Html, Section, bar, facts, joined, picture, quoted, table, tag
 from pipeline.quality import Estimate
 from pipeline.results import CLASSES, PROBABILITIES, REGRESSION, Results
 
@@ -21,15 +21,6 @@ BESIDE = 12  # classes, of which it leaves half of the page free
 ROWS, PAIRS = 100, 10  # of a table of classes, and of pairs of them
 NUMBERS = {"true value", "predicted value", "absolute error", "confidence", "loss"}
 HALF = 0.5  # a label whose probability is more is chosen
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page. `name`: in its address, after #."""
-
-    name: str
-    title: str
-    body: Html
 
 
 @dataclass(frozen=True)

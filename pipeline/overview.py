@@ -11,10 +11,9 @@ import numpy as np
 from PIL import Image
 
 from pipeline import charts, features, whole
-from pipeline.answers import Section
 from pipeline.contents import UNKNOWN, WARNING, Finding
 from pipeline.inspection import Inspection, Twin
-from pipeline.page import Html, bar, document, facts, joined, picture, quoted, table, tag
+from pipeline.page import Html, Section, bar, document, facts, joined, parted, picture, quoted, table, tag
 
 SHOWN, EACH, PAIRS = (
     24,
@@ -43,13 +42,7 @@ def write(found: Inspection, lines: Sequence[Finding], config: str, path: Path, 
         sections.append(_alike(found))
     text = Html(html.escape(config))
     sections.append(Section("config", "The proposed config", tag("div", tag("pre", text), class_="wide")))
-    links = [tag("a", section.title, href=f"#{section.name}") for section in sections]
-    body = tag(
-        "main",
-        _head(found, lines, problem),
-        tag("nav", links, aria_label="Parts of this page"),
-        [tag("section", tag("h2", section.title), section.body, id=section.name) for section in sections],
-    )
+    body = parted(_head(found, lines, problem), sections)
     return whole.write(path, document(f"{found.contents.folder.resolve().name} · inspection"[:200], [body]))
 
 

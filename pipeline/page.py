@@ -9,6 +9,7 @@ import hashlib
 import html
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
@@ -236,3 +237,23 @@ def document(title: str, body: Iterable[str]) -> bytes:
     )
     page = tag("html", tag("head", head), "", tag("body", body), lang="en")
     return f"<!doctype html>\n{page}\n".encode()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page. `name`: in its address, after #."""
+
+    name: str
+    title: str
+    body: Html
+
+
+def parted(head: Html, sections: Sequence[Section]) -> Html:
+    """Return a page's content: its head, links to its parts, and the parts."""
+    links = [tag("a", section.title, href=f"#{section.name}") for section in sections]
+    return tag(
+        "main",
+        head,
+        tag("nav", links, aria_label="Parts of this page"),
+        [tag("section", tag("h2", section.title), section.body, id=section.name) for section in sections],
+    )

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from pipeline import answers, charts, examples, results, whole
-from pipeline.answers import Answers, Section, number
+from pipeline.answers import Answers, number
 from pipeline.figures import phases
-from pipeline.page import Html, bar, document, facts, joined, quoted, table, tag
+from pipeline.page import Html, Section, bar, document, facts, joined, parted, quoted, table, tag
 from pipeline.results import VALIDATION, Results
 
 FILE = "report.html"
@@ -42,13 +42,7 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
     sections = [_curves(found), *(answered.sections if answered else [_lacking(found)])]
     sections += [_time(found), _origin(found)]
     name = title or str((found.told.get("config") or {}).get("name") or "A run")
-    links = [tag("a", section.title, href=f"#{section.name}") for section in sections]
-    body = tag(
-        "main",
-        _head(found, answered, name),
-        tag("nav", links, aria_label="Parts of this page"),
-        [tag("section", tag("h2", section.title), section.body, id=section.name) for section in sections],
-    )
+    body = parted(_head(found, answered, name), sections)
     shown = f"{name} · {found.told.get('run_id') or 'partial run'}"
     return whole.write(page or output / FILE, document(shown[:200], [body]))
 

@@ -107,7 +107,7 @@ MAY_IMPORT = {
     "source": {"config"},
     "proposal": LEAVES
     | {"contents", "data", "files", "folds", "form", "inspection", "learning_rate", "source", "target", "whole"},
-    "overview": {"answers", "charts", "contents", "features", "inspection", "page", "whole"},
+    "overview": {"charts", "contents", "features", "inspection", "page", "whole"},
     "submission": LEAVES | {"table", "whole"},
     "views": {"layout"},
     "pace": set(),
