@@ -82,7 +82,7 @@ def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> Stat
     if isinstance(where, jax.sharding.NamedSharding):
         where = jax.sharding.NamedSharding(where.mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
     # On all devices, like the weights: what a checkpoint brings back is put where its leaf was.
-    totals = tuple(jax.device_put(jnp.zeros((), kind), where) for kind in (jnp.float32, figure, jnp.int32))
+    totals = tuple(jax.device_put(np.zeros((), kind), where) for kind in (jnp.float32, figure, jnp.int32))
     return State((trainable, other, of_optimizer, averages, totals), leaves, moves)
 
 
