@@ -88,7 +88,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[None]:
+def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterator[None]:
     """Turn whatever the disk answers while `path` is read into an error of this kind; `advice` is the edit that mends it."""
     try:
         yield

@@ -165,7 +165,7 @@ def _absent(missing: Sequence[str], folder: Path, places: str | tuple[str, ...],
             f"{len(missing)} of {total} images are in no record of {where}, for example {', '.join(missing[:3])}.\n"
             "Expected a record for every row. Set test_records and id_column in the config, or complete the download."
         )
-    ending = " or ".join(ENDINGS) if data.suffix == "*" else data.suffix
+    ending = " or ".join(ENDINGS[:4]) if data.suffix == "*" else data.suffix  # the other four are these in capitals
     return (
         f"{len(missing)} of {total} images are missing in {where}, for example {', '.join(f'{name}{ending}' for name in missing[:3])}.\n"
         "Expected <id><suffix> for every row. Set train_images, test_images and suffix in the config, or complete the download."

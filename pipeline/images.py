@@ -13,23 +13,27 @@ orientation  that of the EXIF tag, all eight; one that cannot be read counts as 
 animations   the first frame
 profiles     ICC profiles and gamma are ignored, as everywhere above
 
-Equal bytes give equal pixels with one version of Pillow. Of a JPEG another version's decoder may differ by a level.
+Equal bytes give equal pixels with one version of Pillow, and of OpenCV, which decodes most JPEGs where the config asks for speed. Of a JPEG
+another version's decoder may differ by a level.
 """
 
 import io
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import PIL
 
 # WebP is registered by its import; Pillow would look for it by importing every parser that it has.
 from PIL import Image, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
+from pipeline import jpeg
 from pipeline.errors import ConfigError
 
 # Raised with every change of what comes out, so that no cache keeps the pixels of another rule.
 RULES = 1
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP")
 RESIZES = ("exact", "stretch", "crop", "pad")
 DECODES = ("full", "reduced")
 # What the header may say: 0.7 GB once decoded. It is where Pillow itself refuses, unless somebody has changed that for the process.
@@ -42,14 +46,15 @@ GAP = 2.0
 # The same where the config asks for speed (docs/decisions/0011): 500x375 is then decoded at half its size for 224x224.
 REDUCED_GAP = 0.8
 ORIENTATION = 0x0112
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
+# What each orientation asks for, of an array (height, width, …).
+TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: np.fliplr,
+    3: lambda pixels: np.rot90(pixels, 2),
+    4: np.flipud,
+    5: lambda pixels: pixels.swapaxes(0, 1),
+    6: lambda pixels: np.rot90(pixels, -1),
+    7: lambda pixels: np.rot90(pixels, 2).swapaxes(0, 1),
+    8: np.rot90,
 }
 
 # Of EXIF that cannot be read and of images above half of MOST_PIXELS, on which this module has a rule; said once a process, they would name no file.
@@ -73,7 +78,7 @@ class Shape:
             half, a quarter or an eighth of its size as long as that is REDUCED_GAP times the new size: faster, and 2 levels off in the mean.
 
     Raises:
-        ConfigError: if a value is none of these.
+        ConfigError: if a value is none of these, or OpenCV is needed for it and not there.
     """
 
     height: int
@@ -89,10 +94,20 @@ class Shape:
                 f"Images cannot get the form {self}; expected height and width of 1 or more, 1 or 3 channels, and resize one of "
                 f"{', '.join(RESIZES)}, and decode one of {', '.join(DECODES)}.\nCorrect them in the config."
             )
+        if self.decode == "reduced":
+            jpeg.library()
+
+    @property
+    def rules(self) -> str:
+        """What an image of this form depends on beside its file: equal texts, equal pixels."""
+        return f"{RULES} {PIL.__version__}{f' {jpeg.library()}' if self.decode == 'reduced' else ''} {self}"
 
 
-def decode(content: bytes, shape: Shape) -> np.ndarray:
+def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.ndarray:
     """Return the image in the bytes of a file: uint8 (height, width, channels), by the rules above.
+
+    Args:
+        into: takes the image, and is returned; None: an array of its own. Of a broken image nothing is written.
 
     Raises:
         BrokenImage: if it is empty, of another format, cut off, larger than MOST_PIXELS, or (with "exact") of another size. Flipped
@@ -104,45 +119,65 @@ def decode(content: bytes, shape: Shape) -> np.ndarray:
     [[[255, 0, 0], [255, 0, 0]], [[255, 0, 0], [255, 0, 0]]]
     """
     kind = _format(content)
+    quick = kind == "JPEG" and shape.decode == "reduced" and shape.channels == 3
+    known = jpeg.plain(content) if quick else None
     try:
         # What torn bytes make Pillow raise: OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError and more.
-        try:
-            image: Image.Image = Image.open(io.BytesIO(content), formats=(kind,))
-        except Image.DecompressionBombError as error:
-            raise BrokenImage(str(error)) from error
-        except UnidentifiedImageError as error:
-            raise BrokenImage(f"it is called {kind} by its first bytes, and its header is torn") from error
-        width, height = image.size
-        if width * height > MOST_PIXELS:
-            raise BrokenImage(f"it has {width}x{height} pixels, more than {MOST_PIXELS:,}")
-        if kind == "PNG":
-            image.load()  # its EXIF may stand behind its pixels
-        turn = _turn(image)
+        image = _opened(content, kind) if known is None else None
+        given, turn = (known or (0, 0), 1) if image is None else (image.size, _turn(image))
+        if given[0] * given[1] > MOST_PIXELS:
+            raise BrokenImage(f"it has {given[0]}x{given[1]} pixels, more than {MOST_PIXELS:,}")
         lying = 5 <= turn <= 8  # the file's rows are the image's columns
         wanted = (shape.height, shape.width) if lying else (shape.width, shape.height)
-        size, box = _geometry((width, height), wanted, shape.resize)
-        drafted = image.draft(None, _enough((width, height), size, box, GAP if shape.decode == "full" else REDUCED_GAP))
-        image.load()
-        reduced = 1.0 if drafted is None else drafted[1][2] / width
-        image = eight_bits(image)
-        if shape.channels == 1:
-            image = image.convert("L")
-        left, top, right, bottom = (place * reduced for place in box)
-        image = image.resize(size, FILTER, (left, top, min(right, image.width), min(bottom, image.height)), GAP)
-        if turn in TURNS:
-            image = image.transpose(TURNS[turn])
+        size, box = _geometry(given, wanted, shape.resize)
+        least = _enough(given, size, box, GAP if shape.decode == "full" else REDUCED_GAP)
+        found = None
+        if quick and (image is None or image.mode == "RGB"):
+            found = jpeg.reduced(content, given, least, box, size)
+        if found is None:
+            found = _resized(image or _opened(content, kind), shape, least, box, size)
+        found = TURNS[turn](found) if turn in TURNS else found
     except (BrokenImage, MemoryError):
         raise
     except Exception as error:
         raise BrokenImage(f"it cannot be decoded: {error or type(error).__name__}") from error
-    found = np.asarray(image)
-    found = found if found.ndim == 3 else found[:, :, None]
-    if found.shape == (shape.height, shape.width, shape.channels):
-        return found  # not to be written to, as Pillow has it
-    pixels = np.zeros((shape.height, shape.width, shape.channels), np.uint8)
-    down, along = (shape.height - image.height) // 2, (shape.width - image.width) // 2
-    pixels[down : down + image.height, along : along + image.width] = found
+    form = (shape.height, shape.width, shape.channels)
+    pixels = np.zeros(form, np.uint8) if into is None else into
+    if found.shape != form:
+        pixels[:] = 0
+    down, along = (shape.height - found.shape[0]) // 2, (shape.width - found.shape[1]) // 2
+    pixels[down : down + found.shape[0], along : along + found.shape[1]] = found
     return pixels
+
+
+def _opened(content: bytes, kind: str) -> Image.Image:
+    """Return an image of which Pillow has read the header; of a PNG all, since its EXIF may stand behind its pixels."""
+    try:
+        image: Image.Image = Image.open(io.BytesIO(content), formats=(kind,))
+    except Image.DecompressionBombError as error:
+        raise BrokenImage(str(error)) from error
+    except UnidentifiedImageError as error:
+        raise BrokenImage(f"it is called {kind} by its first bytes, and its header is torn") from error
+    if kind == "PNG" and image.width * image.height <= MOST_PIXELS:
+        image.load()
+    return image
+
+
+def _resized(
+    image: Image.Image, shape: Shape, least: tuple[int, int], box: jpeg.Box, size: tuple[int, int]
+) -> np.ndarray:
+    """Return a part of an image in another size; of a JPEG it is decoded smaller, but not below `least`."""
+    width = image.width
+    drafted = image.draft(None, least)
+    reduced = 1.0 if drafted is None else drafted[1][2] / width
+    image.load()
+    image = eight_bits(image)
+    if shape.channels == 1:
+        image = image.convert("L")
+    left, top, right, bottom = (place * reduced for place in box)
+    image = image.resize(size, FILTER, (left, top, min(right, image.width), min(bottom, image.height)), GAP)
+    found = np.asarray(image)
+    return found if found.ndim == 3 else found[:, :, None]
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
@@ -194,9 +229,7 @@ def _turn(image: Image.Image) -> int:
     return found if isinstance(found, int) else 1
 
 
-def _geometry(
-    size: tuple[int, int], wanted: tuple[int, int], resize: str
-) -> tuple[tuple[int, int], tuple[float, float, float, float]]:
+def _geometry(size: tuple[int, int], wanted: tuple[int, int], resize: str) -> tuple[tuple[int, int], jpeg.Box]:
     """Return (width, height) to resize to, and the part (left, top, right, bottom) of the image that is resized.
 
     >>> _geometry((400, 300), (100, 100), "crop"), _geometry((400, 300), (100, 100), "pad")
@@ -216,9 +249,7 @@ def _geometry(
     return wanted, (0, 0, width, height)
 
 
-def _enough(
-    size: tuple[int, int], wanted: tuple[int, int], box: tuple[float, float, float, float], gap: float
-) -> tuple[int, int]:
+def _enough(size: tuple[int, int], wanted: tuple[int, int], box: jpeg.Box, gap: float) -> tuple[int, int]:
     """Return the (width, height) below which the whole image must not be reduced before it is resized."""
     across, down = (gap * new / (end - begin) for new, begin, end in zip(wanted, box[:2], box[2:], strict=True))
     return max(int(np.ceil(size[0] * across)), 1), max(int(np.ceil(size[1] * down)), 1)

@@ -7,7 +7,7 @@ from pipeline.fields import expect, file_name, text, truth, whole, within
 KINDS = ("images", "pixels", "arrays", "table", "tfrecords")
 RESIZES = ("exact", "stretch", "crop", "pad")
 DECODES = ("full", "reduced")
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", "", "*")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP", "", "*")
 MOST_PIXELS = (
     10_000  # far above what anyone needs, and far below what would end a run without a word for lack of memory
 )
@@ -37,7 +37,7 @@ class Data:
         label_column: of train_csv; for several labels or targets, names in a tuple. The columns of the submission need not be called so.
         numeric_columns, categorical_columns: of a "table", what a model reads; `invoke inspect` proposes them.
         most_categories: that are told apart in one column; rarer ones count as unknown.
-        suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg, .jpeg and .webp.
+        suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg, .jpeg and .webp, in small letters or capitals.
         crop_padding: pixels of zeros around an image before a random crop of the original size; 0: no crop.
         flip: mirror half of the images left to right.
         rand_augment: operations of RandAugment on each image, of 14 (pipeline.augmentation); 2 is usual; 0: none. rand_magnitude: how strong

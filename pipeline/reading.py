@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import PIL
 
 from pipeline.errors import DataError, reading
-from pipeline.images import RULES, BrokenImage, Shape, decode
+from pipeline.images import BrokenImage, Shape, decode
 
 
 class Part(NamedTuple):
@@ -41,7 +40,7 @@ Name = str | Part
 Paths = Sequence[str | os.PathLike[str] | Part]
 Show = Callable[[str], None]
 # Images that a thread takes at a time: enough that handing them over costs nothing, few enough that all threads end together.
-RUN = 8
+RUN = 16
 SHOW_SECONDS = 10.0
 # Of an image's time, about what a thread needs the interpreter for; the others wait, and to wait costs more than it is worth.
 HELD_SECONDS = 1.5e-4
@@ -59,9 +58,9 @@ def read(
 
     Args:
         paths: n files, or parts of files. A broken one is zeros. shape: the form that all of them get.
-        workers: threads; None: one a CPU, fewer where images are so small that they would wait for each other.
+        workers: threads; None: one a CPU and one more, fewer where images are so small that they would wait for each other.
         cache: a folder, made if need be, where the decoded pixels are kept: <key>.npy, and <key>.json with its sha256 and the broken ones. The key is
-            of the paths, sizes and times of the files, the form, RULES and Pillow's version; one that does not fit is made anew, and
+            of the paths, sizes and times of the files and of `Shape.rules`; one that does not fit is made anew, and
             nothing is ever removed. The pixels then come from that file as they are used (a memory map), which the system keeps in memory where there
             is room; what has none from the beginning is decoded into the file. A folder that cannot be written, or is on a disk half of whose
             free space is not enough, is done without. None: no cache.
@@ -132,10 +131,12 @@ def _file(name: Name) -> str:
 
 
 def _content(name: Name) -> bytes:
-    if not isinstance(name, Part):
-        return Path(name).read_bytes()
-    with open(name.path, "rb", buffering=0) as file:  # noqa: PTH123 - a hundred thousand Path objects cost seconds
-        return os.pread(file.fileno(), name.size, name.start)
+    with open(_file(name), "rb", buffering=0) as file:  # noqa: PTH123 - a hundred thousand Path objects cost seconds
+        number = file.fileno()
+        if isinstance(name, Part):
+            return os.pread(number, name.size, name.start)
+        # In one read, since each waits for the interpreter afterwards; a file that grows meanwhile is not whole in any case.
+        return os.read(number, os.fstat(number).st_size)
 
 
 def _silent(line: str) -> None:
@@ -153,26 +154,32 @@ def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def _threads(names: Sequence[Name], shape: Shape) -> int:
-    """Return how many threads help: one a CPU, but no more than an image's time has room for what holds the interpreter."""
+    """Return how many threads help: one a CPU and one, since some wait; no more than an image's time has room for what holds the interpreter."""
     taken: list[float] = []
+    most = (os.cpu_count() or 1) + 1
+
+    def helping() -> int:  # by the least, since the first also waits for what Pillow imports then
+        return max(min(most, int(min(taken, default=0.0) / HELD_SECONDS)), 1)
+
+    image = np.empty((shape.height, shape.width, shape.channels), np.uint8)
     for name in names[:: max(len(names) // SAMPLES, 1)][:SAMPLES]:
         begun = time.perf_counter()
-        _decoded(name, shape)
+        _decoded(name, shape, image)
         taken.append(time.perf_counter() - begun)
-        if len(taken) > 1 and sum(taken) > SAMPLED_SECONDS:
+        if len(taken) > 1 and (helping() == most or sum(taken) > SAMPLED_SECONDS):
             break
-    # The least, since the first also waits for what Pillow imports then.
-    return max(min(os.cpu_count() or 1, int(min(taken, default=0.0) / HELD_SECONDS)), 1)
+    return helping()
 
 
-def _decoded(name: Name, shape: Shape) -> np.ndarray | str:
-    """Return the pixels of a file, or why it is broken."""
-    with reading(Path(_file(name)), DataError, "Correct its permissions, or complete the download."):
+def _decoded(name: Name, shape: Shape, into: np.ndarray) -> str:
+    """Write the pixels of a file; return why it is broken, or ""."""
+    with reading(_file(name), DataError, "Correct its permissions, or complete the download."):
         content = _content(name)
     try:
-        return decode(content, shape)
+        decode(content, shape, into)
     except BrokenImage as error:
-        return str(error)
+        return str(error) or "it is broken"
+    return ""
 
 
 def _present(names: Sequence[Name]) -> list[tuple[int, int]]:
@@ -193,7 +200,7 @@ def _present(names: Sequence[Name]) -> list[tuple[int, int]]:
 
 
 def _status(name: str) -> tuple[int, int] | None:
-    with reading(Path(name), DataError, "Correct its permissions, or complete the download."):
+    with reading(name, DataError, "Correct its permissions, or complete the download."):
         try:
             status = os.stat(name)  # noqa: PTH116 - a hundred thousand Path objects cost seconds
         except (FileNotFoundError, NotADirectoryError):
@@ -202,7 +209,7 @@ def _status(name: str) -> tuple[int, int] | None:
 
 
 def _place(kept: Path | None, number: int, shape: Shape, tell: Show) -> np.ndarray:
-    """Return zeros for the images, in the cache's file where memory would be short."""
+    """Return room for the images, in the cache's file where memory would be short."""
     form = (number, shape.height, shape.width, shape.channels)
     size = int(np.prod(form, dtype=object))
     if kept is None or size <= _memory() * SHARE:
@@ -246,7 +253,7 @@ def _fits(folder: Path, size: int) -> None:
 
 def _room(number: int, shape: Shape) -> np.ndarray:
     try:
-        return np.zeros((number, shape.height, shape.width, shape.channels), np.uint8)
+        return np.empty((number, shape.height, shape.width, shape.channels), np.uint8)
     except (MemoryError, ValueError) as error:
         size = number * shape.height * shape.width * shape.channels / 2**30
         raise DataError(
@@ -263,18 +270,17 @@ def _start(
     def run(begin: int) -> dict[int, str]:
         broken = {}
         for place in range(begin, min(begin + RUN, len(names))):
-            found = _decoded(names[place], shape)
-            if isinstance(found, str):
-                broken[first + place] = found
-            else:
-                pixels[place] = found
+            reason = _decoded(names[place], shape, pixels[place])
+            if reason:
+                broken[first + place] = reason
+                pixels[place] = 0
         return broken
 
     return [pool.submit(run, begin) for begin in range(0, len(names), RUN)]
 
 
 def _key(names: Sequence[Name], found: Sequence[tuple[int, int]], shape: Shape) -> str:
-    digest = hashlib.sha256(f"{RULES} {PIL.__version__} {shape}\n".encode())
+    digest = hashlib.sha256(f"{shape.rules}\n".encode())
     for name, (size, changed) in zip(names, found, strict=True):
         path = os.path.abspath(_file(name))  # noqa: PTH100 - as above
         part = f"{name.start}+{name.size} " if isinstance(name, Part) else ""

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
+from pipeline import jpeg
 from pipeline.errors import ConfigError
-from pipeline.images import DECODES, FILTER, MOST_PIXELS, RESIZES, BrokenImage, Shape, decode, eight_bits
+from pipeline.images import DECODES, FILTER, MOST_PIXELS, ORIENTATION, RESIZES, BrokenImage, Shape, decode, eight_bits
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDES = st.integers(1, 40)
@@ -302,6 +303,43 @@ def test_a_reduced_decode_has_the_form_that_was_asked_for(height, width, down, a
     assert np.abs(filled.astype(int) - (200, 100, 50)).max() <= 4
 
 
+@pytest.mark.parametrize("resize", RESIZES[1:])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_opencv_shows_the_same_part_as_upright_as_pillow(photograph, resize, orientation, monkeypatch):
+    """Of odd sizes, so that the last rows and columns of the smaller image are in the file only in part."""
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    content = written(photograph.resize((499, 373)), "JPEG", quality=90, exif=exif)
+    form = Shape(200, 220, 3, resize, "reduced")
+    own = jpeg.reduced
+    given = []
+    monkeypatch.setattr(jpeg, "reduced", lambda *words: given.append(own(*words)) or given[-1])
+
+    found = decode(content, form).astype(int)
+
+    monkeypatch.setattr(jpeg, "reduced", lambda *_: None)
+    apart = np.abs(found - decode(content, form))
+    assert (given[0] is None) == (
+        resize == "pad" and orientation >= 5
+    )  # there it is more than 1.25 pixels for a new one
+    assert apart.mean() < 1 and apart.max() < 24
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 40), st.integers(1, 40), st.sampled_from(RESIZES[1:]))
+def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(height, width, down, across, resize):
+    """Within what two ways to interpolate differ by, of slopes without edges; whatever the sizes."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    slopes = np.stack([rows * 255 / height, columns * 255 / width, np.full((height, width), 99.0)], -1)
+    content = written(Image.fromarray(slopes.astype(np.uint8)), "JPEG", quality=95, subsampling=0)
+    form = Shape(down, across, 3, resize, "reduced")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jpeg, "reduced", lambda *_: None)
+        pillows = decode(content, form).astype(int)
+
+    assert np.abs(decode(content, form) - pillows).max() <= 255 / min(down, across) / 2 + 8
+
+
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "progressive", "WEBP", "lossless"])
 def test_a_file_that_is_cut_off_is_refused(photograph, kind):
     """Wherever; but for ends behind the last pixel, without which it is the same image."""
@@ -366,15 +404,91 @@ def test_a_bomb_is_refused_by_its_header():
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=8),
 )
 def test_whatever_is_in_a_file_is_an_image_or_broken(kind, changes):
-    """No byte makes it raise anything else."""
+    """No byte makes it raise anything else, and equal bytes give equal pixels."""
     content = bytearray(written(Image.fromarray(noise(24, 24, 3)), kind))
     for place, value in changes:
         content[place % len(content)] = value
 
-    try:
-        assert decode(bytes(content), Shape(8, 8, 3, "crop")).shape == (8, 8, 3)
-    except BrokenImage as error:
-        assert str(error)
+    for how in DECODES:
+        form = Shape(8, 8, 3, "crop", how)
+        try:
+            found = decode(bytes(content), form)
+        except BrokenImage as error:
+            assert str(error)
+        else:
+            assert found.shape == (8, 8, 3)
+            assert np.array_equal(found, decode(bytes(content), form))
+
+
+@pytest.mark.parametrize("end", [-1, -2, -100, 3000])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end, progressive):
+    """OpenCV would fill it up without a word."""
+    content = written(photograph, "JPEG", quality=90, progressive=progressive)[:end]
+    form = Shape(96, 96, 3, "stretch", "reduced")
+
+    with pytest.raises(BrokenImage, match="truncated"):
+        decode(content, form)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "known"),
+    [
+        ("RGB", {}, True),
+        ("RGB", {"progressive": True}, True),
+        ("RGB", {"subsampling": 0, "optimize": True}, True),
+        ("RGB", {"comment": b"x" * 300, "dpi": (300, 300)}, True),
+        ("L", {}, False),
+        ("CMYK", {}, False),
+        ("RGB", {"exif": True}, False),
+    ],
+)
+def test_the_size_of_a_plain_jpeg_is_known_without_pillow(mode, options, known):
+    """Greys, inks, and what has EXIF are left to Pillow."""
+    if "exif" in options:
+        options = {"exif": Image.Exif()}
+        options["exif"][ORIENTATION] = 6
+    content = written(Image.new(mode, (70, 30)), "JPEG", **options)
+
+    assert jpeg.plain(content) == ((70, 30) if known else None)
+
+
+@given(st.binary(max_size=60), st.integers(0, 700))
+def test_no_header_makes_the_look_for_a_size_fail(content, end):
+    """Whatever it holds, and wherever it ends."""
+    whole = written(Image.new("RGB", (70, 30)), "JPEG")
+
+    for torn in (b"\xff\xd8" + content, whole[:end], whole[: end % 200 + 2] + content + whole[end % 200 :]):
+        assert jpeg.plain(torn) in (None, (70, 30)) or len(jpeg.plain(torn)) == 2
+
+
+def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
+    """Pixels that are not there would come out as zeros."""
+    content = written(photograph.resize((400, 300)), "JPEG")
+
+    assert jpeg.reduced(content, (400, 300), (200, 150), (0, 0, 400, 300), (200, 150)) is not None
+    assert jpeg.reduced(content, (402, 300), (200, 150), (0, 0, 402, 300), (201, 150)) is None
+
+
+def test_without_opencv_a_config_that_needs_it_is_refused():
+    """And one that does not need it never looks."""
+    code = (
+        "import sys; sys.modules['cv2'] = None\n"
+        "from pipeline.images import Shape\nShape(8, 8, 3, 'crop'); print('full')\nShape(8, 8, 3, 'crop', 'reduced')"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+    assert done.stdout == "full\n"
+    assert "ConfigError" in done.stderr and "opencv-python-headless" in done.stderr
+
+
+def test_an_opencv_that_gives_other_colours_is_refused(monkeypatch):
+    """A version in which the numbers mean something else would turn red into blue, in training or in inference alone."""
+    monkeypatch.setattr(jpeg, "RGB", 1)
+
+    with pytest.raises(ConfigError, match="expected a decoder that gives RGB"):
+        jpeg.library.__wrapped__()
 
 
 @pytest.mark.parametrize("wrong", [{"resize": "fit"}, {"channels": 4}, {"height": 0}])

@@ -201,6 +201,22 @@ def test_several_folders_endings_and_modes_are_found(tmp_path):
     assert "RGB 20, L 5" in told(found, "found") and "reduced to 64 pixels" in told(found, "chosen")
 
 
+@pytest.mark.parametrize(("other", "suffix"), [("JPG", ".JPG"), ("jpg", "*")])
+def test_endings_in_capitals_are_endings(tmp_path, other, suffix):
+    """As cameras write them, alone and among others; and training finds them."""
+    files = {
+        "train.csv": csv("id,kind", *((f"a{n}", "xy"[n % 2]) for n in range(20))),
+        "sample_submission.csv": csv("id,kind", *((f"b{n}", "x") for n in range(5))),
+        **{f"train/a{n}.{'JPG' if n else other}": png(noise(16, 16, 3), "JPEG") for n in range(20)},
+        **{f"test/b{n}.JPG": png(noise(16, 16, 3), "JPEG") for n in range(5)},
+    }
+
+    _, config = proposed(put(tmp_path, files))
+
+    assert config.data.suffix == suffix
+    assert len(data.read_training(tmp_path, config)) == 20 and len(data.read_test(tmp_path, config)) == 5
+
+
 def test_whole_names_are_ids_and_long_images_are_filled_up(tmp_path):
     files = {
         "train.csv": csv("file,kind", *((f"a{n}.png", "xy"[n % 2]) for n in range(20))),
@@ -517,7 +533,7 @@ def test_too_many_torn_files_are_refused_as_training_would(tmp_path):
         (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, "" if n else 1) for n in range(9)))}, "without a label"),
         (lambda files: files | {"train.csv": csv("id,other,sold", *((n, n, n % 2) for n in range(9)))}, "nothing to learn from"),
         (lambda files: {k: v for k, v in files.items() if k != "test.csv"}, "nothing to learn from was found"),
-        (lambda files: {k.replace(".png", ".JPG"): v for k, v in pictures().items()}, "is called 'a0.JPG', an id 'a0'"),
+        (lambda files: {k.replace(".png", ".Jpg"): v for k, v in pictures().items()}, "is called 'a0.Jpg', an id 'a0'"),
         (lambda files: {k: v.replace(b",", b";") for k, v in files.items()}, "(id;sold) and 9 rows"),
         (lambda files: files | {"sample_submission.csv": csv("id,answer", *((1000 + n, 0) for n in range(9))),
                                 "train.csv": files["train.csv"].replace(b"colour", b"shape")}, "Say which: --label shape"),

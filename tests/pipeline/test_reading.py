@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline import reading
+from pipeline import images, reading
 from pipeline.errors import DataError
 from pipeline.images import Shape
 
@@ -209,9 +209,9 @@ def test_another_rule_or_another_pillow_is_another_cache(own, tmp_path, monkeypa
     """What comes out may be another."""
     reading.read(own, FORM, cache=tmp_path / "cache")
     if name == "PIL":
-        monkeypatch.setattr(reading.PIL, "__version__", "99.0")
+        monkeypatch.setattr(images.PIL, "__version__", "99.0")
     else:
-        monkeypatch.setattr(reading, name, 99)
+        monkeypatch.setattr(images, name, 99)
 
     reading.read(own, FORM, cache=tmp_path / "cache")
 
@@ -382,11 +382,11 @@ def test_a_long_reading_says_how_far_it_is(folder, monkeypatch):
     assert all(line.endswith("of 83 images") for line in said)
 
 
-def test_large_images_get_a_thread_a_cpu_and_small_ones_fewer(own, tmp_path, monkeypatch):
+def test_large_images_get_a_thread_a_cpu_and_one_more_and_small_ones_fewer(own, tmp_path, monkeypatch):
     """As many as an image's time has room for."""
     monkeypatch.setattr(reading.os, "cpu_count", lambda: 4)
     monkeypatch.setattr(reading, "HELD_SECONDS", 1e-9)
-    assert reading._threads([str(path) for path in own], FORM) == 4
+    assert reading._threads([str(path) for path in own], FORM) == 5
     monkeypatch.setattr(reading, "HELD_SECONDS", 1e9)
     assert reading._threads([str(path) for path in own], FORM) == 1
     assert reading._threads([], FORM) == 1
