@@ -104,7 +104,7 @@ def load(path: Path, *, rows: int) -> Examples:
             raise
         except Exception as error:  # a torn file makes zipfile and numpy raise a dozen kinds
             raise ReportError(
-                f"{path} is not what keep_examples writes: {type(error).__name__}: {error}.\n"
+                f"{path} is not what keep_examples writes: {type(error).__name__}: {str(error)[:300]}.\n"
                 f"Expected indices (m,) of rows of validation.csv, and uint8 pixels. {AGAIN}"
             ) from error
     return Examples(indices.astype(np.int64), pixels)

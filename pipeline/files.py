@@ -129,7 +129,7 @@ def _found(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data
         # An id comes from a table that somebody else wrote; it is not trusted as a path.
         if not name or "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
             raise DataError(
-                f"{name!r} cannot be the id of an image: expected a file name without a folder.\nCorrect the table."
+                f"{name[:80]!r} cannot be the id of an image: expected a file name without a folder.\nCorrect the table."
             )
         found = (
             f"{path}/{name}{ending}"

@@ -202,16 +202,17 @@ def lost(error: Exception) -> bool:
 
 
 def block(inputs: np.ndarray, total: int) -> int:
-    """Return how many rows a block has: a power of two, at most `BLOCK` and `ROOM` bytes, and sixteen blocks in all, if there are as many rows.
+    """Return how many rows a block has: a power of two, at most `BLOCK` and `ROOM` bytes, and 32 blocks in all, if there are as many rows: while the
+    first one is decoded, the device waits.
 
     Args:
         inputs: some that say how large one is. total: rows.
 
     >>> image = np.zeros((1, 224, 224, 3), np.uint8)
-    >>> block(image, 100_000), block(image[:, :8, :8], 100_000), block(image[:, :8, :8], 1_500)
+    >>> block(image, 100_000), block(image[:, :8, :8], 100_000), block(image[:, :8, :8], 3_000)
     (256, 1024, 64)
     """
-    fits = min(ROOM * len(inputs) // inputs.nbytes, max(total // 16, FIRST), BLOCK)
+    fits = min(ROOM * len(inputs) // inputs.nbytes, max(total // 32, FIRST), BLOCK)
     return int(2 ** (max(fits, 1).bit_length() - 1))
 
 

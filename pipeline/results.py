@@ -297,7 +297,7 @@ def _probabilities(path: Path, shape: tuple[int, int]) -> np.ndarray:
             raise
         except Exception as error:  # a torn file makes zipfile and numpy raise a dozen kinds
             raise ReportError(
-                f"{path} is not what a training writes beside {VALIDATION}: {type(error).__name__}: {error}.\n"
+                f"{path} is not what a training writes beside {VALIDATION}: {type(error).__name__}: {str(error)[:300]}.\n"
                 f"Expected probabilities, float32 {shape}, from 0 to 1. {AGAIN}"
             ) from error
     return np.asarray(found)

@@ -8,7 +8,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,41 @@ def competition(folder: Path, rows: int, files: list[Path] | None = None) -> Pat
     return folder
 
 
+@contextmanager
+def cores() -> Iterator[None]:
+    """Let one core compute, as an accelerator would, and another one read files; before the backend starts, which then makes its threads there.
+
+    A thread stays on the cores of the one that started it, and that is while the caller waits for the first images.
+    """
+    host, device, *_ = sorted(os.sched_getaffinity(0))
+    own: dict[str, Callable[..., Any]] = {"blocks": reading.blocks, "read": reading.read}
+
+    def blocks(*words: Any, **more: Any) -> Iterator[Any]:
+        found = own["blocks"](*words, **more)
+        while True:
+            os.sched_setaffinity(0, {host})
+            block = next(found, None)
+            os.sched_setaffinity(0, {device})
+            if block is None:
+                return
+            yield block
+
+    def read(*words: Any, **more: Any) -> Any:
+        os.sched_setaffinity(0, {host})
+        try:
+            return own["read"](*words, **more)
+        finally:
+            os.sched_setaffinity(0, {device})
+
+    os.sched_setaffinity(0, {device})
+    reading.blocks, reading.read = blocks, read
+    try:
+        yield
+    finally:
+        reading.blocks, reading.read = own["blocks"], own["read"]
+        os.sched_setaffinity(0, {host, device})
+
+
 def flow(name: str, folder: Path) -> dict[str, Any]:
     """Return the medians of the seconds of decoding alone, computing alone, and inference with its file, in turn, after one turn that compiles."""
     rows, photograph, side, width = FLOWS[name]
@@ -100,13 +136,6 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
     loaded = trained(folder / "artifact", config)
     place = competition(folder / "competition", rows, files)
     test, forward = data.read_test(place, config), inference.restore(loaded)
-    if name == "both":  # one core computes, as an accelerator would, and one thread decodes
-        paths = [place / "test" / f"{row}{config.data.suffix}" for row in test.ids]
-
-        def blocks(size: int, first: int = 0, last: int | None = None) -> Any:
-            return reading.blocks(paths[first:last], shape(config.data), size, workers=1)
-
-        test = replace(test, blocks=blocks)
     held = replace(test, blocks=data._cut(np.concatenate([block for _, block, _ in test.blocks(256)])))
     form = Form(loaded.target, "accuracy", place / "sample_submission.csv")
 
@@ -153,7 +182,7 @@ def arm(name: str, folder: Path) -> dict[str, Any]:
     built = model.build(loaded.config)
     artifact.assign(built, loaded.weights)
     sample = pd.read_csv(place / "sample_submission.csv", dtype=str)
-    paths = [place / "test" / f"{row}.png" for row in sample["id"]]
+    paths = [place / "test" / f"{row}{loaded.config.data.suffix}" for row in sample["id"]]
     images, _ = reading.read(paths, shape(loaded.config.data))  # by the same code as ours, with every CPU
     found = built.predict(images, batch_size=int(name), verbose=0)
     sample["label"] = [NAMES[index] for index in found.argmax(axis=1)]
@@ -210,14 +239,18 @@ def main(part: str, *words: str) -> None:
     folder = Path(words[-1])
     folder.mkdir(parents=True, exist_ok=True)
     if part == "flow":
-        result = flow(words[0], folder)
+        with cores():
+            result = flow(words[0], folder)
     elif part == "make":
-        trained(folder / "artifact", settings())
-        result = {"folder": str(competition(folder / "competition", int(words[0])))}
+        _, photograph, side, width = FLOWS["both"]
+        trained(folder / "artifact", settings(side, width, 3, ".jpg"))
+        files = jpeg.make(folder, *photograph, 24) if photograph else None
+        result = {"folder": str(competition(folder / "competition", int(words[0]), files))}
     elif part == "memory":
         result = memory(int(words[0]), folder)
     elif part == "arm":
-        result = arm(words[0], folder)
+        with cores():
+            result = arm(words[0], folder)
     else:
         result = timely(int(words[0]), int(words[1]), folder)
     print(json.dumps(result))
