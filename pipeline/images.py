@@ -13,7 +13,7 @@ orientation  that of the EXIF tag, all eight; one that cannot be read counts as 
 animations   the first frame
 profiles     ICC profiles and gamma are ignored, as everywhere above
 
-Equal bytes give equal pixels with one version of Pillow, and of OpenCV, which decodes most JPEGs where the config asks for speed. Of a JPEG
+Equal bytes give equal pixels with one version of Pillow, and of OpenCV, which decodes some JPEGs where the config asks for speed. Of a JPEG
 another version's decoder may differ by a level.
 """
 
@@ -31,7 +31,7 @@ from PIL import Image, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 from pipeline import jpeg
 from pipeline.errors import ConfigError
 
-# Raised with every change of what comes out, so that no cache keeps the pixels of another rule.
+# Raised with every change of what comes out, so that no cache keeps the pixels of another rule; of OpenCV the version counts as well.
 RULES = 1
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP")
 RESIZES = ("exact", "stretch", "crop", "pad")
@@ -94,13 +94,18 @@ class Shape:
                 f"Images cannot get the form {self}; expected height and width of 1 or more, 1 or 3 channels, and resize one of "
                 f"{', '.join(RESIZES)}, and decode one of {', '.join(DECODES)}.\nCorrect them in the config."
             )
-        if self.decode == "reduced":
+        if self.quick:
             jpeg.library()
+
+    @property
+    def quick(self) -> bool:
+        """Whether OpenCV may decode a JPEG."""
+        return self.decode == "reduced" and self.channels == 3
 
     @property
     def rules(self) -> str:
         """What an image of this form depends on beside its file: equal texts, equal pixels."""
-        return f"{RULES} {PIL.__version__}{f' {jpeg.library()}' if self.decode == 'reduced' else ''} {self}"
+        return f"{RULES} {PIL.__version__}{f' {jpeg.library()}' if self.quick else ''} {self}"
 
 
 def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.ndarray:
@@ -119,7 +124,7 @@ def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.n
     [[[255, 0, 0], [255, 0, 0]], [[255, 0, 0], [255, 0, 0]]]
     """
     kind = _format(content)
-    quick = kind == "JPEG" and shape.decode == "reduced" and shape.channels == 3
+    quick = kind == "JPEG" and shape.quick
     known = jpeg.plain(content) if quick else None
     try:
         # What torn bytes make Pillow raise: OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError and more.

@@ -56,7 +56,7 @@ def fill(
         tell: takes after each block what cannot be read, by its id, and how many rows are done; may raise.
     """
     looks = views.of(artifact.config.data, artifact.config.views)
-    size = forwards.block(artifact.golden_inputs, len(values))
+    size = max(forwards.block(artifact.golden_inputs, len(values)), batch or 1)
     forward.begin(Batch(batch, size), clock, show)
     pace = Pace(len(looks), forward.folds, len(values), end, clock)
     waiting: deque[_Block] = deque()

@@ -37,7 +37,7 @@ def _flows(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         show(f"      inference beside its halves: {what}")
         found = _python(root, "flow", name, folder / name)
         taken, number = found["seconds"], found["rows"]
-        share = max(taken["decode"], taken["compute"]) / taken["whole"]
+        share = found["share"]
         rates = ", ".join(f"{arm} {number / seconds:,.0f}/s" for arm, seconds in taken.items())
         yield Row(
             f"Inference: ≥ 95 % of max(decode-only, forward-only) throughput; {what}; one core computes, as an accelerator, and one decodes",

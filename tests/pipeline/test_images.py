@@ -410,13 +410,13 @@ def test_whatever_is_in_a_file_is_an_image_or_broken(kind, changes):
         content[place % len(content)] = value
 
     for how in DECODES:
-        form = Shape(8, 8, 3, "crop", how)
+        form = Shape(10, 10, 3, "crop", how)  # OpenCV decodes at half the size
         try:
             found = decode(bytes(content), form)
         except BrokenImage as error:
             assert str(error)
         else:
-            assert found.shape == (8, 8, 3)
+            assert found.shape == (10, 10, 3)
             assert np.array_equal(found, decode(bytes(content), form))
 
 
@@ -424,8 +424,13 @@ def test_whatever_is_in_a_file_is_an_image_or_broken(kind, changes):
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end, progressive):
     """OpenCV would fill it up without a word."""
-    content = written(photograph, "JPEG", quality=90, progressive=progressive)[:end]
-    form = Shape(96, 96, 3, "stretch", "reduced")
+    whole, form = (
+        written(photograph, "JPEG", quality=90, progressive=progressive),
+        Shape(200, 280, 3, "stretch", "reduced"),
+    )
+    asked = (640, 427), (224, 160), (0, 0, 640, 427), (280, 200)
+    assert jpeg.reduced(whole, *asked) is not None and jpeg.reduced(whole[:end], *asked) is None
+    content = whole[:end]
 
     with pytest.raises(BrokenImage, match="truncated"):
         decode(content, form)
@@ -459,7 +464,7 @@ def test_no_header_makes_the_look_for_a_size_fail(content, end):
     whole = written(Image.new("RGB", (70, 30)), "JPEG")
 
     for torn in (b"\xff\xd8" + content, whole[:end], whole[: end % 200 + 2] + content + whole[end % 200 :]):
-        assert jpeg.plain(torn) in (None, (70, 30)) or len(jpeg.plain(torn)) == 2
+        assert jpeg.plain(torn) is None or min(jpeg.plain(torn)) > 0
 
 
 def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):

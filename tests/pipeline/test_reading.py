@@ -89,6 +89,16 @@ def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size, ahead, w
     assert {row: reason for _, _, part in parts for row, reason in part.items()} == broken
 
 
+def test_a_disk_that_gives_less_than_it_was_asked_for_is_asked_again(own, monkeypatch):
+    """As network file systems may."""
+    whole, pread = reading.read(own, FORM)[0], os.pread
+    monkeypatch.setattr(reading.os, "pread", lambda file, size, start: pread(file, -(-size // 2), start))
+
+    found, broken = reading.read(own, FORM)
+
+    assert not broken and np.array_equal(found, whole)
+
+
 def test_blocks_run_only_so_far_ahead(own, monkeypatch):
     """Memory for the block that was given, and for `ahead` + 1 behind it."""
     made = []
@@ -96,7 +106,7 @@ def test_blocks_run_only_so_far_ahead(own, monkeypatch):
         reading, "_room", lambda number, shape, room=reading._room: made.append(1) or room(number, shape)
     )
 
-    given_ = reading.blocks(own * 20, FORM, 10, ahead=2)
+    given_ = reading.blocks(own * 20, FORM, 10, ahead=2, workers=2)
     seen = [len(made) for _ in given_]
 
     assert seen == [3, 4, 5, 6, 7, 8, 9, 10, 10, 10]
