@@ -29,9 +29,9 @@ Size = tuple[int, int]
 # A thread's last resized image, written over by the next: else the system hands out, fills and takes back memory for each image, in which
 # threads wait for each other.
 _held = threading.local()
-# Of a header: the first marker with a length, what begins the pixels, frames of sequential and progressive files, and what may change how a
-# file is to be shown.
-FIRST, SCAN, FRAMES, METADATA = 0xC0, 0xDA, (0xC0, 0xC1, 0xC2), (0xE1, 0xEE)
+# Of a header: the first marker with a length, and those behind it without one; what begins the pixels, frames of sequential and progressive
+# files, and what may change how a file is to be shown.
+FIRST, BARE, SCAN, FRAMES, METADATA = 0xC0, range(0xD0, 0xDA), 0xDA, (0xC0, 0xC1, 0xC2), (0xE1, 0xEE)
 
 
 def plain(content: bytes) -> Size | None:
@@ -45,7 +45,7 @@ def plain(content: bytes) -> Size | None:
     place, found = 2, None
     while place + 10 <= len(content):
         sign, kind, length = HEAD.unpack_from(content, place)
-        if sign != 0xFF or kind in METADATA or not FIRST <= kind < 0xFF:
+        if sign != 0xFF or kind in METADATA or kind in BARE or not FIRST <= kind < 0xFF:
             return None
         if kind == SCAN:
             return found
