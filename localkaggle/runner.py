@@ -261,6 +261,8 @@ class Session:
                 "ISTPUVM": "1",
                 "TPU_PROCESS_ADDRESSES": "local",
                 "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+                # Threads: the eight devices wait for each other, each in one; where something else takes one, XLA ends the process.
+                "PJRT_NPROC": "16",
             }
         if not self._namespaces:
             values["LOCALKAGGLE_ROOT"] = root

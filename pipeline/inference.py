@@ -8,7 +8,8 @@ is named: no id is ever dropped. Where there are several GPUs, each has a proces
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def restore(artifact: Artifact, precision: str = "float32") -> Forward:
     keras.config.set_dtype_policy(precision)
     try:
         for weights in artifact.folds:
-            models.append(model.build(artifact.config))
+            with _hastily():
+                models.append(model.build(artifact.config))
             artifact_module.assign(models[-1], weights)
     finally:
         keras.config.set_dtype_policy(before)
@@ -88,6 +90,27 @@ def restore(artifact: Artifact, precision: str = "float32") -> Forward:
             f"Trained with {artifact.manifest['versions']}. Infer with the same commit, or with precision float32."
         )
     return forward
+
+
+@contextmanager
+def _hastily() -> Iterator[None]:
+    """Let XLA compile without much thought: random weights that are replaced at once are not worth the seconds that their programs take.
+
+    Their bits are others, so nobody else may get these programs: JAX keeps those of another precision apart.
+    """
+    if keras.backend.backend() != "jax":
+        yield
+        return
+    import jax
+
+    name = "jax_disable_most_optimizations"
+    before = jax.config.read(name)  # type: ignore[no-untyped-call]
+    with jax.default_matmul_precision("highest"):
+        jax.config.update(name, True)  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            jax.config.update(name, before)  # type: ignore[no-untyped-call]
 
 
 def averaged(artifact: Artifact, forward: Forward, inputs: np.ndarray, batch: int | None = None) -> np.ndarray:

@@ -73,19 +73,20 @@ def _against(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         show(f"      beside model.predict on {backend}")
         place = folder / f"against-{backend}"
         _python(root, "make", AGAINST, place, backend=backend)
-        taken: dict[str, list[float]] = {"ours": [], "32": [], "1024": []}
+        taken: dict[str, list[float]] = {"ours": [], "32": [], "1024": [], "fed": []}
         for _ in range(AGAIN):
             for name, seconds in taken.items():
                 seconds.append(_python(root, "arm", name, place, backend=backend)["seconds"])
         same = (place / "ours" / "submission.csv").read_text() == (place / "theirs-32.csv").read_text()
         medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
-        ratio = medians["32"] / medians["ours"]
+        told = f"model.predict at 32 {medians['32']:.2f} s, at 1024 {medians['1024']:.2f} s, "
+        told += f"fed by a PyDataset that decodes meanwhile {medians['fed']:.2f} s"
+        ratio = min(medians["32"], medians["1024"]) / medians["ours"]
         yield Row(
             f"≥ 1.3x `model.predict` + CSV, compile counted in both; {backend}; one core computes, as an accelerator, and one decodes",
             "≥ 1.3x; the same file",
-            f"{ratio:.2f}x (ours {medians['ours']:.2f} s with fallback file, golden check and validation; model.predict at 32 "
-            f"{medians['32']:.2f} s, at 1024 {medians['1024']:.2f} s; {AGAINST:,} photographs of 500x375 by the same decoder; medians of {AGAIN}; "
-            f"{'same' if same else 'another'} file)",
+            f"{ratio:.2f}x (ours {medians['ours']:.2f} s with fallback file, golden check and validation; {told}; "
+            f"{AGAINST:,} photographs of 500x375 by the same decoder; medians of {AGAIN}; {'same' if same else 'another'} file)",
             ratio >= 1.3 and same,
             SEED,
         )

@@ -56,6 +56,8 @@ os.environ.update(
     KERAS_BACKEND="jax",
     JAX_PLATFORMS="cpu",
     XLA_FLAGS="--xla_force_host_platform_device_count=8",
+    # XLA has a thread for each of the eight, which wait for each other; if one of them is taken by something else, it ends the process.
+    PJRT_NPROC="16",
     JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
     TF_CPP_MIN_LOG_LEVEL="2",
     MPLBACKEND="agg",

@@ -357,6 +357,38 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
         inference.restore(loaded)
 
 
+def test_a_training_after_an_inference_begins_with_the_weights_that_it_would_have_begun_with():
+    """To the bit: what inference compiled in haste for weights that it throws away is nobody else's, and haste ends with it."""
+    code = """
+import hashlib, sys, jax, keras
+from pipeline import config, inference, model
+
+def drawn():
+    keras.utils.set_random_seed(0)
+    return hashlib.sha256(b"".join(weight.tobytes() for weight in model.build(config.load("digits")).get_weights())).hexdigest()
+
+found = []
+if sys.argv[1] == "after":
+    try:
+        with inference._hastily():
+            found = [drawn()]
+            raise KeyError
+    except KeyError:
+        assert not jax.config.read("jax_disable_most_optimizations")
+print(drawn(), *found)
+"""
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": ""}
+
+    plain, after = (
+        subprocess.run(
+            [sys.executable, "-c", code, when], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        ).stdout.split()
+        for when in ("alone", "after")
+    )
+
+    assert after[0] == plain[0]
+
+
 def test_another_precision_is_refused_by_name(trained):
     """With the ones that there are."""
     with pytest.raises(ConfigError, match="float32, mixed_float16"):
