@@ -249,7 +249,7 @@ class Step:
             losses, figures = self._judged(labels, logits.astype(jnp.float32), own)
             return losses.sum(), figures.sum(), [v for v, moves in zip(moved, self._moving, strict=True) if moves]
 
-        if len(images) == 1:  # as if there were no groups: traced and compiled sooner by a tenth
+        if len(images) == 1 and self.replicas == 1:  # as if there were no groups: traced and compiled sooner by a tenth
             losses, correct, moved = group(images[0], labels[0], groups[0])
             return losses, (correct, moved)
         losses, correct, moved = jax.vmap(group)(images, labels, groups)
