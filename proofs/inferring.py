@@ -117,6 +117,7 @@ def _python(root: Path, *words: object, backend: str = "jax") -> dict[str, Any]:
         "KERAS_BACKEND": backend,
         "JAX_PLATFORMS": "cpu",
         "TF_CPP_MIN_LOG_LEVEL": "2",
+        "XLA_FLAGS": "",  # one device, whatever the tests have
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
     }
     done = subprocess.run(

@@ -2,9 +2,8 @@
 
 `python -m proofs.jpeg FOLDER` makes the files there, once, from scikit-learn's two photographs, and prints one JSON object; with `short` behind
 it nothing is timed. The arms do not do the same work: Keras takes four pixels of the original for each new one, ours all that it covers
-("full"), or those of the file decoded at half its size ("reduced"). All three give batch
-after batch, Keras of float32, ours of uint8. `differs` says what that makes of the
-pixels: each arm against the whole decode and resize in floating point with Pillow.
+("full"), or those of the file decoded at half its size ("reduced"). All three give batch after batch, Keras of float32, ours of uint8.
+`differs` says what that makes of the pixels: each arm against the whole decode and resize in floating point with Pillow.
 """
 
 import json
