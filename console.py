@@ -21,11 +21,11 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
 
     @functools.wraps(body)
     def run(*arguments: Any, **options: Any) -> None:
-        from deploy import secrets
-
-        secrets.guard_tracebacks()
         as_json = options.get("json", False)
-        try:
+        try:  # the first of all: Ctrl-C during an import ends with a message, too
+            from deploy import secrets
+
+            secrets.guard_tracebacks()
             if options.get("config") == "" and "competition" not in options:
                 from deploy import start
 
@@ -54,6 +54,8 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
         with suppress(BrokenPipeError):  # who reads has enough; the code is what counts
             print(message, file=sys.stderr, flush=True)
             if as_json:
+                from deploy import secrets
+
                 print(secrets.to_json({"error": message, "exit_code": code}), flush=True)
         sys.exit(code)
 

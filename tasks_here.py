@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,19 @@ def foreign(address: str, slug: str) -> Any:
         " the local Kaggle has, or --competition makes; default: digits",
         **JSON,
         "competition": "MODULE:FUNCTION that makes a competition which the local Kaggle does not have, as proofs.unseen:unseen",
+        "dataset": "OWNER/SLUG=DIR: a dataset that kernel-metadata.json lists, and where its files lie here; again for another",
         "internet": "let train-tpu reach the internet, as on Kaggle; without it nothing can",
         "tpu-python": "Python to run train-tpu with, as one with constraints/tpu-image.txt installed; default: this one",
         "gpu-python": "Python to run infer-gpu with, as one with constraints/gpu-image.txt installed; default: this one",
-    }
+    },
+    iterable=["dataset"],
 )
 @reported
 def dry_run(
     c: Context,
     config: str = "digits",
     competition: str = "",
+    dataset: Sequence[str] | None = None,
     internet: bool = False,
     tpu_python: str = "",
     gpu_python: str = "",
@@ -57,11 +61,16 @@ def dry_run(
     from deploy import relay
     from deploy.errors import Detached, RelayError, UsageError
     from localkaggle import competitions
+    from localkaggle.datasets import placed
     from localkaggle.server import LocalKaggle
 
     runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     ours = project(config, runs, runs / "build", deadline_seconds=3600.0)
     hosted = foreign(competition, ours.competition) if competition else ours.competition
+    try:
+        datasets = dict(placed(text) for text in dataset or ())
+    except ValueError as error:
+        raise UsageError(f"--dataset {error}.\nCorrect it.") from error
     if isinstance(hosted, str) and hosted not in competitions.NAMES:
         raise UsageError(
             f"The local Kaggle has no competition {hosted!r}; it has: {', '.join(competitions.NAMES)}.\n"
@@ -69,7 +78,9 @@ def dry_run(
         )
     given = {"TPU": tpu_python, "GPU": gpu_python}
     python = {machine: interpreter(machine, path) for machine, path in given.items() if path}
-    with LocalKaggle(runs / "kaggle", competitions=[hosted], offline=not internet, python=python) as local:
+    with LocalKaggle(
+        runs / "kaggle", competitions=[hosted], datasets=datasets, offline=not internet, python=python
+    ) as local:
         for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
             del os.environ[name]  # a token of the user's own would win over those of this Kaggle
         os.environ.update(local.environment)

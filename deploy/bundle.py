@@ -21,6 +21,9 @@ from deploy.errors import UsageError, writing
 
 ROOT = Path(__file__).parent.parent
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
+HANDLE = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[0-9]{1,9})?"
+)  # a dataset, or one version of it
 HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 NOTEBOOK = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -150,7 +153,7 @@ def build(
     metadata = _metadata(source / "kernel-metadata.json", handle, competition)
     if expect and handoff == "dataset":
         default = dataset_handle if consumes else checkpoint_handle
-        metadata["dataset_sources"] = [dataset or default(owner, competition)]
+        metadata["dataset_sources"] = [dataset or default(owner, competition), *metadata["dataset_sources"]]
     elif expect and handoff == "kernel":
         metadata["kernel_sources"] = [kernel_handle(owner, competition, "train-tpu") if consumes else handle]
     elif expect:
@@ -236,15 +239,21 @@ def _metadata(path: Path, handle: str, competition: str) -> dict[str, Any]:
         raise UsageError(f"{path} is not JSON: {error}.\nCorrect that line.") from error
     if not isinstance(metadata, dict):
         raise UsageError(f"{path} holds {type(metadata).__name__}; expected a JSON object.\nSee kernels/train-tpu/.")
-    given = {"id", "title", "competition_sources", "dataset_sources", "kernel_sources"} & set(metadata)
+    given = {"id", "title", "competition_sources", "kernel_sources"} & set(metadata)
     if given:
         raise UsageError(f"{path} sets {', '.join(sorted(given))}, which the bundler adds.\nRemove them there.")
+    datasets = metadata.get("dataset_sources", [])
+    if not isinstance(datasets, list) or not all(isinstance(name, str) and HANDLE.fullmatch(name) for name in datasets):
+        raise UsageError(
+            f"{path} sets dataset_sources to {json.dumps(datasets)[:200]}; expected a list of datasets by owner/slug, as"
+            ' ["keras/weights"].\nCorrect it there.'
+        )
     return {
         **metadata,
         "id": handle,
         "title": title(handle),
         "competition_sources": [competition],
-        "dataset_sources": [],
+        "dataset_sources": datasets,
         "kernel_sources": [],
     }
 

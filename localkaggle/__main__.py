@@ -46,6 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
         type=_seconds,
         help="kill a session after this many; default: Kaggle's own 9 hours for a TPU, 12 for others",
     )
+    serve.add_argument(
+        "--dataset",
+        type=_placed,
+        action="append",
+        default=[],
+        metavar="OWNER/SLUG=DIR",
+        help="a dataset that others published: its files lie in DIR, and sessions find them; again for another",
+    )
     export = commands.add_parser(
         "export",
         help="write a competition as Kaggle would mount it",
@@ -72,6 +80,15 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _placed(text: str) -> tuple[str, Path]:
+    from localkaggle.datasets import placed
+
+    try:
+        return placed(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _serve(options: argparse.Namespace) -> int:
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -95,6 +112,7 @@ def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) 
             port=options.port,
             offline=options.offline,
             layout=options.layout,
+            datasets=dict(options.dataset),
             session_seconds=dict.fromkeys(SESSION_SECONDS, options.session_seconds)
             if options.session_seconds
             else None,

@@ -1,11 +1,12 @@
 """Datasets: the services that take uploads and make versions of them. A version is current only once it is ready."""
 
+import os
 import re
 import shutil
 import time
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -26,6 +27,7 @@ STAGES = (
     "INDIVIDUAL_BLOBS_COMPRESSED",
     "READY",
 )
+OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}")
 UNPACKED_AT_MOST = 20 * 10**9
 PATH_AT_MOST = 1000  # bytes: what lies above it has to fit, too
 
@@ -77,6 +79,24 @@ class Dataset:
         return ready[-1] if ready else 0
 
 
+def placed(text: str) -> tuple[str, Path]:
+    """Return handle and folder of a dataset that is there from the beginning, from OWNER/SLUG=DIR.
+
+    >>> placed("ann/weights=.")
+    ('ann/weights', PosixPath('.'))
+
+    Raises:
+        ValueError: if it has another form, or there is no such folder; with what to write.
+    """
+    handle, _, folder = text.partition("=")
+    owner, _, slug = handle.partition("/")
+    if not OWNER.fullmatch(owner) or not SLUG.fullmatch(slug) or not folder:
+        raise ValueError(f"{text[:200]!r}: expected OWNER/SLUG=DIR, as ann/weights=data/weights")
+    if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
+        raise ValueError(f"{text[:200]!r}: there is no folder {folder[:200]!r}; expected one with the dataset's files")
+    return handle, Path(folder)
+
+
 class Datasets:
     """`datasets.DatasetApiService` and `blobs.BlobApiService`.
 
@@ -84,10 +104,23 @@ class Datasets:
         storage: of the server. folder: gets one folder a version.
         ready_seconds: how long a version is processed.
         address: gives the address of an upload: token → url.
+        published: {owner/slug: folder}, of others; they are ready, and mounted from where they lie.
     """
 
-    def __init__(self, storage: Storage, folder: Path, *, ready_seconds: float, address: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        folder: Path,
+        *,
+        ready_seconds: float,
+        address: Callable[[str], str],
+        published: Mapping[str, Path],
+    ) -> None:
         self.datasets: dict[str, Dataset] = {}
+        for number, (handle, files) in enumerate(published.items()):
+            owner, _, slug = handle.partition("/")
+            version = DatasetVersion(files.resolve(), "", -1.0, 0.0)  # made before this process began
+            self.datasets[handle] = Dataset(number + 4000, owner, slug, slug, "unknown", False, [version])
         self.blobs: dict[str, Blob] = {}
         self._storage, self._folder, self._ready_seconds, self._address = storage, folder, ready_seconds, address
 

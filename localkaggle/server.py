@@ -52,6 +52,7 @@ class LocalKaggle:
         session_seconds: how long a session may take, by "TPU", "GPU", "CPU"; what is left out is Kaggle's. Then it is killed.
         own_output: whether a notebook may list its own output as a source.
         memory_bytes, output_bytes: of a session. queue_seconds, ready_seconds: how long a push queues, and a dataset is processed.
+        datasets: {owner/slug: folder} that others published, there from the beginning.
         python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than this one's.
         session: makes a session; another than `Session` for what is not about notebooks.
     """
@@ -71,6 +72,7 @@ class LocalKaggle:
         output_bytes: int = 20 * 10**9,
         queue_seconds: float = 0.3,
         ready_seconds: float = 1.0,
+        datasets: Mapping[str, Path] | None = None,
         python: Mapping[str, str] | None = None,
         session: Callable[..., Session] = Session,
     ) -> None:
@@ -100,7 +102,11 @@ class LocalKaggle:
             own_output=own_output,
         )
         self.datasets = Datasets(
-            self.storage, self.folder / "datasets", ready_seconds=ready_seconds, address=_upload_address
+            self.storage,
+            self.folder / "datasets",
+            ready_seconds=ready_seconds,
+            address=_upload_address,
+            published=datasets or {},
         )
         self.submissions = Submissions(
             self.storage,

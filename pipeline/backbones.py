@@ -8,6 +8,7 @@ To add one, name it in `BACKBONES` with the numbers of its `preprocess_input`.
 
 import functools
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,17 @@ import keras
 import numpy as np
 from keras import layers
 
+from pipeline import mounts
 from pipeline.config import Config
 from pipeline.errors import ConfigError, reading
 from pipeline.seal import sha256
 
 LEAST_PIXELS = 32  # a side; keras.applications takes no smaller image
 IMAGENET, RANDOM = "imagenet", "none"
+MOUNT = (
+    "To mount one: make a dataset of it, write the dataset into kernels/train-tpu/kernel-metadata.json"
+    ' ("dataset_sources": ["owner/slug"]), and give pretrained="owner/slug/file".'
+)
 HEAD = "logits/"
 
 
@@ -48,7 +54,7 @@ class Published:
 
     Attributes:
         arrays: of each layer that has some, by the layer's name; None in place of the name that Keras counts up (the last normalization).
-        source: "imagenet", or the path. file_sha256: of the file at that path. arrays_sha256: of all numbers, in their order.
+        source: "imagenet", or the file as the config names it. file_sha256: of that file. arrays_sha256: of all numbers, in their order.
     """
 
     arrays: tuple[tuple[str | None, tuple[np.ndarray, ...]], ...]
@@ -102,7 +108,7 @@ def logits(
         images: tensor (batch, height, width, channels), 0 to 255, 32 pixels a side or more; of grey ones each colour gets a copy.
         num_classes: length of the logits.
         batchnorm_momentum: of every BatchNormalization, where that is not frozen.
-        pretrained: "imagenet" (what keras.applications publishes), the path of such a file, or "none": random. See `published`.
+        pretrained: "imagenet" (what keras.applications publishes), such a file, or "none": random. See `published`.
         batchnorm: "frozen" keeps BatchNormalization's statistics and scales as they came, "groups" trains them as everywhere else
             (docs/decisions/0010); "auto" freezes what is pretrained.
         dropout: share of the features dropped before the logits, in training.
@@ -118,7 +124,7 @@ def logits(
     if not 0 <= backbone_rate <= 1:
         raise ValueError(f"backbone_rate={backbone_rate}; expected 0 to 1")
     if not pretrained:
-        raise ValueError("pretrained=''; expected 'imagenet', a path, or 'none'")
+        raise ValueError("pretrained=''; expected 'imagenet', a file of weights, or 'none'")
     if images.shape[-1] == 1:
         images = layers.Concatenate(name="grey_to_colour")([images] * 3)
     scale, offset = np.array(backbone.scale, np.float32), np.array(backbone.offset, np.float32)
@@ -146,8 +152,9 @@ def logits(
 def published(config: Config) -> Published | None:
     """Return the weights that the config's backbone begins with; None where it begins with random ones, or the model is none.
 
-    "imagenet" is fetched by keras.applications, which compares it with its own hash and keeps it in ~/.keras/models; a path is read where
-    it is mounted. In each case by Keras' reader of weights (h5py: arrays and their names, no code).
+    "imagenet" is fetched by keras.applications, which compares it with its own hash and keeps it in ~/.keras/models. A file is read where it
+    is: by its path, or by `owner/slug/path` in a dataset that the train notebook mounts. In each case by Keras' reader of weights (h5py:
+    arrays and their names, no code).
 
     Raises:
         ConfigError: if there is no internet, no such file, or one of another network.
@@ -180,21 +187,25 @@ def rates(model: Any, config: Config) -> list[float] | None:
 def _read(model: str, source: str) -> Published:
     application = BACKBONES[model].application
     shown = f"model_options['pretrained']={source!r} cannot work"
+    place = Path(source)
     if source != IMAGENET:
-        advice = "Mount what holds it in the train notebook, or correct the path."
-        with reading(Path(source), ConfigError, advice):
-            _refuse_links(Path(source), shown)
+        if not place.is_absolute() and not os.path.isfile(place):  # noqa: PTH113 - Path.is_file raises for a long name
+            place = mounts.file(mounts.root() / "input", source) or place
+        with reading(place, ConfigError, MOUNT):
+            _refuse_links(place, shown)
     try:
         # Weights do not depend on the size of the images.
         network = getattr(keras.applications, application)(
-            include_top=False, weights=source, input_shape=(2 * LEAST_PIXELS, 2 * LEAST_PIXELS, 3)
+            include_top=False,
+            weights=source if source == IMAGENET else str(place),
+            input_shape=(2 * LEAST_PIXELS, 2 * LEAST_PIXELS, 3),
         )
     except Exception as error:  # Keras raises Exception itself where it cannot fetch
         what = f"{shown}: {type(error).__name__}: {error}"
         if source == IMAGENET:
             raise ConfigError(
                 f"{what}.\nExpected the internet, for the weights of {application}. Turn it on for the train notebook (enable_internet; in a "
-                "rehearsal --internet), or mount the file whose address is above and give its path as pretrained; 'none' begins with random weights."
+                f"rehearsal --internet), or mount the file whose address is above; 'none' begins with random weights.\n{MOUNT}"
             ) from error
         raise ConfigError(
             f"{what}.\nExpected the weights of {application} without its top, as keras.applications publishes them (…_notop.h5) or as "
@@ -208,15 +219,14 @@ def _read(model: str, source: str) -> Published:
             arrays.append((None if last else layer.name, values))
             for value in values:
                 digest.update(np.ascontiguousarray(value).data)
-    return Published(tuple(arrays), source, None if source == IMAGENET else sha256(Path(source)), digest.hexdigest())
+    return Published(tuple(arrays), source, None if source == IMAGENET else sha256(place), digest.hexdigest())
 
 
 def _refuse_links(path: Path, shown: str) -> None:
     """Refuse a file that is no HDF5, or that points to other files: a reader would follow (CVE-2026-1669)."""
     if not path.is_file():
         raise ConfigError(
-            f"{shown}: there is no such file. Expected 'imagenet', 'none', or the path of a file of weights.\n"
-            "Mount what holds it in the train notebook, or correct the path."
+            f"{shown}: there is no such file. Expected 'imagenet', 'none', or a file of weights, as owner/slug/path.\n{MOUNT}"
         )
     try:
         with h5py.File(path, "r") as file:

@@ -299,9 +299,10 @@ def _ids(labelled: pd.DataFrame, wanted: pd.DataFrame, images: dict[str, frozens
     ]
     names = {name for folder in images.values() for name in folder}
     stems = names | {name.rpartition(".")[0] for name in names}
-    if called and not (names and not set(labelled[called[0]]) & stems):
+    if called and not (names and not set(labelled[called[0]].str.rpartition("/")[2]) & stems):
         return called[0], f"{called[0]!r}, as the sample submission calls them"
-    hits = {str(name): labelled[name].isin(stems).mean() for name in labelled} if names else {}
+    # What names folders, too, is looked at without them; `pipeline.gallery` looks where the files lie.
+    hits = {str(name): labelled[name].str.rpartition("/")[2].isin(stems).mean() for name in labelled} if names else {}
     best = max(hits, key=lambda name: hits[name], default=None)
     if best is not None and hits[best] > 0.5:
         return (

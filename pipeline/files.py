@@ -1,5 +1,6 @@
 """Files: which image file, or which part of a TFRecord file, belongs to an id, and what becomes of those that are missing or broken."""
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -120,22 +121,23 @@ def told(broken: Mapping[str, str], total: int, data: Data) -> str:
 
 
 def _found(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[str | None]:
-    """Return the path of each id's file, the first that is there, or None."""
+    """Return the path of each id's file, the first that is there, or None. An id may name folders: `cats/1` is in the folder `cats` of a place."""
     folders = [os.fspath(folder / place) for place in _several(places)]
     endings = ENDINGS if data.suffix == "*" else (data.suffix,)
-    there = [_names(path) for path in folders]
+    there = functools.cache(_names)
     paths: list[str | None] = []
     for name in ids:
-        # An id comes from a table that somebody else wrote; it is not trusted as a path.
-        if not name or "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
+        # An id comes from a table that somebody else wrote; it leads nowhere but below the place.
+        if "\\" in name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
             raise DataError(
-                f"{name[:80]!r} cannot be the id of an image: expected a file name without a folder.\nCorrect the table."
+                f"{name[:80]!r} cannot be the id of an image: expected a file's name, or folders and a name, as cats/1.\nCorrect the table."
             )
+        inside, _, own = name.rpartition("/")
         found = (
             f"{path}/{name}{ending}"
-            for path, names in zip(folders, there, strict=True)
+            for path in folders
             for ending in endings
-            if f"{name}{ending}" in names
+            if f"{own}{ending}" in there(f"{path}/{inside}" if inside else path)
         )
         paths.append(next(found, None))
     return paths
@@ -174,10 +176,16 @@ def _absent(missing: Sequence[str], folder: Path, places: str | tuple[str, ...],
 
 def _all_have_rows(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> None:
     known = set(ids)
+    above = sorted({name.rpartition("/")[0] for name in known})
+    endings = ENDINGS if data.suffix == "*" else (data.suffix,)
     for place in _several(places):
-        names = _names(os.fspath(folder / place))
-        endings = ENDINGS if data.suffix == "*" else (data.suffix,)
-        own = {name.removesuffix(ending) for ending in endings for name in names if name.endswith(ending)}
+        own = {
+            f"{inside}/{name.removesuffix(ending)}" if inside else name.removesuffix(ending)
+            for inside in above
+            for name in _names(os.fspath(folder / place / inside))
+            for ending in endings
+            if name.endswith(ending)
+        }
         extra = sorted(own - known) if data.suffix else []
         if extra:
             raise DataError(

@@ -4,7 +4,8 @@ All are decoded by the pipeline's own decoder, of very many a sample.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pipeline.images import ENDINGS
 from pipeline.inputs import TRAINS, Inputs
 from pipeline.survey import Headers
 
+Images = Mapping[str, frozenset[str]]  # names of image files by their folder
 SMALL = 64  # pixels: the longest side that is read without an accelerator
 ROUND = 4  # pixels: sides that are chosen are a multiple, so that they can be halved twice
 LONG = 2.0  # how much proportions may differ and be evened out, which loses less than zeros at the edges
@@ -31,10 +33,11 @@ def find(held: Contents) -> Inputs | None:
     if held.ids is None or not held.images:
         return None
     ids, test_ids = tuple(held.labelled[held.ids]), tuple(held.wanted.iloc[:, 0])
-    train, endings, lacking = _places(ids, held.images, TRAINS)
+    images = _below(held.images) if any("/" in name for name in (*ids, *test_ids)) else held.images
+    train, endings, lacking = _places(ids, images, TRAINS)
     if 2 * len(lacking) > len(ids):
         return None
-    test, test_endings, absent = _places(test_ids, held.images, TESTS, taken=train)
+    test, test_endings, absent = _places(test_ids, images, TESTS, taken=train)
     if not test:
         raise DataError(
             f"{held.folder} has no image for any id of {held.sample}, for example {test_ids[0]!r}; expected a file for each.\n"
@@ -48,8 +51,8 @@ def find(held: Contents) -> Inputs | None:
         )
     suffix = both.pop() if len(both) == 1 else "*"
     rows, test_rows = inputs.some(len(ids)), inputs.some(len(test_ids))
-    paths = _paths(held, train, suffix, [ids[row] for row in rows])
-    test_paths = _paths(held, test, suffix, [test_ids[row] for row in test_rows])
+    paths = _paths(held, images, train, suffix, [ids[row] for row in rows])
+    test_paths = _paths(held, images, test, suffix, [test_ids[row] for row in test_rows])
     there = [path for path in (*paths, *test_paths) if path]
     headers = survey.headers(there)
     size, told = _size(headers, whole=len(rows) == len(ids) and len(test_rows) == len(test_ids))
@@ -66,7 +69,7 @@ def find(held: Contents) -> Inputs | None:
         shown = ", ".join(sorted(absent)[:3])
         text = f"{len(absent):,} of {len(test_ids):,} test images have no file, for example {shown}; such a row gets the mean prediction"
         findings.append(Finding(WARNING, "missing", text))
-    findings += _unused(held, train, ids, test_ids, suffix)
+    findings += _unused(held, images, train, ids, test_ids)
     pixels, torn = files.read(
         files.find(held.folder, data.train_images, [ids[row] for row in rows], data), data, cache=None, show=None
     )
@@ -88,8 +91,23 @@ def find(held: Contents) -> Inputs | None:
     )  # fmt: skip
 
 
+def _below(images: Images) -> Images:
+    """Return for each folder with image files, and each above one, the files below it, with the folders between in their names.
+
+    >>> {place: sorted(names) for place, names in sorted(_below({"train/cats": frozenset(["1.png"])}).items())}
+    {'.': ['train/cats/1.png'], 'train': ['cats/1.png'], 'train/cats': ['1.png']}
+    """
+    found: dict[str, set[str]] = {}
+    for place, names in images.items():
+        inside = PurePosixPath(place)
+        for above in (inside, *inside.parents):
+            before = "" if above == inside else f"{inside.relative_to(above)}/"
+            found.setdefault(str(above), set()).update(f"{before}{name}" for name in names)
+    return {place: frozenset(names) for place, names in found.items()}
+
+
 def _places(
-    ids: Sequence[str], images: dict[str, frozenset[str]], hint: re.Pattern[str], taken: Sequence[str] = ()
+    ids: Sequence[str], images: Images, hint: re.Pattern[str], taken: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], set[str], set[str]]:
     """Return the folders that hold these ids' images, what follows an id in a file's name, and the ids without one."""
     left, folders, endings = set(ids), [], set()
@@ -115,7 +133,7 @@ def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
     return found, {endings[name] for name in found}
 
 
-def _paths(held: Contents, places: Sequence[str], suffix: str, ids: Sequence[str]) -> list[str]:
+def _paths(held: Contents, images: Images, places: Sequence[str], suffix: str, ids: Sequence[str]) -> list[str]:
     """Return each id's file, the first that is there; "" where there is none."""
     endings = ENDINGS if suffix == "*" else (suffix,)
     found = []
@@ -124,7 +142,7 @@ def _paths(held: Contents, places: Sequence[str], suffix: str, ids: Sequence[str
             str(held.folder / place / f"{name}{ending}")
             for place in places
             for ending in endings
-            if f"{name}{ending}" in held.images[place]
+            if f"{name}{ending}" in images[place]
         )
         found.append(next(each, ""))
     return found
@@ -166,13 +184,13 @@ def _size(headers: Headers, *, whole: bool) -> tuple[dict[str, Any], str]:
 
 
 def _unused(
-    held: Contents, places: Sequence[str], ids: Sequence[str], test_ids: Sequence[str], suffix: str
+    held: Contents, images: Images, places: Sequence[str], ids: Sequence[str], test_ids: Sequence[str]
 ) -> list[Finding]:
     """Return what is said of files without a row, and of columns beside images."""
     found = []
     known = {*ids, *test_ids}
     extra = sum(
-        name not in known and name.rpartition(".")[0] not in known for place in places for name in held.images[place]
+        name not in known and name.rpartition(".")[0] not in known for place in places for name in images[place]
     )
     if extra:
         found.append(

@@ -33,7 +33,7 @@ class Data:
             train_csv then: `id_column`, `label_column` and `group_column` are names of features.
         image_feature: of TFRecords, the feature with the bytes of an image file.
         sample_submission: the table whose ids, order, columns and types the submission repeats.
-        id_column: of the tables; train_csv may lack it, except with "images".
+        id_column: of the tables; train_csv may lack it, except with "images", where an id may be a path below the folder ("cats/1").
         label_column: of train_csv; for several labels or targets, names in a tuple. The columns of the submission need not be called so.
         numeric_columns, categorical_columns: of a "table", what a model reads; `invoke inspect` proposes them.
         most_categories: that are told apart in one column; rarer ones count as unknown.

@@ -64,6 +64,24 @@ def competition(inputs: Path, slug: str, marker: str) -> Path:
     )
 
 
+def file(inputs: Path, name: str) -> Path | None:
+    """Return where `owner/slug/path`, a file of a dataset, lies under `inputs`, in either layout; None if it is in neither.
+
+    Raises:
+        DataError: if both layouts have one.
+    """
+    owner, _, below = name.partition("/")
+    if not below.partition("/")[2] or ".." in name.split("/"):
+        return None
+    places = (inputs / "datasets" / owner / below, inputs / below)
+    found = [place for place in places if os.path.isfile(place)]  # noqa: PTH113 - Path.is_file raises for a long name
+    if len(found) > 1:
+        raise DataError(
+            f"{name!r} is mounted twice: {', '.join(map(str, found))}; expected one.\nGive the path of one of them."
+        )
+    return found[0] if found else None
+
+
 def artifact(inputs: Path, run_id: str) -> Path:
     """Return the artifact's folder under `inputs` whose manifest has this `run_id`.
 

@@ -26,16 +26,15 @@ def main(name: str, folder: str) -> None:
 
     @console.reported
     def task(context: Any) -> dict[str, Any]:
-        with within(
-            MOST_SECONDS, f"{name} took longer than {MOST_SECONDS} seconds"
-        ):  # as every task that speaks to Kaggle has it
+        print(BEGUN, flush=True)  # here, where an interrupt is the task's
+        # As every task that speaks to Kaggle has it.
+        with within(MOST_SECONDS, f"{name} took longer than {MOST_SECONDS} seconds"):
             CHAIN[name].body(user, user.connect())
         return {}
 
     user.connect()
     print(READY, flush=True)
     sys.stdin.readline()
-    print(BEGUN, flush=True)
     began = time.monotonic()
     task(None)
     print(DONE, time.monotonic() - began, flush=True)

@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "augmentation": set(),
     "mixture": set(),
     "data": LEAVES | {"augmentation", "columns", "files", "layout", "records", "table", "target", "windows"},
-    "backbones": LEAVES | {"seal"},
+    "backbones": LEAVES | {"mounts", "seal"},
     "model": LEAVES | {"backbones", "data"},
     "folds": LEAVES | {"data"},
     "learning_rate": LEAVES,

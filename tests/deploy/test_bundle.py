@@ -165,6 +165,33 @@ def test_inference_mounts_the_artifact_by_the_chosen_handoff(root):
     assert (kernel["dataset_sources"], kernel["kernel_sources"]) == ([], ["ann/digits-train-tpu"])
 
 
+def mounting(root: Path, kernel: str, datasets: object) -> None:
+    """Write datasets of one's own into that kernel's metadata."""
+    path = root / "kernels" / kernel / "kernel-metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "dataset_sources": datasets}))
+
+
+def test_datasets_of_one_s_own_are_mounted_beside_what_is_handed_over(root):
+    """As pretrained weights are; the handed-over one stays the first."""
+    mounting(root, "train-tpu", ["keras/weights"])
+    mounting(root, "infer-gpu", ["bob/more-images/2"])
+
+    assert build(root).metadata["dataset_sources"] == ["keras/weights"]
+    found = build(root, "infer-gpu", expect=EXPECT).metadata["dataset_sources"]
+    assert found == ["ann/digits-artifact", "bob/more-images/2"]
+
+
+@pytest.mark.parametrize("datasets", ["keras/weights", ["weights"], ["keras/../weights"], [3], {"keras/weights": 1}])
+def test_what_is_no_list_of_datasets_is_refused(root, datasets):
+    """With the file in which it stands."""
+    mounting(root, "train-tpu", datasets)
+
+    with pytest.raises(
+        UsageError, match=r"kernel-metadata\.json sets dataset_sources to .*expected a list of datasets"
+    ):
+        build(root)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

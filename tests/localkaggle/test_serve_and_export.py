@@ -30,6 +30,7 @@ inputs = Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle"), "input")
 Path("tables/raw").mkdir(parents=True)
 Path("tables/raw/copy.csv").write_bytes((inputs / "strange-data/table.csv").read_bytes())
 print("networks:", [name for _, name in socket.if_nameindex()])
+print("given:", (inputs / "weights/b0/notop.h5").read_text())
 print("digits:", len(list((inputs / "digits/train").glob("*.png"))))
 """
 
@@ -108,6 +109,9 @@ def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path):
         ("serve", "--layout", "2025"),
         ("serve", "--port", "80000"),
         ("serve", "--session-seconds", "0"),
+        ("serve", "--dataset", "keras/weights"),
+        ("serve", "--dataset", "keras/weights=/no/such/folder"),
+        ("serve", "--dataset", "../weights=."),
         ("export", "digits"),
     ],
 )
@@ -177,7 +181,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as plug:
         port = plug.getsockname()[1]
     folder = tmp_path_factory.mktemp("served") / "Ann's own $kaggle"
-    with serving(folder, "--port", str(port), "--offline", "--layout", "flat") as served:
+    given = tmp_path_factory.mktemp("given")
+    (given / "b0").mkdir()
+    (given / "b0" / "notop.h5").write_text("of others")
+    words = ("--port", str(port), "--offline", "--layout", "flat", "--dataset", f"keras/weights={given}")
+    with serving(folder, *words) as served:
         assert (
             f"# A Kaggle on 127.0.0.1:{port}, competitions: {', '.join(NAMES)}; its files are in {folder}\n"
             in served.lines
@@ -202,7 +210,8 @@ def dataset(served, tmp_path_factory) -> Path:
 def pushed(served, dataset, tmp_path_factory) -> list[str]:
     """What `push`, the log while it runs, and `status` said of a stranger's kernel."""
     folder = tmp_path_factory.mktemp("stranger") / "kernel"
-    sources = {"dataset_sources": ["rehearsal/strange-data"], "competition_sources": ["digits"]}
+    datasets = ["rehearsal/strange-data", "keras/weights"]
+    sources = {"dataset_sources": datasets, "competition_sources": ["digits"]}
     write_kernel(folder, "strange-kernel", COPY, **sources)
     words = ("push", "logs --follow rehearsal/strange-kernel", "status rehearsal/strange-kernel")
     done = [served.shell(f"kaggle kernels {word}", folder) for word in words]
@@ -219,6 +228,11 @@ def test_a_folder_of_a_stranger_is_pushed(pushed):
 def test_its_log_can_be_followed_to_its_end(pushed):
     """Where the sources are found flat, as was asked for."""
     assert "digits: 1197" in pushed[1]
+
+
+def test_it_finds_the_dataset_that_others_published(pushed):
+    """Which lies in a folder of this machine."""
+    assert "given: of others" in pushed[1]
 
 
 @pytest.mark.skipif(not namespaces(), reason="namespaces are not permitted on this machine")

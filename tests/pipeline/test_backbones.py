@@ -175,6 +175,21 @@ def test_a_run_begins_with_the_mounted_weights(small, tmp_path, name):
     assert len(origin["file_sha256"]) == len(origin["arrays_sha256"]) == 64
 
 
+def test_weights_are_found_in_a_mounted_dataset(small, tmp_path, monkeypatch):
+    """Named as the dataset is, since where Kaggle mounts it has changed before."""
+    monkeypatch.setenv("LOCALKAGGLE_ROOT", str(tmp_path))
+    place = tmp_path / "input" / "datasets" / "keras" / "weights"
+    place.mkdir(parents=True)
+    wanted = file(place / "notop.h5")
+    config = starting(small, "keras/weights/notop.h5")
+
+    origin = backbones.begin(built := model.build(config), config)
+
+    found = [weight for weight in built.weights if not names.weight(weight).startswith("logits/")]
+    assert all(np.array_equal(a.numpy(), b) for a, b in zip(found, wanted, strict=True))
+    assert origin["source"] == "keras/weights/notop.h5"
+
+
 def test_both_forms_of_the_same_weights_have_one_sha256(small, tmp_path):
     paths = tmp_path / "a.h5", tmp_path / "b.weights.h5"
     for path in paths:
@@ -231,7 +246,7 @@ def test_a_file_that_cannot_be_is_refused_with_what_was_expected(small, tmp_path
     [
         ({"batchnorm": "off"}, "expected 'auto', 'frozen' or 'groups'"),
         ({"backbone_rate": 1.5}, "expected 0 to 1"),
-        ({"pretrained": ""}, "expected 'imagenet', a path, or 'none'"),
+        ({"pretrained": ""}, "expected 'imagenet', a file of weights, or 'none'"),
         ({"depth": 3}, "unknown: depth"),
     ],
 )

@@ -294,6 +294,9 @@ def test_a_run_tells_which_image_it_left_out(tmp_path, tiny):
         ("\n\n", "it is empty"),
         ("id,label\n" + "n" * 300 + ",10\na,9\nb,A b\nc,ß\n", r"images are missing"),
         ("id,label\n../../etc/passwd,10\na,9\nb,A b\nc,ß\n", "cannot be the id"),
+        ("id,label\n/etc/passwd,10\na,9\nb,A b\nc,ß\n", "cannot be the id"),
+        ("id,label\na//b,10\na,9\nb,A b\nc,ß\n", "cannot be the id"),
+        ("id,label\ntrain/r000,10\na,9\nb,A b\nc,ß\n", "images are missing"),
         ("name,label\nr000,10\n", "expected also id"),
         ("id,label\nr000,10\nr001,9\n", "2 different labels"),
         ("", "could not be read"),
@@ -416,6 +419,28 @@ def test_a_test_set_larger_than_the_sample_is_refused(competition, tiny):
     shutil.copy(competition / "test" / "e000.png", competition / "test" / "e999.png")
 
     with pytest.raises(DataError, match=r"22 images .* asks for 21.*\n?.*e999|e999"):
+        data.read_test(competition, tiny)
+
+
+def test_an_id_may_name_folders_below_the_place(competition, tiny):
+    """Each is looked at for images without a row, too."""
+    for part, table in (("train", "train.csv"), ("test", "sample_submission.csv")):
+        lines = (competition / table).read_text().splitlines()
+        for number, line in enumerate(lines[1:], 1):
+            (competition / part / f"part-{number % 3}").mkdir(exist_ok=True)
+            name = line.split(",")[0]
+            (competition / part / f"{name}.png").rename(competition / part / f"part-{number % 3}" / f"{name}.png")
+            lines[number] = f"part-{number % 3}/{line}"
+        (competition / table).write_text("\n".join(lines) + "\n")
+
+    assert len(data.read_training(competition, tiny)) == 96
+    test = data.read_test(competition, tiny)
+    assert len(test) == 21 and not any(broken for _, _, broken in test.blocks(5))
+
+    shutil.copy(
+        competition / "test" / test.ids[0][:6] / f"{test.ids[0][7:]}.png", competition / "test" / "part-1" / "e999.png"
+    )
+    with pytest.raises(DataError, match=r"22 images .* asks for 21.*part-1/e999"):
         data.read_test(competition, tiny)
 
 

@@ -231,6 +231,25 @@ def test_whole_names_are_ids_and_long_images_are_filled_up(tmp_path):
     assert (config.data.resize, config.data.channels) == ("pad", 1) and config.data.height == config.data.width
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "ending", "places"),
+    [("x/", "y/z/", "", (".", ".")), ("train/x/", "test/", ".png", (".", ".")), ("", "y/", "", ("x", "."))],
+)
+def test_ids_may_name_folders(tmp_path, train, test, ending, places):
+    """As many tables do, with a path for each image: it is below a folder of the config."""
+    files = {
+        "train.csv": csv("path,kind", *((f"{train}a{n}{ending}", "xy"[n % 2]) for n in range(20))),
+        "sample_submission.csv": csv("path,kind", *((f"{test}b{n}{ending}", "x") for n in range(5))),
+        **{f"{train or 'x/'}a{n}.png": png(noise(12, 12)) for n in range(20)},
+        **{f"{test}b{n}.png": png(noise(12, 12)) for n in range(5)},
+    }
+
+    _, config = proposed(put(tmp_path, files))
+
+    assert (config.data.train_images, config.data.test_images) == places
+    assert (len(data.read_training(tmp_path, config)), len(data.read_test(tmp_path, config))) == (20, 5)
+
+
 def test_a_sample_may_call_its_ids_otherwise(tmp_path):
     """The column of the training table is found by the names of the files."""
     files = pictures() | {"sample_submission.csv": csv("image,kind", *((f"b{n}", "x") for n in range(6)))}

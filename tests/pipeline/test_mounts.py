@@ -42,6 +42,32 @@ def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
         mounts.competition(tmp_path, "digits", SAMPLE)
 
 
+@pytest.mark.parametrize("place", ["datasets/keras/weights", "weights"])
+def test_a_file_of_a_dataset_is_found_under_both_layouts(tmp_path, place):
+    """By owner, slug and path."""
+    put(tmp_path / place / "b0" / "notop.h5")
+
+    assert mounts.file(tmp_path, "keras/weights/b0/notop.h5") == tmp_path / place / "b0" / "notop.h5"
+
+
+@pytest.mark.parametrize("name", ["keras/weights/b1.h5", "keras/weights", "notop.h5", "keras/../../secret.h5", ""])
+def test_a_file_that_no_dataset_has_is_nowhere(tmp_path, name):
+    """And what leads out of the datasets is none of theirs."""
+    put(tmp_path / "input" / "datasets" / "keras" / "weights" / "notop.h5")
+    put(tmp_path / "secret.h5")
+
+    assert mounts.file(tmp_path / "input", name) is None
+
+
+def test_a_file_that_is_mounted_twice_is_refused(tmp_path):
+    """One of them is not the one."""
+    put(tmp_path / "datasets" / "keras" / "weights" / "notop.h5")
+    put(tmp_path / "weights" / "notop.h5")
+
+    with pytest.raises(DataError, match="mounted twice"):
+        mounts.file(tmp_path, "keras/weights/notop.h5")
+
+
 @pytest.mark.parametrize(
     "place", ["datasets/ann/digits-artifact", "digits-artifact", "notebooks/ann/digits-train-tpu/artifact"]
 )
