@@ -90,7 +90,9 @@ def dry_run(
         except (KeyboardInterrupt, Detached):
             raise Detached(f"Interrupted. This Kaggle has ended, with its runs; what it left is in {runs}") from None
         except RelayError as error:
-            note = f"(This was a rehearsal: its Kaggle has ended, and what it left is in {runs}. Once it is mended: invoke dry-run)"
+            lacking = "dataset_sources" in getattr(error, "kinds", ())
+            mounts = "A rehearsal has the datasets that it is given: --dataset OWNER/SLUG=DIR\n" if lacking else ""
+            note = f"{mounts}(This was a rehearsal: its Kaggle has ended, and what it left is in {runs}. Once it is mended: invoke dry-run)"
             raise type(error)(f"{error}\n{note}") from error
     return finished(result, config)
 
