@@ -66,6 +66,10 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
     odd = [str(text) for texts in (there, seen) for text in texts[~np.isfinite(numbers(texts))]]
     if use == OUT and 0 < len(odd) <= SPOILED * (len(there) + len(seen)):
         why = f"numbers but for {', '.join(map(repr, odd[:3]))}: correct the tables, and it can be read"
+    elif use == OUT and odd and np.isfinite(numbers(there.str.replace(",", "", regex=False))).all():
+        why = (
+            f"numbers with commas in them, as {odd[0]!r}: write points, or nothing, in their place, and it can be read"
+        )
     return Column(str(train.name), use, why, distinct, share, lacking, shown)
 
 

@@ -1,5 +1,6 @@
 """Files: which image file, or which part of a TFRecord file, belongs to an id, and what becomes of those that are missing or broken."""
 
+import errno
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,6 +156,8 @@ def _names(folder: str) -> set[str]:
     except (FileNotFoundError, NotADirectoryError):
         return set()
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # nothing can lie there: an id may be any text
+            return set()
         raise DataError(
             f"Could not read {folder}: {error.strerror or error}.\nExpected a folder that this user may read."
         ) from error
@@ -164,12 +167,12 @@ def _absent(missing: Sequence[str], folder: Path, places: str | tuple[str, ...],
     where = ", ".join(str(folder / place) for place in _several(places))
     if data.kind == "tfrecords":
         return (
-            f"{len(missing)} of {total} images are in no record of {where}, for example {', '.join(missing[:3])}.\n"
+            f"{len(missing)} of {total} images are in no record of {where}, for example {', '.join(name[:80] for name in missing[:3])}.\n"
             "Expected a record for every row. Set test_records and id_column in the config, or complete the download."
         )
     ending = " or ".join(ENDINGS[:4]) if data.suffix == "*" else data.suffix  # the other four are these in capitals
     return (
-        f"{len(missing)} of {total} images are missing in {where}, for example {', '.join(f'{name}{ending}' for name in missing[:3])}.\n"
+        f"{len(missing)} of {total} images are missing in {where}, for example {', '.join(f'{name[:80]}{ending}' for name in missing[:3])}.\n"
         "Expected <id><suffix> for every row. Set train_images, test_images and suffix in the config, or complete the download."
     )
 

@@ -191,8 +191,15 @@ def _table(held: Contents) -> Inputs | None:
         return None
     columns = tuple(features.judge(labelled[name], tested.get(name)) for name in labelled if name not in skip)
     used = {use: tuple(column.name for column in columns if column.use == use) for use in (NUMBER, CATEGORY)}
+    shared = [column for column in columns if column.missing_test is not None]
     if not any(used.values()):
-        return None
+        if not shared or held.images:  # then it is the images that ought to be found
+            return None
+        told = "; ".join(f"{column.name}: {column.why}" for column in shared[:12])
+        raise DataError(
+            f"{held.folder / held.train} has {len(shared)} columns that {held.test} has, too, and a model can read none of them: {told}.\n"
+            "Correct the tables, or name others: --train FILE, --test FILE."
+        )
     most = max((column.distinct for column in columns if column.use == CATEGORY), default=0)
     data = Data(
         **base(held), kind="table", test_csv=held.test, numeric_columns=used[NUMBER], categorical_columns=used[CATEGORY],

@@ -68,12 +68,12 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
         places = sorted(held.images, key=lambda place: not inputs.TRAINS.search(place))
         names = [min(held.images[place]) for place in places]
         known = None if held.ids is None else held.labelled[held.ids].iloc[0]
-        # Ids with a folder in them, and endings in capitals, are the usual reasons; only who sees both can tell.
+        # Only who sees both can tell why they differ.
         shown = f" An image file is called {names[0]!r}, an id {known!r}." if names and known is not None else ""
         raise DataError(
             f"{mounts.listing(folder)}; {held.train} has {len(held.labelled):,} rows, and nothing to learn from was found for them.{shown} Expected "
-            "image files named by its ids (whole names, or what is before .png, .jpg, .jpeg or .webp; no folder), columns of pixels, an array of as "
-            "many images, or columns that the test set has, too.\n"
+            "image files named by its ids (whole names, or what is before .png, .jpg, .jpeg or .webp; with folders or without), columns of "
+            "pixels, an array of as many images, or columns that the test set has, too.\n"
             "Complete the download, unpack what is packed, rename files or ids, or name other tables: --train FILE, --test FILE."
         )
     ids = tuple(held.labelled[held.ids]) if held.ids is not None else tuple(map(str, range(len(held.labelled))))

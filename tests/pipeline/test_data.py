@@ -296,6 +296,7 @@ def test_a_run_tells_which_image_it_left_out(tmp_path, tiny):
         ("id,label\n../../etc/passwd,10\na,9\nb,A b\nc,ß\n", "cannot be the id"),
         ("id,label\n/etc/passwd,10\na,9\nb,A b\nc,ß\n", "cannot be the id"),
         ("id,label\na//b,10\na,9\nb,A b\nc,ß\n", "cannot be the id"),
+        ("id,label\n" + "x/" * 3000 + "x,10\na,9\nb,A b\nc,ß\n", "images are missing"),
         ("id,label\ntrain/r000,10\na,9\nb,A b\nc,ß\n", "images are missing"),
         ("name,label\nr000,10\n", "expected also id"),
         ("id,label\nr000,10\nr001,9\n", "2 different labels"),

@@ -409,15 +409,16 @@ def test_a_column_for_each_class_asks_for_probabilities(tmp_path):
 
 
 def test_columns_that_cannot_be_used_are_left_out_with_the_reason(tmp_path):
-    """One of the training table alone, a constant one, one without values, names, one that counts the rows."""
+    """One of the training table alone, a constant one, one without values, names, one that counts the rows, decimal commas."""
     rows = range(60)
     files = table() | {
         "train.csv": csv(
-            "id,size,same,none,name,count,later,sold",
-            *((n, n * 37 % 101 / 8, 3, "", f"name {n}", n + 1, n % 2, n * 5 % 2) for n in rows),
+            "id,size,same,none,name,count,tall,later,sold",
+            *((n, n * 37 % 101 / 8, 3, "", f"name {n}", n + 1, f'"{n + 1},5"', n % 2, n * 5 % 2) for n in rows),
         ),
         "test.csv": csv(
-            "id,size,same,none,name,count", *((1000 + n, n / 8, 3, "", f"other {n}", n + 61) for n in range(9))
+            "id,size,same,none,name,count,tall",
+            *((1000 + n, n / 8, 3, "", f"other {n}", n + 61, f'"{n},5"') for n in range(9)),
         ),
     }
 
@@ -427,6 +428,7 @@ def test_columns_that_cannot_be_used_are_left_out_with_the_reason(tmp_path):
     said = told(found, "chosen")
     for name, why in (
         ("same", "the same in every row"), ("none", "no value in any row"), ("later", "in the training table alone"),
+        ("tall", "numbers with commas in them, as '1,5': write points, or nothing, in their place, and it can be read"),
         ("name", "60 different texts in 60 rows: hardly one comes twice"), ("count", "it counts the rows"),
     ):  # fmt: skip
         assert f"left out: {name}: {why}" in said
@@ -552,6 +554,13 @@ def test_too_many_torn_files_are_refused_as_training_would(tmp_path):
         (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, "" if n else 1) for n in range(9)))}, "without a label"),
         (lambda files: files | {"train.csv": csv("id,other,sold", *((n, n, n % 2) for n in range(9)))}, "nothing to learn from"),
         (lambda files: {k: v for k, v in files.items() if k != "test.csv"}, "nothing to learn from was found"),
+        (
+            lambda files: files | {
+                "train.csv": csv("id,size,sold", *((n, f'"{n},25"', n % 2) for n in range(40))),
+                "test.csv": csv("id,size", *((1000 + n, f'"{n},5"') for n in range(9))),
+            },
+            "a model can read none of them: size: numbers with commas in them, as '0,25'",
+        ),
         (lambda files: {k.replace(".png", ".Jpg"): v for k, v in pictures().items()}, "is called 'a0.Jpg', an id 'a0'"),
         (lambda files: {k: v.replace(b",", b";") for k, v in files.items()}, "(id;sold) and 9 rows"),
         (lambda files: files | {"sample_submission.csv": csv("id,answer", *((1000 + n, 0) for n in range(9))),
