@@ -16,6 +16,19 @@ ROOT = Path(__file__).resolve().parent
 DEADLINE, CTRL_C = 5, 130  # exit codes
 
 
+_ends: list[int] = []  # the exit code, where a task was interrupted
+
+
+@atexit.register  # so early that it is the last
+def _end() -> None:
+    """End before Python takes the system's signals back: the timer of `deadline.end_soon` would kill the process then (exit code 142)."""
+    if _ends:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(_ends[-1])
+
+
 def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
     """Print a task's result, and an error as its message and exit code, without a traceback."""
 
@@ -50,6 +63,7 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
         if code in (DEADLINE, CTRL_C):
             from deploy import deadline
 
+            _ends.append(code)
             atexit.register(deadline.end_soon, code)
         with suppress(BrokenPipeError):  # who reads has enough; the code is what counts
             print(message, file=sys.stderr, flush=True)

@@ -31,8 +31,31 @@ def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "buil
     from pipeline import config as configs
 
     settings = configs.load(config)
+    mounted(str(settings.model_options.get("pretrained", "")))
     sample = settings.data.sample_submission
     return Project(ROOT, config, settings.competition, settings.handoff, runs, builds, sample=sample, **more)
+
+
+def mounted(source: str) -> None:
+    """Refuse weights in a dataset that train-tpu does not mount, before a machine is waited for; `source`: owner/slug/file, or anything else."""
+    import json
+
+    from deploy.errors import UsageError
+
+    owner, _, below = source.partition("/")
+    slug, _, file = below.partition("/")
+    path = ROOT / "kernels" / "train-tpu" / "kernel-metadata.json"
+    if not (owner and slug and file):
+        return
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8")).get("dataset_sources", [])
+    except (OSError, ValueError, AttributeError):
+        return  # which the bundler puts in words
+    if not any(str(name).split("/")[:2] == [owner, slug] for name in listed):
+        raise UsageError(
+            f"The config reads pretrained={source!r}, and train-tpu mounts {', '.join(map(str, listed)) or 'no dataset'}; expected {owner}/{slug}.\n"
+            f'Write "dataset_sources": ["{owner}/{slug}"] into kernels/train-tpu/kernel-metadata.json, or correct pretrained in the config.'
+        )
 
 
 def connect() -> Any:
@@ -52,16 +75,17 @@ def settled(config: str, **more: Any) -> Any:
     return ours
 
 
-def checker(config: str) -> Callable[[Path, Path], int]:
-    """Return how the model side judges a submission for that config before it is spent."""
+def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], int]:
+    """Return how the model side judges a submission for that config before it is spent; `constant`: one may say the same of all rows."""
     from pipeline import config as configs
     from pipeline import form
     from pipeline import submission as rules
 
-    numbers = form.of_numbers(configs.load(config))
+    settings = configs.load(config)
+    numbers, within = form.of_numbers(settings), form.bounds(settings)
 
     def check(submission: Path, sample: Path) -> int:
-        return rules.check(submission, sample, numbers=numbers)
+        return rules.check(submission, sample, numbers=numbers, within=within, constant=constant)
 
     return check
 
@@ -69,7 +93,9 @@ def checker(config: str) -> Callable[[Path, Path], int]:
 def finished(result: Any, config: str) -> dict[str, Any]:
     """Print where a finished chain left its things, and return them."""
     end = {**result.values(), "config": config}
-    show(f"score       {end['score']}  ({end['rows']} rows, {end['seconds']} seconds)")
+    show(
+        f"score       {end['score']}, of the hidden test set  ({end['seconds']} seconds; the file below has {end['rows']} rows)"
+    )
     show(f"submission  {end['submission']}")
     for picture in end["pictures"]:
         show(f"picture     {picture}")
@@ -245,17 +271,27 @@ def publish(c: Context, config: str = "", minutes: str = "", json: bool = False)
     return {"dataset": made.handle, "dataset_version": made.version, "files": dict(made.files)}
 
 
-@task(help={**CONFIG, **JSON, **RUN, **minutes(780)})
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        **RUN,
+        **minutes(780),
+        "constant": "submit although all rows have the same prediction",
+    }
+)
 @reported
 @limited(780)
-def submit(c: Context, run: str = "", config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
+def submit(
+    c: Context, run: str = "", config: str = "", constant: bool = False, minutes: str = "", json: bool = False
+) -> dict[str, Any]:
     """Check and submit the inference that was pulled last; spends one submission. Example: invoke submit"""
     from deploy import relay
 
     ours = settled(config)
     known = relay.known_run(ours, run, relay.INFER)
     folder = relay.pulled(ours, known)
-    scored = relay.submit(connect(), ours, known, folder, check=checker(config), show=show)
+    scored = relay.submit(connect(), ours, known, folder, check=checker(config, constant=constant), show=show)
     show(f"score {scored.score}, submission {scored.ref}")
     return {"run": str(known), "submission": str(folder / "submission.csv"), "ref": scored.ref, "score": scored.score}
 

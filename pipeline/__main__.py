@@ -287,7 +287,9 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
         show(f"\n{text}")
     else:
         proposal.write(path, text)
-        show(f"wrote {path}\nNext: python -m pipeline train --config {given['write']} --input {folder} --output out")
+        show(
+            f"wrote {path}\nNext: python -m pipeline train --config {given['write']} --input {folder} --output out/{Path(given['write']).stem}"
+        )
     return {
         "config": name,
         "competition": competition,

@@ -110,11 +110,14 @@ def encode(table: pd.DataFrame, encoding: Encoding, path: Path, *, lenient: bool
     return np.asarray(np.stack(parts + missing, axis=1), np.float32)
 
 
-def pixels(path: Path, data: Data, others: tuple[str, ...], advice: str) -> np.ndarray:
+def pixels(
+    path: Path, data: Data, others: tuple[str, ...], advice: str, broken: dict[int, str] | None = None
+) -> np.ndarray:
     """Return the images in the columns of a table: uint8 (n, height, width, channels).
 
     Args:
         others: columns that are no pixels, those that are there.
+        broken: gets why, by its number, for each row with other values, which becomes zeros; None: such a row is refused.
 
     Raises:
         DataError: if there are not height x width x channels other columns, or they hold anything but whole numbers from 0 to 255.
@@ -130,16 +133,30 @@ def pixels(path: Path, data: Data, others: tuple[str, ...], advice: str) -> np.n
             )
         try:
             # Blank lines mean nothing to pandas, and nothing to `pipeline.table`, which has counted the fields of each row.
-            parts = pd.read_csv(path, usecols=names, dtype=np.float32, encoding="utf-8-sig", engine="c", chunksize=ROWS)
-            found = [_levels(part.to_numpy(), number * ROWS, names, path) for number, part in enumerate(parts)]
+            kind = np.float32 if broken is None else str
+            parts = pd.read_csv(path, usecols=names, dtype=kind, encoding="utf-8-sig", engine="c", chunksize=ROWS)
+            found = [_levels(_table(part), number * ROWS, names, path, broken) for number, part in enumerate(parts)]
         except ValueError as error:
             raise DataError(f"{path} has pixels that are no numbers: {error}.\n{advice}") from error
     return np.concatenate(found).reshape(-1, data.height, data.width, data.channels)
 
 
-def _levels(values: np.ndarray, first: int, names: list[str], path: Path) -> np.ndarray:
+def _table(part: pd.DataFrame) -> np.ndarray:
+    """Return float32 (n, k), not a number for a text that is none."""
+    if all(kind.kind == "f" for kind in part.dtypes):
+        return part.to_numpy()
+    return np.stack([pd.to_numeric(part[name], errors="coerce").to_numpy(np.float32) for name in part], axis=1)
+
+
+def _levels(values: np.ndarray, first: int, names: list[str], path: Path, broken: dict[int, str] | None) -> np.ndarray:
     wrong = ~((values >= 0) & (values <= 255) & (values == np.floor(values)))
-    if wrong.any():
+    if wrong.any() and broken is not None:
+        rows = wrong.any(axis=1)
+        broken.update(
+            {first + int(row): f"{int(wrong[row].sum())} of its pixels are no levels" for row in np.flatnonzero(rows)}
+        )
+        values = np.where(rows[:, None], 0, values)
+    elif wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise DataError(
             f"{path} has {int(wrong.sum())} pixels that are no whole numbers from 0 to 255, the first in row {first + row + 1}, {names[column]!r}: "

@@ -161,9 +161,15 @@ def _sample(folder: Path, tables: Sequence[str], given: str) -> str:
         return _named(folder, tables, given, "--sample")
     found = [name for name in tables if SAMPLES.search(Path(name).stem)]
     if len(found) != 1:
+        others = found or [name for name in tables if not TRAINS.search(Path(name).stem)]
+        way = (
+            f"Say which: --sample {others[0]}"
+            if others
+            else "Complete the download, or write a table of ids and placeholders."
+        )
         raise DataError(
             f"{folder} holds {len(found)} tables that could be the sample submission{': ' + _listed(found) if found else ''}; expected one "
-            f"with sample or submission in its name. The tables are {_listed(tables)}.\nSay which: --sample {(found or tables)[0]}"
+            f"with sample or submission in its name. The tables are {_listed(tables)}.\n{way}"
         )
     return found[0]
 
@@ -204,8 +210,10 @@ def _test(folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, giv
         return _named(folder, headers, given.test, "--test")
     first, ids = wanted.columns[0], set(wanted.iloc[:, 0])
     same, called = [], []
+    asked = {name.casefold() for name in wanted.columns[1:]}
     for name, header in headers.items():
-        if name == given.train:
+        # Ids may begin at 1 in both sets; what has the labels is no test set.
+        if name == given.train or asked <= {column.casefold() for column in header}:
             continue
         kept = table.read(folder / name, DataError, ADVICE, {first, header[0]})
         if first in kept and set(kept[first]) == ids:
@@ -302,7 +310,9 @@ def _ids(labelled: pd.DataFrame, wanted: pd.DataFrame, images: dict[str, frozens
     if called and not (names and not set(labelled[called[0]].str.rpartition("/")[2]) & stems):
         return called[0], f"{called[0]!r}, as the sample submission calls them"
     # What names folders, too, is looked at without them; `pipeline.gallery` looks where the files lie.
-    hits = {str(name): labelled[name].str.rpartition("/")[2].isin(stems).mean() for name in labelled} if names else {}
+    asked = {name.casefold() for name in wanted.columns[1:]}
+    named = [name for name in labelled if str(name).casefold() not in asked and not labelled[name].duplicated().any()]
+    hits = {str(name): labelled[name].str.rpartition("/")[2].isin(stems).mean() for name in named} if names else {}
     best = max(hits, key=lambda name: hits[name], default=None)
     if best is not None and hits[best] > 0.5:
         return (

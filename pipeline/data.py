@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -216,21 +217,24 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     names = (*data.numeric_columns, *data.categorical_columns)
     others = (data.id_column, first, *((data.group_column,) if data.group_column else ()), *data.labels)
     table = read_table(path, names or others[:0], advice, optional=others)
-    inputs = columns.pixels(path, data, others, advice) if data.kind == "pixels" else None
+    broken: dict[int, str] | None = {} if os.environ.get(files.RERUN) else None  # where nobody can mend them
+    inputs = columns.pixels(path, data, others, advice, broken) if data.kind == "pixels" else None
     if inputs is None:
         if encoding is None:
             raise DataError("The artifact has no encoding of the table; expected one.\nTrain again with this config.")
         inputs = columns.encode(table, encoding, path, lenient=bool(os.environ.get(files.RERUN)))
     key = next((name for name in (data.id_column, first) if name in table.columns), None)
     if key is not None:
-        inputs = inputs[_places(table[key], ids, path, sample.name)]
+        places = _places(table[key], ids, path, sample.name)
+        inputs = inputs[places]
+        broken = {row: broken[place] for row, place in enumerate(places) if place in broken} if broken else None
     elif len(inputs) != len(ids):
         raise DataError(
             f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and {sample.name} has {len(ids)} rows; expected as "
             "many.\n"
             "Take them from the same download, or correct id_column in the config."
         )
-    return TestSet(ids, _cut(inputs), images=data.kind != "table")
+    return TestSet(ids, _cut(inputs, broken=broken or {}), images=data.kind != "table")
 
 
 def _array(folder: Path, data: Data, ids: tuple[str, ...], first: str) -> TestSet:
@@ -256,14 +260,17 @@ def _places(column: pd.Series, ids: tuple[str, ...], path: Path, sample: str) ->
     return np.array([order[name] for name in ids])
 
 
-def _cut(inputs: np.ndarray, rows: np.ndarray | None = None) -> files.Blocks:
-    """Return `TestSet.blocks` of inputs; `rows`: which of them, in their order; None: all, as they lie."""
+def _cut(
+    inputs: np.ndarray, rows: np.ndarray | None = None, broken: Mapping[int, str] = MappingProxyType({})
+) -> files.Blocks:
+    """Return `TestSet.blocks` of inputs; `rows`: which of them, in their order; None: all, as they lie. `broken`: why one cannot be used."""
 
     def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[files.Block]:
         end = len(inputs) if last is None else last
         for start in range(first, end, size):
             part = slice(start, min(start + size, end))
-            yield start, inputs[part] if rows is None else inputs[rows[part]], {}
+            told = {row: broken[row] for row in range(part.start, part.stop) if row in broken}
+            yield start, inputs[part] if rows is None else inputs[rows[part]], told
 
     return blocks
 

@@ -17,6 +17,8 @@ NUMBER, CATEGORY, OUT = "number", "category", "left out"
 FEW = 12  # different whole numbers, up to which they are taken for a category
 SPOILED = 0.02  # share of the values that are no numbers, up to which they are what is wrong with a column
 REPEATS = 2  # rows for each different text, below which there is nothing to learn from it
+COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # "12,50"; "1,234,567.8"
+WITH_COMMAS, WITHOUT_COMMAS = "numbers with commas", "write decimals with a point, and thousands without a sign"
 LEAST = 30  # rows, below which a column that fits the labels may do so by chance
 GROUPS = re.compile(
     r"(patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|location|record|video|family|house|camera)",
@@ -66,11 +68,19 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
     odd = [str(text) for texts in (there, seen) for text in texts[~np.isfinite(numbers(texts))]]
     if use == OUT and 0 < len(odd) <= SPOILED * (len(there) + len(seen)):
         why = f"numbers but for {', '.join(map(repr, odd[:3]))}: correct the tables, and it can be read"
-    elif use == OUT and odd and np.isfinite(numbers(there.str.replace(",", "", regex=False))).all():
-        why = (
-            f"numbers with commas in them, as {odd[0]!r}: write points, or nothing, in their place, and it can be read"
-        )
+    elif use != NUMBER and commas(there, seen):
+        why = f"{WITH_COMMAS}, as {odd[0]!r}: {WITHOUT_COMMAS}"
     return Column(str(train.name), use, why, distinct, share, lacking, shown)
+
+
+def commas(*columns: pd.Series) -> bool:
+    """Return whether what is no number in these columns is one with commas, as some countries and spreadsheets write it.
+
+    >>> commas(pd.Series(["12,50", "7"])), commas(pd.Series(["1,234.5"])), commas(pd.Series(["71,78,45"])), commas(pd.Series(["7"]))
+    (True, True, False, False)
+    """
+    odd = [text for column in columns for text in column[~np.isfinite(numbers(column))].str.strip()]
+    return bool(odd) and all(COMMAS.fullmatch(text) for text in odd if text not in MISSING)
 
 
 def _use(there: pd.Series, values: np.ndarray | None, distinct: int, missing: float) -> tuple[str, str]:

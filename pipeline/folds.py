@@ -57,11 +57,11 @@ def splits(examples: Examples, config: Config) -> list[Pair]:
 def split(examples: Examples, config: Config) -> Pair:
     """Return the indices of the training and of the validation examples, both sorted; stratified by label, fixed by `config.seed`.
 
-    Each class gives `validation_fraction` of its examples, rounded, at least one, and keeps at least one; what else is kept in proportion
-    says `pipeline.target.Target.strata`, of which a single one trains.
+    Each class gives `validation_fraction` of its examples, rounded, at least one, and keeps at least one: a single one trains and never
+    validates. What else is kept in proportion says `pipeline.target.Target.strata`, of which a single one trains.
 
     Raises:
-        DataError: if a class has only one example, or there is nothing to hold back.
+        DataError: if a class has no example, or there is nothing to hold back.
     """
     random = np.random.default_rng((config.seed, STREAM))
     strata = examples.target.strata(examples.labels)
@@ -69,11 +69,12 @@ def split(examples: Examples, config: Config) -> Pair:
     held: list[np.ndarray] = []
     for stratum in range(len(examples.classes)) if single else np.unique(strata):
         members = np.flatnonzero(strata == stratum)
-        if len(members) < 2 and single:
+        if not len(members) and single:
             raise DataError(
-                f"The label {examples.classes[stratum]!r} has {len(members)} row in {_where(config)}; expected at least 2, one to train and one to "
-                f"validate on.\nAdd one, or drop the label."
+                f"The label {examples.classes[stratum]!r} has no row in {_where(config)}; expected at least one to train on.\n"
+                "Add one, or drop the label."
             )
+        # A single row trains: what was never seen cannot be told.
         number = min(max(round(len(members) * config.data.validation_fraction), 1), len(members) - 1)
         held.append(random.permutation(members)[:number])
     validation = np.sort(np.concatenate(held))

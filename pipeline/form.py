@@ -121,5 +121,10 @@ def of_numbers(config: Config) -> bool:
     return metrics.find(config.metric or metrics.default(config.target), config.target).takes == "scores"
 
 
+def bounds(config: Config) -> tuple[float, float] | None:
+    """Return between which numbers each value of a submission for this config lies, as probabilities do; None where any will do."""
+    return (0.0, 1.0) if config.target != "regression" and of_numbers(config) else None
+
+
 def _shown(values: np.ndarray) -> list[str]:
     return [f"{value:.9g}" for value in values]

@@ -19,6 +19,7 @@ from pipeline.inputs import TRAINS, Inputs
 from pipeline.survey import Headers
 
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder
+BESIDE = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
 SMALL = 64  # pixels: the longest side that is read without an accelerator
 ROUND = 4  # pixels: sides that are chosen are a multiple, so that they can be halved twice
 LONG = 2.0  # how much proportions may differ and be evened out, which loses less than zeros at the edges
@@ -69,6 +70,7 @@ def find(held: Contents) -> Inputs | None:
         shown = ", ".join(sorted(absent)[:3])
         text = f"{len(absent):,} of {len(test_ids):,} test images have no file, for example {shown}; such a row gets the mean prediction"
         findings.append(Finding(WARNING, "missing", text))
+    findings += _rivals(ids, held.images, train, test)
     findings += _unused(held, images, train, ids, test_ids)
     pixels, torn = files.read(
         files.find(held.folder, data.train_images, [ids[row] for row in rows], data), data, cache=None, show=None
@@ -110,9 +112,18 @@ def _places(
     ids: Sequence[str], images: Images, hint: re.Pattern[str], taken: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], set[str], set[str]]:
     """Return the folders that hold these ids' images, what follows an id in a file's name, and the ids without one."""
+    # Files of the same names may be the other set's, or masks of these.
+    other = {
+        place
+        for place in images
+        if _beside(place) or ((TESTS if hint is TRAINS else TRAINS).search(place) and not hint.search(place))
+    }
     left, folders, endings = set(ids), [], set()
     while left:
-        hits = {place: _hits(left, names) for place, names in images.items() if place not in folders}
+        likely = [place for place in images if place not in folders and place not in other]
+        if not any(not left.isdisjoint(_hits(left, images[place])[0]) for place in likely) and 2 * len(left) > len(ids):
+            likely = [place for place in images if place not in folders]
+        hits = {place: _hits(left, images[place]) for place in likely}
         ranked = sorted(
             hits, key=lambda place: (-len(hits[place][0]), not hint.search(place), place in taken, len(place), place)
         )
@@ -122,6 +133,29 @@ def _places(
         endings |= hits[ranked[0]][1]
         left -= hits[ranked[0]][0]
     return tuple(folders), endings, left
+
+
+def _beside(place: str) -> bool:
+    """Return whether a folder's name says that it holds what was drawn beside the images.
+
+    >>> _beside("data/train_masks"), _beside("train_images")
+    (True, False)
+    """
+    return BESIDE.search(PurePosixPath(place).name) is not None
+
+
+def _rivals(ids: Sequence[str], images: Images, places: Sequence[str], test: Sequence[str]) -> list[Finding]:
+    """Return what is said of other folders that have files for half of the ids, too."""
+    found = []
+    for place, names in sorted(images.items()):
+        apart = all(
+            place not in map(str, PurePosixPath(one).parents) and place != one for one in map(str, (*places, *test))
+        )
+        both = len(_hits(set(ids), names)[0]) if apart and place not in places else 0
+        if 2 * both > len(ids):
+            text = f"{place}/ has files for {both:,} of these ids, too; {_of(places)} is read. If {place}/ is meant, set train_images to it"
+            found.append(Finding(UNKNOWN, "folders", text))
+    return found
 
 
 def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:

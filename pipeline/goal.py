@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from pipeline import features
 from pipeline.contents import CHOSEN, FOUND, UNKNOWN, WARNING, Contents, Finding
 from pipeline.errors import DataError
 from pipeline.features import numbers
@@ -103,7 +104,9 @@ def _one(held: Contents, column: pd.Series) -> Goal:
         and not any("." in text for text in counts)
         and asked.iloc[:, 0].str.contains(".", regex=False).all()
     )
-    alone = len(counts) > 2 and min(counts.values()) < 2
+    # Of amounts many come once, of names few.
+    once = sum(count < 2 for count in counts.values())
+    alone = len(counts) > 2 and once > 1 and once * 5 >= len(counts)
     if number and (not whole or len(counts) > SOME or (dotted and len(counts) > 2) or alone):
         low, middle, high = (float(f(values)) for f in (np.min, np.median, np.max))
         why = (
@@ -114,7 +117,16 @@ def _one(held: Contents, column: pd.Series) -> Goal:
             else "whole numbers, some of them in one row alone, which is no class to learn"
         )
         told = f"regression: {why}, {low:.4g} to {high:.4g}, median {middle:.4g}"
-        return Goal("regression", (), "rmse", (Finding(CHOSEN, "target", told), *_metric("regression", "rmse", "")))
+        notes = [Finding(CHOSEN, "target", told)]
+        if whole and not dotted and len(counts) * 2 <= len(column):
+            text = f'if each of the {len(counts):,} numbers is the name of a class, set target="classes", num_classes={len(counts)} and metric'
+            notes.append(Finding(UNKNOWN, "labels", text))
+        return Goal("regression", (), "rmse", (*notes, *_metric("regression", "rmse", "")))
+    if not number and features.commas(column):
+        raise DataError(
+            f"{held.folder / held.train} has {features.WITH_COMMAS} in {column.name!r}, as {next(text for text in counts if ',' in text)!r}; "
+            f"expected labels that are numbers.\nIn a copy, {features.WITHOUT_COMMAS}. {EDIT}"
+        )
     return _classes(held, counts, whole, asked)
 
 
@@ -131,12 +143,15 @@ def _classes(held: Contents, counts: Counter[str], whole: bool, asked: pd.DataFr
     findings.append(Finding(FOUND, "balance", balance))
     single = [name for name, count in classes if count < 2]
     if single:
-        raise DataError(
-            f"{held.folder / held.train} has {len(single)} labels in one row alone, for example {', '.join(map(repr, single[:3]))}, of "
-            f"{len(classes)} in {rows:,} rows; expected at least two rows of each, one to train and one to validate on.\n"
-            f"Drop these rows, or merge labels. {EDIT}"
-        )
-    rare = [name for name, count in classes if count < RARE]
+        shown = ", ".join(map(repr, single[:3]))
+        if len(single) * 2 > len(classes):
+            raise DataError(
+                f"{held.folder / held.train} has {len(single)} labels in one row alone, for example {shown}, of {len(classes)} in {rows:,} rows; "
+                f"expected most of them in two rows or more, to train and to validate on.\nDrop these rows, or merge labels. {EDIT}"
+            )
+        text = f"{len(single)} labels are in one row alone, which trains and never validates, for example {shown}"
+        findings.append(Finding(WARNING, "single", text))
+    rare = [name for name, count in classes if 2 <= count < RARE]
     if rare:
         text = f"{len(rare)} labels have fewer than {RARE} rows, for example {', '.join(map(repr, rare[:3]))}"
         findings.append(Finding(WARNING, "rare", text))

@@ -158,7 +158,7 @@ def _told(
     artifact: Artifact, test: data.TestSet, values: np.ndarray, broken: Mapping[str, str], left: int, show: Show
 ) -> Predictions:
     if broken:
-        listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(broken.items())[:5])
+        listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
         show(f"Warning: {len(broken)} of {len(test)} inputs cannot be read and get the mean prediction: {listed}")
     if left:
         show(f"Warning: time was up; {left:,} of {len(test):,} rows have the mean prediction")

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline import columns as encoding
 from pipeline import features, survey
 from pipeline.config import Data
-from pipeline.contents import CHOSEN, FOUND, TESTS, Contents, Finding, grid
+from pipeline.contents import CHOSEN, FOUND, TESTS, WARNING, Contents, Finding, grid
 from pipeline.errors import DataError
 from pipeline.features import CATEGORY, NUMBER, OUT, Column
 from pipeline.survey import Headers
@@ -215,7 +215,10 @@ def _table(held: Contents) -> Inputs | None:
             findings.append(Finding(CHOSEN, name, _names(used[use])))
     reasons: dict[str, list[str]] = {}
     for column in columns:
-        if column.use == OUT:
+        if column.why.startswith(features.WITH_COMMAS):
+            done = "left out" if column.use == OUT else "read as a category"
+            findings.append(Finding(WARNING, "commas", f"{column.name} is {done}: {column.why}"))
+        elif column.use == OUT:
             reasons.setdefault(column.why, []).append(column.name)
     findings += [Finding(CHOSEN, "left out", f"{_names(names)}: {why}") for why, names in reasons.items()]
     gaps = [column for column in columns if column.use != OUT and (column.missing or column.missing_test)]

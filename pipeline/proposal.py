@@ -214,6 +214,7 @@ def text(found: Inspection, proposal: Proposal) -> str:
     ]
     why = {finding.about: finding.text for finding in proposal.findings}
     comments = {
+        "competition": "The last part of its address on Kaggle: after the folder, unless --competition said it.",
         "metric": "What is scored stands on the competition's page alone: correct it here.",
         "epochs": f"Where to begin: {why['epochs'].partition(': ')[2]}.",
     }

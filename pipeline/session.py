@@ -1,6 +1,6 @@
 """Session: how long this process may still run, whether it was asked to stop, and whether it hangs.
 
-Kaggle ends a session without asking. A run therefore ends itself in time, saved; being told (SIGTERM) is a help that nothing relies on.
+Kaggle ends a session without asking. A run therefore ends itself in time, saved; being told (SIGTERM, Ctrl-C) is a help that nothing relies on.
 """
 
 import faulthandler
@@ -17,10 +17,13 @@ from typing import Self
 # What a run may need after its last checkpoint: pictures, the list of outputs, and Kaggle's own copying. Of a short session a twentieth.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
 STALLED = "stalled.txt"
+PRESSED = b"\nCtrl-C: the step under way is finished and saved. Once more ends at once, and loses what came after the last checkpoint.\n"
 
 
 class Session:
-    """A context in which SIGTERM asks for an end, and in which a run that makes no progress is ended.
+    """A context in which SIGTERM and Ctrl-C ask for an end, and in which a run that makes no progress is ended.
+
+    Ctrl-C is a KeyboardInterrupt all the same: at the end of the context, when the body has saved; pressed once more, at once.
 
     Args:
         hours: of wall clock since the process began; None: no limit.
@@ -40,17 +43,21 @@ class Session:
         self.margin = min(MARGIN_SECONDS, MARGIN_SHARE * seconds)
         self._end = None if hours is None else time.monotonic() + seconds - age() - self.margin
         self._stall, self._output, self._show = stall_seconds, output, show
-        self._asked = False
+        self._asked, self._pressed = "", False
         self._moved = time.monotonic()
         self._ended = threading.Event()
         self._before: object = None
-        self._owner = False
+        self._owner = self._takes = False
 
     def __enter__(self) -> Self:
         # Python lets only the main thread take signals; called from another one, the run goes without.
         self._owner = threading.current_thread() is threading.main_thread()
         if self._owner:
             self._before = signal.signal(signal.SIGTERM, self._ask)
+            # Else it is somebody else's, or to be ignored.
+            self._takes = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            if self._takes:
+                signal.signal(signal.SIGINT, self._press)
         self.progress()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         return self
@@ -61,6 +68,10 @@ class Session:
         self._ended.set()
         if self._owner:
             signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)  # type: ignore[arg-type]
+            if self._takes:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._pressed and kind is None:
+            raise KeyboardInterrupt
 
     def progress(self) -> None:
         """Note that a step, or the work between two, is done."""
@@ -73,13 +84,18 @@ class Session:
             reserve: seconds that it takes to end what was begun, and to save.
         """
         if self._asked:
-            return "asked to stop (SIGTERM)"
+            return f"asked to stop ({self._asked})"
         if self._end is not None and time.monotonic() + reserve >= self._end:
             return f"session_hours={self._hours:g} are nearly over"
         return None
 
     def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked = True
+        self._asked = "SIGTERM"
+
+    def _press(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked, self._pressed = "Ctrl-C", True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.write(2, PRESSED)  # `print` may be what was interrupted
 
     def _watch(self) -> None:
         while not self._ended.wait(min(self._stall / 4, 30.0)):

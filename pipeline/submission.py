@@ -18,6 +18,7 @@ from pipeline.errors import DataError, PipelineError, SubmissionError, reading
 # int() and float() take more than a CSV reader does: 1_0, other scripts' digits, blanks around them.
 WHOLE = re.compile(r"[+-]?[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+MANY = 20  # rows, of which not all can be alike by chance
 # What pandas takes for a missing value (2.2 to 3.1), and Kaggle's metrics with it.
 MISSING = {
     "",
@@ -74,15 +75,47 @@ def write(
     return len(given)
 
 
-def check(path: Path, sample: Path, *, numbers: bool = False) -> int:
+def check(
+    path: Path,
+    sample: Path,
+    *,
+    numbers: bool = False,
+    within: tuple[float, float] | None = None,
+    constant: bool = False,
+) -> int:
     """Return the number of rows of a submission that Kaggle would score.
 
+    Args:
+        numbers: as for `write`. within: least and largest value of a number, as 0 and 1 of a probability; None: any.
+        constant: whether many rows may all have the same prediction, which is worth a submission only to who asks for it.
+
     Raises:
-        SubmissionError: if columns, ids, order or types differ from the sample's, or a value is empty or not finite.
+        SubmissionError: if columns, ids, order or types differ from the sample's, or a value is empty, not finite or out of range, or all rows
+            are predicted alike. All problems are named at once.
     """
     given, wanted = _read(path, SubmissionError), _sample(sample)
-    _refuse(_problems(given, wanted, numbers), path, sample)
+    problems = _problems(given, wanted, numbers)
+    if list(given.columns) == list(wanted.columns):
+        problems += _beyond(given, within) if within else []
+        same = given.iloc[:, 1:].drop_duplicates()
+        if len(given) >= MANY and len(same) == 1 and not constant:
+            told = ", ".join(f"{name} {text!r}" for name, text in list(same.iloc[0].items())[:5])
+            problems.append(
+                f"all {len(given)} rows have the same prediction, {told}; if it is meant so, submit it with --constant"
+            )
+    _refuse(problems, path, sample)
     return len(given)
+
+
+def _beyond(given: pd.DataFrame, within: tuple[float, float]) -> list[str]:
+    """Return what is said of numbers out of range; what is no number is said elsewhere."""
+    problems, (low, high) = [], within
+    for name in given.columns[1:]:
+        bad = [text for text in given[name] if _fits(text, "finite numbers") and not low <= float(text) <= high]
+        if bad:
+            shown = ", ".join(map(repr, bad[:3]))
+            problems.append(f"{len(bad)} values of {name!r} are not from {low:g} to {high:g}, for example {shown}")
+    return problems
 
 
 def _read(path: Path, kind: type[PipelineError]) -> pd.DataFrame:

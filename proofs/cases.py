@@ -163,7 +163,8 @@ def another_run_s_version(world: World) -> None:
 def another_session(world: World) -> None:
     """Let a run that the journal knows nothing of have the one TPU."""
     other = Kernel(9, "rehearsal", "other", "Other")
-    other.versions.append(Version(1, None, "", "TpuV5E8", world.folder, status="RUNNING"))
+    # Without its begin it would have run since the machine was started, and after 20 hours of that the quota is gone.
+    other.versions.append(Version(1, None, "", "TpuV5E8", world.folder, status="RUNNING", began=time.monotonic()))
     world.local.kernels.kernels["rehearsal/other"] = other
 
 

@@ -58,7 +58,7 @@ class Recorded:
         sha256 = told[1] if told else ""
         (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
         (self.working / "bundle.json").write_text(json.dumps({"bundle_sha256": sha256, "sealed": True}))
-        if "train-tpu" in self._notebook:
+        if re.search(r'"kernel\\+": \\+"train-tpu', self._notebook):
             write_artifact(self.working / "artifact", sha256)
         else:
             (self.working / "submission.csv").write_bytes(SAMPLE)

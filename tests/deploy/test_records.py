@@ -95,6 +95,7 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
     pulled(world, relay.TRAIN)
     with LocalKaggle(tmp_path / "second", offline=True, queue_seconds=3600) as second:
         os.environ.update(second.environment)
+        assert second.competitions["digits"]  # made before anybody waits for it with this test's patience
 
         with pytest.raises(UsageError, match="knows no push"):
             relay.last_run(world.project, relay.TRAIN)

@@ -95,6 +95,7 @@ def test_the_help_of_a_task_has_an_example(task, helps):
         (["build", "--kernel", "foo"], 2, "expected one of: infer-gpu, train-tpu"),
         (["dry-run", "--gpu-python", "/bin/true"], 2, "--gpu-python /bin/true: expected"),
         (["dry-run", "--tpu-python", "no-such"], 2, "--tpu-python no-such: expected"),
+        (["dry-run", "--config", "tests/deploy/mounting.py"], 2, "train-tpu mounts no dataset; expected ann/weights"),
         (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
         (["dry-run", "--dataset", "keras/weights=/no/such"], 2, "there is no folder '/no/such'"),
         (["dry-run", "--competition", "proofs.unseen:nothing"], 2, "expected MODULE:FUNCTION"),

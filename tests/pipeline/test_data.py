@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from pipeline import config as configs
 from pipeline import data, files, folds
 from pipeline.config import Data
 from pipeline.errors import DataError
@@ -423,6 +424,39 @@ def test_a_test_set_larger_than_the_sample_is_refused(competition, tiny):
         data.read_test(competition, tiny)
 
 
+def test_what_nobody_asked_for_does_not_end_a_scored_rerun(competition, tiny, monkeypatch):
+    """Nobody is there to mend it, and all that was asked for is there."""
+    shutil.copy(competition / "test" / "e000.png", competition / "test" / "e999.png")
+    monkeypatch.setenv(files.RERUN, "1")
+
+    assert len(data.read_test(competition, tiny)) == 21
+
+
+def test_files_of_some_system_s_own_are_none_of_the_test_set(competition, tiny):
+    """As macOS leaves them in archives; and a link that leads to itself is no file."""
+    (competition / "test" / "._e000.png").write_bytes(b"")
+    (competition / "test" / "loop.png").symlink_to("loop.png")
+
+    assert len(data.read_test(competition, tiny)) == 21
+
+
+@pytest.mark.parametrize("value", ["", "x", "256", "0.5"])
+def test_a_pixel_that_is_no_level_costs_a_scored_rerun_one_row(tmp_path, monkeypatch, value):
+    """Which is named, and gets the mean; where somebody can mend it, it is refused."""
+    config = replace(configs.load("digits_csv"), data=replace(configs.load("digits_csv").data, height=2, width=2))
+    (tmp_path / "test.csv").write_text(f"pixel0,pixel1,pixel2,pixel3\n1,2,3,4\n5,{value},7,8\n9,10,11,12\n")
+    (tmp_path / "sample_submission.csv").write_text("ImageId,Label\n1,0\n2,0\n3,0\n")
+
+    monkeypatch.delenv(files.RERUN, raising=False)
+    with pytest.raises(DataError, match="pixels"):
+        data.read_test(tmp_path, config)
+    monkeypatch.setenv(files.RERUN, "1")
+    blocks = list(data.read_test(tmp_path, config).blocks(2))
+
+    assert [dict(broken) for _, _, broken in blocks] == [{1: "1 of its pixels are no levels"}, {}]
+    assert blocks[0][1].reshape(2, 4).tolist() == [[1, 2, 3, 4], [0, 0, 0, 0]]
+
+
 def test_an_id_may_name_folders_below_the_place(competition, tiny):
     """Each is looked at for images without a row, too."""
     for part, table in (("train", "train.csv"), ("test", "sample_submission.csv")):
@@ -698,12 +732,10 @@ def test_numbers_are_held_back_in_proportion(tiny):
     assert list(np.bincount(target.strata(numbers)[held])) == [2] * 10
 
 
-def test_a_label_with_one_image_is_refused():
-    """It cannot be in both parts."""
-    from pipeline import config as configs
-
+def test_a_label_without_an_image_is_refused():
+    """There would be nothing to learn it from."""
     target = Target("classes", ("x", "y"))
-    images = data.Examples(("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 1], np.int32), target)
+    images = data.Examples(("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 0], np.int32), target)
 
-    with pytest.raises(DataError, match=r"'y' has 1 row in train\.csv"):
+    with pytest.raises(DataError, match=r"'y' has no row in train\.csv"):
         folds.split(images, configs.load("digits"))

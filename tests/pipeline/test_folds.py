@@ -119,6 +119,13 @@ def test_another_seed_is_another_split():
     assert len({folds.fingerprint(images, given, pair) for pair in (*one, *two)}) == 6
 
 
+def test_a_label_in_one_row_alone_trains(tmp_path):
+    """What was never seen cannot be told; the others validate as ever."""
+    [(rows, held)] = cut(labelled([0] * 8 + [1] + [2] * 8), count=None)
+
+    assert 8 in rows and 8 not in held and len(held) == 4
+
+
 @pytest.mark.parametrize(
     ("images", "count", "said"),
     [

@@ -250,6 +250,70 @@ def test_ids_may_name_folders(tmp_path, train, test, ending, places):
     assert (len(data.read_training(tmp_path, config)), len(data.read_test(tmp_path, config))) == (20, 5)
 
 
+def test_masks_and_the_other_set_are_not_taken_for_the_images(tmp_path):
+    """Their files may have the same names, and more of them; that they are there is said."""
+    files = {
+        "train.csv": csv("id,kind", *((n, "xy"[n % 2]) for n in range(20))),
+        "sample_submission.csv": csv("id,kind", *((n, "x") for n in range(20))),
+        **{f"train_images/{n}.png": png(noise(12, 12)) for n in range(1, 20)},
+        **{f"train_masks/{n}.png": png(noise(12, 12)) for n in range(20)},
+        **{f"test/{n}.png": png(noise(12, 12)) for n in range(20)},
+    }
+
+    with pytest.raises(DataError, match=r"1 of 20 images are missing in .*train_images"):
+        proposed(put(tmp_path, files))
+    found, config = proposed(put(tmp_path, {"train_images/0.png": png(noise(12, 12))}))
+
+    assert (config.data.train_images, config.data.test_images) == ("train_images", "test")
+    assert "train_masks/ has files for 20 of these ids, too" in told(found, "unknown")
+
+
+def test_a_label_in_one_row_alone_is_told_and_trained_on(tmp_path):
+    """Of whales and landmarks many were seen once. As numbers, a few such make no amount of it."""
+    for labels in ("x", 9):
+        rows = [(f"a{n}", n % 3 if labels == 9 else "uvw"[n % 3]) for n in range(23)] + [("a23", labels)]
+        folder = put(tmp_path / str(labels), pictures() | {"train.csv": csv("id,kind", *rows)})
+
+        found, config = proposed(folder)
+
+        assert (config.target, config.num_classes) == ("classes", 4)
+        assert "1 labels are in one row alone, which trains and never validates" in told(found, "warning")
+
+
+def test_numbers_that_come_often_may_be_names(tmp_path):
+    """Of more than fifty the amount is likelier; that it may be otherwise is said."""
+    rows = [(n, n * 37 % 101 / 8, "rgb"[n % 3], n % 60) for n in range(180)]
+
+    found, config = proposed(put(tmp_path, table() | {"train.csv": csv("id,size,colour,sold", *rows)}))
+
+    assert config.target == "regression" and "if each of the 60 numbers is the name of a class" in told(
+        found, "unknown"
+    )
+
+
+def test_commas_are_told_where_a_column_is_read_as_a_category(tmp_path):
+    rows = [(n, n * 37 % 101 / 8, f'"{n % 20},50"', n * 5 % 2) for n in range(80)]
+    tests = [(1000 + n, n / 8, f'"{n},50"') for n in range(9)]
+    files = table() | {"train.csv": csv("id,size,price,sold", *rows), "test.csv": csv("id,size,price", *tests)}
+
+    found, config = proposed(put(tmp_path, files))
+
+    assert config.data.categorical_columns == ("price",)
+    assert "price is read as a category: numbers with commas, as '0,50'" in told(found, "warning")
+
+
+def test_ids_with_another_ending_than_the_files_are_not_looked_for_among_the_labels(tmp_path):
+    """Labels may be called as files are, too."""
+    files = pictures() | {
+        "train.csv": csv("id,kind", *((f"{n}.jpg", n % 3) for n in range(24))),
+        "sample_submission.csv": csv("id,kind", *((f"{90 + n}.jpg", 0) for n in range(6))),
+        **{f"train/{n}.JPG": png(noise(12, 12), "JPEG") for n in range(24)},
+    }
+
+    with pytest.raises(DataError, match=r"(?s)nothing to learn from.*an id '0\.jpg'"):
+        proposed(put(tmp_path, files))
+
+
 def test_a_sample_may_call_its_ids_otherwise(tmp_path):
     """The column of the training table is found by the names of the files."""
     files = pictures() | {"sample_submission.csv": csv("image,kind", *((f"b{n}", "x") for n in range(6)))}
@@ -366,7 +430,7 @@ def test_pixels_whose_names_have_two_numbers_need_no_square(tmp_path):
         (["abc"[n % 3] for n in range(30)], "a b c", "classes", "map@3", 3),
         ([n % 5 for n in range(30)], "0", "classes", "accuracy", 5),
         ([n % 5 for n in range(30)], "0.0", "regression", "rmse", 0),
-        ([n % 5 for n in range(29)] + [77], "0", "regression", "rmse", 0),
+        ([n % 5 for n in range(26)] + [77, 12, 31, 8], "0", "regression", "rmse", 0),
         ([n / 7 for n in range(30)], "0", "regression", "rmse", 0),
     ],
 )
@@ -428,10 +492,10 @@ def test_columns_that_cannot_be_used_are_left_out_with_the_reason(tmp_path):
     said = told(found, "chosen")
     for name, why in (
         ("same", "the same in every row"), ("none", "no value in any row"), ("later", "in the training table alone"),
-        ("tall", "numbers with commas in them, as '1,5': write points, or nothing, in their place, and it can be read"),
         ("name", "60 different texts in 60 rows: hardly one comes twice"), ("count", "it counts the rows"),
     ):  # fmt: skip
         assert f"left out: {name}: {why}" in said
+    assert "tall is left out: numbers with commas, as '1,5': write decimals with a point" in told(found, "warning")
 
 
 # What is wrong with it
@@ -550,7 +614,8 @@ def test_too_many_torn_files_are_refused_as_training_would(tmp_path):
         (lambda files: files | {"train.csv": b"id,id\n1,2\n"}, "its header names a column twice"),
         (lambda files: files | {"train.csv": b"\xff\xfe\x00"}, "could not be read as a CSV"),
         (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, 1) for n in range(9)))}, "one and the same label"),
-        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, "ab"[n > 7]) for n in range(9)))}, "in one row alone"),
+        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, f"kind {max(n, 3)}") for n in range(9)))}, "in one row alone"),
+        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, f'"{n},5"') for n in range(40)))}, "with commas in 'sold', as '0,5'"),
         (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, "" if n else 1) for n in range(9)))}, "without a label"),
         (lambda files: files | {"train.csv": csv("id,other,sold", *((n, n, n % 2) for n in range(9)))}, "nothing to learn from"),
         (lambda files: {k: v for k, v in files.items() if k != "test.csv"}, "nothing to learn from was found"),
@@ -559,7 +624,7 @@ def test_too_many_torn_files_are_refused_as_training_would(tmp_path):
                 "train.csv": csv("id,size,sold", *((n, f'"{n},25"', n % 2) for n in range(40))),
                 "test.csv": csv("id,size", *((1000 + n, f'"{n},5"') for n in range(9))),
             },
-            "a model can read none of them: size: numbers with commas in them, as '0,25'",
+            "a model can read none of them: size: numbers with commas, as '0,25'",
         ),
         (lambda files: {k.replace(".png", ".Jpg"): v for k, v in pictures().items()}, "is called 'a0.Jpg', an id 'a0'"),
         (lambda files: {k: v.replace(b",", b";") for k, v in files.items()}, "(id;sold) and 9 rows"),

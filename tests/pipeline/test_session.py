@@ -73,6 +73,33 @@ def test_a_run_that_is_asked_to_stop_saves_its_state(command):
     assert checkpoint.latest(out / "checkpoints") is not None
 
 
+def test_ctrl_c_saves_what_was_trained(command):
+    """The first one; whoever presses it every minute still gets further."""
+    child, out = command(epochs=FOR_EVER, checkpoint_seconds=3600)
+    for line in child.stdout:
+        if '"step"' in line:
+            break
+
+    child.send_signal(signal.SIGINT)
+    code, said, error = ended(child)
+
+    found = checkpoint.latest(out / "checkpoints")
+    assert code == 130 and found is not None
+    assert f"Stopped at step {found.step} of" in said and "asked to stop (Ctrl-C)" in said
+    assert "Once more ends at once" in error and "goes on from the last checkpoint" in error
+
+
+def test_ctrl_c_pressed_twice_ends_at_once(tmp_path):
+    """And means again what it meant before."""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), Session(None, 1800, tmp_path) as session:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert session.over(0) == "asked to stop (Ctrl-C)"
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the second one is an interrupt where it strikes")
+    assert signal.getsignal(signal.SIGINT) == before
+
+
 def test_a_run_that_hangs_says_where_and_ends(tmp_path):
     """Reading from a pipe that nobody writes to is as good as a dead device."""
     script = tmp_path / "hang.py"

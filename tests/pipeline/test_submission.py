@@ -25,6 +25,36 @@ def written(path: Path, rows: list[tuple[str, ...]], **options: str) -> Path:
     return path
 
 
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """Return a sample of thirty rows that asks for a probability."""
+    return written(tmp_path / "sample_submission.csv", [("id", "p"), *((f"r{n}", "0.5") for n in range(30))])
+
+
+def test_many_rows_that_are_all_alike_are_refused_unless_they_are_meant_so(tmp_path, many):
+    """Of a few that can be by chance."""
+    path = written(tmp_path / "submission.csv", [("id", "p"), *((f"r{n}", "0.25") for n in range(30))])
+
+    with pytest.raises(SubmissionError, match=r"all 30 rows have the same prediction, p '0\.25'.*--constant"):
+        submission.check(path, many)
+    assert submission.check(path, many, constant=True) == 30
+
+    few = written(tmp_path / "few.csv", [("id", "p"), *((f"r{n}", "0.5") for n in range(5))])
+    assert submission.check(written(tmp_path / "s.csv", [("id", "p"), *((f"r{n}", "1") for n in range(5))]), few) == 5
+
+
+def test_a_number_out_of_range_is_refused_where_there_is_one(tmp_path, many):
+    """As a probability above 1; with every other problem at once."""
+    rows = [("id", "p"), *((f"r{n}", str(n / 20)) for n in range(29)), ("r29", "nan")]
+    path = written(tmp_path / "submission.csv", rows)
+
+    with pytest.raises(
+        SubmissionError,
+        match=r"(?s)1 values of 'p' are not finite.*8 values of 'p' are not from 0 to 1, for example '1\.05'",
+    ):
+        submission.check(path, many, within=(0, 1))
+
+
 def test_predictions_are_written_in_the_sample_s_order(tmp_path, sample):
     """Whatever order they come in."""
     rows = submission.write(tmp_path / "submission.csv", sample, IDS[::-1], ["5", "4", "3", "2", "1"])
