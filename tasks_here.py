@@ -147,6 +147,7 @@ def scale_check(c: Context, config: str = "", input: str = "", batch: str = "", 
 @reported
 def report(c: Context, run: str = "", config: str = "", title: str = "", json: bool = False) -> dict[str, Any]:
     """Write one HTML page of a training: curves, classes, worst examples, provenance. Example: invoke report --run out"""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
     from deploy import output, relay
     from pipeline import report as model_side
 

@@ -99,6 +99,7 @@ def finished(result: Any, config: str) -> dict[str, Any]:
     show(f"submission  {end['submission']}")
     for picture in end["pictures"]:
         show(f"picture     {picture}")
+    show(f"report      invoke report --run {result.trained}")
     return end
 
 

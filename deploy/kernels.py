@@ -68,7 +68,8 @@ def parse(text: str) -> Run:
     match = re.fullmatch(r"([A-Za-z0-9_-]{1,50}/[A-Za-z0-9-]{1,100})/v?([1-9][0-9]{0,8})", text)
     if match is None:
         raise UsageError(
-            f"--run {text[:80]!r} is not a run; expected owner/slug/version.\nExample: ann/digits-train-tpu/3"
+            f"--run {text[:80]!r} is not a run; expected owner/slug/version, as ann/digits-train-tpu/3."
+            "\nCorrect it; `invoke report` takes a folder, too, that is there."
         )
     return Run(match[1], int(match[2]), "", "")
 

@@ -132,7 +132,7 @@ def read_training(
         paths = places or files.find(folder, data.train_images, ids, data)
         inputs, found = files.read(paths, data, cache, show)
         broken = {ids[row]: reason for row, reason in found.items()}
-        if len(broken) * 100 > len(ids):
+        if len(broken) > len(ids) * files.MOST_LEFT_OUT:
             raise DataError(files.told(broken, len(ids), data))
         if broken:
             kept = np.setdiff1d(np.arange(len(ids)), list(found))

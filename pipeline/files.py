@@ -16,7 +16,8 @@ from pipeline.images import ENDINGS, Shape
 from pipeline.layout import Data
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to mend anything
-MOST_BROKEN = 0.1
+MOST_LEFT_OUT, MOST_BROKEN = 0.01, 0.1  # of the training images; of the test images
+MISSING = os.devnull  # in place of a file that is not there: it is read as an empty one
 
 
 # Smaller images are decoded again in less time than it takes to tell whether a cache is whole.
@@ -24,16 +25,16 @@ CACHED_ABOVE = 64
 
 
 def find(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[str]:
-    """Return the path of each id's image file.
+    """Return the path of each id's image file; of a few that have none `MISSING`, which `read` tells as broken.
 
     Raises:
-        DataError: if an id has no file, or is no file name.
+        DataError: if more than one id in a hundred has no file, or one is no file name.
     """
     paths = _found(folder, places, ids, data)
     missing = [name for name, path in zip(ids, paths, strict=True) if path is None]
-    if missing:
+    if len(missing) > len(ids) * MOST_LEFT_OUT:
         raise DataError(_absent(missing, folder, places, len(ids), data))
-    return [path for path in paths if path is not None]
+    return [path or MISSING for path in paths]
 
 
 def read(
@@ -44,7 +45,8 @@ def read(
     `cache`: a folder where those above CACHED_ABOVE pixels a side are kept decoded, as `pipeline.reading.read` says.
     """
     large = max(data.height, data.width) > CACHED_ABOVE
-    return fast.read(paths, shape(data), cache=cache if large else None, show=show)
+    pixels, broken = fast.read(paths, shape(data), cache=cache if large else None, show=show)
+    return pixels, {row: "it is missing" if paths[row] == MISSING else reason for row, reason in broken.items()}
 
 
 Block = tuple[int, np.ndarray, Mapping[int, str]]
@@ -78,7 +80,7 @@ def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
 
     def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
         # What is not there is read as an empty file, so that its row stays in its place.
-        for start, block, broken in fast.blocks([path or os.devnull for path in paths[first:last]], wanted, size):
+        for start, block, broken in fast.blocks([path or MISSING for path in paths[first:last]], wanted, size):
             told = {first + row: reason for row, reason in broken.items()}
             yield first + start, block, {row: told[row] if paths[row] else "it is missing" for row in told}
 

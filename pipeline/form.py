@@ -54,6 +54,14 @@ class Form:
         Raises:
             SubmissionError: if there are some.
         """
+        if self._metric.takes == "ranking":
+            blank = [name for name in self._target.names if len(name.split()) != 1]
+            if blank:
+                raise SubmissionError(
+                    f"The training table has {len(blank)} labels with blanks in them, for example {', '.join(map(repr, blank[:3]))}; metric="
+                    f"{self._metric.name!r} puts blanks between labels, and expected none within.\n"
+                    "Rename them in the training table, or write this competition's form in pipeline/form.py."
+                )
         if len(self._columns) != 1 or self._metric.takes != "classes" or self._target.kind == "regression":
             return
         wrong, kind = submission.strange(self._sample, self._columns[0], self._target.names)

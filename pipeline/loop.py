@@ -323,7 +323,7 @@ class Loop:
             theirs, run_id = found.details["origin"], str(found.details["run_id"])
             metrics, best = dict(found.details["metrics"]), dict(found.details["best"])
             used = float(found.details.get("seconds", 0.0))
-            changed = changes(theirs["config"], origin["config"])
+            changed, named = changes(theirs["config"], origin["config"]), str(theirs["config"]["name"])
             if theirs["data"] != origin["data"]:
                 changed.append("the inputs or labels, or which of them validate")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -331,6 +331,11 @@ class Loop:
                 f"{folder} holds step {found.step} of no run of this project: {type(error).__name__}: {error}.\n"
                 "Expected what `train` writes. Choose another --output, or begin again with --fresh."
             ) from error
+        if named != self.config.name:
+            raise CheckpointError(
+                f"{folder} holds step {found.step} of the config {named!r}, and this is {self.config.name!r}; expected a folder of its own.\n"
+                "Choose another --output, or begin here with --fresh (which sets the old checkpoints aside)."
+            )
         if changed:
             raise CheckpointError(
                 f"{folder} holds step {found.step} of another run; changed since: {'; '.join(changed)}.\n"

@@ -273,8 +273,8 @@ def _clear(output: Path, places: Sequence[Path], config: Config, *, fresh: bool)
     unread = [path for path in unread if any(path.glob("step-*"))]
     if unread:
         raise CheckpointError(
-            f"{unread[0]} holds a run with other folds; expected one with folds={config.folds}.\n"
-            "Undo the change to go on, choose another --output, or begin again with --fresh (which sets the old checkpoints aside)."
+            f"{unread[0]} holds a run with other folds, perhaps of another config; expected one with folds={config.folds}.\n"
+            "Choose another --output, undo the change to go on, or begin again with --fresh (which sets the old checkpoints aside)."
         )
 
 

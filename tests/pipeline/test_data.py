@@ -254,6 +254,20 @@ def test_one_broken_image_in_a_hundred_is_left_out_and_named(tmp_path, tiny, spo
         data.read_training(folder, tiny)
 
 
+def test_an_image_that_is_missing_is_left_out_as_a_broken_one_is(tmp_path, tiny):
+    """One in a hundred, and named."""
+    folder = write_competition(tmp_path / "competition", train=100)
+    (folder / "train" / "r003.png").unlink()
+
+    found = data.read_training(folder, tiny)
+
+    assert found.broken == {"r003": "it is missing"} and len(found) == 99
+
+    (folder / "train" / "r050.png").unlink()
+    with pytest.raises(DataError, match=r"2 of 100 images are missing"):
+        data.read_training(folder, tiny)
+
+
 def test_a_broken_image_takes_its_group_with_it(tmp_path, tiny):
     """Every other image keeps its own."""
     folder = write_competition(tmp_path / "competition", train=100)

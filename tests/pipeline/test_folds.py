@@ -361,6 +361,16 @@ def test_a_run_of_other_folds_is_not_gone_on_with(folded, three, tmp_path, count
     assert manifest_of(out) == manifest_of(folded[1])
 
 
+def test_a_folder_that_is_another_config_s_is_told_so(folded, three, tmp_path):
+    """And no list of all in which the two differ."""
+    out = Path(shutil.copytree(folded[1], tmp_path / "out"))
+
+    with pytest.raises(
+        CheckpointError, match=f"of the config {three.name!r}, and this is 'leaves'.*\n.*another --output"
+    ):
+        training.train(replace(three, name="leaves"), folded[0], out, show=quiet)
+
+
 def test_a_group_that_changes_ends_a_run(folded, three, tmp_path):
     """Which images train has changed with it."""
     folder, out = Path(shutil.copytree(folded[0], tmp_path / "competition")), tmp_path / "out"

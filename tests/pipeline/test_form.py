@@ -203,3 +203,11 @@ def test_labels_that_cannot_be_submitted_are_told_before_they_are_predicted(
     else:
         with pytest.raises(SubmissionError, match=f"1 labels that cannot be submitted, for example '{wrong}'"):
             made.check_labels()
+
+
+def test_a_ranking_of_labels_with_blanks_is_refused_before_a_training(tmp_path):
+    """Blanks stand between the labels of a row, and nothing would tell them from those within."""
+    made = Form(Target("classes", ("brown bear", "wolf", "elk")), "map@2", sample(tmp_path, "id,label", "wolf elk"))
+
+    with pytest.raises(SubmissionError, match="1 labels with blanks in them, for example 'brown bear'"):
+        made.check_labels()
