@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +262,7 @@ def submitted(kaggle: Kaggle, tmp_path: Path, code: str) -> submissions.Submissi
         run,
         "digits",
         submission=folder / "submission.csv",
-        check=rules.check,
+        check=partial(rules.check, constant=True),  # its notebook predicts one and the same label
         message="test",
         deadline_seconds=120,
         show=quiet,
