@@ -323,7 +323,7 @@ class Loop:
             theirs, run_id = found.details["origin"], str(found.details["run_id"])
             metrics, best = dict(found.details["metrics"]), dict(found.details["best"])
             used = float(found.details.get("seconds", 0.0))
-            changed, named = changes(theirs["config"], origin["config"]), str(theirs["config"]["name"])
+            changed, named = changes(theirs["config"], origin["config"]), theirs["config"].get("name", self.config.name)
             if theirs["data"] != origin["data"]:
                 changed.append("the inputs or labels, or which of them validate")
         except (KeyError, TypeError, ValueError, AttributeError) as error:

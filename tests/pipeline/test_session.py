@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,7 +74,15 @@ def test_a_run_that_is_asked_to_stop_saves_its_state(command):
     assert checkpoint.latest(out / "checkpoints") is not None
 
 
-def test_ctrl_c_saves_what_was_trained(command):
+@pytest.fixture
+def at_a_terminal() -> Iterator[None]:
+    """A process that Ctrl-C can interrupt, and its children: what a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_saves_what_was_trained(at_a_terminal, command):
     """The first one; whoever presses it every minute still gets further."""
     child, out = command(epochs=FOR_EVER, checkpoint_seconds=3600)
     for line in child.stdout:
@@ -89,7 +98,7 @@ def test_ctrl_c_saves_what_was_trained(command):
     assert "Once more ends at once" in error and "goes on from the last checkpoint" in error
 
 
-def test_ctrl_c_pressed_twice_ends_at_once(tmp_path):
+def test_ctrl_c_pressed_twice_ends_at_once(at_a_terminal, tmp_path):
     """And means again what it meant before."""
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Session(None, 1800, tmp_path) as session:
