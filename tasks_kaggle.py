@@ -31,31 +31,12 @@ def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "buil
     from pipeline import config as configs
 
     settings = configs.load(config)
-    mounted(str(settings.model_options.get("pretrained", "")))
     sample = settings.data.sample_submission
-    return Project(ROOT, config, settings.competition, settings.handoff, runs, builds, sample=sample, **more)
-
-
-def mounted(source: str) -> None:
-    """Refuse weights in a dataset that train-tpu does not mount, before a machine is waited for; `source`: owner/slug/file, or anything else."""
-    import json
-
-    from deploy.errors import UsageError
-
-    owner, _, below = source.partition("/")
-    slug, _, file = below.partition("/")
-    path = ROOT / "kernels" / "train-tpu" / "kernel-metadata.json"
-    if not (owner and slug and file):
-        return
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8")).get("dataset_sources", [])
-    except (OSError, ValueError, AttributeError):
-        return  # which the bundler puts in words
-    if not any(str(name).split("/")[:2] == [owner, slug] for name in listed):
-        raise UsageError(
-            f"The config reads pretrained={source!r}, and train-tpu mounts {', '.join(map(str, listed)) or 'no dataset'}; expected {owner}/{slug}.\n"
-            f'Write "dataset_sources": ["{owner}/{slug}"] into kernels/train-tpu/kernel-metadata.json, or correct pretrained in the config.'
-        )
+    owner, slug, file = (*str(settings.model_options.get("pretrained", "")).split("/", 2), "", "")[:3]
+    needs = f"{owner}/{slug}" if owner and slug and file else ""  # a file of a dataset, and no path from the root
+    return Project(
+        ROOT, config, settings.competition, settings.handoff, runs, builds, sample=sample, needs=needs, **more
+    )
 
 
 def connect() -> Any:

@@ -21,9 +21,8 @@ from deploy.errors import UsageError, writing
 
 ROOT = Path(__file__).parent.parent
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
-HANDLE = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[0-9]{1,9})?"
-)  # a dataset, or one version of it
+# A dataset, or one version of it.
+HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[0-9]{1,9})?")
 HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 NOTEBOOK = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -111,6 +110,7 @@ def build(
     dataset: str | None = None,
     expect: Mapping[str, Any] | None = None,
     kernels: Path | None = None,
+    needs: str = "",
 ) -> Bundle:
     """Build the bundle of one kernel.
 
@@ -124,6 +124,7 @@ def build(
         dataset: its handle; default that of `dataset_handle`, for a training that of `checkpoint_handle`.
         expect: {"run_id", "weights_sha256"} of the artifact, needed to consume one; or what a training goes on from
             (`deploy.left.Left.expect`), empty for one that begins.
+        needs: owner/slug of a dataset that a training reads, which its kernel-metadata.json has to list; "": none.
 
     Raises:
         UsageError: if a name is wrong or a gate refuses the bundle (deploy/gate.py). Nothing is written then.
@@ -151,9 +152,15 @@ def build(
     # %%writefile refuses an empty cell, and ends each file with one newline.
     modules = {name: _read(path).rstrip("\n") or "# empty" for name, path in files.items()}
     metadata = _metadata(source / "kernel-metadata.json", handle, competition)
+    listed = metadata["dataset_sources"]
+    if needs and kernel.startswith("train") and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
+        raise UsageError(
+            f"The config reads weights from the dataset {needs}, and {kernel} mounts {', '.join(listed) or 'no dataset'}; expected {needs}.\n"
+            f'Write "dataset_sources": ["{needs}"] into {source / "kernel-metadata.json"}, or correct pretrained in the config.'
+        )
     if expect and handoff == "dataset":
         default = dataset_handle if consumes else checkpoint_handle
-        metadata["dataset_sources"] = [dataset or default(owner, competition), *metadata["dataset_sources"]]
+        metadata["dataset_sources"] = [dataset or default(owner, competition), *listed]
     elif expect and handoff == "kernel":
         metadata["kernel_sources"] = [kernel_handle(owner, competition, "train-tpu") if consumes else handle]
     elif expect:

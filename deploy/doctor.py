@@ -331,6 +331,7 @@ class _Examination:
                     handoff=ours.handoff,
                     expect=EXPECT if kernel == relay.INFER else None,
                     kernels=ours.kernels,
+                    needs=ours.needs,
                 )
                 self.bundles.append(built)
         found = (f"{b.handle} ({b.metadata['title']!r}, {b.metadata['machine_shape']})" for b in self.bundles)

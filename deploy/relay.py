@@ -136,6 +136,7 @@ def build(
         handoff=base.route if base is not None else project.handoff,
         expect=expect,
         kernels=project.kernels,
+        needs=project.needs,
     )
 
 

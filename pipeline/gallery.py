@@ -120,18 +120,18 @@ def _places(
     }
     left, folders, endings = set(ids), [], set()
     while left:
-        likely = [place for place in images if place not in folders and place not in other]
-        if not any(not left.isdisjoint(_hits(left, images[place])[0]) for place in likely) and 2 * len(left) > len(ids):
-            likely = [place for place in images if place not in folders]
-        hits = {place: _hits(left, images[place]) for place in likely}
-        ranked = sorted(
-            hits, key=lambda place: (-len(hits[place][0]), not hint.search(place), place in taken, len(place), place)
-        )
-        if not ranked or not hits[ranked[0]][0]:
+        hits = {place: _hits(left, names) for place, names in images.items() if place not in folders}
+        some = [place for place in hits if hits[place][0]]
+        # Unlikely ones are taken where nothing else has any, and not for a few that are missing.
+        found = [place for place in some if place not in other] or (some if 2 * len(left) > len(ids) else [])
+        if not found:
             break
-        folders.append(ranked[0])
-        endings |= hits[ranked[0]][1]
-        left -= hits[ranked[0]][0]
+        best = min(
+            found, key=lambda place: (-len(hits[place][0]), not hint.search(place), place in taken, len(place), place)
+        )
+        folders.append(best)
+        endings |= hits[best][1]
+        left -= hits[best][0]
     return tuple(folders), endings, left
 
 

@@ -181,6 +181,17 @@ def test_datasets_of_one_s_own_are_mounted_beside_what_is_handed_over(root):
     assert found == ["ann/digits-artifact", "bob/more-images/2"]
 
 
+def test_a_dataset_that_the_training_reads_has_to_be_mounted(root):
+    """Else a machine would be waited for first; any version of it will do, and no other dataset that begins alike."""
+    mounting(root, "train-tpu", ["keras/weights-small"])
+    with pytest.raises(UsageError, match="mounts keras/weights-small; expected keras/weights"):
+        build(root, needs="keras/weights")
+    mounting(root, "train-tpu", ["keras/weights/3"])
+
+    assert build(root, needs="keras/weights").metadata["dataset_sources"] == ["keras/weights/3"]
+    assert build(root, "infer-gpu", expect=EXPECT, needs="keras/weights").kernel == "infer-gpu"
+
+
 @pytest.mark.parametrize("datasets", ["keras/weights", ["weights"], ["keras/../weights"], [3], {"keras/weights": 1}])
 def test_what_is_no_list_of_datasets_is_refused(root, datasets):
     """With the file in which it stands."""
