@@ -91,6 +91,8 @@ class Form:
                 f"{path} would hold {values.shape} predictions, {int((~good).sum())} of them not finite or out of range; expected {wanted} "
                 f"{expected}.\nNothing was written. Infer again with --precision float32; if it stays so, train again."
             )
+        # A mean of probabilities may be beyond 1 by rounding; what is written is not, as `bounds` says.
+        values = values if self._target.kind == "regression" else values.clip(0, 1)
         return submission.write(path, self._sample, ids, self.texts(values), numbers=self._numbers)
 
     @property

@@ -211,3 +211,14 @@ def test_a_ranking_of_labels_with_blanks_is_refused_before_a_training(tmp_path):
 
     with pytest.raises(SubmissionError, match="1 labels with blanks in them, for example 'brown bear'"):
         made.check_labels()
+
+
+def test_a_probability_beyond_one_by_rounding_is_written_as_one(tmp_path):
+    """Else what inference wrote would be refused before it is submitted."""
+    path = sample(tmp_path, "id,NA,yes", "0.5,0.5")
+    made = Form(Target("classes", ("NA", "yes")), "log_loss", path)
+
+    made.write(tmp_path / "out.csv", ("05", "7"), np.array([[1.0000001, -1e-7], [0.25, 0.75]], np.float32))
+
+    assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ["7,0.25,0.75", "05,1,0"]
+    assert submission.check(tmp_path / "out.csv", path, numbers=True, within=(0, 1)) == 2
