@@ -131,13 +131,18 @@ def pixels(
                 f"{path} has {len(names)} columns of pixels ({', '.join(names[:3])} …); expected {data.height} x {data.width} x "
                 f"{data.channels} = {size}.\nCorrect height, width and channels in the config, or id_column and label_column."
             )
-        try:
+
+        def levels(kind: type) -> list[np.ndarray]:
             # Blank lines mean nothing to pandas, and nothing to `pipeline.table`, which has counted the fields of each row.
-            kind = np.float32 if broken is None else str
             parts = pd.read_csv(path, usecols=names, dtype=kind, encoding="utf-8-sig", engine="c", chunksize=ROWS)
-            found = [_levels(_table(part), number * ROWS, names, path, broken) for number, part in enumerate(parts)]
+            return [_levels(_table(part), number * ROWS, names, path, broken) for number, part in enumerate(parts)]
+
+        try:
+            found = levels(np.float32)
         except ValueError as error:
-            raise DataError(f"{path} has pixels that are no numbers: {error}.\n{advice}") from error
+            if broken is None:
+                raise DataError(f"{path} has pixels that are no numbers: {error}.\n{advice}") from error
+            found = levels(str)  # slower, and tells which they are
     return np.concatenate(found).reshape(-1, data.height, data.width, data.channels)
 
 
