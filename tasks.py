@@ -4,8 +4,7 @@ First run, without an account:  invoke dry-run
 Exit codes: docs/design.md. With --json the last line of stdout is one JSON object, also after an error.
 """
 
-from tasks_here import check, dry_run, inspect, prove, report, scale_check
-from tasks_kaggle import (
+from commands.kaggle import (
     build,
     doctor,
     init_project,
@@ -18,6 +17,7 @@ from tasks_kaggle import (
     submit,
     watch,
 )
+from commands.local import check, dry_run, inspect, prove, report, scale_check
 
 __all__ = [
     "build",

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
 DEADLINE, CTRL_C = 5, 130  # exit codes
 
 
@@ -36,13 +36,13 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
     def run(*arguments: Any, **options: Any) -> None:
         as_json = options.get("json", False)
         try:  # the first of all: Ctrl-C during an import ends with a message, too
-            from deploy import secrets
+            from deploy.client import secrets
 
             secrets.guard_tracebacks()
             if options.get("config") == "" and "competition" not in options:
-                from deploy import start
+                from deploy.setup import init
 
-                options["config"] = start.default_config(ROOT)  # what `invoke init` chose
+                options["config"] = init.default_config(ROOT)  # what `invoke init` chose
             result = body(*arguments, **options)
             if as_json:
                 print(secrets.to_json(result), flush=True)
@@ -61,14 +61,14 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
                 sys.exit(result["exit_code"])  # measured, and missed: not an error, and not a success
             return
         if code in (DEADLINE, CTRL_C):
-            from deploy import deadline
+            from deploy.client import deadline
 
             _ends.append(code)
             atexit.register(deadline.end_soon, code)
         with suppress(BrokenPipeError):  # who reads has enough; the code is what counts
             print(message, file=sys.stderr, flush=True)
             if as_json:
-                from deploy import secrets
+                from deploy.client import secrets
 
                 print(secrets.to_json({"error": message, "exit_code": code}), flush=True)
         sys.exit(code)
@@ -82,7 +82,7 @@ def limited(minutes: float, **longer: float) -> Callable[[Callable[..., Any]], C
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(body)
         def run(*arguments: Any, **options: Any) -> Any:
-            from deploy.deadline import within
+            from deploy.client.deadline import within
 
             default = next((most for option, most in longer.items() if options.get(option)), minutes)
             allowed = number("minutes", options.get("minutes") or str(default), 0.01, 60 * 24 * 14)
@@ -97,7 +97,7 @@ def limited(minutes: float, **longer: float) -> Callable[[Callable[..., Any]], C
 
 def show(line: str) -> None:
     """Print at once, also into a pipe, and without secrets."""
-    from deploy import secrets
+    from deploy.client import secrets
 
     print(secrets.redact(line), flush=True)
 

@@ -7,7 +7,7 @@ from typing import Any
 from invoke.context import Context
 from invoke.tasks import task
 
-from console import ROOT, agreed, limited, number, reported, show
+from commands.console import ROOT, agreed, limited, number, reported, show
 
 CONFIG = {
     "config": "a name in pipeline/configs/, or the path of a .py file like those; default: what init chose, or digits"
@@ -27,7 +27,7 @@ def minutes(most: int) -> dict[str, str]:
 
 def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any) -> Any:
     """Return what the Kaggle side needs to know of a config."""
-    from deploy.relay import Project
+    from deploy.relay.relay import Project
     from pipeline import config as configs
 
     settings = configs.load(config)
@@ -41,29 +41,29 @@ def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "buil
 
 def connect() -> Any:
     """Return a connection with the user's own credentials."""
-    from deploy.client import Kaggle
+    from deploy.client.client import Kaggle
 
     return Kaggle.connect()
 
 
 def settled(config: str, **more: Any) -> Any:
     """Return the project after what an interrupted push left open was looked up at Kaggle."""
-    from deploy import settlement
+    from deploy.relay import reconcile
 
     ours = project(config, **more)
-    if settlement.unclear(ours):
-        settlement.settle(connect(), ours, show=show)
+    if reconcile.unclear(ours):
+        reconcile.settle(connect(), ours, show=show)
     return ours
 
 
 def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], int]:
     """Return how the model side judges a submission for that config before it is spent; `constant`: one may say the same of all rows."""
     from pipeline import config as configs
-    from pipeline import form
-    from pipeline import submission as rules
+    from pipeline.submission import prediction_format
+    from pipeline.submission import submission_csv as rules
 
     settings = configs.load(config)
-    numbers, within = form.of_numbers(settings), form.bounds(settings)
+    numbers, within = prediction_format.of_numbers(settings), prediction_format.bounds(settings)
 
     def check(submission: Path, sample: Path) -> int:
         return rules.check(submission, sample, numbers=numbers, within=within, constant=constant)
@@ -89,7 +89,7 @@ def finished(result: Any, config: str) -> dict[str, Any]:
 @limited(60 * 24 * 14)
 def relay_chain(c: Context, config: str = "", yes: bool = False, json: bool = False) -> dict[str, Any]:
     """Run the whole chain on kaggle.com; spends quota and one submission. Example: invoke relay --config digits"""
-    from deploy import relay
+    from deploy.relay import relay
 
     ours = settled(config)  # a push that was killed may have reached Kaggle
     return finished(relay.run(connect(), ours, show=show, check=checker(config), agree=agreed(yes)), config)
@@ -115,7 +115,8 @@ def build(
     c: Context, kernel: str = "train-tpu", config: str = "", owner: str = "", json: bool = False
 ) -> dict[str, Any]:
     """Build a notebook into build/ and send nothing; needs no account. Example: invoke build --kernel train-tpu"""
-    from deploy import output, relay
+    from deploy.kernel import output
+    from deploy.relay import relay
 
     ours = settled(config) if kernel == relay.INFER else project(config)
     artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT if kernel == relay.INFER else None
@@ -148,12 +149,12 @@ def push_train(
     json: bool = False,
 ) -> dict[str, Any]:
     """Show what a training would cost and change, and push it; of a partial one, the next session. Example: invoke push-train --config digits"""
-    from deploy import chain, relay
+    from deploy.relay import chained_sessions, relay
 
-    chain.refuse_both(again, until_done)
+    chained_sessions.refuse_both(again, until_done)
     ours = settled(config)
     if until_done:
-        done = chain.train(connect(), ours, show=show, agree=agreed(yes), fresh=fresh)
+        done = chained_sessions.train(connect(), ours, show=show, agree=agreed(yes), fresh=fresh)
         show(f"{done.run} is complete; its output is in {done.folder}")
         show(f"Next: {relay.after_pull(ours, done.run, done.folder)}")
         return {"run": str(done.run), "status": "complete", "folder": str(done.folder), "sessions": done.sessions}
@@ -169,7 +170,8 @@ def push_infer(
     c: Context, config: str = "", again: bool = False, yes: bool = False, minutes: str = "", json: bool = False
 ) -> dict[str, Any]:
     """Push the inference for the model that was pulled and published last. Example: invoke push-infer"""
-    from deploy import output, relay
+    from deploy.kernel import output
+    from deploy.relay import relay
 
     ours = settled(config)
     artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT
@@ -200,7 +202,7 @@ def watch(
     json: bool = False,
 ) -> dict[str, Any]:
     """Follow a run to its end; Ctrl-C leaves it running. Example: invoke watch --kernel infer-gpu"""
-    from deploy import onward, relay
+    from deploy.relay import continuation, relay
 
     ours = settled(
         config,
@@ -210,7 +212,7 @@ def watch(
     known = relay.known_run(ours, run, kernel)
     kaggle = connect()
     status = relay.watch(kaggle, ours, known, show=show)
-    left = onward.glance(kaggle, known)
+    left = continuation.glance(kaggle, known)
     if left.startswith("partial"):
         show(f"{known} is {left}")
     show(f"Next: invoke pull --run {known} --config {config}")
@@ -224,13 +226,14 @@ def pull(
     c: Context, kernel: str = "train-tpu", run: str = "", config: str = "", minutes: str = "", json: bool = False
 ) -> dict[str, Any]:
     """Download and verify what a run wrote, into runs/. Example: invoke pull --kernel infer-gpu"""
-    from deploy import left, relay
+    from deploy.kernel import saved_progress
+    from deploy.relay import relay
 
     ours = settled(config)
     known = relay.known_run(ours, run, kernel)
     folder = relay.pull(connect(), ours, known, show=show)
     show(f"The output of {known} is in {folder}")
-    found = left.read(folder)
+    found = saved_progress.read(folder)
     if found is not None and not found.complete:
         show(f"{known} is {found}")
     following = relay.after_pull(ours, known, folder)
@@ -244,7 +247,7 @@ def pull(
 @limited(120)
 def publish(c: Context, config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
     """Make the model of the last training a version of a private dataset. Example: invoke publish --config digits"""
-    from deploy import relay
+    from deploy.relay import relay
 
     ours = settled(config)
     run = relay.last_run(ours, relay.TRAIN)
@@ -268,7 +271,7 @@ def submit(
     c: Context, run: str = "", config: str = "", constant: bool = False, minutes: str = "", json: bool = False
 ) -> dict[str, Any]:
     """Check and submit the inference that was pulled last; spends one submission. Example: invoke submit"""
-    from deploy import relay
+    from deploy.relay import relay
 
     ours = settled(config)
     known = relay.known_run(ours, run, relay.INFER)
@@ -290,11 +293,12 @@ def submit(
 @limited(5)
 def status(c: Context, of: str = "", config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
     """Show what was asked of Kaggle, how it stands, and the quota. Example: invoke status"""
-    from deploy import origin, standing
+    from deploy.trace import lineage
+    from deploy.trace import status as standing
 
     ours = project(config)
     if of:
-        links = origin.trace(ours, Path(of))
+        links = lineage.trace(ours, Path(of))
         for link in links:
             show(f"{link.what:16}{link.value}")
         return {"of": of, "links": [link.to_json() for link in links]}
@@ -321,9 +325,9 @@ def init_project(
     c: Context, competition: str = "", config: str = "", user: str = "", json: bool = False
 ) -> dict[str, Any]:
     """Make the template your competition's own. Example: invoke init --competition leaf-diseases"""
-    from deploy import start
+    from deploy.setup import init
 
-    return dict(start.begin(ROOT, competition, config=config, user=user, show=show).values())
+    return dict(init.begin(ROOT, competition, config=config, user=user, show=show).values())
 
 
 @task(help={**CONFIG, **JSON})
@@ -331,7 +335,7 @@ def init_project(
 @limited(10)
 def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
     """Look at all that a relay needs, and spend nothing. Example: invoke doctor"""
-    from deploy import doctor
+    from deploy.setup import doctor
 
     rows = doctor.examine(ROOT, lambda: project(config), show=show)
     return {"rows": [row.to_json() for row in rows], "exit_code": doctor.exit_code(rows)}

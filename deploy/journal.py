@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from deploy import server
+from deploy.client import server_address
+from deploy.client.secrets import redact
 from deploy.errors import DiskError, writing
-from deploy.secrets import redact
 
 # `before`: the version before the call; noted right before it where nothing else tells that it was made. `sent`: 1 from then on.
 # Of a training, `base`: the version that it went on from, `route`: how that came to it; `step`, `left`: how far it got, once that was seen.
@@ -64,7 +64,7 @@ class Journal:
 
     def __init__(self, path: Path, at: str | None = None) -> None:
         self.path = path
-        self.server = server.address() if at is None else at
+        self.server = server_address.address() if at is None else at
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with self._open() as base:

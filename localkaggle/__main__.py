@@ -81,7 +81,7 @@ def _seconds(text: str) -> float:
 
 
 def _placed(text: str) -> tuple[str, Path]:
-    from localkaggle.datasets import placed
+    from localkaggle.services.datasets import placed
 
     try:
         return placed(text)
@@ -103,8 +103,8 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) -> int:
-    from localkaggle.runner import namespaces
     from localkaggle.server import SESSION_SECONDS, LocalKaggle
+    from localkaggle.sessions.session import namespaces
 
     try:
         kaggle = LocalKaggle(

@@ -8,16 +8,38 @@ import json
 import re
 import shutil
 import socket
+import threading
 import traceback
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from localkaggle.protocol import BASE, Fault, Redirect
+from localkaggle.faults import Faults
+from localkaggle.services.datasets import Datasets
+from localkaggle.services.kernels import Kernels
+from localkaggle.services.protocol import BASE, Fault, Redirect, Storage
 
-if TYPE_CHECKING:
-    from localkaggle.server import LocalKaggle
+
+class Account(Protocol):
+    """What the handler asks of the server (`localkaggle.server.LocalKaggle`)."""
+
+    faults: Faults
+    journal: list[tuple[str, Any, int, Any]]
+    lock: threading.RLock
+    storage: Storage
+    kernels: Kernels
+    datasets: Datasets
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1."""
+
+    def user(self, header: str | None) -> str | None:
+        """Return whose credentials the Authorization header holds."""
+
+    def dispatch(self, service: str, method: str, body: bytes, authorization: str | None) -> Any:
+        """Answer one call of a service."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -26,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # head and body are written apart; each answer would wait 40 ms for the client's ACK
 
-    def __init__(self, kaggle: "LocalKaggle", *arguments: Any) -> None:
+    def __init__(self, kaggle: Account, *arguments: Any) -> None:
         self.kaggle = kaggle
         super().__init__(*arguments)
 

@@ -24,15 +24,15 @@ import kagglesdk.security.types.oauth_service as security_types
 from kagglesdk.kaggle_object import KaggleObject
 
 from localkaggle.competitions import NAMES, Competition
-from localkaggle.datasets import Datasets
+from localkaggle.competitions.hosted import Hosted
 from localkaggle.faults import Faults
-from localkaggle.hosted import Hosted
-from localkaggle.kernels import Kernels, Version
-from localkaggle.log import Log
-from localkaggle.protocol import BASE, Fault, Storage
-from localkaggle.runner import Limits, Session, machine
-from localkaggle.submissions import Submissions
-from localkaggle.wire import Handler
+from localkaggle.http_handler import Handler
+from localkaggle.services.datasets import Datasets
+from localkaggle.services.kernels import Kernels, Version
+from localkaggle.services.protocol import BASE, Fault, Storage
+from localkaggle.services.submissions import Submissions
+from localkaggle.sessions.session import Limits, Session, machine
+from localkaggle.sessions.session_log import Log
 
 USER = "rehearsal"
 SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}

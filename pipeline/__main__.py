@@ -106,10 +106,6 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             command.add_argument(
                 "--images", type=int, help=f"training images to count steps with (default: {IMAGES} are assumed)"
             )
-    # What inference starts for each GPU; nobody gives it by hand.
-    share = commands.add_parser("share")
-    share.set_defaults(command=_share, json=False)
-    share.add_argument("job", type=Path)
     return parser.parse_args(arguments)
 
 
@@ -147,14 +143,15 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
             file=sys.stderr,
         )
     _backend("jax", "tensorflow")
-    from pipeline import learning_rate, model
+    from pipeline.models import architectures
+    from pipeline.training import learning_rate
 
     applied = learning_rate.apply(config, images)
-    built = model.build(config, applied.batchnorm_momentum)
+    built = architectures.build(config, applied.batchnorm_momentum)
     result = {
         "config": config.name,
         "model": config.model,
-        "parameters": model.count(built),
+        "parameters": architectures.count(built),
         "input": {"shape": [None, *built.input.shape[1:]], "dtype": built.input.dtype},
         "output": {"shape": [None, *built.output.shape[1:]], "dtype": "float32"},
         "images": images,
@@ -172,12 +169,13 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
         raise ConfigError(f"--max-steps {options.max_steps}: expected 1 or more.\nLeave it out to train to the end.")
     folder = _existing(options.input)
     _backend("jax")
-    from pipeline import figures, training
+    from pipeline.figures import training_figures
+    from pipeline.training import training
 
     trained = training.train(config, folder, options.output, max_steps=options.max_steps, fresh=options.fresh)
     if trained.manifest is None:
         return {"status": trained.status, "output": str(options.output)}
-    pictures = figures.of_training(options.output)
+    pictures = training_figures.of_training(options.output)
     return {
         "status": trained.status,
         "run_id": trained.manifest["run_id"],
@@ -196,7 +194,8 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
             "Correct the path, or make one: python -m pipeline train --config C --input DIR --output OUT"
         )
     _backend("tensorflow", "jax")
-    from pipeline import artifact, inference
+    from pipeline import artifact
+    from pipeline.inference import inference
 
     loaded = artifact.load(options.artifact)
     if loaded.config.name != config.name:
@@ -213,13 +212,6 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _share(options: argparse.Namespace) -> dict[str, Any]:
-    _backend("tensorflow", "jax")
-    from pipeline import inference
-
-    return inference.share(options.job)
-
-
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
     return scale_check(options.config, options.input, options.output, options.batch)
 
@@ -227,16 +219,17 @@ def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
 def scale_check(
     name: str, folder: Path, output: Path, batch: int | None = None, show: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Check a config's rate (`pipeline.scaling`), draw the picture, and return the result with its exit code."""
+    """Check a config's rate (`pipeline.training.scale_check`), draw the picture, and return the result with its exit code."""
     config = config_module.load(name)
     folder = _existing(folder)
     _backend("jax")
-    from pipeline import figures, scaling
+    from pipeline.figures import training_figures
+    from pipeline.training import scale_check as scaling
 
     checked = scaling.check(config, folder, output, batch=batch, show=show)
     for line in scaling.lines(checked):
         show(line)
-    pictures = figures.of_scaling(output, show=show)
+    pictures = training_figures.of_scaling(output, show=show)
     return {
         **checked.to_json(),
         "output": str(output),
@@ -246,7 +239,7 @@ def scale_check(
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline import report
+    from pipeline.report import report
 
     path = report.write(options.output, title=options.title)
     if not options.json:
@@ -260,33 +253,33 @@ def _inspect(options: argparse.Namespace) -> dict[str, Any]:
 
 def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> dict[str, Any]:
     """Show what is in a competition folder and the config that is proposed, and return both; `given`: what `INSPECT` names."""
-    from pipeline import inspection, overview, proposal
-    from pipeline.contents import Given
+    from pipeline.inspection import config_proposal, inspection, inspection_page
+    from pipeline.inspection.tables import Given
 
     folder = _existing(folder)
-    path = proposal.place(given["write"]) if given["write"] else None
+    path = config_proposal.place(given["write"]) if given["write"] else None
     if path is not None:
-        proposal.refuse_taken(path)
-    name, competition = proposal.names(folder, path, given["competition"])
+        config_proposal.refuse_taken(path)
+    name, competition = config_proposal.names(folder, path, given["competition"])
     labels = tuple(filter(None, given["label"].split(",")))
     found = inspection.inspect(folder, Given(given["sample"], given["train"], given["test"], labels))
-    proposed = proposal.propose(found, name, competition)
-    text = proposal.text(found, proposed)
+    proposed = config_proposal.propose(found, name, competition)
+    text = config_proposal.text(found, proposed)
     lines, problem = [*found.findings, *proposed.findings], None
     try:
-        lines.append(proposal.check(proposed, found))
+        lines.append(config_proposal.check(proposed, found))
     except PipelineError as error:
         problem = error  # what was found is told all the same
     for line in lines:
         show(f"{line.level:9}{line.about:18}{line.text}")
     if given["page"]:
-        show(f"wrote {overview.write(found, lines, text, Path(given['page']), problem=str(problem or ''))}")
+        show(f"wrote {inspection_page.write(found, lines, text, Path(given['page']), problem=str(problem or ''))}")
     if problem is not None:
         raise problem
     if path is None:
         show(f"\n{text}")
     else:
-        proposal.write(path, text)
+        config_proposal.write(path, text)
         show(
             f"wrote {path}\nNext: python -m pipeline train --config {given['write']} --input {folder} --output out/{Path(given['write']).stem}"
         )

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from pipeline import config as config_module
-from pipeline import names
-from pipeline.columns import Encoding
 from pipeline.config import Config
+from pipeline.data.labels import Target
+from pipeline.data.tabular import Encoding
 from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading, writing
-from pipeline.seal import opened, sealed, sha256, sync
-from pipeline.target import Target
+from pipeline.models import weight_names
+from pipeline.storage.checksums import opened, sealed, sha256, sync
 
 MANIFEST, WEIGHTS, GOLDEN = "manifest.json", "weights.npz", "golden.npz"
 KEYS = (
@@ -89,7 +89,7 @@ class Artifact:
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
     """Return the model's weights by name: float32 arrays, in the model's order."""
-    return {names.weight(weight): np.asarray(weight.numpy(), np.float32) for weight in model.weights}
+    return {weight_names.weight(weight): np.asarray(weight.numpy(), np.float32) for weight in model.weights}
 
 
 def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
@@ -98,7 +98,7 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
     Raises:
         ArtifactError: if a name or a shape differs.
     """
-    wanted = {names.weight(weight): tuple(weight.shape) for weight in model.weights}
+    wanted = {weight_names.weight(weight): tuple(weight.shape) for weight in model.weights}
     given = {name: tuple(array.shape) for name, array in weights.items()}
     if wanted != given:
         differing = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
@@ -108,7 +108,7 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
             "Expected the same names and shapes. Use the commit that the manifest names, or train again."
         )
     for weight in model.weights:
-        weight.assign(weights[names.weight(weight)])
+        weight.assign(weights[weight_names.weight(weight)])
 
 
 def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -298,7 +298,7 @@ def _verify(folder: Path, name: str, digest: str, size: int) -> None:
 
 
 def _target(manifest: Mapping[str, Any], config: Config) -> Target:
-    """Return what the outputs mean. In another order of the classes than `pipeline.target` gives, each prediction would get a wrong one."""
+    """Return what the outputs mean. In another order of the classes than `pipeline.data.labels` gives, each prediction would get a wrong one."""
     target, value = Target.from_json(manifest["target"]), manifest["classes"]
     number = config.num_classes or config.outputs
     order = float if config.target == "ordinal" else str

@@ -1,1 +1,1 @@
-"""What the project claims, measured again by `invoke prove`: one module a subject, one row a claim."""
+"""What the project claims, measured again by `invoke prove`: one package a subject, one row a claim."""

@@ -12,31 +12,28 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 GUARD = Path(__file__).resolve().parent / "guard"
 HOME = Path(tempfile.mkdtemp(prefix="relay-tests-"))
 VIOLATIONS = HOME / "network-violations.txt"
 # The port 9 of this machine answers nobody: what escapes to a real address through a proxy fails at once.
 DEAD = "http://127.0.0.1:9"
 # The files that take longest, the longest first: at the end one of two workers would wait for the other.
-LONG = tuple(
-    f"test_{name}.py"
-    for name in (
-        *(
-            "relay",
-            "competitions_proof",
-            "training_proof",
-            "proofs",
-            "step",
-            "training",
-            "sessions",
-            "scaling",
-            "session",
-            "runner",
-        ),
-        *("catalogue", "model", "tasks", "inference", "server", "serve_and_export", "chain", "report", "secrets"),
-        *("inspection", "backbones", "tfrecords", "command_line", "artifact", "noise", "folds"),
-    )
+LONG = (
+    "test_relay.py",
+    "proofs/competitions/test_competitions_claims.py",
+    "proofs/training/test_training_claims.py",
+    "pipeline/training/test_train_step.py",
+    "pipeline/models/test_backbones.py",
+    "pipeline/training/test_training.py",
+    "proofs/test_proofs.py",
+    "pipeline/inference/test_inference.py",
+    "pipeline/session/test_time_limit.py",
+    "proofs/kaggle/test_known_failures.py",
+    "pipeline/training/test_scale_check.py",
+    "pipeline/training/test_gradient_noise.py",
+    "pipeline/models/test_architectures.py",
+    "pipeline/training/test_mixup.py",
 )
 
 # What XLA compiled, for both workers and every Python that they start: half of the time was spent on compiling the same models again.
@@ -89,11 +86,12 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after each test with what it signed in: the same letters may mean something else in the next."""
-    from deploy import secrets
+    from deploy.client import secrets
 
     monkeypatch.setattr(secrets, "_known", set())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take long; xdist is told to keep that order."""
-    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 WITH_EXAMPLES = sorted(
     path
     for side in ("pipeline", "deploy", "localkaggle")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 TASKS = sorted(set(re.findall(r"`invoke ([a-z-]+)", README)))
 BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)

@@ -16,17 +16,18 @@ from typing import Any
 import nbformat
 import pytest
 
-from deploy import bundle, kernels, manifest, output
-from deploy import publish as datasets
-from deploy import submit as submissions
-from deploy.client import Kaggle
+from deploy.bundle import bundle
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 from deploy.errors import RunFailed
-from deploy.exchange import Pace
+from deploy.kernel import artifact_manifest, output, push_and_watch
+from deploy.relay import publish as datasets
+from deploy.relay import submit as submissions
 from localkaggle.competitions import Competition, digits
 from localkaggle.server import LocalKaggle
-from pipeline import submission as rules
+from pipeline.submission import submission_csv as rules
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 PROMISED = {
     *("submission", "rows", "score", "train_kernel", "train_version", "dataset", "dataset_version"),
     *("infer_kernel", "infer_version", "seconds"),
@@ -72,16 +73,16 @@ def written(folder: Path, kernel: str, code: str) -> Path:
     return folder
 
 
-def pushed(kaggle: Kaggle, tmp_path: Path, kernel: str, **options: Any) -> kernels.Run:
+def pushed(kaggle: Kaggle, tmp_path: Path, kernel: str, **options: Any) -> push_and_watch.Run:
     """Build a kernel for digits and push it."""
     built = bundle.build(
         kernel, config="digits", competition="digits", owner=kaggle.username, out=tmp_path / "build", **options
     )
-    return kernels.push(kaggle, built, timeout_seconds=3600)
+    return push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
 
-def watched(kaggle: Kaggle, run: kernels.Run) -> str:
-    return kernels.watch(kaggle, run, deadline_seconds=300, show=quiet)
+def watched(kaggle: Kaggle, run: push_and_watch.Run) -> str:
+    return push_and_watch.watch(kaggle, run, deadline_seconds=300, show=quiet)
 
 
 # What must work
@@ -165,10 +166,10 @@ def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(open_k
     assert local.kernels.version(run.handle, run.version).seconds < 60
 
 
-def inferring(kaggle: Kaggle, tmp_path: Path, dry_run: dict[str, Any], **options: Any) -> kernels.Run:
+def inferring(kaggle: Kaggle, tmp_path: Path, dry_run: dict[str, Any], **options: Any) -> push_and_watch.Run:
     """Push infer-gpu for the artifact of the dry run."""
     artifact = Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact"
-    found = manifest.verify(artifact)
+    found = artifact_manifest.verify(artifact)
     expect = {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
     return pushed(kaggle, tmp_path, "infer-gpu", expect=expect, **options)
 
@@ -201,7 +202,7 @@ def test_an_inference_refuses_the_artifact_of_another_run(open_kaggle, tmp_path,
     older = tmp_path / "older"
     shutil.copytree(trained, older)
     told = json.loads((older / "manifest.json").read_text())
-    (older / "manifest.json").write_bytes(manifest.sealed({**told, "run_id": "digits-19990101-000000-abcdef"}))
+    (older / "manifest.json").write_bytes(artifact_manifest.sealed({**told, "run_id": "digits-19990101-000000-abcdef"}))
     published(kaggle, older)
 
     run = inferring(kaggle, tmp_path, dry_run)

@@ -1,10 +1,10 @@
 """Bundle: one notebook with the package inside it, and its kernel-metadata.json.
 
-Reads  kernels/<kernel>/notebook.py and kernel-metadata.json, pipeline/**/*.py, one config
+Reads  kernels/<kernel>/notebook.py and kernel-metadata.json, one config, and what these import
 Gives  <out>/<kernel>/<kernel>.ipynb and kernel-metadata.json: what is pushed, and nothing else
 
 Code and notebook are one version, so nothing has to be attached that could be another one. The same commit gives the
-same bytes. What may travel is listed (`_modules`); everything else stays at home.
+same bytes. What the notebook imports travels (`deploy.bundle.imports`); everything else stays at home.
 """
 
 import hashlib
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from deploy import gate
+from deploy.bundle import gate, imports
 from deploy.errors import UsageError, writing
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
 # A dataset, or one version of it.
 HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[0-9]{1,9})?")
@@ -123,11 +123,11 @@ def build(
         handoff: how what it expects comes to it: as a "dataset", or as the output of the train "kernel".
         dataset: its handle; default that of `dataset_handle`, for a training that of `checkpoint_handle`.
         expect: {"run_id", "weights_sha256"} of the artifact, needed to consume one; or what a training goes on from
-            (`deploy.left.Left.expect`), empty for one that begins.
+            (`deploy.kernel.saved_progress.Left.expect`), empty for one that begins.
         needs: owner/slug of a dataset that a training reads, which its kernel-metadata.json has to list; "": none.
 
     Raises:
-        UsageError: if a name is wrong or a gate refuses the bundle (deploy/gate.py). Nothing is written then.
+        UsageError: if a name is wrong or a gate refuses the bundle (deploy/bundle/gate.py). Nothing is written then.
         DiskError: if `out` cannot be written.
     """
     import jupytext
@@ -148,9 +148,14 @@ def build(
             "Pull a finished training first: invoke pull"
         )
     handle = kernel_handle(owner, competition, kernel)
-    files, config_name = _modules(root, config)
+    own = [
+        {"cell_type": cell.cell_type, "metadata": dict(cell.metadata), "source": cell.source}
+        for cell in jupytext.read(source / "notebook.py", fmt="py:percent").cells
+    ]
+    chosen = _config(root, config)
+    files = _needed(root, chosen, {f"{kernel}/notebook.py": (source / "notebook.py").read_text(encoding="utf-8")})
     # %%writefile refuses an empty cell, and ends each file with one newline.
-    modules = {name: _read(path).rstrip("\n") or "# empty" for name, path in files.items()}
+    modules = {name: imports.read(path).rstrip("\n") or "# empty" for name, path in files.items()}
     metadata = _metadata(source / "kernel-metadata.json", handle, competition)
     listed = metadata["dataset_sources"]
     if needs and kernel.startswith("train") and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
@@ -167,11 +172,7 @@ def build(
         raise UsageError(f"handoff={handoff!r} cannot work: expected 'dataset' or 'kernel'.\nCorrect it in the config.")
     metadata["code_file"] = f"{kernel}.ipynb"
 
-    own = [
-        {"cell_type": cell.cell_type, "metadata": dict(cell.metadata), "source": cell.source}
-        for cell in jupytext.read(source / "notebook.py", fmt="py:percent").cells
-    ]
-    identity = {"kernel": kernel, "config": config_name, "competition": competition, "expect": dict(expect or {})}
+    identity = {"kernel": kernel, "config": chosen.stem, "competition": competition, "expect": dict(expect or {})}
     covered = {**identity, "modules": modules, "cells": own, "metadata": metadata}
     sha256 = hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
     commit, dirty = _commit(root, [*files.values(), source / "notebook.py", source / "kernel-metadata.json"])
@@ -205,43 +206,35 @@ def build(
     )
 
 
-def _modules(root: Path, config: str) -> tuple[dict[str, Path], str]:
-    """Return {path in the notebook: file} of what travels, and the config's name: the whole include list is here."""
+def _needed(root: Path, config: Path, cells: Mapping[str, str]) -> dict[str, Path]:
+    """Return {path in the notebook: file} of what the cells and the config import, and of the config."""
+    place = f"pipeline/configs/{config.stem}.py"
+    package = {"pipeline.configs": "import pipeline.configs"}  # which finds the config
+    files = imports.needed(root, {**cells, str(config): imports.read(config), **package}) | {place: config}
+    return {name: files[name] for name in sorted(files)}
+
+
+def _config(root: Path, config: str) -> Path:
+    """Return the file of a config, which travels as pipeline/configs/<stem>.py."""
     package = root / "pipeline"
     if not (package / "__init__.py").is_file():
         raise UsageError(
             f"{package} is not a package; expected pipeline/__init__.py there.\nGive the repository's root."
         )
     configs = {path.stem: path for path in sorted((package / "configs").glob("[!_.]*.py"))}
-    chosen = configs.get(config)
-    if chosen is None:
-        chosen = Path(config)
-        if chosen.suffix != ".py" or not chosen.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*", chosen.stem):
-            raise UsageError(
-                f"--config {config!r}: there is no such config. Expected one of {', '.join(configs)}, or the path of a .py"
-                " file whose name is lower-case letters, digits and underscores.\n"
-                "Correct the name, or copy pipeline/configs/digits.py and edit it."
-            )
-    files = {f"pipeline/configs/{chosen.stem}.py": chosen}
-    for path in package.rglob("*.py"):
-        inside = path.relative_to(package)
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in inside.parts)
-        other_config = inside.parts[0] == "configs" and inside.name != "__init__.py"
-        if not hidden and not other_config and path.is_file():
-            files[f"pipeline/{inside.as_posix()}"] = path
-    return {name: files[name] for name in sorted(files)}, chosen.stem
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8: {error.reason} at byte {error.start}.\nSave it as UTF-8.") from error
+    chosen = configs.get(config, Path(config))
+    if chosen.suffix != ".py" or not chosen.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*", chosen.stem):
+        raise UsageError(
+            f"--config {config!r}: there is no such config. Expected one of {', '.join(configs)}, or the path of a .py"
+            " file whose name is lower-case letters, digits and underscores.\n"
+            "Correct the name, or copy pipeline/configs/digits.py and edit it."
+        )
+    return chosen
 
 
 def _metadata(path: Path, handle: str, competition: str) -> dict[str, Any]:
     try:
-        metadata = json.loads(_read(path))
+        metadata = json.loads(imports.read(path))
     except json.JSONDecodeError as error:
         raise UsageError(f"{path} is not JSON: {error}.\nCorrect that line.") from error
     if not isinstance(metadata, dict):

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from deploy.client.secrets import PLAIN, find, redact
 from deploy.errors import UsageError
-from deploy.secrets import PLAIN, find, redact
 
 BYTES_AT_MOST = 900_000  # Kaggle refuses 1 MB
 SHAPES = (
@@ -37,7 +37,7 @@ KNOWN = {
     *("id", "title", "code_file", "language", "kernel_type", "machine_shape"),
     *("competition_sources", "dataset_sources", "kernel_sources", "model_sources"),
 }
-SECRETS = tuple((shape.kind, shape.pattern) for shape in PLAIN)  # for deploy/doctor.py; find and redact know more
+SECRETS = tuple((shape.kind, shape.pattern) for shape in PLAIN)  # for deploy/setup/doctor.py; find and redact know more
 
 
 def check(notebook: Mapping[str, Any], metadata: Mapping[str, Any], *, size: int, offline: bool) -> None:

@@ -1,9 +1,9 @@
 """Client: the only door to Kaggle. Typed questions and answers over the official kagglesdk, with timeouts and verdicts.
 
 Reads  handles, versions, files
-Gives  plain values (deploy/answers.py); an answer that is missing or unknown never looks like success
+Gives  plain values (deploy/client/responses.py); an answer that is missing or unknown never looks like success
 
-How often it is asked and what happens where no answer comes is in deploy/exchange.py.
+How often it is asked and what happens where no answer comes is in deploy/client/retries.py.
 Calls about a kernel's run name the version: without it Kaggle answers for the latest, whoever made that.
 """
 
@@ -13,10 +13,10 @@ from typing import Any, Self
 
 import requests
 
-from deploy import answers, credentials, transfer, verdicts
-from deploy.answers import Dataset, KernelStatus, Limits, Quota, Saved, Scored, Source, split
+from deploy.client import credentials, failure_messages, file_transfer, responses
+from deploy.client.responses import Dataset, KernelStatus, Limits, Quota, Saved, Scored, Source, split
+from deploy.client.retries import LOOPBACK, REMOTE, UNREADABLE, Exchange, Pace
 from deploy.errors import Ambiguous, BadAnswer, CredentialError, Refused, Unreachable, UsageError
-from deploy.exchange import LOOPBACK, REMOTE, UNREADABLE, Exchange, Pace
 
 # Fields of a kernel's metadata as GetKernel tells them: kernel-metadata.json's name → the SDK's.
 ASKED = ("enable_internet", "is_private", "machine_shape")
@@ -43,7 +43,7 @@ class Kaggle(Exchange):
         self._datasets = client.datasets.dataset_api_client
         self._competitions = client.competitions.competition_api_client
         self._blobs = client.blobs.blob_api_client
-        self._anonymous = transfer.anonymous(timeouts)
+        self._anonymous = file_transfer.anonymous(timeouts)
         self._attend(client.http_client())
         self._http, self._timeouts = client.http_client(), timeouts
 
@@ -62,16 +62,16 @@ class Kaggle(Exchange):
         try:
             client, username = credentials.sign_in(timeouts)
         except requests.RequestException as error:
-            verdict = verdicts.judge("sign in", error)
-            raise verdict or Unreachable(verdicts.unanswered("sign in", error)) from error
+            verdict = failure_messages.judge("sign in", error)
+            raise verdict or Unreachable(failure_messages.unanswered("sign in", error)) from error
         except (OSError, *UNREADABLE) as error:
             if str(getattr(error, "doc", "")).lstrip().startswith("<"):  # a page, in place of Kaggle's answer
-                raise Unreachable(verdicts.unanswered("sign in", error)) from error
+                raise Unreachable(failure_messages.unanswered("sign in", error)) from error
             # What the error says may quote the file, and so the key.
             raise CredentialError(
                 f"The Kaggle credentials that were found cannot be read ({type(error).__name__}).\n{credentials.HOW}"
             ) from error
-        here = transfer.is_loopback(client.http_client()._endpoint)
+        here = file_transfer.is_loopback(client.http_client()._endpoint)
         return cls(client, username, pace or (LOOPBACK if here else REMOTE), timeouts)
 
     # Kernels
@@ -98,11 +98,11 @@ class Kaggle(Exchange):
 
         def order() -> Saved:
             answer = self._kernels.save_kernel(request)
-            invalid = {kind: answers.texts(getattr(answer, f"invalid_{kind}")) for kind in INVALID}
+            invalid = {kind: responses.texts(getattr(answer, f"invalid_{kind}")) for kind in INVALID}
             return Saved(
-                answers.number(answer.version_number),
-                answers.text(answer.url),
-                verdicts.told(f"push {metadata['id']}", answer.error),
+                responses.number(answer.version_number),
+                responses.text(answer.url),
+                failure_messages.told(f"push {metadata['id']}", answer.error),
                 invalid,
             )
 
@@ -117,7 +117,7 @@ class Kaggle(Exchange):
                 answer = self._kernels.get_kernel_session_status(request)
             except KeyError as error:
                 return KernelStatus(f"UNKNOWN({error.args[0]})", "")
-            return KernelStatus(answer.status.name, answers.text(answer.failure_message))
+            return KernelStatus(answer.status.name, responses.text(answer.failure_message))
 
         return self._read(f"ask for the status of {handle} version {version}", ask)
 
@@ -151,8 +151,8 @@ class Kaggle(Exchange):
         request = _of_kernel(self._kernels_types.ApiListKernelSessionOutputRequest(), handle, version)
         request.page_size = 1
         what = f"read the log of {handle} version {version}"
-        ask = lambda: answers.text(self._kernels.list_kernel_session_output(request).log)  # noqa: E731
-        return answers.log_lines(self._read(what, ask, patience), stdout=stdout)
+        ask = lambda: responses.text(self._kernels.list_kernel_session_output(request).log)  # noqa: E731
+        return responses.log_lines(self._read(what, ask, patience), stdout=stdout)
 
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
         """Yield (stream, text) of that version's log from its beginning, as it is written; ends with the run or the connection.
@@ -160,7 +160,7 @@ class Kaggle(Exchange):
         Raises:
             requests.RequestException, ValueError: as the connection breaks. Nothing is repeated here.
         """
-        with transfer.copied(self._http._session, self._timeouts) as session:
+        with file_transfer.copied(self._http._session, self._timeouts) as session:
             base = self._http._endpoint if "api." in self._http._endpoint else f"{self._http._endpoint}/api"
             address = f"{base}/v1/kernels/logs/stream/{handle}"
             label = {"versionLabel": f"v{version}"}
@@ -168,13 +168,13 @@ class Kaggle(Exchange):
             with session.get(address, params=label, headers=headers, stream=True, allow_redirects=False) as answer:
                 answer.raise_for_status()
                 if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
-                    yield from answers.log_pieces(answer.text)
+                    yield from responses.log_pieces(answer.text)
                     return
                 for line in answer.iter_lines(chunk_size=None, decode_unicode=True):
                     if line == "data: END_OF_LOG":
                         return
                     if line.startswith("data:"):
-                        yield from answers.log_pieces(f"[{line.removeprefix('data:')}]")
+                        yield from responses.log_pieces(f"[{line.removeprefix('data:')}]")
 
     def get_kernel(self, handle: str, version: int | None = None) -> Source | None:
         """Return a version of our own kernel, the current one without a number; None where it is not there."""
@@ -184,9 +184,9 @@ class Kaggle(Exchange):
             answer = self._kernels.get_kernel(request)
             metadata, blob = answer.metadata, answer.blob
             asks = {name: getattr(metadata, name, None) for name in ASKED}
-            asks |= {name: answers.texts(getattr(metadata, was, None)) for name, was in SOURCES.items()}
-            newest = answers.number(metadata.current_version_number)
-            return Source(version or newest, answers.text(blob.source if blob else ""), asks)
+            asks |= {name: responses.texts(getattr(metadata, was, None)) for name, was in SOURCES.items()}
+            newest = responses.number(metadata.current_version_number)
+            return Source(version or newest, responses.text(blob.source if blob else ""), asks)
 
         return self._mine(handle, f"look at {handle}", ask)
 
@@ -197,9 +197,9 @@ class Kaggle(Exchange):
             "ask for the quota", lambda: self._kernels.get_accelerator_quota_statistics(request), patience
         )
         return Quota(
-            answers.left(answer.gpu_quota),
-            answers.left(answer.tpu_quota),
-            answers.moment(answer.quota_refresh_time),
+            responses.left(answer.gpu_quota),
+            responses.left(answer.tpu_quota),
+            responses.moment(answer.quota_refresh_time),
         )
 
     # Datasets
@@ -210,8 +210,8 @@ class Kaggle(Exchange):
 
         def ask() -> Dataset:
             answer = self._datasets.get_dataset(request)
-            notes = {answers.number(v.version_number): answers.text(v.version_notes) for v in answer.versions or ()}
-            return Dataset(answers.number(answer.current_version_number), notes)
+            notes = {responses.number(v.version_number): responses.text(v.version_notes) for v in answer.versions or ()}
+            return Dataset(responses.number(answer.current_version_number), notes)
 
         return self._mine(handle, f"look at the dataset {handle}", ask)
 
@@ -248,7 +248,7 @@ class Kaggle(Exchange):
         request.file_name = name
         request.dataset_version_number = version
         what = f"download {name} of {handle} version {version}"
-        self._read(what, lambda: transfer.save(self._datasets.download_dataset(request), path))
+        self._read(what, lambda: file_transfer.save(self._datasets.download_dataset(request), path))
 
     def upload(self, path: Path) -> str:
         """Upload a file and return its token, for `create_dataset`; repeated through blips, as nothing refers to it yet."""
@@ -264,7 +264,7 @@ class Kaggle(Exchange):
                 raise BadAnswer(
                     f"Kaggle gave no address to upload {path.name} to; expected token and createUrl.\nTry again."
                 )
-            transfer.put(self._anonymous, answer.create_url, path)
+            file_transfer.put(self._anonymous, answer.create_url, path)
             return str(answer.token)
 
         return self._read(f"upload {path.name}", send)
@@ -278,7 +278,7 @@ class Kaggle(Exchange):
         request.is_private = True
         request.files = self._new_files(tokens)
         what = f"create the dataset {handle}"
-        verdicts.require_ok(what, self._write(what, lambda: self._datasets.create_dataset(request)))
+        failure_messages.require_ok(what, self._write(what, lambda: self._datasets.create_dataset(request)))
 
     def create_dataset_version(self, handle: str, *, notes: str, tokens: Sequence[str]) -> None:
         """Add a version made of exactly these uploaded files. Sent once; may raise `Ambiguous`."""
@@ -288,7 +288,7 @@ class Kaggle(Exchange):
         request.body.files = self._new_files(tokens)
         what = f"add a version to the dataset {handle}"
         # The official client's own wrapper repeats this call, and so makes two versions of one.
-        verdicts.require_ok(what, self._write(what, lambda: self._datasets.create_dataset_version(request)))
+        failure_messages.require_ok(what, self._write(what, lambda: self._datasets.create_dataset_version(request)))
 
     def _new_files(self, tokens: Sequence[str]) -> list[Any]:
         files = []
@@ -305,7 +305,7 @@ class Kaggle(Exchange):
         request = self._competitions_types.ApiDownloadDataFileRequest()
         request.competition_name, request.file_name = competition, name
         what = f"download {name} of the competition {competition}"
-        self._read(what, lambda: transfer.save(self._competitions.download_data_file(request), path))
+        self._read(what, lambda: file_transfer.save(self._competitions.download_data_file(request), path))
 
     def competition_files(self, competition: str) -> list[str]:
         """Return the names of the competition's files, the first page of them."""
@@ -313,7 +313,7 @@ class Kaggle(Exchange):
         request.competition_name, request.page_size = competition, 100
         what = f"list the files of the competition {competition}"
         return self._read(
-            what, lambda: [answers.text(f.name) for f in self._competitions.list_data_files(request).files or ()]
+            what, lambda: [responses.text(f.name) for f in self._competitions.list_data_files(request).files or ()]
         )
 
     def open_competition_file(self, competition: str, name: str) -> None:
@@ -334,11 +334,11 @@ class Kaggle(Exchange):
 
         def order() -> tuple[int, str]:
             answer = self._competitions.create_code_submission(request)
-            return answers.number(answer.ref), answers.text(answer.message)
+            return responses.number(answer.ref), responses.text(answer.message)
 
         ref, message = self._write(what, order)
         if ref < 1:
-            raise Ambiguous(f"Kaggle took the call to {what} and gave no number: {message!r}.\n{verdicts.LOOK}")
+            raise Ambiguous(f"Kaggle took the call to {what} and gave no number: {message!r}.\n{failure_messages.LOOK}")
         return ref
 
     def get_submission(self, ref: int) -> Scored:
@@ -366,10 +366,10 @@ class Kaggle(Exchange):
         return list(found.values())
 
     def _plain(self, name: str, request: Any) -> Any:
-        return self._http.call("competitions.CompetitionApiService", name, request, answers.Plain)
+        return self._http.call("competitions.CompetitionApiService", name, request, responses.Plain)
 
     def _scored(self, row: dict[str, Any]) -> Scored:
-        return answers.scored(row, self._competitions_types.ApiSubmission.from_dict)
+        return responses.scored(row, self._competitions_types.ApiSubmission.from_dict)
 
     def submission_limits(self, competition: str) -> Limits:
         """Return how many submissions are left; all zeros where our team is not known yet."""
@@ -377,11 +377,11 @@ class Kaggle(Exchange):
         request.competition_name = competition
         what = f"ask for the submission limits of {competition}"
         answer = self._read(what, lambda: self._competitions.get_submission_limits(request))
-        return Limits(*map(answers.number, (answer.num_today, answer.num_total, answer.num_allowed_now)))
+        return Limits(*map(responses.number, (answer.num_today, answer.num_total, answer.num_allowed_now)))
 
     def download(self, url: str, path: Path) -> None:
         """Download a signed address, as `kernel_output` gives them. Raises `Expired` where the storage does not take it."""
-        self._read(f"download {path.name}", lambda: transfer.fetch(self._anonymous, url, path))
+        self._read(f"download {path.name}", lambda: file_transfer.fetch(self._anonymous, url, path))
 
 
 def _of_kernel(request: Any, handle: str, version: int | None) -> Any:

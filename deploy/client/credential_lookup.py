@@ -1,7 +1,7 @@
 """Lookup: where the official client finds credentials, in its own order, and which variables mislead it.
 
 Reads  the environment, and the files in ~/.kaggle or KAGGLE_CONFIG_DIR; asks nobody, and starts no client
-Gives  `Found`, and problems with their edits; a secret only to deploy/secrets.py, which keeps it out of what is shown
+Gives  `Found`, and problems with their edits; a secret only to deploy/client/secrets.py, which keeps it out of what is shown
 """
 
 import json
@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies
 
-from deploy import secrets
-from deploy.transfer import is_loopback
+from deploy.client import secrets
+from deploy.client.file_transfer import is_loopback
 
 # What the client gives a meaning to; any other KAGGLE_X becomes its setting x.
 KNOWN = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_CONFIG_DIR", "KAGGLE_API_ENVIRONMENT")

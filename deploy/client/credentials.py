@@ -20,7 +20,7 @@ from typing import Any
 
 import requests
 
-from deploy import lookup, secrets, transfer
+from deploy.client import credential_lookup, file_transfer, secrets
 from deploy.errors import CredentialError, UsageError
 
 OLDEST = (2, 2, 4)
@@ -50,7 +50,7 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
         except SystemExit as error:
             raise _unusable() from error
         except (TypeError, ValueError, AttributeError) as error:
-            if lookup.look().sources:
+            if credential_lookup.look().sources:
                 raise
             raise _unusable() from error  # the client took a broken file for credentials
         client = api.build_kaggle_client()
@@ -58,7 +58,7 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
     if not name:
         raise CredentialError(f"The Kaggle credentials that were found name no user.\n{HOW}")
     http = client.http_client()
-    if transfer.is_loopback(http._endpoint) != (place == "LOCALHOST"):
+    if file_transfer.is_loopback(http._endpoint) != (place == "LOCALHOST"):
         raise UsageError(
             f"The Kaggle client talks to {http._endpoint} although KAGGLE_API_ENVIRONMENT={place}.\n"
             "It reads that variable when it is imported. Set it before Python starts."
@@ -71,7 +71,7 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
 
 def _unusable() -> CredentialError:
     """Return what to say where the client found nothing that it can use: a broken file is not the same as none."""
-    found = lookup.look()
+    found = credential_lookup.look()
     token = next((source for source in found.sources if source.kind == "token"), None)
     if token is not None:
         return CredentialError(
@@ -85,7 +85,7 @@ def _unusable() -> CredentialError:
     return CredentialError(f"No Kaggle credentials were found.\n{HOW}")
 
 
-def without(source: lookup.Source) -> str:
+def without(source: credential_lookup.Source) -> str:
     """Return the edit that takes a token away."""
     return f"unset {source.name}" if source.name.startswith("KAGGLE_") else f"Remove {source.path}"
 
@@ -144,7 +144,7 @@ def _api(timeouts: tuple[float, float]) -> Any:
             http._verbose = False
             http._response_processor = None
             http._init_session()
-            transfer.guarded(http._session, timeouts)
+            file_transfer.guarded(http._session, timeouts)
             return client
 
     return Api()

@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from deploy.credentials import HOW
+from deploy.client.credentials import HOW
+from deploy.client.secrets import redact
 from deploy.errors import Ambiguous, CredentialError, Denied, Expired, NoQuota, NotFound, Refused, RelayError
-from deploy.secrets import redact
 
 RETRY_AFTER_AT_MOST = 120.0  # seconds
 LOOK = "It may or may not have happened; nothing was repeated. Look on kaggle.com, or at: invoke status"

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import requests
 
-from deploy import verdicts
-from deploy.answers import MALFORMED, split
+from deploy.client import failure_messages
+from deploy.client.responses import MALFORMED, split
 from deploy.errors import Ambiguous, BadAnswer, Denied, NotFound, Unreachable
 
 T = TypeVar("T")
@@ -105,15 +105,15 @@ class Exchange:
             try:
                 return ask()
             except UNREADABLE as error:
-                verdict = verdicts.judge(what, error)
-                if verdict is not None and not verdicts.is_busy(error):
+                verdict = failure_messages.judge(what, error)
+                if verdict is not None and not failure_messages.is_busy(error):
                     raise verdict from error
-                pause = verdicts.retry_after(error)
+                pause = failure_messages.retry_after(error)
                 if pause is None:
                     pause = random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise Unreachable(verdicts.unanswered(what, error)) from error
+                    raise Unreachable(failure_messages.unanswered(what, error)) from error
                 time.sleep(min(pause, left))
                 ceiling = min(ceiling * 2, self.pace.most)
 
@@ -122,5 +122,7 @@ class Exchange:
         try:
             return order()
         except UNREADABLE as error:
-            verdict = verdicts.judge(what, error)
-            raise verdict or Ambiguous(f"{verdicts.unanswered(what, error)}\n{verdicts.LOOK}") from error
+            verdict = failure_messages.judge(what, error)
+            raise verdict or Ambiguous(
+                f"{failure_messages.unanswered(what, error)}\n{failure_messages.LOOK}"
+            ) from error

@@ -6,7 +6,7 @@ Gives  an address without credentials: the site's, or host:port of a Kaggle on t
 
 from urllib.request import getproxies, proxy_bypass
 
-from deploy import credentials
+from deploy.client import credentials
 
 SITE = "api.kaggle.com"
 

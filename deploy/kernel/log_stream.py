@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from deploy import verdicts
-from deploy.client import Kaggle
+from deploy.client import failure_messages
+from deploy.client.client import Kaggle
+from deploy.client.retries import UNREADABLE
 from deploy.errors import RelayError
-from deploy.exchange import UNREADABLE
 
 LINE_AT_MOST = 10_000
 FOR_EVER = 10 * 365 * 24 * 3600.0  # what is longer, or no number, is no estimate
@@ -88,7 +88,7 @@ class Live:
     def _take(self, data: str) -> None:
         *lines, self._rest = (self._rest + data)[-LINE_AT_MOST:].split("\n")
         for text in lines:
-            line = verdicts.plain(text).strip()
+            line = failure_messages.plain(text).strip()
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError):

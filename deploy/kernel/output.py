@@ -16,11 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from deploy import manifest, server, transfer
-from deploy.answers import log_lines
-from deploy.client import Kaggle
+from deploy.client import file_transfer, server_address
+from deploy.client.client import Kaggle
+from deploy.client.responses import log_lines
 from deploy.errors import BadAnswer, DeadlinePassed, Denied, Expired, Refused, RunFailed, Unverified, writing
-from deploy.kernels import ENDED_BADLY, Run, failed
+from deploy.kernel import artifact_manifest
+from deploy.kernel.push_and_watch import ENDED_BADLY, Run, failed
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 NOTE = ".pulled.json"  # ours, beside what the run wrote
@@ -96,7 +97,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = 
                 note.write_text("\n".join(log_lines(log)) + "\n", encoding="utf-8")
         _verify_outputs(fresh, run, complete=status == "COMPLETE")
         _verify(fresh / ARTIFACT, run)
-        ours = Note(str(run), server.address(), datetime.now(UTC).isoformat(timespec="seconds"))
+        ours = Note(str(run), server_address.address(), datetime.now(UTC).isoformat(timespec="seconds"))
         told = noted(target)
         same = told is None or (told.run, told.server) == (ours.run, ours.server)
         whole = target.is_dir() and same and _tree(target) == _tree(fresh)
@@ -209,7 +210,7 @@ def unchanged(path: Path, folder: Path, name: str, run: str = "") -> bool:
         raise Unverified(f"{error}\n{again}") from error
     if files is None:
         return False
-    digest = manifest.sha256(path)
+    digest = artifact_manifest.sha256(path)
     if name not in files or files[name][0] != digest:
         expected = (
             f"sha256 {files[name][0][:12]}…, as {folder / OUTPUTS} says" if name in files else "a file that it wrote"
@@ -253,7 +254,7 @@ def safe(name: str) -> PurePosixPath:
     bad = (
         not name
         or any(
-            part in ("", ".", "..") or len(part.encode(errors="replace")) > 200 or part.endswith(transfer.PARTIAL)
+            part in ("", ".", "..") or len(part.encode(errors="replace")) > 200 or part.endswith(file_transfer.PARTIAL)
             for part in parts
         )
         or re.search(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:", name)
@@ -285,12 +286,12 @@ def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], path: 
 def _verify(artifact: Path, run: Run) -> None:
     if not artifact.exists():
         return
-    if not (artifact / manifest.NAME).is_file():
+    if not (artifact / artifact_manifest.NAME).is_file():
         raise Unverified(
-            f"{run} lists files in {artifact.name}/ and no {manifest.NAME} among them; expected one that names the others.\n"
+            f"{run} lists files in {artifact.name}/ and no {artifact_manifest.NAME} among them; expected one that names the others.\n"
             "Kaggle may need a minute: pull again. If it stays so, push again."
         )
-    found = manifest.verify(artifact)
+    found = artifact_manifest.verify(artifact)
     if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:
         raise Unverified(
             f"The artifact of {run} was made by bundle {found.bundle_sha256 or 'none'}; expected {run.bundle_sha256}.\n"
@@ -318,7 +319,7 @@ def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
         raise Unverified(f"{said}\nKaggle may need a minute: pull again. If it stays so, push again.") from error
     for name, (digest, size) in files.items():
         path = folder / safe(name)
-        if not path.is_file() or path.stat().st_size != size or manifest.sha256(path) != digest:
+        if not path.is_file() or path.stat().st_size != size or artifact_manifest.sha256(path) != digest:
             raise Unverified(
                 f"{name} of {run} is {'not what the run wrote' if path.is_file() else 'missing'}; expected {size} bytes, sha256"
                 f" {digest[:12]}….\nKaggle may need a minute: pull again."
@@ -328,4 +329,4 @@ def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
 def _tree(folder: Path) -> dict[str, str]:
     """Return {name: sha256} of all that the run wrote into it."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: manifest.sha256(path) for name, path in found.items() if name != NOTE}
+    return {name: artifact_manifest.sha256(path) for name, path in found.items() if name != NOTE}

@@ -1,6 +1,6 @@
 """Kernels: push a bundle, and watch exactly that version.
 
-Reads  a bundle (deploy/bundle.py)
+Reads  a bundle (deploy/bundle/bundle.py)
 Gives  a `Run`: one execution of one kernel version, and how it ended
 
 Nothing is ever "the latest": another browser tab may have made that.
@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from deploy import credentials, gate, verdicts
-from deploy.answers import Source
-from deploy.bundle import Bundle
-from deploy.client import SOURCES, Kaggle
+from deploy.bundle import gate
+from deploy.bundle.bundle import Bundle
+from deploy.client import credentials, failure_messages
+from deploy.client.client import SOURCES, Kaggle
+from deploy.client.responses import Source
 from deploy.errors import (
     Ambiguous,
     CredentialError,
@@ -30,7 +31,7 @@ from deploy.errors import (
     Unreachable,
     UsageError,
 )
-from deploy.live import Live, clock
+from deploy.kernel.log_stream import Live, clock
 
 Show = Callable[[str], None]
 
@@ -99,15 +100,15 @@ def push(
         saved = kaggle.save_kernel(bundle.metadata, text, timeout_seconds=timeout_seconds)
     except Ambiguous as error:
         return _look_again(kaggle, bundle, before.version if before else 0, error)
-    said = verdicts.plain(saved.error)
+    said = failure_messages.plain(saved.error)
     if said:
-        kind = NoQuota if verdicts.QUOTA.search(said) else Refused
+        kind = NoQuota if failure_messages.QUOTA.search(said) else Refused
         later = "Try again later: invoke status" if kind is NoQuota else "Correct what it says and push again."
         raise kind(f"Kaggle refused to run {bundle.handle}: {said}\nExpected a new version. {later}")
     _require_sources(bundle, saved.version, saved.invalid)
     if saved.version < 1:
         raise Ambiguous(
-            f"Kaggle took the push of {bundle.handle} and gave no version number; expected 1 or more.\n{verdicts.LOOK}"
+            f"Kaggle took the push of {bundle.handle} and gave no version number; expected 1 or more.\n{failure_messages.LOOK}"
         )
     return Run(bundle.handle, saved.version, page(saved.url), bundle.sha256)
 
@@ -151,7 +152,7 @@ def _require_sources(bundle: Bundle, version: int, wrong: Mapping[str, tuple[str
     named = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items() if names]
     if named:
         raise SourcesRefused(
-            f"Kaggle did not accept all that {bundle.handle} asks for ({verdicts.plain('; '.join(named))}).\n"
+            f"Kaggle did not accept all that {bundle.handle} asks for ({failure_messages.plain('; '.join(named))}).\n"
             f"{f'Version {version} runs without it, and its result is worth nothing. ' if version else ''}"
             "Expected the empty lists. Check on kaggle.com that they exist, are yours, and that you joined the competition.",
             version,
@@ -168,9 +169,9 @@ def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous) ->
             _require_sources(bundle, found.version, _missing(bundle, found))
             return _run(bundle, found.version)
     received = str(lost).splitlines()[0]
-    known = verdicts.poisoned(lost, bundle.metadata.get("dataset_sources", ()))
+    known = failure_messages.poisoned(lost, bundle.metadata.get("dataset_sources", ()))
     raise Ambiguous(
-        f"The answer to the push of {bundle.handle} was lost, and no new version holds our bundle.\n{received}\n{verdicts.LOOK}{known}"
+        f"The answer to the push of {bundle.handle} was lost, and no new version holds our bundle.\n{received}\n{failure_messages.LOOK}{known}"
     ) from lost
 
 
@@ -300,20 +301,20 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
         return f"{run} was saved and not run; expected a run.\nPush again: invoke push-train or push-infer"
     try:
         # As one text: a key of several lines has its shape only whole.
-        log = verdicts.plain("\n".join(kaggle.kernel_log(run.handle, run.version)))
+        log = failure_messages.plain("\n".join(kaggle.kernel_log(run.handle, run.version)))
         lines = log.split("\n") if log else []
     except RelayError as error:
         lines = [f"(the log could not be read: {str(error).splitlines()[0]})"]
     errors = [line.strip() for line in lines if re.match(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)", line)]
     cells = re.findall(r'Exception encountered at "In \[(\d+)\]"', "\n".join(lines))
-    parts = [f"{run} ended as {name}; expected COMPLETE.", verdicts.plain(failure).strip()]
+    parts = [f"{run} ended as {name}; expected COMPLETE.", failure_messages.plain(failure).strip()]
     if cells:
         parts.append(f"The failing cell is In [{cells[-1]}] of {run.url or run}.")
     if errors:
         parts.append(f"The failing cell said: {errors[-1]}")
     if lines:
         parts.append(f"The end of its log:\n{chr(10).join('  | ' + line for line in lines[-TAIL_LINES:])}")
-    known = verdicts.crash("\n".join([failure, *lines[-TAIL_LINES:]]))
+    known = failure_messages.crash("\n".join([failure, *lines[-TAIL_LINES:]]))
     parts.append(known or "Correct the cause and push again.")
     parts.append(then)
     return "\n".join(part for part in parts if part)

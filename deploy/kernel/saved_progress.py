@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import manifest, output
+from deploy.kernel import artifact_manifest, output
 
 CHECKPOINTS, HISTORY, PROGRESS, COMPILED = "checkpoints", "history.csv", "progress.jsonl", "compiled"
 NOISE = "noise.json"  # by which the batch was chosen
@@ -87,7 +87,7 @@ def read(folder: Path) -> Left | None:
     """
     listed = output.sealed(folder) if (folder / output.OUTPUTS).is_file() else None  # a run that was killed made none
     status = _json(folder / output.OUTPUTS).get("status")
-    artifact = (folder / output.ARTIFACT / manifest.NAME).is_file()
+    artifact = (folder / output.ARTIFACT / artifact_manifest.NAME).is_file()
     if artifact if status is None else status == "complete":
         return Left(True, {}, {}, "", "", "", {})
     steps, totals, files = {}, {}, {}
@@ -101,8 +101,8 @@ def read(folder: Path) -> Left | None:
         key = place.as_posix().removeprefix(".")
         steps[key] = int(told["step"])
         totals[key] = _total(folder / place / PROGRESS)
-        run_id, newest, seal = str(told["details"]["run_id"]), name, str(told[manifest.SEAL])
-        files.update(_digests(folder, [path / manifest.NAME, path / "state.npz"]))
+        run_id, newest, seal = str(told["details"]["run_id"]), name, str(told[artifact_manifest.SEAL])
+        files.update(_digests(folder, [path / artifact_manifest.NAME, path / "state.npz"]))
         beside = [folder / place / name for name in (HISTORY, PROGRESS)]
         files.update(_digests(folder, [path for path in beside if path.is_file()]))
     if not steps:
@@ -121,7 +121,7 @@ def glance(names: list[str], log: list[str]) -> str:
     >>> glance(["checkpoints/step-00000040/manifest.json"], ['{"step": 39, "steps": 120}', "Stopped"])
     'partial, step 40 of 120'
     """
-    if f"{output.ARTIFACT}/{manifest.NAME}" in names:
+    if f"{output.ARTIFACT}/{artifact_manifest.NAME}" in names:
         return "complete"
     saved = [int(found[1]) for name in names if (found := LISTED.fullmatch(name))]
     folds = [name.split("/")[0] for name in names if name.startswith(FOLD) and LISTED.fullmatch(name)]
@@ -158,10 +158,10 @@ def _whole(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     order = sorted(((int(name[1]), name[2] is None, path) for name, path in named if name), reverse=True)
     for step, _, path in order:
         try:
-            content = (path / manifest.NAME).read_bytes()
+            content = (path / artifact_manifest.NAME).read_bytes()
             told = json.loads(content)
-            whole = manifest.sealed(told) == content and told["step"] == step
-            if whole and told["sha256"] == manifest.sha256(path / "state.npz") and told["details"]["run_id"]:
+            whole = artifact_manifest.sealed(told) == content and told["step"] == step
+            if whole and told["sha256"] == artifact_manifest.sha256(path / "state.npz") and told["details"]["run_id"]:
                 return path, told
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             continue
@@ -169,7 +169,7 @@ def _whole(folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def _digests(folder: Path, paths: list[Path]) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): manifest.sha256(path) for path in paths}
+    return {path.relative_to(folder).as_posix(): artifact_manifest.sha256(path) for path in paths}
 
 
 def _total(lines: Path) -> int:

@@ -9,13 +9,13 @@ It holds nothing in memory that the journal does not: killed at any moment, the 
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import onward, relay
-from deploy.client import Kaggle
+from deploy.client.client import Kaggle
 from deploy.errors import NoQuota, RelayError, RunFailed, UsageError
-from deploy.kernels import Run, Show
-from deploy.preview import Preview
+from deploy.kernel.push_and_watch import Run, Show
 from deploy.project import TRAIN, Project
-from deploy.relay import Agree
+from deploy.relay import continuation, relay
+from deploy.relay.push_preview import Preview
+from deploy.relay.relay import Agree
 
 TRIES = 2  # sessions in a row that may get no further
 
@@ -63,7 +63,7 @@ def train(kaggle: Kaggle, project: Project, *, show: Show, agree: Agree | None =
         except RunFailed as error:
             said, status = str(error), "ERROR"
             show(said)
-        folder, found = onward.look(kaggle, project, run, status, show=show)
+        folder, found = continuation.look(kaggle, project, run, status, show=show)
         if found is not None and found.complete:
             folder = folder or relay.pull(kaggle, project, run, show=show)
             return Done(run, folder, sessions)
@@ -72,8 +72,8 @@ def train(kaggle: Kaggle, project: Project, *, show: Show, agree: Agree | None =
 
 def _going(kaggle: Kaggle, project: Project, show: Show) -> Run | None:
     """Return the run that has not ended, if there is one, whatever was edited since."""
-    now = onward.point(kaggle, project, show=show)
-    if now.run is None or now.status in onward.ENDED:
+    now = continuation.point(kaggle, project, show=show)
+    if now.run is None or now.status in continuation.ENDED:
         return None
     show(f"{now.run} is {now.status}; following it.")
     return now.run
@@ -99,13 +99,13 @@ def _once(agree: Agree | None, show: Show) -> Agree:
 
 
 def _require_progress(kaggle: Kaggle, project: Project, said: str, command: str) -> None:
-    rows = onward.stuck(kaggle, project)
+    rows = continuation.stuck(kaggle, project)
     if len(rows) < TRIES:
         return
     runs = ", ".join(f"{row['handle']}/{row['version']}" for row in reversed(rows))
     base = rows[0]["base"]
     where = f"the checkpoint of version {base}" if base else "the beginning"
-    onward.give_up(project, rows)
+    continuation.give_up(project, rows)
     ended = f"The last one said:\n{said}\n" if said else ""
     raise RunFailed(
         f"{len(rows)} sessions in a row got no further than {where}: {runs}. Expected each to save a later step; no more quota is spent.\n"

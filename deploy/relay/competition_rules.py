@@ -8,7 +8,7 @@ Kaggle lists the files of most competitions to everybody, and gives a file only 
 
 from collections.abc import Sequence
 
-from deploy.client import Kaggle
+from deploy.client.client import Kaggle
 from deploy.errors import Denied, NotFound, UsageError
 
 SAMPLE = "sample_submission.csv"

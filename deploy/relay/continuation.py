@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, known, left, output, settlement
-from deploy.answers import log_lines
-from deploy.client import Kaggle
+from deploy.bundle import bundle
+from deploy.client.client import Kaggle
+from deploy.client.responses import log_lines
 from deploy.errors import Denied, NotFound, RelayError, RunFailed, Unverified, UsageError
 from deploy.journal import DONE
-from deploy.kernels import ENDED_BADLY, Run, Show
-from deploy.left import DATASET, KERNEL, Left
+from deploy.kernel import output, saved_progress
+from deploy.kernel.push_and_watch import ENDED_BADLY, Run, Show
+from deploy.kernel.saved_progress import DATASET, KERNEL, Left
 from deploy.project import TRAIN, Project
+from deploy.relay import last_runs, reconcile
 
 LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
 NOTHING = "nothing"
@@ -67,7 +69,7 @@ def point(kaggle: Kaggle, project: Project, *, show: Show) -> Point:
     row, failed = rows[0] if rows else None, False
     while row is not None:
         run = _run(row)
-        status = settlement.status(kaggle, run.handle, run.version)
+        status = reconcile.status(kaggle, run.handle, run.version)
         if status is None:  # that Kaggle has it no more; what was pulled of those before it is still here
             failed, row = True, by_version.get(row["base"])
             continue
@@ -90,7 +92,7 @@ def look(kaggle: Kaggle, project: Project, run: Run, status: str, *, show: Show)
     if row is not None and row["left"] == NOTHING:
         return None, None
     try:
-        folder = known.pulled(project, run)
+        folder = last_runs.pulled(project, run)
     except UsageError:
         if status == "COMPLETE" and glance(kaggle, run) == "complete":
             return None, Left(True, {}, {}, "", "", "", {})  # whoever needs it pulls it
@@ -102,7 +104,7 @@ def look(kaggle: Kaggle, project: Project, run: Run, status: str, *, show: Show)
             show(f"{run} ended as {status} and left nothing to go on from: {str(error).splitlines()[0]}")
             note(project, run, None)
             return None, None
-    found = left.read(folder)
+    found = saved_progress.read(folder)
     note(project, run, found)
     return folder, found
 
@@ -132,12 +134,12 @@ def glance(kaggle: Kaggle, run: Run) -> str:
         files, log = kaggle.kernel_output(run.handle, run.version)
     except RelayError:
         return ""  # only shown, or looked at more closely
-    return left.glance(list(files), log_lines(log))
+    return saved_progress.glance(list(files), log_lines(log))
 
 
 def require_complete(project: Project, folder: Path) -> None:
     """Raise `UsageError` if this pulled folder is that of a partial training: it has nothing to publish or to infer with."""
-    found = left.read(folder)
+    found = saved_progress.read(folder)
     if found is not None and not found.complete:
         raise UsageError(
             f"{output.name_of(folder)} is {found}: there is no artifact yet; expected a complete training.\n"
@@ -177,7 +179,7 @@ def _in_vain(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> b
 
 def _rows(kaggle: Kaggle, project: Project) -> list[dict[str, Any]]:
     handle = bundle.kernel_handle(kaggle.username, project.competition, TRAIN)
-    return project.journal().recent("pushes", known.LOOK_BACK, handle=handle, config=project.name)
+    return project.journal().recent("pushes", last_runs.LOOK_BACK, handle=handle, config=project.name)
 
 
 def _row(project: Project, run: Run) -> dict[str, Any] | None:
@@ -201,11 +203,11 @@ def _base_of(
         return None
     run = _run(before)
     try:
-        folder = known.pulled(project, run)
+        folder = last_runs.pulled(project, run)
     except UsageError:
         try:
             folder = output.pull(kaggle, run, project.runs, show=show)
         except (RunFailed, Unverified, NotFound, Denied):
             return None
-    found = left.read(folder)
+    found = saved_progress.read(folder)
     return Base(run, folder, found, row["route"] or KERNEL) if found is not None else None

@@ -8,14 +8,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from deploy import bundle, manifest, publish
-from deploy.client import Kaggle
+from deploy.bundle import bundle
+from deploy.client.client import Kaggle
 from deploy.errors import writing
 from deploy.journal import DONE, NOT_MADE
-from deploy.known import LOOK_BACK
-from deploy.left import DATASET, FLAT, Left
+from deploy.kernel import artifact_manifest
+from deploy.kernel.saved_progress import DATASET, FLAT, Left
 from deploy.project import Project
-from deploy.publish import DatasetVersion, Show
+from deploy.relay import publish
+from deploy.relay.last_runs import LOOK_BACK
+from deploy.relay.publish import DatasetVersion, Show
 
 FILES_AT_MOST = 200  # of a checkpoint: several folds have a few each
 
@@ -24,7 +26,7 @@ def recorded(
     kaggle: Kaggle, project: Project, folder: Path, handle: str, name: str, *, show: Show, most: int
 ) -> DatasetVersion:
     """Publish a folder with its manifest.json, and record its version in the journal under that name."""
-    found, journal = manifest.verify(folder), project.journal()
+    found, journal = artifact_manifest.verify(folder), project.journal()
     # The last call that was sent: commands since then may have ended before they sent anything.
     calls = (row for row in journal.recent("publishes", LOOK_BACK, handle=handle) if row["before"] is not None)
     last, sent_after = next(calls, None), None
@@ -66,6 +68,6 @@ def checkpoint(kaggle: Kaggle, project: Project, folder: Path, left: Left, *, sh
             "bundle_sha256": "",
             "files": files,
         }
-        (Path(temporary) / manifest.NAME).write_bytes(manifest.sealed(told))
+        (Path(temporary) / artifact_manifest.NAME).write_bytes(artifact_manifest.sealed(told))
         name = f"{left.run_id} at step {left.step}"  # of no artifact
         return recorded(kaggle, project, Path(temporary), handle, name, show=show, most=FILES_AT_MOST)

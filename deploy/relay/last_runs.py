@@ -7,10 +7,10 @@ Gives  a `Run` by version, and a folder only where it holds what that run wrote
 from pathlib import Path
 from typing import Any
 
-from deploy import kernels, output
 from deploy.errors import UsageError
 from deploy.journal import DONE, Journal
-from deploy.kernels import Run
+from deploy.kernel import output, push_and_watch
+from deploy.kernel.push_and_watch import Run
 from deploy.project import INFER, TRAIN, Project
 
 LOOK_BACK = 100  # entries of the journal
@@ -74,7 +74,7 @@ def known_run(project: Project, named: str | None, kernel: str) -> Run:
         )
     if not named:
         return last_run(project, kernel)
-    run = kernels.parse(named)
+    run = push_and_watch.parse(named)
     found = project.journal().last("pushes", handle=run.handle, version=run.version)
     return Run(run.handle, run.version, found["url"] or "", found["bundle_sha256"]) if found else run
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import gate, manifest
-from deploy.client import Kaggle
+from deploy.bundle import gate
+from deploy.client.client import Kaggle
 from deploy.errors import (
     Ambiguous,
     DeadlinePassed,
@@ -27,7 +27,8 @@ from deploy.errors import (
     UsageError,
     writing,
 )
-from deploy.manifest import Manifest
+from deploy.kernel import artifact_manifest
+from deploy.kernel.artifact_manifest import Manifest
 
 Show = Callable[[str], None]
 
@@ -84,7 +85,7 @@ def publish(
                 if path.is_file():
                     (staging / path.relative_to(artifact)).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(path, staging / path.relative_to(artifact))
-        found = manifest.verify(staging)  # the copy, which nothing else can change any more
+        found = artifact_manifest.verify(staging)  # the copy, which nothing else can change any more
         sizes = {path.name: path.stat().st_size for path in staging.iterdir()}
         if len(sizes) > most or any("/" in name for name in found.files):
             raise UsageError(
@@ -225,16 +226,16 @@ def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> 
     Raises:
         NotFound: if it has a manifest, by its list of files, and does not give it.
     """
-    path = staging.parent / "published" / manifest.NAME
-    ours = manifest.sha256(staging / manifest.NAME)
+    path = staging.parent / "published" / artifact_manifest.NAME
+    ours = artifact_manifest.sha256(staging / artifact_manifest.NAME)
     for _ in range(2):
         try:
-            kaggle.download_dataset_file(handle, version, manifest.NAME, path)
+            kaggle.download_dataset_file(handle, version, artifact_manifest.NAME, path)
         except NotFound:
-            if manifest.NAME in kaggle.dataset_files(handle, version):
+            if artifact_manifest.NAME in kaggle.dataset_files(handle, version):
                 raise
             continue  # another thing was published there, without a manifest
-        if manifest.sha256(path) == ours:
+        if artifact_manifest.sha256(path) == ours:
             return True
     return False
 
@@ -242,11 +243,11 @@ def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> 
 def _compare(kaggle: Kaggle, handle: str, version: int, found: Manifest, staging: Path) -> None:
     """Download every file of that version and raise `Unverified` where one has other bytes."""
     wanted = {name: digest for name, (_, digest) in found.files.items()}
-    wanted[manifest.NAME] = manifest.sha256(staging / manifest.NAME)
+    wanted[artifact_manifest.NAME] = artifact_manifest.sha256(staging / artifact_manifest.NAME)
     for name, digest in sorted(wanted.items()):
         path = staging.parent / "returned" / name
         kaggle.download_dataset_file(handle, version, name, path)
-        if manifest.sha256(path) != digest:
+        if artifact_manifest.sha256(path) != digest:
             raise Unverified(
                 f"{name} of {handle} version {version} has other bytes than were sent.\n"
                 "Expected them equal; inference would refuse it. Publish again."

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.answers import Quota, Source
-from deploy.bundle import Bundle
-from deploy.client import ASKED, SOURCES, Kaggle
+from deploy.bundle.bundle import Bundle
+from deploy.client.client import ASKED, SOURCES, Kaggle
+from deploy.client.responses import Quota, Source
 from deploy.errors import Denied, NoQuota, Refused, RelayError
 from deploy.journal import DONE, Journal
 

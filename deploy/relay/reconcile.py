@@ -7,12 +7,12 @@ Gives  a journal in which the last push of each kernel is done, was not made, or
 import time
 from typing import Any
 
-from deploy import kernels
-from deploy.bundle import Bundle
-from deploy.client import Kaggle
+from deploy.bundle.bundle import Bundle
+from deploy.client.client import Kaggle
 from deploy.errors import Denied, NotFound
 from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
-from deploy.kernels import Run, Show
+from deploy.kernel import push_and_watch
+from deploy.kernel.push_and_watch import Run, Show
 from deploy.project import INFER, TRAIN, Project
 
 
@@ -33,7 +33,11 @@ def pushed(kaggle: Kaggle, project: Project, built: Bundle, *, show: Show = lamb
         )
         journal.note("pushes", last["id"], outcome=GONE)
         return None
-    return None if found in kernels.ENDED_BADLY else Run(built.handle, last["version"], last["url"] or "", built.sha256)
+    return (
+        None
+        if found in push_and_watch.ENDED_BADLY
+        else Run(built.handle, last["version"], last["url"] or "", built.sha256)
+    )
 
 
 def status(kaggle: Kaggle, handle: str, version: int) -> str | None:
@@ -64,9 +68,9 @@ def settle(kaggle: Kaggle, project: Project, *, show: Show) -> None:
             earlier = journal.last("pushes", handle=entry["handle"], outcome=DONE)
             before = earlier["version"] if earlier else 0
         found = None
-        for look in range(kernels.LOOKS):
+        for look in range(push_and_watch.LOOKS):
             time.sleep(kaggle.pace.first if look else 0)
-            found = kernels.find(kaggle, entry["handle"], entry["bundle_sha256"], before)
+            found = push_and_watch.find(kaggle, entry["handle"], entry["bundle_sha256"], before)
             if found is not None:
                 break
         if found is None:
@@ -75,6 +79,6 @@ def settle(kaggle: Kaggle, project: Project, *, show: Show) -> None:
             )
             journal.note("pushes", entry["id"], outcome=ABSENT)
         else:
-            url = kernels.page(f"https://www.kaggle.com/code/{entry['handle']}")
+            url = push_and_watch.page(f"https://www.kaggle.com/code/{entry['handle']}")
             journal.note("pushes", entry["id"], outcome=DONE, version=found.version, url=url)
             show(f"The last push of {entry['kernel']} had no answer; it became {entry['handle']}/{found.version}.")

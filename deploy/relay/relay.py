@@ -13,26 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, entry, handover, kernels, left, manifest, onward, output, preview, settlement
-from deploy import submit as submissions
-from deploy.bundle import Bundle
-from deploy.client import Kaggle
+from deploy.bundle import bundle
+from deploy.bundle.bundle import Bundle
+from deploy.client.client import Kaggle
 from deploy.errors import RunFailed, SourcesRefused, UsageError
 from deploy.journal import DONE, NOT_MADE
-from deploy.kernels import Run, Show
-from deploy.known import LOOK_BACK
-from deploy.known import known_run as known_run
-from deploy.known import last_pulled as last_pulled
-from deploy.known import last_run as last_run
-from deploy.known import pulled as pulled
-from deploy.left import DATASET, KERNEL
-from deploy.onward import Base
-from deploy.preview import Preview
+from deploy.kernel import artifact_manifest, output, push_and_watch, saved_progress
+from deploy.kernel.push_and_watch import Run, Show
+from deploy.kernel.saved_progress import DATASET, KERNEL
 from deploy.project import INFER as INFER
 from deploy.project import TRAIN as TRAIN
 from deploy.project import Project as Project
-from deploy.publish import FILES_AT_MOST, DatasetVersion
-from deploy.submit import Check, Submission
+from deploy.relay import competition_rules, continuation, dataset_upload, push_preview, reconcile
+from deploy.relay import submit as submissions
+from deploy.relay.continuation import Base
+from deploy.relay.last_runs import LOOK_BACK
+from deploy.relay.last_runs import known_run as known_run
+from deploy.relay.last_runs import last_pulled as last_pulled
+from deploy.relay.last_runs import last_run as last_run
+from deploy.relay.last_runs import pulled as pulled
+from deploy.relay.publish import FILES_AT_MOST, DatasetVersion
+from deploy.relay.push_preview import Preview
+from deploy.relay.submit import Check, Submission
 
 Agree = Callable[[Preview], None]
 
@@ -85,7 +87,7 @@ def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Ag
 
     Args:
         show: is given one line a step, and what the steps themselves show.
-        check: as in `deploy.submit.submit`. agree: as in `push`, before each of the two.
+        check: as in `deploy.relay.submit.submit`. agree: as in `push`, before each of the two.
     """
     began = time.monotonic()
 
@@ -123,8 +125,8 @@ def build(
         if artifact is None:
             raise UsageError(f"{INFER} needs the artifact that it shall accept; expected a folder.\nRun: invoke pull")
         if not artifact.exists():
-            onward.require_complete(project, artifact.parent)
-        found = manifest.verify(artifact)
+            continuation.require_complete(project, artifact.parent)
+        found = artifact_manifest.verify(artifact)
         expect = {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
     return bundle.build(
         kernel,
@@ -175,24 +177,24 @@ def push(
     }
     if base is not None:
         intent |= {"base": base.run.version, "route": base.route}
-    known = None if again else settlement.pushed(kaggle, project, built, show=show)
+    known = None if again else reconcile.pushed(kaggle, project, built, show=show)
     if known is None and not again:
-        known = kernels.holding(kaggle, built)
+        known = push_and_watch.holding(kaggle, built)
         if known is not None:  # pushed from elsewhere, or by a journal that is gone
             with journal.recording("pushes", **intent) as outcome:
                 outcome.update(version=known.version, url=known.url)
     if known is not None:
-        kernels.adopted(known, show)
+        push_and_watch.adopted(known, show)
         return known
-    entry.require(kaggle, project.competition)
-    seen = preview.look(kaggle, built, journal)
+    competition_rules.require(kaggle, project.competition)
+    seen = push_preview.look(kaggle, built, journal)
     if agree is not None:
         agree(seen)
     if base is not None and base.route == DATASET:
-        handover.checkpoint(kaggle, project, base.folder, base.left, show=show)
+        dataset_upload.checkpoint(kaggle, project, base.folder, base.left, show=show)
     try:
         with journal.recording("pushes", **intent, before=seen.version) as outcome:
-            run = kernels.push(kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show)
+            run = push_and_watch.push(kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show)
             outcome.update(version=run.version, url=run.url)
     except SourcesRefused as error:
         if base is None or base.route != KERNEL or "kernel_sources" not in error.kinds:
@@ -219,7 +221,7 @@ def _bundle(
     """
     if kernel != TRAIN or fresh:
         return None, build(project, kernel, kaggle.username, artifact=artifact), again or fresh
-    point = onward.point(kaggle, project, show=show)
+    point = continuation.point(kaggle, project, show=show)
     base = None if point.run is not None and again else point.base
     built = build(project, kernel, kaggle.username, base=base)
     if base is not None and point.run is not None and built.sha256 != point.run.bundle_sha256:
@@ -246,7 +248,7 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     found = journal.last("pushes", handle=run.handle, version=run.version)
     status = "ERROR"
     try:
-        status = kernels.watch(
+        status = push_and_watch.watch(
             kaggle, run, deadline_seconds=project.deadline_seconds, queue_seconds=project.queue_seconds, show=show
         )
     except RunFailed:
@@ -262,22 +264,22 @@ def pull(kaggle: Kaggle, project: Project, run: Run, *, show: Show = lambda line
     """Pull a run's output into `runs` and return its folder; of a training, note how far it got."""
     folder = output.pull(kaggle, run, project.runs, show=show)
     if run.handle == bundle.kernel_handle(run.handle.partition("/")[0], project.competition, TRAIN):
-        onward.note(project, run, left.read(folder))
+        continuation.note(project, run, saved_progress.read(folder))
     return folder
 
 
 def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: Show) -> DatasetVersion:
     """Publish the artifact that this run wrote, from its pulled folder, and record its version."""
     artifact = trained / output.ARTIFACT
-    onward.require_complete(project, trained)
+    continuation.require_complete(project, trained)
     handle = bundle.dataset_handle(kaggle.username, project.competition)
-    found = manifest.verify(artifact)
+    found = artifact_manifest.verify(artifact)
     if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:
         raise UsageError(
             f"The artifact in {artifact} was made by bundle {found.bundle_sha256[:12] or 'none'}; {run} has {run.bundle_sha256[:12]}.\n"
             f"It is another run's. Pull again, which sets {trained.name} aside: invoke pull --run {run} --config {project.config}"
         )
-    return handover.recorded(kaggle, project, artifact, handle, found.run_id, show=show, most=FILES_AT_MOST)
+    return dataset_upload.recorded(kaggle, project, artifact, handle, found.run_id, show=show, most=FILES_AT_MOST)
 
 
 def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check: Check, show: Show) -> Submission:
@@ -320,7 +322,7 @@ def after_pull(project: Project, run: Run, folder: Path) -> str:
         return f"invoke submit --run {run} --config {project.config}"
     if run.handle != bundle.kernel_handle(owner, competition, TRAIN):
         return ""
-    found = left.read(folder)
+    found = saved_progress.read(folder)
     if found is None or not found.complete:
         return f"invoke push-train {'--until-done ' if found else ''}--config {project.config}"
     last = project.journal().last("pushes", kernel=TRAIN, config=project.name)
@@ -332,7 +334,7 @@ def after_pull(project: Project, run: Run, folder: Path) -> str:
 
 def _require_published(kaggle: Kaggle, project: Project, artifact: Path) -> None:
     """Raise `UsageError` unless the last thing that we published is this artifact, and current: Kaggle mounts the newest version."""
-    held, handle = manifest.verify(artifact), bundle.dataset_handle(kaggle.username, project.competition)
+    held, handle = artifact_manifest.verify(artifact), bundle.dataset_handle(kaggle.username, project.competition)
     rows = project.journal().recent("publishes", LOOK_BACK, handle=handle)
     # One that sent nothing, or was refused, hides none before it.
     made = (

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import gate, output, verdicts
-from deploy.answers import Scored
-from deploy.client import Kaggle
+from deploy.bundle import gate
+from deploy.client import failure_messages
+from deploy.client.client import Kaggle
+from deploy.client.responses import Scored
 from deploy.errors import (
     Ambiguous,
     DeadlinePassed,
@@ -30,7 +31,8 @@ from deploy.errors import (
     Unverified,
     UsageError,
 )
-from deploy.kernels import Run
+from deploy.kernel import output
+from deploy.kernel.push_and_watch import Run
 
 Show = Callable[[str], None]
 Check = Callable[[Path, Path], object]
@@ -232,7 +234,7 @@ def _score(item: Scored) -> float | None:
 
 
 def _failed(item: Scored, run: Run) -> str:
-    said = verdicts.plain(item.error).strip() or "no reason was given"
+    said = failure_messages.plain(item.error).strip() or "no reason was given"
     cause = next(
         (text for word, text in CAUSES.items() if word in said.lower()), "Look at the submission on kaggle.com."
     )

@@ -18,14 +18,17 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, credentials, entry, images, lookup, relay, verdicts
-from deploy.answers import Quota
-from deploy.bundle import Bundle
-from deploy.client import Kaggle
+from deploy.bundle import bundle
+from deploy.bundle.bundle import Bundle
+from deploy.client import credential_lookup, credentials, failure_messages
+from deploy.client.client import Kaggle
+from deploy.client.responses import Quota
+from deploy.client.retries import Pace
 from deploy.errors import Denied, Refused, RelayError, Unreachable
-from deploy.exchange import Pace
 from deploy.journal import DONE
-from deploy.relay import Project
+from deploy.relay import competition_rules, relay
+from deploy.relay.relay import Project
+from deploy.setup import kaggle_images
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
 PACE = Pace(first=1, most=5, patience=15)
@@ -114,7 +117,7 @@ class _Examination:
     ) -> None:
         self._root, self._open, self._show = root, project, show
         self._pace, self._timeouts, self._today = pace, timeouts, today
-        self._found = lookup.look()
+        self._found = credential_lookup.look()
         self._rows: dict[str, Check] = {}
 
     def rows(self) -> list[Check]:
@@ -181,7 +184,7 @@ class _Examination:
     def _environment(self) -> Check:
         place = credentials.environment()
         where = "a Kaggle on this machine (LOCALHOST)" if place == "LOCALHOST" else "kaggle.com"
-        return _warned(f"the client talks to {where}", lookup.settings())
+        return _warned(f"the client talks to {where}", credential_lookup.settings())
 
     def _client(self) -> Check:
         there = credentials.versions(self._timeouts)
@@ -192,7 +195,7 @@ class _Examination:
         return Check("", WARN, f"{found}: not tested with this version", fix)
 
     def _proxy(self) -> Check:
-        return _warned(*lookup.proxies(os.environ.get("KAGGLE_API_ENVIRONMENT") == "LOCALHOST"))
+        return _warned(*credential_lookup.proxies(os.environ.get("KAGGLE_API_ENVIRONMENT") == "LOCALHOST"))
 
     def _credentials(self) -> Check:
         if not self._found.sources:
@@ -272,20 +275,22 @@ class _Examination:
         return Check("", PASS, found)
 
     def _competition(self) -> Check:
-        self.files = entry.files(self.kaggle, self.project.competition)
+        self.files = competition_rules.files(self.kaggle, self.project.competition)
         return Check("", PASS, f"{self.project.competition} is there, with {', '.join(self.files[:3]) or 'no file'}")
 
     def _rules(self) -> Check:
         slug = self.project.competition
-        name = entry.require_rules(self.kaggle, slug, self.files)
+        name = competition_rules.require_rules(self.kaggle, slug, self.files)
         if name:
             return Check("", PASS, f"accepted: Kaggle gives {name}")
-        return Check("", WARN, "not known: there is no file to ask for", f"Look at {entry.rules_address(slug)}")
+        return Check(
+            "", WARN, "not known: there is no file to ask for", f"Look at {competition_rules.rules_address(slug)}"
+        )
 
     def _submissions(self) -> Check:
         limits = self.kaggle.submission_limits(self.project.competition)
         if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
-            fix = f"Accept the rules at {entry.rules_address(self.project.competition)}"
+            fix = f"Accept the rules at {competition_rules.rules_address(self.project.competition)}"
             return Check("", WARN, "Kaggle knows no team of yours in this competition", fix)
         found = f"{limits.allowed_now} left now; {limits.today} made today, {limits.total} in all"
         return Check("", PASS if limits.allowed_now > 0 else WARN, found, "" if limits.allowed_now > 0 else "Wait.")
@@ -350,7 +355,7 @@ class _Examination:
 
     def _images(self) -> Check:
         """Show which versions Kaggle's images had when somebody last looked."""
-        pinned, day = images.pins(self._root), images.seen(self._root)
+        pinned, day = kaggle_images.pins(self._root), kaggle_images.seen(self._root)
         if not pinned or day is None:
             return Check("", SKIP, f"{pinned or 'constraints/ holds nothing'}; docs/facts.md does not date the images")
         age = (self._today - day).days
@@ -361,7 +366,7 @@ class _Examination:
 
 
 def _clean(text: str) -> str:
-    return verdicts.plain(text)  # and without secrets
+    return failure_messages.plain(text)  # and without secrets
 
 
 def _failed(name: str, message: str, code: int) -> Check:
@@ -369,7 +374,7 @@ def _failed(name: str, message: str, code: int) -> Check:
     return Check(name, FAIL, found, fix, code)
 
 
-def _warned(found: str, problems: Sequence[lookup.Problem]) -> Check:
+def _warned(found: str, problems: Sequence[credential_lookup.Problem]) -> Check:
     """Return a PASS, or a WARN that names every problem."""
     if not problems:
         return Check("", PASS, found)

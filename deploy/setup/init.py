@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, entry, lookup, relay, verdicts
-from deploy.client import Kaggle
+from deploy.bundle import bundle
+from deploy.client import credential_lookup, failure_messages
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 from deploy.errors import CredentialError, Denied, Unreachable, UsageError, writing
-from deploy.exchange import Pace
+from deploy.relay import competition_rules, relay
 
 FILE = "relay.toml"
 TEMPLATE = "digits"
@@ -30,8 +32,8 @@ Show = Callable[[str], None]
 # What a newcomer edits, above the argument that it is about.
 COMMENTS = {
     "num_classes": "How many labels there are.",
-    "data": "The images' size, 1 (grey) or 3 (colour) channels; names of files and columns: Data in pipeline/config.py.",
-    "model": "A function of pipeline/model.py, and its arguments.",
+    "data": "The images' size, 1 (grey) or 3 (colour) channels; names of files and columns: Data in pipeline/config/config.py.",
+    "model": "A function of pipeline/models/architectures.py, and its arguments.",
     "batch": "Images a step over all cores, and passes over the images. The learning rate follows from the batch.",
 }
 DOC = '''"""{competition}: say here what the images are, how many, and what is scored.
@@ -118,7 +120,7 @@ def begin(root: Path, competition: str, *, config: str = "", user: str = "", sho
     show(f"{root / FILE} {'names it as the default' if remembered else 'names it already'}")
     if unchecked:
         show(f"Not checked, because {unchecked}: whether the competition is there and its rules are accepted.")
-        show(f"Accept them at {entry.rules_address(competition)}")
+        show(f"Accept them at {competition_rules.rules_address(competition)}")
     else:
         show(f"The competition {competition} is there, and its rules are accepted")
     for what, handle in handles.items():
@@ -222,7 +224,7 @@ def _is_there(path: Path, text: str) -> bool:
 
 def _ask(competition: str, user: str) -> tuple[str, str]:
     """Return the owner of what will be on Kaggle, and why Kaggle was not asked; empty where it was."""
-    found = lookup.look()
+    found = credential_lookup.look()
     owner = user or found.username or "<you>"
     if not found.sources:
         return owner, "; ".join(what for what, _ in found.problems) or "there are no Kaggle credentials"
@@ -233,13 +235,13 @@ def _ask(competition: str, user: str) -> tuple[str, str]:
                 f"--user {user}: the credentials are {kaggle.username}'s; expected the same user.\n"
                 "Leave --user out, or sign in as the other."
             )
-        entry.require(kaggle, competition)
+        competition_rules.require(kaggle, competition)
         return kaggle.username, ""
     except Denied:
         raise
     except (CredentialError, Unreachable) as error:
         # A config needs no Kaggle; what is wrong there is told, and does not stop it.
-        return owner, verdicts.plain(str(error).splitlines()[0].rstrip("."))
+        return owner, failure_messages.plain(str(error).splitlines()[0].rstrip("."))
 
 
 def _write(path: Path, text: str) -> None:

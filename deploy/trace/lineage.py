@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import manifest, output
 from deploy.errors import Unverified, UsageError
 from deploy.journal import DONE, Journal
+from deploy.kernel import artifact_manifest, output
 from deploy.project import Project
-from deploy.submit import FILE
+from deploy.relay.submit import FILE
 
 UNKNOWN = "not known here"
 LOOK_BACK = 100  # entries of the journal
@@ -50,7 +50,9 @@ def trace(project: Project, submission: Path) -> list[Link]:
     infer = _push(journal, folder, told)
     listed = output.sealed(folder) is not None
     proof = folder / (output.OUTPUTS if listed else FILE)
-    value = manifest.sha256(submission)[:16] + ("" if listed else ", by a run that kept no list of what it wrote")
+    value = artifact_manifest.sha256(submission)[:16] + (
+        "" if listed else ", by a run that kept no list of what it wrote"
+    )
     links = [Link("submission", value, str(proof))]
     links += [Link("also written by", output.name_of(other), str(other / output.OUTPUTS)) for other in others]
     links.append(_score(journal, infer))
@@ -73,7 +75,7 @@ def _folder(project: Project, submission: Path) -> tuple[Path, list[Path]]:
     if submission.name == FILE and (here / output.BUNDLE).is_file():
         output.unchanged(submission, here, FILE)
         return here, []
-    digest = manifest.sha256(submission)
+    digest = artifact_manifest.sha256(submission)
     found: dict[tuple[str, str], Path] = {}
     for path in sorted(project.runs.rglob(output.BUNDLE)):
         if _written(path.parent) == digest:
@@ -95,7 +97,7 @@ def _written(folder: Path) -> str:
     except Unverified:
         return ""  # nobody can tell
     if files is None:  # the run kept no list
-        return manifest.sha256(folder / FILE) if (folder / FILE).is_file() else ""
+        return artifact_manifest.sha256(folder / FILE) if (folder / FILE).is_file() else ""
     return files.get(FILE, ("", 0))[0]
 
 
@@ -125,7 +127,7 @@ def _published(journal: Journal, run_id: str, infer: dict[str, Any] | None) -> d
 
 def _training(project: Project, run_id: str, weights: str) -> list[Link]:
     """Return the links of the run that trained, found by the artifact's run id and its weights."""
-    for path in sorted(project.runs.rglob(f"{output.ARTIFACT}/{manifest.NAME}")):
+    for path in sorted(project.runs.rglob(f"{output.ARTIFACT}/{artifact_manifest.NAME}")):
         held, folder = _read(path), path.parent.parent
         if not run_id or (held.get("run_id"), held.get("weights_sha256")) != (run_id, weights):
             continue

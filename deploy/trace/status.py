@@ -7,12 +7,12 @@ Gives  plain values, and a table of them that says of each command whether it ma
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploy import onward
-from deploy.client import Kaggle
+from deploy.client.client import Kaggle
 from deploy.errors import RelayError
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE
-from deploy.kernels import Run
+from deploy.kernel.push_and_watch import Run
 from deploy.project import INFER, TRAIN, Project
+from deploy.relay import continuation
 
 Row = Mapping[str, Any]
 
@@ -60,8 +60,8 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
             name = f"{found['handle']}/{found['version']}"
             try:
                 runs[name] = kaggle.kernel_status(found["handle"], found["version"]).name
-                if kernel == TRAIN and runs[name] in onward.ENDED:
-                    told = found["left"] or onward.glance(kaggle, Run(found["handle"], found["version"], "", ""))
+                if kernel == TRAIN and runs[name] in continuation.ENDED:
+                    told = found["left"] or continuation.glance(kaggle, Run(found["handle"], found["version"], "", ""))
                     runs[name] += f", {told}" if told.startswith("partial") else ""
                     partial = told.startswith("partial")
             except RelayError as error:

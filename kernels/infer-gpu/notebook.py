@@ -16,7 +16,7 @@ import os
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
-from pipeline import devices
+from pipeline.runtime import devices
 
 print(devices.prove("NvidiaTeslaT4"))
 
@@ -27,7 +27,9 @@ print(devices.prove("NvidiaTeslaT4"))
 # %%
 from pathlib import Path
 
-from pipeline import artifact, config, inference, mounts, provenance
+from pipeline import artifact, config
+from pipeline.inference import inference
+from pipeline.runtime import mounts, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))
 settings = config.load(origin.config)
@@ -49,9 +51,9 @@ predictions = inference.infer(model, folder, Path.cwd(), config=settings)
 # %%
 from IPython.display import Image, display
 
-from pipeline import figures
+from pipeline.figures import prediction_figures
 
 if not os.environ.get("KAGGLE_IS_COMPETITION_RERUN"):
-    for picture in figures.test_sample(predictions, Path.cwd()):
+    for picture in prediction_figures.least_sure(predictions, Path.cwd()):
         display(Image(str(picture)))
     print(provenance.seal(Path.cwd()))  # what was written; `invoke pull` compares what it gets with this list

@@ -16,7 +16,7 @@ import os
 os.environ["KERAS_BACKEND"] = "jax"  # Kaggle's TPU image has a TensorFlow that knows no TPU
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
-from pipeline import devices
+from pipeline.runtime import devices
 
 print(devices.prove("TpuV5E8"))
 
@@ -26,7 +26,8 @@ print(devices.prove("TpuV5E8"))
 # %%
 from pathlib import Path
 
-from pipeline import config, mounts, provenance
+from pipeline import config
+from pipeline.runtime import mounts, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))
 settings = config.load(origin.config)
@@ -41,10 +42,11 @@ print(config.to_text(settings))
 # %%
 from IPython.display import Image, display
 
-from pipeline import figures, training
+from pipeline.figures import training_figures
+from pipeline.training import training
 
 examples = training.read(settings, folder)
-for picture in figures.training_sample(examples, settings, output):
+for picture in training_figures.training_sample(examples, settings, output):
     display(Image(str(picture)))
 
 # %% [markdown]
@@ -52,7 +54,7 @@ for picture in figures.training_sample(examples, settings, output):
 # A run that is longer than a session goes on from what the session before it left.
 
 # %%
-from pipeline import resume
+from pipeline.session import resume
 
 resume.take(origin.expect, mounts.root() / "input", output)
 
@@ -67,7 +69,7 @@ trained = training.train(settings, folder, output, examples=examples, provenance
 # ## Curves, confusion, and where time went
 
 # %%
-for picture in figures.of_training(output, status=trained.status):
+for picture in training_figures.of_training(output, status=trained.status):
     display(Image(str(picture)))
 
 # %% [markdown]

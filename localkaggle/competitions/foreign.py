@@ -19,7 +19,7 @@ def make(address: str) -> Competition:
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ValueError(
-            f"{address!r} cannot be imported: {error}; expected MODULE:FUNCTION of this project, as proofs.unseen:unseen"
+            f"{address!r} cannot be imported: {error}; expected MODULE:FUNCTION of this project, as proofs.competitions.unseen:unseen"
         ) from error
     made = function() if callable(function) else function
     if not isinstance(made, Competition):

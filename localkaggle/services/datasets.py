@@ -17,7 +17,7 @@ import kagglesdk.datasets.types.dataset_api_service as types
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.datasets.types.dataset_types import DatasetInfo, SettingsLicense
 
-from localkaggle.protocol import FILE, SLUG, Fault, Redirect, Storage, page, require
+from localkaggle.services.protocol import FILE, SLUG, Fault, Redirect, Storage, page, require
 
 STAGES = (
     "NOT_YET_PERSISTED",

@@ -16,9 +16,9 @@ from typing import Any
 import kagglesdk.kernels.types.kernels_api_service as types
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWorkerStatus
 
-from localkaggle.log import Log
-from localkaggle.protocol import SLUG, Fault, Redirect, Storage, page, require, slug
-from localkaggle.runner import Outcome, Session, machine
+from localkaggle.services.protocol import SLUG, Fault, Redirect, Storage, page, require, slug
+from localkaggle.sessions.session import Outcome, Session, machine
+from localkaggle.sessions.session_log import Log
 
 SOURCE_BYTES = 1024 * 1024
 SHAPES = {

@@ -15,10 +15,10 @@ import kagglesdk.competitions.types.competition_api_service as types
 from kagglesdk.competitions.types.submission_status import SubmissionStatus
 
 from localkaggle.competitions import Competition, ScoringError
-from localkaggle.hosted import Hosted
-from localkaggle.kernels import Kernels, Version
-from localkaggle.protocol import Fault, Redirect, Storage, page
-from localkaggle.runner import Session, machine
+from localkaggle.competitions.hosted import Hosted
+from localkaggle.services.kernels import Kernels, Version
+from localkaggle.services.protocol import Fault, Redirect, Storage, page
+from localkaggle.sessions.session import Session, machine
 
 FILE = "submission.csv"
 ERRORS = {

@@ -22,7 +22,7 @@ from typing import IO
 
 import psutil
 
-from localkaggle.log import Log
+from localkaggle.sessions.session_log import Log
 
 HERE = Path(__file__).resolve().parent
 NOTEBOOK = "__notebook__.ipynb"

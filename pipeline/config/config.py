@@ -19,13 +19,13 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from pipeline.config.data_layout import Data
+from pipeline.config.field_checks import expect, truth, whole, within
 from pipeline.errors import ConfigError, place
-from pipeline.fields import expect, truth, whole, within
-from pipeline.layout import Data
 
 __all__ = ["Config", "Data", "Optimizer", "from_json", "load", "to_text"]
 
-CONFIGS = Path(__file__).parent / "configs"
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 HANDOFFS = ("dataset", "kernel")
@@ -92,9 +92,9 @@ class Config:
         name: the config's own name; the file in pipeline/configs/ is called the same.
         competition: Kaggle's slug of the competition.
         num_classes: how many labels there are; checked against the data. Left out for a regression, and for several label columns.
-        target: what is predicted, as pipeline.target has it: "classes", "ordinal", "multilabel" or "regression".
+        target: what is predicted, as pipeline.data.labels has it: "classes", "ordinal", "multilabel" or "regression".
         metric: the competition's, a name in pipeline.metrics; "" takes the usual one of the target.
-        model, model_options: a function of `pipeline.model` and its keyword arguments.
+        model, model_options: a function of `pipeline.models.architectures` and its keyword arguments.
         batch: images per optimizer step, over all replicas. The optimization follows from it alone.
         noise_cap: measure the gradient-noise scale before the first step, and take a smaller batch where this one is past it.
         epochs: passes over the training images.
@@ -209,8 +209,8 @@ class Config:
             isinstance(self.model, str) and self.model.isidentifier(),
             "model",
             self.model,
-            "the name of a function in pipeline/model.py",
-            "See MODELS at the end of pipeline/model.py.",
+            "the name of a function in pipeline/models/architectures.py",
+            "See MODELS at the end of pipeline/models/architectures.py.",
         )
         expect(
             isinstance(self.model_options, Mapping),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipeline.fields import expect, file_name, text, truth, whole, within
+from pipeline.config.field_checks import expect, file_name, text, truth, whole, within
 
 KINDS = ("images", "pixels", "arrays", "table", "tfrecords")
 RESIZES = ("exact", "stretch", "crop", "pad")
@@ -24,7 +24,7 @@ class Data:
         height, width: pixels of every image that a model gets. channels: 1 (grey) or 3 (colour). A table has none of the three.
         resize: of image files: "exact" refuses other sizes, "stretch" brings them to height and width, "crop" keeps the proportions and
             takes the middle, "pad" keeps them and fills up with zeros.
-        decode: of JPEGs that become smaller: "full", or "reduced", which is faster and less exact (`pipeline.images.Shape`).
+        decode: of JPEGs that become smaller: "full", or "reduced", which is faster and less exact (`pipeline.data.image_decoding.Shape`).
         train_csv: a table with one row an example: `id_column`, the label columns, and with "pixels" and "table" the inputs.
         test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows are in the order of sample_submission.
         train_images, test_images: folders of `<id><suffix>`; several folders: names in a tuple, tried in turn.
@@ -40,9 +40,9 @@ class Data:
         suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg, .jpeg and .webp, in small letters or capitals.
         crop_padding: pixels of zeros around an image before a random crop of the original size; 0: no crop.
         flip: mirror half of the images left to right.
-        rand_augment: operations of RandAugment on each image, of 14 (pipeline.augmentation); 2 is usual; 0: none. rand_magnitude: how strong
+        rand_augment: operations of RandAugment on each image, of 14 (pipeline.data.rand_augment); 2 is usual; 0: none. rand_magnitude: how strong
             they are, 0 to 1.
-        mixup, cutmix: alpha of the Beta distribution of a mixture's shares (pipeline.mixture); 0.2 and 1 are usual; 0: none.
+        mixup, cutmix: alpha of the Beta distribution of a mixture's shares (pipeline.training.mixup); 0.2 and 1 are usual; 0: none.
         validation_fraction: share of the labelled examples held back, stratified by label; with `Config.folds` it is not used.
         group_column: a column of train_csv; examples with the same text in it (of one patient, one scene) are never on both sides of a
             split. The share held back is then the nearest 1/n, and what whole groups make of it.

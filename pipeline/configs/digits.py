@@ -13,7 +13,7 @@ CONFIG = Config(
     data=Data(height=8, width=8, channels=1, crop_padding=1),
     model="small_cnn",
     model_options={"width": 32, "dropout": 0.3},
-    # Tuned at 32 images a step; eight cores take 128, and pipeline/learning_rate.py does the rest.
+    # Tuned at 32 images a step; eight cores take 128, and pipeline/training/learning_rate.py does the rest.
     optimizer=Optimizer(name="adam", base_rate=2e-3, base_batch=32),
     batchnorm_momentum=0.97,
     batch=128,

@@ -17,14 +17,14 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from pipeline import augmentation, columns, files, records, windows
-from pipeline import table as tables
-from pipeline import target as targets
-from pipeline.columns import Encoding
 from pipeline.config import Config
+from pipeline.config.data_layout import Data
+from pipeline.data import crop_and_flip, image_files, rand_augment, tabular, tfrecords
+from pipeline.data import labels as targets
+from pipeline.data.labels import Target
+from pipeline.data.tabular import Encoding
 from pipeline.errors import DataError, reading
-from pipeline.layout import Data
-from pipeline.target import Target
+from pipeline.storage import csv_text as tables
 
 # Independent streams of random numbers from one seed: what is drawn for one never moves the other. Others are in folds, mixture, augmentation.
 ORDER, AUGMENTATION = 1, 2
@@ -37,7 +37,7 @@ class Examples:
     Attributes:
         ids: n texts, in the order of the table they came from.
         inputs: of images uint8 (n, height, width, channels), of a table float32 (n, features).
-        labels: as `pipeline.target.read` gives them. target: what they mean.
+        labels: as `pipeline.data.labels.read` gives them. target: what they mean.
         groups: int32 (n,), equal for examples of one group; None where the config names no group column.
         encoding: of a table; None of images.
         broken: what was left out, since it cannot be decoded: why, by id.
@@ -106,7 +106,7 @@ def read_training(
     """Return the labelled examples of a competition folder, in the table's order; of TFRecords file by file.
 
     Args:
-        cache: a folder where decoded images are kept for the next run (`pipeline.reading.read`), if they are not small.
+        cache: a folder where decoded images are kept for the next run (`pipeline.data.parallel_decoding.read`), if they are not small.
         show: takes lines of text on it.
 
     Image files that cannot be decoded are left out and named in `broken`, as long as they are few (one in a hundred).
@@ -120,7 +120,7 @@ def read_training(
     names += [name for name in (data.group_column,) if name is not None]
     if data.kind == "tfrecords":
         path = folder / (data.train_records if isinstance(data.train_records, str) else ", ".join(data.train_records))
-        places, table = records.read(folder, data.train_records, data.image_feature, (data.id_column, *names))
+        places, table = tfrecords.read(folder, data.train_records, data.image_feature, (data.id_column, *names))
     else:
         # Files are found by id; the others are known by their place, if they have no id.
         named = [data.id_column] if data.kind == "images" else []
@@ -129,21 +129,21 @@ def read_training(
     ids = _unique(table[data.id_column], path) if known else tuple(map(str, range(len(table))))
     encoding, broken = None, {}
     if data.kind in ("images", "tfrecords"):
-        paths = places or files.find(folder, data.train_images, ids, data)
-        inputs, found = files.read(paths, data, cache, show)
+        paths = places or image_files.find(folder, data.train_images, ids, data)
+        inputs, found = image_files.read(paths, data, cache, show)
         broken = {ids[row]: reason for row, reason in found.items()}
-        if len(broken) > len(ids) * files.MOST_LEFT_OUT:
-            raise DataError(files.told(broken, len(ids), data))
+        if len(broken) > len(ids) * image_files.MOST_LEFT_OUT:
+            raise DataError(image_files.told(broken, len(ids), data))
         if broken:
             kept = np.setdiff1d(np.arange(len(ids)), list(found))
             inputs, table, ids = inputs[kept], table.iloc[kept], tuple(ids[row] for row in kept)
     elif data.kind == "pixels":
-        inputs = columns.pixels(path, data, (data.id_column, *names), advice)
+        inputs = tabular.pixels(path, data, (data.id_column, *names), advice)
     elif data.kind == "arrays":
-        inputs = columns.array(folder / data.train_array, data, len(ids), "Set data.train_array in the config.")
+        inputs = tabular.array(folder / data.train_array, data, len(ids), "Set data.train_array in the config.")
     else:
-        encoding = columns.fit(table, data, path)
-        inputs = columns.encode(table, encoding, path)
+        encoding = tabular.fit(table, data, path)
+        inputs = tabular.encode(table, encoding, path)
     target, labels = targets.read(table, config, path)
     groups = None if data.group_column is None else _groups(table, data.group_column, path)
     return Examples(ids, inputs, labels, target, groups, encoding, broken)
@@ -183,7 +183,7 @@ class TestSet:
     __test__ = False  # it is no test of pytest's
 
     ids: tuple[str, ...]
-    blocks: files.Blocks
+    blocks: image_files.Blocks
     images: bool = True
 
     def __len__(self) -> int:
@@ -210,19 +210,19 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     # A submission may call its ids otherwise than the tables do; they are its first column in any case.
     ids = _unique(read_table(sample, (first,), advice)[first], sample)
     if data.kind in ("images", "tfrecords"):
-        return TestSet(ids, files.test_blocks(folder, ids, data))
+        return TestSet(ids, image_files.test_blocks(folder, ids, data))
     if data.kind == "arrays":
         return _array(folder, data, ids, first)
     path, advice = folder / data.test_csv, "Set data.test_csv in the config."
     names = (*data.numeric_columns, *data.categorical_columns)
     others = (data.id_column, first, *((data.group_column,) if data.group_column else ()), *data.labels)
     table = read_table(path, names or others[:0], advice, optional=others)
-    broken: dict[int, str] | None = {} if os.environ.get(files.RERUN) else None  # where nobody can mend them
-    inputs = columns.pixels(path, data, others, advice, broken) if data.kind == "pixels" else None
+    broken: dict[int, str] | None = {} if os.environ.get(image_files.RERUN) else None  # where nobody can mend them
+    inputs = tabular.pixels(path, data, others, advice, broken) if data.kind == "pixels" else None
     if inputs is None:
         if encoding is None:
             raise DataError("The artifact has no encoding of the table; expected one.\nTrain again with this config.")
-        inputs = columns.encode(table, encoding, path, lenient=bool(os.environ.get(files.RERUN)))
+        inputs = tabular.encode(table, encoding, path, lenient=bool(os.environ.get(image_files.RERUN)))
     key = next((name for name in (data.id_column, first) if name in table.columns), None)
     if key is not None:
         places = _places(table[key], ids, path, sample.name)
@@ -244,7 +244,7 @@ def _array(folder: Path, data: Data, ids: tuple[str, ...], first: str) -> TestSe
         table = tables.read(path, DataError, "Set data.test_csv in the config.", {data.id_column, first})
         key = next((name for name in (data.id_column, first) if name in table.columns), None)
         rows = None if key is None else _places(table[key], ids, path, data.sample_submission)
-    inputs = columns.array(folder / data.test_array, data, len(ids), "Set data.test_array in the config.")
+    inputs = tabular.array(folder / data.test_array, data, len(ids), "Set data.test_array in the config.")
     return TestSet(ids, _cut(inputs, rows))
 
 
@@ -262,10 +262,10 @@ def _places(column: pd.Series, ids: tuple[str, ...], path: Path, sample: str) ->
 
 def _cut(
     inputs: np.ndarray, rows: np.ndarray | None = None, broken: Mapping[int, str] = MappingProxyType({})
-) -> files.Blocks:
+) -> image_files.Blocks:
     """Return `TestSet.blocks` of inputs; `rows`: which of them, in their order; None: all, as they lie. `broken`: why one cannot be used."""
 
-    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[files.Block]:
+    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[image_files.Block]:
         end = len(inputs) if last is None else last
         for start in range(first, end, size):
             part = slice(start, min(start + size, end))
@@ -289,7 +289,7 @@ class Batches:
         seed: of order and augmentation.
         crop_padding: zeros around an image, in pixels, before a random crop of its own size.
         flip: mirror each image left to right with probability 1/2.
-        rand_augment, rand_magnitude: operations on each image and their strength, of `pipeline.augmentation`; 0 operations: none.
+        rand_augment, rand_magnitude: operations on each image and their strength, of `pipeline.data.rand_augment`; 0 operations: none.
     """
 
     def __init__(
@@ -363,12 +363,12 @@ class Batches:
         mirrored = random.random(self.batch) < 0.5
         images = np.ascontiguousarray(self._inputs[rows])  # of a .npy file whose axes lie otherwise it is not
         if self.crop_padding:
-            images = windows.shifted(images, self.crop_padding, down, right)
+            images = crop_and_flip.shifted(images, self.crop_padding, down, right)
         if self.flip:
-            images[mirrored] = windows.mirrored(images[mirrored])
+            images[mirrored] = crop_and_flip.mirrored(images[mirrored])
         if self.rand_augment:
             images = np.ascontiguousarray(
-                augmentation.randomly(images, self.seed, step, self.rand_augment, self.rand_magnitude)
+                rand_augment.randomly(images, self.seed, step, self.rand_augment, self.rand_magnitude)
             )
         return images, self._labels[rows]
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import Config
-from pipeline.data import Examples
+from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
 
 Pair = tuple[np.ndarray, np.ndarray]
-# An independent stream of random numbers from the seed, as those of `pipeline.data`.
+# An independent stream of random numbers from the seed, as those of `pipeline.data.dataset`.
 STREAM = 3
 
 
@@ -58,7 +58,7 @@ def split(examples: Examples, config: Config) -> Pair:
     """Return the indices of the training and of the validation examples, both sorted; stratified by label, fixed by `config.seed`.
 
     Each class gives `validation_fraction` of its examples, rounded, at least one, and keeps at least one: a single one trains and never
-    validates. What else is kept in proportion says `pipeline.target.Target.strata`, of which a single one trains.
+    validates. What else is kept in proportion says `pipeline.data.labels.Target.strata`, of which a single one trains.
 
     Raises:
         DataError: if a class has no example, or there is nothing to hold back.

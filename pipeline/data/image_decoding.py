@@ -28,7 +28,7 @@ import PIL
 # WebP is registered by its import; Pillow would look for it by importing every parser that it has.
 from PIL import Image, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
-from pipeline import jpeg
+from pipeline.data import reduced_jpeg
 from pipeline.errors import ConfigError
 
 # Raised with every change of what comes out, so that no cache keeps the pixels of another rule; of OpenCV the version counts as well.
@@ -95,7 +95,7 @@ class Shape:
                 f"{', '.join(RESIZES)}, and decode one of {', '.join(DECODES)}.\nCorrect them in the config."
             )
         if self.quick:
-            jpeg.library()
+            reduced_jpeg.library()
 
     @property
     def quick(self) -> bool:
@@ -105,7 +105,7 @@ class Shape:
     @property
     def rules(self) -> str:
         """What an image of this form depends on beside its file: equal texts, equal pixels."""
-        return f"{RULES} {PIL.__version__}{f' {jpeg.library()}' if self.quick else ''} {self}"
+        return f"{RULES} {PIL.__version__}{f' {reduced_jpeg.library()}' if self.quick else ''} {self}"
 
 
 def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.ndarray:
@@ -125,7 +125,7 @@ def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.n
     """
     kind = _format(content)
     quick = kind == "JPEG" and shape.quick
-    known = jpeg.plain(content) if quick else None
+    known = reduced_jpeg.plain(content) if quick else None
     try:
         # What torn bytes make Pillow raise: OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError and more.
         image = _opened(content, kind) if known is None else None
@@ -138,7 +138,7 @@ def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.n
         least = _enough(given, size, box, GAP if shape.decode == "full" else REDUCED_GAP)
         found = None
         if quick and (image is None or image.mode == "RGB"):
-            found = jpeg.reduced(content, given, least, box, size)
+            found = reduced_jpeg.reduced(content, given, least, box, size)
         if found is None:
             found = _resized(image or _opened(content, kind), shape, least, box, size)
         found = TURNS[turn](found) if turn in TURNS else found
@@ -169,7 +169,7 @@ def _opened(content: bytes, kind: str) -> Image.Image:
 
 
 def _resized(
-    image: Image.Image, shape: Shape, least: tuple[int, int], box: jpeg.Box, size: tuple[int, int]
+    image: Image.Image, shape: Shape, least: tuple[int, int], box: reduced_jpeg.Box, size: tuple[int, int]
 ) -> np.ndarray:
     """Return a part of an image in another size; of a JPEG it is decoded smaller, but not below `least`."""
     width = image.width
@@ -234,7 +234,7 @@ def _turn(image: Image.Image) -> int:
     return found if isinstance(found, int) else 1
 
 
-def _geometry(size: tuple[int, int], wanted: tuple[int, int], resize: str) -> tuple[tuple[int, int], jpeg.Box]:
+def _geometry(size: tuple[int, int], wanted: tuple[int, int], resize: str) -> tuple[tuple[int, int], reduced_jpeg.Box]:
     """Return (width, height) to resize to, and the part (left, top, right, bottom) of the image that is resized.
 
     >>> _geometry((400, 300), (100, 100), "crop"), _geometry((400, 300), (100, 100), "pad")
@@ -254,7 +254,7 @@ def _geometry(size: tuple[int, int], wanted: tuple[int, int], resize: str) -> tu
     return wanted, (0, 0, width, height)
 
 
-def _enough(size: tuple[int, int], wanted: tuple[int, int], box: jpeg.Box, gap: float) -> tuple[int, int]:
+def _enough(size: tuple[int, int], wanted: tuple[int, int], box: reduced_jpeg.Box, gap: float) -> tuple[int, int]:
     """Return the (width, height) below which the whole image must not be reduced before it is resized."""
     across, down = (gap * new / (end - begin) for new, begin, end in zip(wanted, box[:2], box[2:], strict=True))
     return max(int(np.ceil(size[0] * across)), 1), max(int(np.ceil(size[1] * down)), 1)

@@ -9,11 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline import reading as fast
-from pipeline import records
+from pipeline.config.data_layout import Data
+from pipeline.data import parallel_decoding as fast
+from pipeline.data import tfrecords
+from pipeline.data.image_decoding import ENDINGS, Shape
 from pipeline.errors import DataError
-from pipeline.images import ENDINGS, Shape
-from pipeline.layout import Data
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to mend anything
 MOST_LEFT_OUT, MOST_BROKEN = 0.01, 0.1  # of the training images; of the test images
@@ -42,7 +42,7 @@ def read(
 ) -> tuple[np.ndarray, dict[int, str]]:
     """Return the decoded images, uint8 (n, height, width, channels), zeros where one cannot be decoded, and why by its number.
 
-    `cache`: a folder where those above CACHED_ABOVE pixels a side are kept decoded, as `pipeline.reading.read` says.
+    `cache`: a folder where those above CACHED_ABOVE pixels a side are kept decoded, as `pipeline.data.parallel_decoding.read` says.
     """
     large = max(data.height, data.width) > CACHED_ABOVE
     pixels, broken = fast.read(paths, shape(data), cache=cache if large else None, show=show)
@@ -60,7 +60,7 @@ class Blocks(Protocol):
 
 
 def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
-    """Return what `pipeline.data.TestSet.blocks` is, for image files and TFRecords; an image that is missing counts as broken.
+    """Return what `pipeline.data.dataset.TestSet.blocks` is, for image files and TFRecords; an image that is missing counts as broken.
 
     Raises:
         DataError: if files have no id, or too many ids no file (one in ten; in the scored rerun all).
@@ -89,7 +89,7 @@ def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
 
 def _recorded(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[fast.Part | None]:
     """Return where each id's image lies within the test set's TFRecord files, or None."""
-    parts, table = records.read(folder, places, data.image_feature, (data.id_column,))
+    parts, table = tfrecords.read(folder, places, data.image_feature, (data.id_column,))
     there: dict[str, fast.Part] = {}
     for name, part in zip(table[data.id_column], parts, strict=True):
         if name in there:

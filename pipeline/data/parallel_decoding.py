@@ -7,7 +7,7 @@ reason stands beside them; what that means is for the caller to decide.
 Threads, since Pillow lets go of the interpreter while it decodes and resizes: on 2 cores, photographs of 500x375 to 224x224 come at 511/s with one
 and 912/s with two. PNGs of 32x32 keep the interpreter busy, and threads wait for each other: 12,800/s with one, 9,100/s with two; two processes
 gave 17,800/s, too little more for what they would need to start and to share memory. So small images get fewer threads. Threads may also be
-started after TensorFlow and JAX, where a fork may not. Against Keras' `image_dataset_from_directory`: `python -m proofs.jpeg`.
+started after TensorFlow and JAX, where a fork may not. Against Keras' `image_dataset_from_directory`: `python -m proofs.competitions.jpeg_speed`.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.data.image_decoding import BrokenImage, Shape, decode
 from pipeline.errors import DataError, reading
-from pipeline.images import BrokenImage, Shape, decode
 
 
 class Part(NamedTuple):

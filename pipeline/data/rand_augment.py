@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
-# An independent stream of random numbers from the seed, as those of `pipeline.data`.
+# An independent stream of random numbers from the seed, as those of `pipeline.data.dataset`.
 STREAM = 5
 Change = Callable[[Image.Image, float], Image.Image]
 

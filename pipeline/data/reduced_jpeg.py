@@ -1,6 +1,6 @@
 """JPEG: a photograph decoded at a half, a quarter or an eighth of its size and resized, by OpenCV: half of the time that Pillow takes.
 
-Only `pipeline.images` calls this, where the config says decode="reduced". What is not a plain case stays with Pillow, which also says what is
+Only `pipeline.data.image_decoding` calls this, where the config says decode="reduced". What is not a plain case stays with Pillow, which also says what is
 wrong with a file: a JPEG that does not end with its end marker, one that OpenCV cannot decode, and a resize for which four pixels are too few.
 """
 

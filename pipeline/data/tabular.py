@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.config.data_layout import Data
 from pipeline.errors import DataError, reading
-from pipeline.layout import Data
 
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 ROWS = 2048  # that are numbers before they are pixels, which take a quarter of the memory
@@ -133,7 +133,7 @@ def pixels(
             )
 
         def levels(kind: type) -> list[np.ndarray]:
-            # Blank lines mean nothing to pandas, and nothing to `pipeline.table`, which has counted the fields of each row.
+            # Blank lines mean nothing to pandas, and nothing to `pipeline.storage.csv_text`, which has counted the fields of each row.
             parts = pd.read_csv(path, usecols=names, dtype=kind, encoding="utf-8-sig", engine="c", chunksize=ROWS)
             return [_levels(_table(part), number * ROWS, names, path, broken) for number, part in enumerate(parts)]
 

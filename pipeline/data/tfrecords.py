@@ -1,7 +1,7 @@
 """Records: TFRecord files, as Kaggle's TPU competitions ship them → where each example's image lies, with its id and labels as texts.
 
 One pass goes through each file from its first record to its last, looks at every checksum, and keeps of a record what is small. An image then is a
-part of its file (`pipeline.reading.Part`), read and decoded like a file of its own, so that both come out equal, in any order, in constant memory.
+part of its file (`pipeline.data.parallel_decoding.Part`), read and decoded like a file of its own, so that both come out equal, in any order, in constant memory.
 
 TensorFlow is imported here, and for this kind of data alone. Neither its reader of records nor `Example` starts its runtime, so that no
 accelerator is taken from JAX.
@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
+from pipeline.data.parallel_decoding import Part
 from pipeline.errors import DataError
-from pipeline.reading import Part
 
 HEAD, TAIL = 12, 4  # bytes around a record: its length (8) and the checksum of that, and behind it its own
 

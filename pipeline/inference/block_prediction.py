@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline import data, views
-from pipeline import forward as forwards
 from pipeline.artifact import Artifact
-from pipeline.forward import Asked, Batch, Forward
-from pipeline.pace import Pace
+from pipeline.data import dataset
+from pipeline.inference import forward_pass as forwards
+from pipeline.inference import test_time_augmentation
+from pipeline.inference.forward_pass import Asked, Batch, Forward
+from pipeline.inference.time_budget import Pace
 
 AHEAD = 1  # blocks that are with the device while another is handed over
 
@@ -37,7 +38,7 @@ class _Block:
 
 def fill(
     artifact: Artifact,
-    test: data.TestSet,
+    test: dataset.TestSet,
     forward: Forward,
     values: np.ndarray,
     *,
@@ -55,7 +56,7 @@ def fill(
         end: by `clock`, when predicting has to be over; None: it takes as long as it takes. batch: rows at once; None: found by doubling.
         tell: takes after each block what cannot be read, by its id, and how many rows are done; may raise.
     """
-    looks = views.of(artifact.config.data, artifact.config.views)
+    looks = test_time_augmentation.of(artifact.config.data, artifact.config.views)
     size = max(forwards.block(artifact.golden_inputs, len(values)), batch or 1)
     forward.begin(Batch(batch, size), clock, show)
     pace = Pace(len(looks), forward.folds, len(values), end, clock)

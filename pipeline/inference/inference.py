@@ -3,7 +3,7 @@
 First of all a valid file with the mean prediction for every id is written, which stays if anything goes wrong. Before anything is predicted the
 artifact's golden inputs are computed again and compared with what the training run got. Then the test set goes through block by block, so that
 memory does not grow with it: while one is computed, the next ones are decoded. An input that cannot be read gets the mean prediction, too, and
-is named: no id is ever dropped. Where there are several GPUs, each has a process of its own (`pipeline.shares`).
+is named: no id is ever dropped. Where there are several GPUs, each has a process of its own (`pipeline.inference.multi_gpu`).
 """
 
 import os
@@ -18,12 +18,16 @@ import keras
 import numpy as np
 
 from pipeline import artifact as artifact_module
-from pipeline import data, devices, files, model, rows, shares, whole
 from pipeline.artifact import Artifact
 from pipeline.config import Config
+from pipeline.data import dataset, image_files
 from pipeline.errors import ArtifactError, ConfigError, DataError, writing
-from pipeline.form import Form
-from pipeline.forward import Forward
+from pipeline.inference import block_prediction, multi_gpu
+from pipeline.inference.forward_pass import Forward
+from pipeline.models import architectures
+from pipeline.runtime import devices
+from pipeline.storage import atomic_file
+from pipeline.submission.prediction_format import Form
 
 PRECISIONS = ("float32", "mixed_float16")
 # Largest difference between two predictions, of numbers in standard deviations. float32: other kernels add in another order (measured: below
@@ -42,11 +46,11 @@ class Predictions:
 
     Attributes:
         test: the test set; reads the inputs again for whoever wants to look at them.
-        values: float32 (n, k), as `pipeline.target.Target.predictions` gives them. labels: in words, one text a row.
+        values: float32 (n, k), as `pipeline.data.labels.Target.predictions` gives them. labels: in words, one text a row.
         broken: why an input could not be read, by its id. left_out: rows for which time did not suffice.
     """
 
-    test: data.TestSet
+    test: dataset.TestSet
     values: np.ndarray
     labels: tuple[str, ...]
     broken: Mapping[str, str]
@@ -74,7 +78,7 @@ def restore(artifact: Artifact, precision: str = "float32") -> Forward:
     try:
         for weights in artifact.folds:
             with _hastily():
-                models.append(model.build(artifact.config))
+                models.append(architectures.build(artifact.config))
             artifact_module.assign(models[-1], weights)
     finally:
         keras.config.set_dtype_policy(before)
@@ -115,12 +119,12 @@ def _hastily() -> Iterator[None]:
 
 def averaged(artifact: Artifact, forward: Forward, inputs: np.ndarray, batch: int | None = None) -> np.ndarray:
     """Return the mean of the folds' predictions, float32 (n, k), in batches of that size; None: of the forward's, halved where they do not fit."""
-    return rows.mean(artifact, forward.outputs(inputs, batch))
+    return block_prediction.mean(artifact, forward.outputs(inputs, batch))
 
 
 def predict(
     artifact: Artifact,
-    test: data.TestSet,
+    test: dataset.TestSet,
     forward: Forward,
     *,
     seconds: float | None = None,
@@ -146,7 +150,9 @@ def predict(
         broken.update(found)
         _few(broken, done, len(test), artifact.config)
 
-    done = rows.fill(artifact, test, forward, values, end=end, batch=batch, clock=clock, tell=tell, show=show)
+    done = block_prediction.fill(
+        artifact, test, forward, values, end=end, batch=batch, clock=clock, tell=tell, show=show
+    )
     return _told(artifact, test, values, broken, len(test) - done, show)
 
 
@@ -155,7 +161,7 @@ def _mean_of(artifact: Artifact, rows: int) -> np.ndarray:
 
 
 def _told(
-    artifact: Artifact, test: data.TestSet, values: np.ndarray, broken: Mapping[str, str], left: int, show: Show
+    artifact: Artifact, test: dataset.TestSet, values: np.ndarray, broken: Mapping[str, str], left: int, show: Show
 ) -> Predictions:
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
@@ -167,9 +173,9 @@ def _told(
 
 def _few(broken: Mapping[str, str], done: int, total: int, config: Config) -> None:
     """Refuse a test set of which too much cannot be read, as soon as that is known: one in ten, or where nobody could mend it, all."""
-    most = total - 1 if os.environ.get(files.RERUN) else total * files.MOST_BROKEN
+    most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
     if len(broken) > most:
-        raise DataError(files.told(broken, done, config.data))
+        raise DataError(image_files.told(broken, done, config.data))
 
 
 def infer(
@@ -195,7 +201,7 @@ def infer(
         batch: as for `predict`. processes: that share the rows, each with a GPU of its own; None: one a GPU. Of several none has `clock`.
 
     Raises:
-        ArtifactError, DataError: as `restore`, `pipeline.data.read_test` and `predict` say.
+        ArtifactError, DataError: as `restore`, `pipeline.data.dataset.read_test` and `predict` say.
         SubmissionError: if the predictions are not what the sample asks for.
     """
     begun = clock()
@@ -207,7 +213,7 @@ def infer(
         output.mkdir(parents=True, exist_ok=True)
     placed = replace(artifact, config=_placed(artifact.config, config))
     path, sample = output / "submission.csv", folder / placed.config.data.sample_submission
-    test = data.read_test(folder, placed.config, artifact.encoding)
+    test = dataset.read_test(folder, placed.config, artifact.encoding)
     form = Form(artifact.target, str(artifact.manifest["metric"]), sample)
     with writing(path):
         before = path.read_bytes() if path.is_file() else None
@@ -231,7 +237,7 @@ def infer(
         written = form.write(path, predictions.ids, predictions.values)
     except BaseException:
         if before is not None:
-            whole.write(path, before)
+            atomic_file.write(path, before)
         mean = "holds the mean prediction for every id, and not the model's"
         show(f"Warning: {path} {mean if before is None else 'is as it was before'}.")
         raise
@@ -245,7 +251,7 @@ def infer(
 
 def _shared(
     artifact: Artifact,
-    test: data.TestSet,
+    test: dataset.TestSet,
     folder: Path,
     precision: str,
     until: float | None,
@@ -260,15 +266,15 @@ def _shared(
         broken.update(found)
         _few(broken, done, len(test), artifact.config)
 
-    settings = shares.Settings(str(folder.absolute()), precision, until, batch)
-    missing = shares.run(artifact, settings, values, processes, tell=tell, show=show)
+    settings = multi_gpu.Settings(str(folder.absolute()), precision, until, batch)
+    missing = multi_gpu.run(artifact, settings, values, processes, tell=tell, show=show)
     left = 0
     if missing and (until is None or time.monotonic() < until):
         forward = restore(artifact, precision)
         for part in missing:
             show(f"Rows {part.start:,} to {part.stop - 1:,} are computed here")
             own = values[part.start : part.stop]
-            done = rows.fill(
+            done = block_prediction.fill(
                 artifact, test, forward, own, first=part.start, end=until, batch=batch, tell=tell, show=show
             )
             left += len(part) - done
@@ -278,12 +284,12 @@ def _shared(
 
 
 def share(job: Path) -> dict[str, Any]:
-    """Compute one process's share of the rows, as `pipeline.shares.run` wrote it to the folder `job`, and say how many rows are done."""
-    artifact, settings, own, values = shares.taken(job)
+    """Compute one process's share of the rows, as `pipeline.inference.multi_gpu.run` wrote it to the folder `job`, and say how many rows are done."""
+    artifact, settings, own, values = multi_gpu.taken(job)
     forward = restore(artifact, settings.precision)
-    test = data.read_test(Path(settings.folder), artifact.config, artifact.encoding)
-    with shares.telling(job) as tell:
-        done = rows.fill(
+    test = dataset.read_test(Path(settings.folder), artifact.config, artifact.encoding)
+    with multi_gpu.telling(job) as tell:
+        done = block_prediction.fill(
             artifact, test, forward, values, first=own.start, end=settings.until, batch=settings.batch, tell=tell
         )
     return {"rows": done, "batch": forward.batch.size}

@@ -1,6 +1,6 @@
 """Shares: the rows of a test set among several processes, each of which has one GPU.
 
-Each is `python -m pipeline share FOLDER`, a program of its own, since a notebook cannot fork with a GPU in use. It gets what the parent has
+Each is `python -m pipeline.inference.gpu_worker FOLDER`, a program of its own, since a notebook cannot fork with a GPU in use. It gets what the parent has
 loaded and verified, as arrays and JSON, and writes each block's predictions into a memory-mapped .npy file as soon as it has them. So whatever
 ends a process, what it has finished is there; a row that is not is no number, and the parent makes it, or leaves it as it was.
 """
@@ -25,9 +25,9 @@ import numpy as np
 
 from pipeline import config as configs
 from pipeline.artifact import Artifact
-from pipeline.columns import Encoding
+from pipeline.data.labels import Target
+from pipeline.data.tabular import Encoding
 from pipeline.errors import writing
-from pipeline.target import Target
 
 JOB, WEIGHTS, VALUES, BROKEN, LOG = "job.json", "weights.npz", "values.npy", "broken.jsonl", "log.txt"
 POLL_SECONDS = 0.2
@@ -151,7 +151,7 @@ def _hand(folder: Path, artifact: Artifact) -> None:
 
 def _start(job: Path, number: int) -> subprocess.Popen[bytes]:
     """Start the process of that number; it sees the GPU of that number, of those that this process may use, and no other."""
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     environment = {
         **os.environ,
@@ -160,7 +160,7 @@ def _start(job: Path, number: int) -> subprocess.Popen[bytes]:
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
     }
     with (job / LOG).open("wb") as log:
-        words = [sys.executable, "-m", "pipeline", "share", str(job)]
+        words = [sys.executable, "-m", "pipeline.inference.gpu_worker", str(job)]
         return subprocess.Popen(  # noqa: S603 - our own words
             words, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.layout import Data
+from pipeline.config.data_layout import Data
 
 MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 

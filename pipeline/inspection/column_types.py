@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pipeline.columns import MISSING
+from pipeline.data.tabular import MISSING
 
 NUMBER, CATEGORY, OUT = "number", "category", "left out"
 FEW = 12  # different whole numbers, up to which they are taken for a category

@@ -1,4 +1,4 @@
-"""Proposal: what `pipeline.inspection` found → a config that runs as it is, as an object and as the text of its file.
+"""Proposal: what `pipeline.inspection.inspection` found → a config that runs as it is, as an object and as the text of its file.
 
 Model, batch, epochs and rate follow from the number of rows and what a forward pass costs, so that a small set trains in about a minute on
 two CPU cores. They are where to begin, not what wins.
@@ -14,14 +14,19 @@ from typing import Any
 import numpy as np
 
 from pipeline import config as configs
-from pipeline import data as reader
-from pipeline import files, folds, form, source, target, whole
-from pipeline.config import CONFIGS, Config, Data, Optimizer
-from pipeline.contents import CHOSEN, FOUND, Finding
-from pipeline.data import Examples
+from pipeline.config import Config, Data, Optimizer
+from pipeline.config.config import CONFIGS
+from pipeline.data import dataset as reader
+from pipeline.data import folds, image_files
+from pipeline.data import labels as target
+from pipeline.data.dataset import Examples
 from pipeline.errors import ConfigError, DataError
-from pipeline.inspection import Inspection
-from pipeline.learning_rate import LEAST_STEPS_PER_EPOCH
+from pipeline.inspection import config_writer
+from pipeline.inspection.inspection import Inspection
+from pipeline.inspection.tables import CHOSEN, FOUND, Finding
+from pipeline.storage import atomic_file
+from pipeline.submission import prediction_format
+from pipeline.training.learning_rate import LEAST_STEPS_PER_EPOCH
 
 SECONDS = 60.0  # that a training may take
 SPEED = 2e10  # operations a second of two CPU cores, as the digits train on them
@@ -174,10 +179,10 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
     if config.data.kind == "images":  # whose files were decoded already
         for broken, looked, most in (
             (found.inputs.broken, len(found.inputs.rows), 0.01),
-            (found.inputs.test_broken, len(found.inputs.test_rows), files.MOST_BROKEN),
+            (found.inputs.test_broken, len(found.inputs.test_rows), image_files.MOST_BROKEN),
         ):
             if len(broken) > most * looked:
-                raise DataError(files.told(broken, looked, config.data))
+                raise DataError(image_files.told(broken, looked, config.data))
         read, labels = target.read(held.labelled, config, held.folder / held.train)
         kept = np.array([name not in found.inputs.broken for name in found.ids])
         ids = tuple(name for name, there in zip(found.ids, kept, strict=True) if there)
@@ -191,7 +196,7 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
     mean = truth.mean(axis=0) if truth.ndim > 1 else np.bincount(truth, minlength=len(examples.classes)) / len(truth)
     with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
         values = np.repeat(np.asarray(mean, np.float32)[None], len(tests), axis=0)
-        wanted, path = form.Form(examples.target, config.metric, sample), Path(scratch) / "submission.csv"
+        wanted, path = prediction_format.Form(examples.target, config.metric, sample), Path(scratch) / "submission.csv"
         wanted.check_labels()
         written = wanted.write(path, tests.ids, values)
     text = (
@@ -218,7 +223,7 @@ def text(found: Inspection, proposal: Proposal) -> str:
         "metric": "What is scored stands on the competition's page alone: correct it here.",
         "epochs": f"Where to begin: {why['epochs'].partition(': ')[2]}.",
     }
-    return source.write(config, doc, comments)
+    return config_writer.write(config, doc, comments)
 
 
 def write(path: Path, content: str) -> Config:
@@ -228,7 +233,7 @@ def write(path: Path, content: str) -> Config:
         ConfigError: if the file is there already, or its name cannot be a config's. DiskError: if it cannot be written.
     """
     refuse_taken(path)
-    whole.write(path, content.encode())
+    atomic_file.write(path, content.encode())
     return configs.load(str(path))
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import files, inputs, reading, survey
 from pipeline.config import Data
-from pipeline.contents import CHOSEN, FOUND, TESTS, UNKNOWN, WARNING, Contents, Finding
+from pipeline.data import image_files, parallel_decoding
+from pipeline.data.image_decoding import ENDINGS
 from pipeline.errors import DataError
-from pipeline.images import ENDINGS
-from pipeline.inputs import TRAINS, Inputs
-from pipeline.survey import Headers
+from pipeline.inspection import duplicates_and_leaks, input_kinds
+from pipeline.inspection.duplicates_and_leaks import Headers
+from pipeline.inspection.input_kinds import TRAINS, Inputs
+from pipeline.inspection.tables import CHOSEN, FOUND, TESTS, UNKNOWN, WARNING, Contents, Finding
 
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder
 BESIDE = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
@@ -51,13 +52,13 @@ def find(held: Contents) -> Inputs | None:
             "expected one way.\nWrite them alike in one of the tables."
         )
     suffix = both.pop() if len(both) == 1 else "*"
-    rows, test_rows = inputs.some(len(ids)), inputs.some(len(test_ids))
+    rows, test_rows = input_kinds.some(len(ids)), input_kinds.some(len(test_ids))
     paths = _paths(held, images, train, suffix, [ids[row] for row in rows])
     test_paths = _paths(held, images, test, suffix, [test_ids[row] for row in test_rows])
     there = [path for path in (*paths, *test_paths) if path]
-    headers = survey.headers(there)
+    headers = duplicates_and_leaks.headers(there)
     size, told = _size(headers, whole=len(rows) == len(ids) and len(test_rows) == len(test_ids))
-    data = Data(**inputs.base(held), train_images=_one(train), test_images=_one(test), suffix=suffix, **size)
+    data = Data(**input_kinds.base(held), train_images=_one(train), test_images=_one(test), suffix=suffix, **size)
     findings = [
         Finding(CHOSEN, "inputs", f"image files: {_of(train)} to train, {_of(test)} to test; {_called(suffix)}"),
         Finding(FOUND, "sizes", headers.told()),
@@ -72,12 +73,12 @@ def find(held: Contents) -> Inputs | None:
         findings.append(Finding(WARNING, "missing", text))
     findings += _rivals(ids, held.images, train, test)
     findings += _unused(held, images, train, ids, test_ids)
-    pixels, torn = files.read(
-        files.find(held.folder, data.train_images, [ids[row] for row in rows], data), data, cache=None, show=None
+    pixels, torn = image_files.read(
+        image_files.find(held.folder, data.train_images, [ids[row] for row in rows], data), data, cache=None, show=None
     )
     known = [place for place, path in enumerate(test_paths) if path]
     test_rows = test_rows[known]
-    test_pixels, test_torn = reading.read([path for path in test_paths if path], files.shape(data))
+    test_pixels, test_torn = parallel_decoding.read([path for path in test_paths if path], image_files.shape(data))
     broken = {ids[rows[place]]: why for place, why in torn.items()}
     test_broken = {test_ids[test_rows[place]]: why for place, why in test_torn.items()}
     if broken or test_broken:
@@ -86,7 +87,7 @@ def find(held: Contents) -> Inputs | None:
         findings.append(Finding(WARNING, "broken", text))
     else:
         findings.append(Finding(FOUND, "broken", f"none: all {len(there):,} files were decoded"))
-    keys = survey.contents([path or "" for path in (*paths, *(path for path in test_paths if path))])
+    keys = duplicates_and_leaks.contents([path or "" for path in (*paths, *(path for path in test_paths if path))])
     parts = keys[: len(rows)], keys[len(rows) :]
     return Inputs(
         data, tuple(findings), *parts, rows, test_rows, pixels, test_pixels, headers, broken=broken, test_broken=test_broken

@@ -1,4 +1,4 @@
-"""Inputs: what the examples of a competition are: pixels in a table, one array of images, or columns (`pipeline.gallery`: image files).
+"""Inputs: what the examples of a competition are: pixels in a table, one array of images, or columns (`pipeline.inspection.image_folders`: image files).
 
 The first that fits is taken, in this order; each says how a config describes it, and why.
 """
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import columns as encoding
-from pipeline import features, survey
 from pipeline.config import Data
-from pipeline.contents import CHOSEN, FOUND, TESTS, WARNING, Contents, Finding, grid
+from pipeline.data import tabular as encoding
 from pipeline.errors import DataError
-from pipeline.features import CATEGORY, NUMBER, OUT, Column
-from pipeline.survey import Headers
+from pipeline.inspection import column_types, duplicates_and_leaks
+from pipeline.inspection.column_types import CATEGORY, NUMBER, OUT, Column
+from pipeline.inspection.duplicates_and_leaks import Headers
+from pipeline.inspection.tables import CHOSEN, FOUND, TESTS, WARNING, Contents, Finding, grid
 
 TRAINS = re.compile("train", re.IGNORECASE)
 LOOKED_AT = 20_000  # images at most
@@ -151,9 +151,7 @@ def _shape(path: Path) -> tuple[int, ...]:
         if not isinstance(found, np.ndarray):
             names = list(found)
             return tuple(found[names[0]].shape) if len(names) == 1 else ()
-    except (
-        Exception
-    ):  # what is not ours makes numpy and zipfile raise a dozen kinds; whoever reads it is told by `pipeline.columns`
+    except Exception:  # what is not ours makes numpy and zipfile raise a dozen kinds; whoever reads it is told by `pipeline.data.tabular`
         return ()
     return tuple(found.shape)
 
@@ -163,7 +161,16 @@ def _array(
 ) -> Inputs:
     rows, test_rows = some(len(pixels)), some(len(test_pixels))
     one, other = pixels[rows], test_pixels[_places(held, data, len(test_pixels))[test_rows]]
-    return Inputs(data, findings, survey.digests(one), survey.digests(other), rows, test_rows, one, other)
+    return Inputs(
+        data,
+        findings,
+        duplicates_and_leaks.digests(one),
+        duplicates_and_leaks.digests(other),
+        rows,
+        test_rows,
+        one,
+        other,
+    )
 
 
 def _places(held: Contents, data: Data, count: int) -> np.ndarray:
@@ -189,7 +196,7 @@ def _table(held: Contents) -> Inputs | None:
     labelled, tested = held.labelled, held.tested
     if held.pixels:
         return None
-    columns = tuple(features.judge(labelled[name], tested.get(name)) for name in labelled if name not in skip)
+    columns = tuple(column_types.judge(labelled[name], tested.get(name)) for name in labelled if name not in skip)
     used = {use: tuple(column.name for column in columns if column.use == use) for use in (NUMBER, CATEGORY)}
     shared = [column for column in columns if column.missing_test is not None]
     if not any(used.values()):
@@ -215,7 +222,7 @@ def _table(held: Contents) -> Inputs | None:
             findings.append(Finding(CHOSEN, name, _names(used[use])))
     reasons: dict[str, list[str]] = {}
     for column in columns:
-        if column.why.startswith(features.WITH_COMMAS):
+        if column.why.startswith(column_types.WITH_COMMAS):
             done = "left out" if column.use == OUT else "read as a category"
             findings.append(Finding(WARNING, "commas", f"{column.name} is {done}: {column.why}"))
         elif column.use == OUT:

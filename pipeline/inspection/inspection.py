@@ -1,7 +1,7 @@
 """Inspection: a competition folder that nobody has described yet → what is in it, and what is wrong with it.
 
 Each choice is a line of `findings` with its reason; what cannot be known from a folder (the metric, whether an order counts) is said, too.
-`pipeline.proposal` makes a config of it, `pipeline.overview` a page.
+`pipeline.inspection.config_proposal` makes a config of it, `pipeline.inspection.inspection_page` a page.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline import contents, features, gallery, goal, inputs, mounts, survey
-from pipeline.contents import FOUND, UNKNOWN, WARNING, Contents, Finding, Given
 from pipeline.errors import DataError
-from pipeline.goal import Goal
-from pipeline.inputs import Inputs
+from pipeline.inspection import column_types, duplicates_and_leaks, image_folders, input_kinds, tables, target_guess
+from pipeline.inspection.input_kinds import Inputs
+from pipeline.inspection.tables import FOUND, UNKNOWN, WARNING, Contents, Finding, Given
+from pipeline.inspection.target_guess import Goal
+from pipeline.runtime import mounts
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,11 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
         DataError: if there is no sample submission, no table with labels or nothing that a model could read, if more than one thing could be
             meant, or if the labels cannot be learned. ConfigError: if a file or column has a name that no config can hold.
     """
-    held = contents.read(folder, given or Given())
-    aim = goal.read(held)
-    found = gallery.find(held) or inputs.find(held)
+    held = tables.read(folder, given or Given())
+    aim = target_guess.read(held)
+    found = image_folders.find(held) or input_kinds.find(held)
     if found is None:
-        places = sorted(held.images, key=lambda place: not inputs.TRAINS.search(place))
+        places = sorted(held.images, key=lambda place: not input_kinds.TRAINS.search(place))
         names = [min(held.images[place]) for place in places]
         known = None if held.ids is None else held.labelled[held.ids].iloc[0]
         # Only who sees both can tell why they differ.
@@ -89,13 +90,13 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
 def _twins(found: Inputs, labels: Sequence[str], *, classes: bool) -> tuple[Twin, ...]:
     count = len(found.rows)
     keys = [*found.keys, *found.test_keys]
-    equal = [(group[0], other) for group in survey.same(keys) for other in group[1:]]
+    equal = [(group[0], other) for group in duplicates_and_leaks.same(keys) for other in group[1:]]
     pairs = [(one, other, False) for one, other in equal if one < count]
     if found.pixels is not None and found.test_pixels is not None:
-        known = {place: group[0] for group in survey.same(keys) for place in group}
-        first = min(count, survey.MOST_NEAR)
-        every = np.concatenate([found.pixels[:first], found.test_pixels[: survey.MOST_NEAR]])
-        for one, other in survey.near(every):
+        known = {place: group[0] for group in duplicates_and_leaks.same(keys) for place in group}
+        first = min(count, duplicates_and_leaks.MOST_NEAR)
+        every = np.concatenate([found.pixels[:first], found.test_pixels[: duplicates_and_leaks.MOST_NEAR]])
+        for one, other in duplicates_and_leaks.near(every):
             one, other = (place if place < first else place - first + count for place in (one, other))
             if one < count and known.get(one, one) != known.get(other, other):
                 pairs.append((one, other, True))
@@ -148,14 +149,14 @@ def _signs(held: Contents, aim: Goal, found: Inputs, ids: Sequence[str], labels:
     if aim.target == "classes":
         numbers = np.unique(np.array(labels, str), return_inverse=True)[1].astype(np.int64)
     elif aim.target == "regression" and len(held.labels) == 1:
-        numbers = features.numbers(held.labelled[held.labels[0]])
+        numbers = column_types.numbers(held.labelled[held.labels[0]])
     if numbers is not None:
         if held.ids is not None:
-            told += [Finding(WARNING, "ids", text) for text in survey.told_by_ids(ids, numbers)]
-        for name in features.tellers(held.labelled, found.columns, numbers):
+            told += [Finding(WARNING, "ids", text) for text in duplicates_and_leaks.told_by_ids(ids, numbers)]
+        for name in column_types.tellers(held.labelled, found.columns, numbers):
             text = f"{name!r} alone tells the label of every row. If it is known only after the label, take it out of the config"
             told.append(Finding(WARNING, "leak", text))
-    for name, sign in features.groups(held.labelled, held.tested, (*held.labels, held.ids or "")):
+    for name, sign in column_types.groups(held.labelled, held.tested, (*held.labels, held.ids or "")):
         text = f"{name!r}: {sign}. If its rows belong together (one patient, one scene), set data.group_column={name!r}"
         told.append(Finding(UNKNOWN, "groups", text))
     return told

@@ -1,4 +1,4 @@
-"""Overview: one HTML page of a competition folder, as `pipeline.inspection` found it: what is there, in words, numbers and pictures.
+"""Overview: one HTML page of a competition folder, as `pipeline.inspection.inspection` found it: what is there, in words, numbers and pictures.
 
 It needs nothing beside itself; texts from the folder are escaped, and equal folders give equal bytes.
 """
@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pipeline import charts, features, whole
-from pipeline.contents import UNKNOWN, WARNING, Finding
-from pipeline.inspection import Inspection, Twin
-from pipeline.page import Html, Section, bar, document, facts, joined, parted, picture, quoted, table, tag
+from pipeline.inspection import column_types
+from pipeline.inspection.inspection import Inspection, Twin
+from pipeline.inspection.tables import UNKNOWN, WARNING, Finding
+from pipeline.pages import charts
+from pipeline.pages.html import Html, Section, bar, document, facts, joined, parted, picture, quoted, table, tag
+from pipeline.storage import atomic_file
 
 SHOWN, EACH, PAIRS = (
     24,
@@ -43,7 +45,7 @@ def write(found: Inspection, lines: Sequence[Finding], config: str, path: Path, 
     text = Html(html.escape(config))
     sections.append(Section("config", "The proposed config", tag("div", tag("pre", text), class_="wide")))
     body = parted(_head(found, lines, problem), sections)
-    return whole.write(path, document(f"{found.contents.folder.resolve().name} · inspection"[:200], [body]))
+    return atomic_file.write(path, document(f"{found.contents.folder.resolve().name} · inspection"[:200], [body]))
 
 
 def _head(found: Inspection, lines: Sequence[Finding], problem: str) -> Html:
@@ -109,7 +111,7 @@ def _labels(found: Inspection) -> Section:
     if not goal.classes:
         figures = []
         for name in found.contents.labels[:6]:
-            values = features.numbers(found.contents.labelled[name])
+            values = column_types.numbers(found.contents.labelled[name])
             words = f"{values.min():.4g} to {values.max():.4g}, mean {values.mean():.4g}, standard deviation {values.std():.4g}"
             figures.append(tag("figure", tag("h3", quoted(name)), charts.histogram(values), tag("figcaption", words)))
         return Section("labels", "What is predicted", tag("div", figures, class_="pair"))

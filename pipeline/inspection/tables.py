@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline import mounts, table
+from pipeline.data.image_decoding import ENDINGS
 from pipeline.errors import DataError
-from pipeline.images import ENDINGS
+from pipeline.runtime import mounts
+from pipeline.storage import csv_text
 
 FOUND, CHOSEN, UNKNOWN, WARNING = "found", "chosen", "unknown", "warning"
 ADVICE = "Give a folder as Kaggle mounts it: a sample submission, a table of labels, and what the rows are."
@@ -86,7 +87,7 @@ def read(folder: Path, given: Given) -> Contents:
     """
     tables, images, arrays = _walk(folder)
     sample = _sample(folder, tables, given.sample)
-    wanted = table.read(folder / sample, DataError, ADVICE)
+    wanted = csv_text.read(folder / sample, DataError, ADVICE)
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
             f"{folder / sample} has {len(wanted.columns)} columns ({_listed(wanted.columns)[:300]}) and {len(wanted)} rows; expected ids, at least "
@@ -103,10 +104,10 @@ def read(folder: Path, given: Given) -> Contents:
     if pixels and all(name[0].isdigit() for name in pixels) and not _levels(folder / train, pixels):
         pixels = ()
     keep = [name for name in headers[train] if name not in set(pixels)]
-    labelled = table.read(folder / train, DataError, ADVICE, keep)
+    labelled = csv_text.read(folder / train, DataError, ADVICE, keep)
     if not len(labelled):
         raise DataError(f"{folder / train} has a header and no rows; expected labelled ones.\nComplete the download.")
-    tested = None if test is None else table.read(folder / test, DataError, ADVICE, set(headers[test]) - set(pixels))
+    tested = None if test is None else csv_text.read(folder / test, DataError, ADVICE, set(headers[test]) - set(pixels))
     findings.append(Finding(FOUND, "training table", f"{train}: {len(labelled):,} rows, {why}"))
     if test is not None and tested is not None:
         findings.append(Finding(FOUND, "test table", f"{test}: {len(tested):,} rows of {_listed(headers[test])}"))
@@ -185,7 +186,7 @@ def _named(folder: Path, tables: Collection[str], given: str, option: str) -> st
 
 def _header(path: Path) -> list[str]:
     """Return the names of a table's columns. Raises `DataError` where they are a row of data."""
-    names = table.header(path, DataError, ADVICE)
+    names = csv_text.header(path, DataError, ADVICE)
     numbers = [float(name) for name in names if _number(name)]
     rising = len(numbers) > 1 and all(one < other for one, other in pairwise(numbers))
     data = any(name.lower().endswith(ENDINGS) for name in names) or 2 * len(numbers) >= len(names)
@@ -215,7 +216,7 @@ def _test(folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, giv
         # Ids may begin at 1 in both sets; what has the labels is no test set.
         if name == given.train or asked <= {column.casefold() for column in header}:
             continue
-        kept = table.read(folder / name, DataError, ADVICE, {first, header[0]})
+        kept = csv_text.read(folder / name, DataError, ADVICE, {first, header[0]})
         if first in kept and set(kept[first]) == ids:
             same.append(name)
         elif TESTS.search(Path(name).stem) and len(kept) == len(wanted):
@@ -276,7 +277,7 @@ def _levels(path: Path, names: Sequence[str]) -> bool:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(islice(csv.DictReader(file), 100))
-    except (OSError, ValueError, csv.Error):  # which `pipeline.table` puts in words
+    except (OSError, ValueError, csv.Error):  # which `pipeline.storage.csv_text` puts in words
         return True
     return all((row[name] or "").strip().removesuffix(".0") in LEVELS for row in rows for name in names)
 
@@ -309,7 +310,7 @@ def _ids(labelled: pd.DataFrame, wanted: pd.DataFrame, images: dict[str, frozens
     stems = names | {name.rpartition(".")[0] for name in names}
     if called and not (names and not set(labelled[called[0]].str.rpartition("/")[2]) & stems):
         return called[0], f"{called[0]!r}, as the sample submission calls them"
-    # What names folders, too, is looked at without them; `pipeline.gallery` looks where the files lie.
+    # What names folders, too, is looked at without them; `pipeline.inspection.image_folders` looks where the files lie.
     asked = {name.casefold() for name in wanted.columns[1:]}
     named = [name for name in labelled if str(name).casefold() not in asked and not labelled[name].duplicated().any()]
     hits = {str(name): labelled[name].str.rpartition("/")[2].isin(stems).mean() for name in named} if names else {}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pipeline import features
-from pipeline.contents import CHOSEN, FOUND, UNKNOWN, WARNING, Contents, Finding
 from pipeline.errors import DataError
-from pipeline.features import numbers
+from pipeline.inspection import column_types
+from pipeline.inspection.column_types import numbers
+from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Contents, Finding
 
 SOME = 50  # different whole numbers, up to which they are classes
 RARE = 10  # rows of a class, below which it is named
@@ -22,7 +22,7 @@ class Goal:
     """What is predicted.
 
     Attributes:
-        target: a kind of `pipeline.target`. classes: (label, rows), the most frequent first; () of a regression.
+        target: a kind of `pipeline.data.labels`. classes: (label, rows), the most frequent first; () of a regression.
         metric: a name of `pipeline.metrics`. findings: why.
     """
 
@@ -122,10 +122,10 @@ def _one(held: Contents, column: pd.Series) -> Goal:
             text = f'if each of the {len(counts):,} numbers is the name of a class, set target="classes", num_classes={len(counts)} and metric'
             notes.append(Finding(UNKNOWN, "labels", text))
         return Goal("regression", (), "rmse", (*notes, *_metric("regression", "rmse", "")))
-    if not number and features.commas(column):
+    if not number and column_types.commas(column):
         raise DataError(
-            f"{held.folder / held.train} has {features.WITH_COMMAS} in {column.name!r}, as {next(text for text in counts if ',' in text)!r}; "
-            f"expected labels that are numbers.\nIn a copy, {features.WITHOUT_COMMAS}. {EDIT}"
+            f"{held.folder / held.train} has {column_types.WITH_COMMAS} in {column.name!r}, as {next(text for text in counts if ',' in text)!r}; "
+            f"expected labels that are numbers.\nIn a copy, {column_types.WITHOUT_COMMAS}. {EDIT}"
         )
     return _classes(held, counts, whole, asked)
 

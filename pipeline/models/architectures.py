@@ -1,10 +1,10 @@
 """Models: `Config` → an uncompiled Keras functional model, the same under JAX and TensorFlow. No files, no devices.
 
-Every model of images takes uint8 `(batch, height, width, channels)`, one of a table float32 `(batch, features)` as `pipeline.columns` makes
-them; each gives float32 outputs `(batch, Config.outputs)`, which `pipeline.target` reads. The scaling to 0..1 and the embedding of
+Every model of images takes uint8 `(batch, height, width, channels)`, one of a table float32 `(batch, features)` as `pipeline.data.tabular` makes
+them; each gives float32 outputs `(batch, Config.outputs)`, which `pipeline.data.labels` reads. The scaling to 0..1 and the embedding of
 categories are inside, so that training and inference cannot differ in them. Layers have names of their own, since weights are stored by name.
 
-To add a model, write one function of this form and name it in `MODELS`. Those of keras.applications are in `pipeline.backbones`.
+To add a model, write one function of this form and name it in `MODELS`. Those of keras.applications are in `pipeline.models.backbones`.
 """
 
 import inspect
@@ -18,9 +18,10 @@ import keras
 import numpy as np
 from keras import layers
 
-from pipeline import backbones, data
 from pipeline.config import Config
+from pipeline.data import dataset
 from pipeline.errors import ConfigError, place
+from pipeline.models import backbones
 
 
 def small_cnn(
@@ -114,7 +115,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
 
     Args:
         config: the run.
-        batchnorm_momentum: as scaled by `pipeline.learning_rate`; None takes the config's own (inference does not use it).
+        batchnorm_momentum: as scaled by `pipeline.training.learning_rate`; None takes the config's own (inference does not use it).
 
     Raises:
         ConfigError: if the model does not exist, or does not take `config.model_options` or their values.
@@ -124,7 +125,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         if config.model not in backbones.BACKBONES:
             names = ", ".join((*MODELS, *backbones.BACKBONES))
             raise ConfigError(
-                f"model={config.model!r} cannot work: expected one of {names}.\nCorrect it, or add the function to pipeline/model.py."
+                f"model={config.model!r} cannot work: expected one of {names}.\nCorrect it, or add the function to pipeline/models/architectures.py."
             )
         function = partial(backbones.logits, backbones.BACKBONES[config.model])
     options = {
@@ -159,7 +160,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     except (TypeError, ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
         raise ConfigError(
             f"model_options={dict(config.model_options)!r} cannot work: {config.model}{place(error, Path(__file__))} ended with "
-            f"{type(error).__name__}: {error}.\nCorrect model_options, height and width in the config, or that line of pipeline/model.py."
+            f"{type(error).__name__}: {error}.\nCorrect model_options, height and width in the config, or that line of pipeline/models/architectures.py."
         ) from error
     return built
 
@@ -176,7 +177,7 @@ def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
     return np.concatenate(
         [
             np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(part)), np.float32)[:real]
-            for part, real in data.padded(inputs, batch)
+            for part, real in dataset.padded(inputs, batch)
         ]
     )
 

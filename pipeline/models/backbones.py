@@ -18,10 +18,10 @@ import keras
 import numpy as np
 from keras import layers
 
-from pipeline import mounts
 from pipeline.config import Config
 from pipeline.errors import ConfigError, reading
-from pipeline.seal import sha256
+from pipeline.runtime import mounts
+from pipeline.storage.checksums import sha256
 
 LEAST_PIXELS = 32  # a side; keras.applications takes no smaller image
 IMAGENET, RANDOM = "imagenet", "none"

@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-from pipeline.page import Html
-from pipeline.quality import Calibration, wilson
+from pipeline.pages.html import Html
+from pipeline.pages.statistics import Calibration, wilson
 
 POINTS = 1500  # of a cloud; more make the page large and the cloud no clearer
 SMALL, LARGE = (

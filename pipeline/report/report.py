@@ -1,6 +1,6 @@
 """Report: one HTML page of a run, which needs nothing beside itself and can be sent to anybody.
 
-Reads  what a training left in its folder (`pipeline.results`), be it complete or not
+Reads  what a training left in its folder (`pipeline.report.run_results`), be it complete or not
 Gives  report.html; equal runs give equal bytes
 """
 
@@ -13,11 +13,15 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline import answers, charts, examples, results, whole
-from pipeline.answers import Answers, number
-from pipeline.figures import phases
-from pipeline.page import Html, Section, bar, document, facts, joined, parted, quoted, table, tag
-from pipeline.results import VALIDATION, Results
+from pipeline.figures.training_figures import phases
+from pipeline.pages import charts
+from pipeline.pages.html import Html, Section, bar, document, facts, joined, parted, quoted, table, tag
+from pipeline.report import run_results
+from pipeline.report import sections as answers
+from pipeline.report.run_results import VALIDATION, Results
+from pipeline.report.sections import Answers, number
+from pipeline.storage import atomic_file
+from pipeline.training import hard_examples
 
 FILE = "report.html"
 KEYS = (tag("span", "training", class_="key train"), tag("span", "validation", class_="key"))
@@ -37,14 +41,14 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         ConfigError: if there is nothing of a training in `output`. ReportError: if a file is broken, or contradicts another.
         DiskError: if the page cannot be written; an older one is still there.
     """
-    found = results.read(output)
+    found = run_results.read(output)
     answered = answers.of(found)
     sections = [_curves(found), *(answered.sections if answered else [_lacking(found)])]
     sections += [_time(found), _origin(found)]
     name = title or str((found.told.get("config") or {}).get("name") or "A run")
     body = parted(_head(found, answered, name), sections)
     shown = f"{name} · {found.told.get('run_id') or 'partial run'}"
-    return whole.write(page or output / FILE, document(shown[:200], [body]))
+    return atomic_file.write(page or output / FILE, document(shown[:200], [body]))
 
 
 def duration(seconds: float) -> str:
@@ -78,7 +82,7 @@ def _head(found: Results, answered: Answers | None, name: str) -> Html:
     tiles += [("validation rows", None if rows is None else f"{len(rows):,}")]
     parts += [facts([(key, quoted(value)) for key, value in tiles if value is not None], "tiles")]
     notes = [
-        joined([tag("code", name), f": {lacks}"]) for name, lacks in found.missing.items() if name != examples.FILE
+        joined([tag("code", name), f": {lacks}"]) for name, lacks in found.missing.items() if name != hard_examples.FILE
     ] + _contradiction(found, answered)
     if notes:
         title = "What this page lacks" if found.complete else "This run is partial. What this page lacks"
@@ -122,7 +126,7 @@ def _contradiction(found: Results, answered: Answers | None) -> list[Html]:
     """Return a note where the manifest and validation.csv cannot be of the same run."""
     said = (found.told.get("metrics") or {}).get("validation_accuracy")
     if (
-        found.target != results.CLASSES
+        found.target != run_results.CLASSES
         or answered is None
         or said is None
         or abs(said - answered.estimate.value) < SAME
@@ -251,7 +255,10 @@ def _origin(found: Results) -> Section:
     ]
     if found.submission is not None:
         rows.append(
-            (results.SUBMISSION, joined([f"{found.submission[0]:,} rows, sha256 ", tag("code", found.submission[1])]))
+            (
+                run_results.SUBMISSION,
+                joined([f"{found.submission[0]:,} rows, sha256 ", tag("code", found.submission[1])]),
+            )
         )
     parts = [table((), rows)]
     small = [

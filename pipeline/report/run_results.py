@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline import examples, provenance, seal, table
 from pipeline.errors import ConfigError, ReportError, reading
-from pipeline.examples import Examples
-from pipeline.progress import HISTORY, LINES
+from pipeline.runtime import provenance
+from pipeline.session.progress_log import HISTORY, LINES
+from pipeline.storage import checksums, csv_text
+from pipeline.training import hard_examples
+from pipeline.training.hard_examples import Examples
 
 CLASSES, ORDINAL, REGRESSION, MULTILABEL = "classes", "ordinal", "regression", "multilabel"
 MANIFEST, VALIDATION, PROBABILITIES, SUBMISSION = (
@@ -111,7 +113,7 @@ def read(output: Path) -> Results:
     there(LINES, "throughput over the run", below=True)
     validation, target, classes = None, None, tuple(str(name) for name in told.get("classes") or ())
     if there(VALIDATION, "everything about single classes and rows; a run writes it at its end"):
-        texts = table.read(output / VALIDATION, ReportError, AGAIN)
+        texts = csv_text.read(output / VALIDATION, ReportError, AGAIN)
         kind, columns = (told.get("target") or {}).get("kind"), [str(name) for name in texts]
         if kind == REGRESSION and "label" not in columns:
             missing[VALIDATION] = "predictions: a page does not show several numbers at once yet"
@@ -121,11 +123,11 @@ def read(output: Path) -> Results:
     probabilities = kept = submission = None
     if target == CLASSES and validation is not None and there(PROBABILITIES, "the exact loss of each row"):
         probabilities = _probabilities(output / PROBABILITIES, (len(validation), len(classes)))
-    if validation is not None and there(examples.FILE, "pictures of the worst rows"):
-        kept = examples.load(output / examples.FILE, rows=len(validation))
+    if validation is not None and there(hard_examples.FILE, "pictures of the worst rows"):
+        kept = hard_examples.load(output / hard_examples.FILE, rows=len(validation))
     if (output / SUBMISSION).is_file():
-        rows = table.read(output / SUBMISSION, ReportError, AGAIN)
-        submission = len(rows), seal.sha256(output / SUBMISSION)
+        rows = csv_text.read(output / SUBMISSION, ReportError, AGAIN)
+        submission = len(rows), checksums.sha256(output / SUBMISSION)
     return Results(
         output, complete, told, missing, target, histories, lines, validation, classes, probabilities, kept, submission
     )
@@ -134,7 +136,7 @@ def read(output: Path) -> Results:
 def _manifest(path: Path) -> dict[str, Any]:
     with reading(path, ReportError, AGAIN):
         try:
-            manifest = seal.opened(path.read_bytes())
+            manifest = checksums.opened(path.read_bytes())
             for key, kind in KINDS.items():
                 if manifest.get(key) is not None and not isinstance(manifest[key], kind):
                     raise ValueError(f"{key} is a {type(manifest[key]).__name__}")
@@ -159,7 +161,7 @@ def _under_way(output: Path, places: Sequence[Path]) -> dict[str, Any]:
         told |= {name: getattr(origin, name) for name in ("git_commit", "git_dirty", "bundle_sha256")}
     for path in [path for place in places for path in _steps(place / "checkpoints")]:
         try:
-            details = seal.opened((path / "manifest.json").read_bytes())["details"]
+            details = checksums.opened((path / "manifest.json").read_bytes())["details"]
             origin = details["origin"]
             found = {"run_id": details["run_id"], **{name: origin[name] for name in ("config", "devices", "precision")}}
         except (OSError, ValueError, LookupError, TypeError, RecursionError):

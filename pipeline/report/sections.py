@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pipeline import charts, quality
-from pipeline.examples import FILE, MOST, worst
-from pipeline.page import Html, Section, bar, facts, joined, picture, quoted, table, tag
-from pipeline.quality import Estimate
-from pipeline.results import CLASSES, PROBABILITIES, REGRESSION, Results
+from pipeline.pages import charts, statistics
+from pipeline.pages.html import Html, Section, bar, facts, joined, picture, quoted, table, tag
+from pipeline.pages.statistics import Estimate
+from pipeline.report.run_results import CLASSES, PROBABILITIES, REGRESSION, Results
+from pipeline.training.hard_examples import FILE, MOST, worst
 
 MATRIX = 30  # classes, of which a confusion matrix can still be read
 BESIDE = 12  # classes, of which it leaves half of the page free
@@ -54,11 +54,11 @@ def number(value: float, digits: int = 4) -> str:
 def _classes(results: Results, rows: pd.DataFrame) -> Answers:
     labels, predictions, names = rows["label"].to_numpy(), rows["prediction"].to_numpy(), results.classes
     right, confidence = labels == predictions, rows["confidence"].to_numpy()
-    found, measured = quality.by_class(labels, predictions, len(names)), quality.calibration(confidence, right)
+    found, measured = statistics.by_class(labels, predictions, len(names)), statistics.calibration(confidence, right)
     losses = (
-        quality.least_losses(right, confidence)
+        statistics.least_losses(right, confidence)
         if results.probabilities is None
-        else quality.losses(labels, results.probabilities)
+        else statistics.losses(labels, results.probabilities)
     )
     more = {"wrong": f"{int((~right).sum()):,} of {len(rows):,}", "mean recall": number(found["recall"].mean())}
     more["mean F1"] = number(found["f1"].mean())
@@ -76,7 +76,7 @@ def _classes(results: Results, rows: pd.DataFrame) -> Answers:
     exact = "" if results.probabilities is not None else f" At least: without {PROBABILITIES} it is not known how much."
     said = "The rows of validation.csv whose label got the least probability." + exact
     return Answers(
-        quality.accuracy(right),
+        statistics.accuracy(right),
         [
             Section("classes", "Classes", joined(parts)),
             _calibration(measured, "the confidence is the probability of the predicted class"),
@@ -90,8 +90,8 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Answers:
     truth = rows[[f"label_{name}" for name in names]].to_numpy(float) == 1
     given = rows[[f"prediction_{name}" for name in names]].to_numpy(float)
     chosen = given > HALF
-    found = quality.by_label(truth, chosen)
-    estimate, losses = quality.multilabel(truth, chosen), quality.binary_losses(truth, given)
+    found = statistics.by_label(truth, chosen)
+    estimate, losses = statistics.multilabel(truth, chosen), statistics.binary_losses(truth, given)
     sure, right = np.maximum(given, 1 - given).ravel(), (truth == chosen).ravel()
     more = {
         "rows with every label right": number(float((truth == chosen).all(axis=1).mean())),
@@ -115,7 +115,7 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Answers:
         [
             Section("classes", "Labels", body),
             _calibration(
-                quality.calibration(sure, right), "the confidence is that in having a label, or in not having it"
+                statistics.calibration(sure, right), "the confidence is that in having a label, or in not having it"
             ),
             _worst(
                 results,
@@ -131,7 +131,7 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Answers:
 
 def _regression(results: Results, rows: pd.DataFrame) -> Answers:
     labels, predictions = rows["label"].to_numpy(), rows["prediction"].to_numpy()
-    estimate, more = quality.regression(labels, predictions)
+    estimate, more = statistics.regression(labels, predictions)
     errors = predictions - labels
     shown = len(charts.sample(len(rows)))
     which = f"{shown:,} of {len(rows):,} rows" if shown < len(rows) else f"{len(rows):,} rows"
@@ -165,12 +165,12 @@ def _regression(results: Results, rows: pd.DataFrame) -> Answers:
 
 def _confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[str]) -> list[Html]:
     """Return a matrix of a few classes, and which were taken for which most often: beside it where there is space."""
-    pairs = quality.confusions(labels, predictions).head(PAIRS)
+    pairs = statistics.confusions(labels, predictions).head(PAIRS)
     told = [(quoted(names[a], 40), quoted(names[b], 40), f"{times:,}") for a, b, times in pairs.itertuples(index=False)]
     often = table(("true", "predicted", "times"), told, numbers=[2]) if told else tag("p", "None was.", class_="note")
     parts = [tag("figure", tag("h3", "Taken for another most often"), often)]
     if len(names) <= MATRIX:
-        counts = quality.matrix(labels, predictions, len(names))
+        counts = statistics.matrix(labels, predictions, len(names))
         parts.insert(0, tag("figure", tag("h3", "Confusion"), _matrix(counts, names)))
     if len(names) <= BESIDE:
         return [tag("div", parts, class_="pair")]
@@ -224,14 +224,14 @@ def _each(found: pd.DataFrame, names: Sequence[str]) -> list[Html]:
     return [table(head, rows, numbers=[1, 2, 3, 4], kind="classes"), *([tag("p", note, class_="note")] if cut else [])]
 
 
-def _calibration(found: quality.Calibration, what: str) -> Section:
+def _calibration(found: statistics.Calibration, what: str) -> Section:
     rows = [
         (f"{low:.2f} to {high:.2f}", f"{int(held):,}", number(confidence), number(right))
         for low, high, held, confidence, right in found.bins.to_numpy(float).tolist()
     ]
     words = (
         f"Expected calibration error {number(found.error)}: how far the share of right answers lies from the confidence, on average"
-        f" over {quality.BINS} bins (Guo et al., 2017); {what}. On the line a model means what it says; below, it is too sure."
+        f" over {statistics.BINS} bins (Guo et al., 2017); {what}. On the line a model means what it says; below, it is too sure."
     )
     pair = tag(
         "div",

@@ -4,6 +4,7 @@ import hashlib
 import json
 import platform
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 from pipeline.errors import ConfigError, reading
 
 OUTPUTS = "outputs.json"
+# The packages whose modules decide what a training computes.
+DECIDING = tuple(f"pipeline.{name}." for name in ("config", "data", "models", "training"))
 LIBRARIES = ("keras", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "numpy", "pandas", "pillow", "scikit-learn")
 
 
@@ -79,7 +82,7 @@ def seal(output: Path, status: str | None = None) -> Path:
 
 def from_checkout() -> Provenance:
     """Return the commit of the git checkout that this file lies in, or an empty provenance outside one."""
-    folder = Path(__file__).resolve().parent
+    folder = Path(__file__).resolve().parents[1]
     command = ["git", "--no-optional-locks", "-C", str(folder)]
     try:
         commit = subprocess.run([*command, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)  # noqa: S603
@@ -90,10 +93,15 @@ def from_checkout() -> Provenance:
 
 
 def code() -> str:
-    """Return a sha256 over the modules of this package, without the configs: another code may train otherwise."""
+    """Return a sha256 over the loaded modules that decide what a training computes.
+
+    A bundle holds a part of the package, so only loaded modules count: they are the same ones at home and on Kaggle.
+    """
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).resolve().parent.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    for name in sorted(name for name in sys.modules if name.startswith(DECIDING)):
+        file = sys.modules[name].__file__
+        if file is not None:
+            digest.update(name.encode() + b"\0" + hashlib.sha256(Path(file).read_bytes()).digest())
     return digest.hexdigest()
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import CheckpointError, reading, writing
-from pipeline.seal import opened, read, sealed, sha256, sync
+from pipeline.storage.checksums import opened, read, sealed, sha256, sync
 
 KEPT = 2
 # Nothing else in the folder is taken for a checkpoint: not "step-00000002 (copy)", and no file.

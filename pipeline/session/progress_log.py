@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import whole
 from pipeline.errors import writing
+from pipeline.storage import atomic_file
 
 HISTORY, LINES = "history.csv", "progress.jsonl"
 
@@ -40,7 +40,7 @@ class Progress:
         step, total_steps: where the run begins, and where it ends.
         batch: images per step.
         show: takes each line of text.
-        figure: of the target, as `pipeline.target.FIGURE` has it.
+        figure: of the target, as `pipeline.data.labels.FIGURE` has it.
         fold: which each line then names; its `eta_seconds` are those to the end of the last one.
     """
 
@@ -118,7 +118,7 @@ class Progress:
             table.writerows(
                 row for row in csv.DictReader(_whole_lines(self._history)) if _is_until(row, step, self._columns)
             )
-            whole.write(self._history, text.getvalue().encode())
+            atomic_file.write(self._history, text.getvalue().encode())
         if self._lines.exists():
             kept = []
             for line in _whole_lines(self._lines):
@@ -128,7 +128,7 @@ class Progress:
                     continue
                 if isinstance(value, dict) and isinstance(value.get("step"), int) and value["step"] <= step:
                     kept.append(line)
-            whole.write(self._lines, "".join(kept).encode())
+            atomic_file.write(self._lines, "".join(kept).encode())
 
 
 def _is_until(row: Mapping[str, Any], step: int, names: tuple[str, ...]) -> bool:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline import mounts
 from pipeline.errors import CheckpointError, reading, writing
-from pipeline.seal import sync
+from pipeline.runtime import mounts
+from pipeline.storage.checksums import sync
 
 CHECKPOINT = re.compile(r"step-(\d{8,})(\.replaced)?")
 CHUNK = 2**20

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline import metrics, submission, table
+from pipeline import metrics
 from pipeline.config import Config
+from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
-from pipeline.target import Target
+from pipeline.storage import csv_text
+from pipeline.submission import submission_csv
 
 ROUNDING = 1e-6  # by which a mean of probabilities may be beyond 0 and 1
 
@@ -31,7 +33,7 @@ class Form:
 
     def __init__(self, target: Target, metric: str, sample: Path) -> None:
         self._target, self._metric, self._sample = target, metrics.find(metric, target.kind), sample
-        self._columns = table.header(sample, SubmissionError, "Set data.sample_submission in the config.")[1:]
+        self._columns = csv_text.header(sample, SubmissionError, "Set data.sample_submission in the config.")[1:]
         names, columns = target.names, self._columns
         one = len(columns) == 1 and (
             self._metric.takes != "scores"
@@ -45,7 +47,7 @@ class Form:
             raise SubmissionError(
                 f"{sample} has the columns {', '.join(columns[:12])} beside the id; expected one, or one for each of {', '.join(names[:12])} "
                 f"(target={target.kind!r}, metric={metric!r}).\nCorrect target, metric or label_column in the config, or write this form in "
-                "pipeline/form.py."
+                "pipeline/submission/prediction_format.py."
             )
 
     def check_labels(self) -> None:
@@ -60,11 +62,11 @@ class Form:
                 raise SubmissionError(
                     f"The training table has {len(blank)} labels with blanks in them, for example {', '.join(map(repr, blank[:3]))}; metric="
                     f"{self._metric.name!r} puts blanks between labels, and expected none within.\n"
-                    "Rename them in the training table, or write this competition's form in pipeline/form.py."
+                    "Rename them in the training table, or write this competition's form in pipeline/submission/prediction_format.py."
                 )
         if len(self._columns) != 1 or self._metric.takes != "classes" or self._target.kind == "regression":
             return
-        wrong, kind = submission.strange(self._sample, self._columns[0], self._target.names)
+        wrong, kind = submission_csv.strange(self._sample, self._columns[0], self._target.names)
         if wrong:
             raise SubmissionError(
                 f"The training table has {len(wrong)} labels that cannot be submitted, for example {', '.join(map(repr, wrong[:3]))}; expected "
@@ -79,7 +81,7 @@ class Form:
             values: float32 (n, k), as `Target.predictions` gives them, in the order of `ids`.
 
         Raises:
-            SubmissionError: if a value is not finite, or is no probability where one is expected; and as `pipeline.submission.write` says.
+            SubmissionError: if a value is not finite, or is no probability where one is expected; and as `pipeline.submission.submission_csv.write` says.
         """
         wanted = len(ids), len(self._target.names)
         low, high = (-np.inf, np.inf) if self._target.kind == "regression" else (-ROUNDING, 1 + ROUNDING)
@@ -93,7 +95,7 @@ class Form:
             )
         # A mean of probabilities may be beyond 1 by rounding; what is written is not, as `bounds` says.
         values = values if self._target.kind == "regression" else values.clip(0, 1)
-        return submission.write(path, self._sample, ids, self.texts(values), numbers=self._numbers)
+        return submission_csv.write(path, self._sample, ids, self.texts(values), numbers=self._numbers)
 
     @property
     def _numbers(self) -> bool:

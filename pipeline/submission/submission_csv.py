@@ -12,8 +12,8 @@ from typing import Literal
 
 import pandas as pd
 
-from pipeline import table, whole
 from pipeline.errors import DataError, PipelineError, SubmissionError, reading
+from pipeline.storage import atomic_file, csv_text
 
 # int() and float() take more than a CSV reader does: 1_0, other scripts' digits, blanks around them.
 WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -60,7 +60,7 @@ def write(
     if [*wanted.columns[1:]] != [*columns]:
         raise SubmissionError(
             f"{sample} has the columns {', '.join(wanted.columns)}; expected an id and {', '.join(columns) or 'a label'}.\n"
-            "Correct label_column or target in the config, or write this competition's form in pipeline/form.py."
+            "Correct label_column or target in the config, or write this competition's form in pipeline/submission/prediction_format.py."
         )
     given = pd.DataFrame(
         {wanted.columns[0]: list(ids), **{name: list(texts) for name, texts in columns.items()}}, dtype=str
@@ -71,7 +71,7 @@ def write(
     # Python puts no quotes around a carriage return, and every reader takes it for the end of a line.
     returns = any("\r" in text for name in given for text in (name, *given[name]))
     quoting: Literal[0, 1] = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
-    whole.write(path, given.to_csv(index=False, lineterminator="\n", quoting=quoting).encode())
+    atomic_file.write(path, given.to_csv(index=False, lineterminator="\n", quoting=quoting).encode())
     return len(given)
 
 
@@ -122,7 +122,7 @@ def _read(path: Path, kind: type[PipelineError]) -> pd.DataFrame:
     with reading(path, kind, "Correct the path."):
         if not path.is_file():
             raise DataError(f"{path} is missing; expected a CSV.\nCorrect the path, or run the step that writes it.")
-    return table.read(path, kind, "Write it again.")
+    return csv_text.read(path, kind, "Write it again.")
 
 
 def _sample(path: Path) -> pd.DataFrame:

@@ -14,11 +14,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline import data, folds, learning_rate, memory, whole
-from pipeline.changes import changes
 from pipeline.config import Config
+from pipeline.config.compatibility import changes
+from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, reading
-from pipeline.loop import Loop
+from pipeline.storage import atomic_file
+from pipeline.training import learning_rate, out_of_memory
+from pipeline.training.loop import Loop
 
 STEPS = 50
 RESULT = "noise.json"
@@ -80,7 +82,7 @@ def estimate(small: int, large: int, squares: Iterable[tuple[float, float]]) -> 
     return Noise(small, large, len(found), float(signal), float(spread))
 
 
-def measure(config: Config, examples: data.Examples, *, steps: int = STEPS, seeds: Sequence[int] = ()) -> Noise:
+def measure(config: Config, examples: dataset.Examples, *, steps: int = STEPS, seeds: Sequence[int] = ()) -> Noise:
     """Return the noise over the first `steps` steps of a training; small: BatchNorm's group, large: the batch.
 
     BatchNorm's groups are drawn apart from each other, so their gradients are independent, which is all that the estimate needs. Later
@@ -102,9 +104,9 @@ def measure(config: Config, examples: data.Examples, *, steps: int = STEPS, seed
         )
 
     keras.utils.set_random_seed(config.seed)
-    trained = data.Batches.of(examples, config, rows)
+    trained = dataset.Batches.of(examples, config, rows)
     run = Loop(config, applied, trained, (examples.inputs[held], examples.labels[held]), Path(), print, {})
-    others = [data.Batches.of(examples, config, rows, seed=seed) for seed in seeds]
+    others = [dataset.Batches.of(examples, config, rows, seed=seed) for seed in seeds]
     squares = []
     for step in range(min(steps, applied.total_steps)):
         pixels, labels = trained.at(step)
@@ -112,7 +114,7 @@ def measure(config: Config, examples: data.Examples, *, steps: int = STEPS, seed
             squares.append(run.compiled.squares(run.state.tree, *taken))
         placed, answers = run.compiled.put(pixels[None], labels[None], axis=1)
         if step == 0:
-            run.state, _ = memory.first_call(run.compiled, run.state, (placed, answers, 1), print)
+            run.state, _ = out_of_memory.first_call(run.compiled, run.state, (placed, answers, 1), print)
         else:
             run.state.tree, _ = run.compiled.train(run.state.tree, placed, answers, 1)
     return estimate(applied.batchnorm_batch, config.batch, squares)
@@ -140,7 +142,7 @@ def advised(noise: Noise, batch: int, unit: int) -> tuple[int, str]:
 
 
 def capped(
-    config: Config, examples: data.Examples, output: Path, replicas: int, *, fresh: bool, show: Callable[[str], None]
+    config: Config, examples: dataset.Examples, output: Path, replicas: int, *, fresh: bool, show: Callable[[str], None]
 ) -> Config:
     """Return the config with the batch that the noise scale allows, if it asks for that with `noise_cap`, and say why.
 
@@ -170,7 +172,7 @@ def capped(
         noise = measure(config, examples)
         batch, reason = advised(noise, config.batch, unit)
         found = {"config": asked, "batch": batch, "reason": reason, "noise": noise.to_json()}
-        whole.write(path, json.dumps(found, indent=2).encode())
+        atomic_file.write(path, json.dumps(found, indent=2).encode())
     show(found["reason"])
     batch = found["batch"]
     if batch % replicas:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pipeline import whole
 from pipeline.errors import ReportError, reading
+from pipeline.storage import atomic_file
 
 FILE = "examples.npz"
 MOST = 24
@@ -80,7 +80,7 @@ def keep_examples(
         arrays["pixels"] = _small(inputs[chosen])
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)
-    return whole.write(output / FILE, packed.getvalue())
+    return atomic_file.write(output / FILE, packed.getvalue())
 
 
 def load(path: Path, *, rows: int) -> Examples:

@@ -15,18 +15,21 @@ import jax
 import keras
 import numpy as np
 
-from pipeline import backbones, checkpoint, data, learning_rate, memory, model, names
-from pipeline import state as states
-from pipeline.calls import Calls
-from pipeline.changes import changes
 from pipeline.config import Config
+from pipeline.config.compatibility import changes
+from pipeline.data import dataset
+from pipeline.data.labels import FIGURE
 from pipeline.errors import CheckpointError, DivergedError
-from pipeline.learning_rate import Applied
-from pipeline.progress import HISTORY, LINES, Fold, Progress
-from pipeline.saver import Saver
-from pipeline.session import Session
-from pipeline.step import Step
-from pipeline.target import FIGURE
+from pipeline.models import architectures, backbones, weight_names
+from pipeline.session import checkpoint
+from pipeline.session.checkpoint_writer import Saver
+from pipeline.session.progress_log import HISTORY, LINES, Fold, Progress
+from pipeline.session.time_limit import Session
+from pipeline.training import learning_rate, out_of_memory
+from pipeline.training import train_state as states
+from pipeline.training.async_dispatch import Calls
+from pipeline.training.learning_rate import Applied
+from pipeline.training.train_step import Step
 
 # What a run leaves beside its checkpoints, and must not stand beside those of another.
 LEFT = (HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz")
@@ -48,7 +51,7 @@ class Loop:
         self,
         config: Config,
         applied: Applied,
-        batches: data.Batches,
+        batches: dataset.Batches,
         validation: tuple[np.ndarray, np.ndarray],
         output: Path,
         show: Callable[[str], None],
@@ -57,7 +60,7 @@ class Loop:
     ) -> None:
         self.config, self.applied, self.batches, self.validation = config, applied, batches, validation
         self.output, self.show, self.seconds, self.fold = output, show, seconds, fold
-        self.model = model.build(config, applied.batchnorm_momentum)
+        self.model = architectures.build(config, applied.batchnorm_momentum)
         self.pretrained = backbones.begin(self.model, config)
         self.optimizer = learning_rate.optimizer(applied)
         self.optimizer.build(self.model.trainable_variables)
@@ -91,7 +94,7 @@ class Loop:
         folder = self.output / "checkpoints"
         if fresh:
             checkpoint.set_aside(folder, [self.output / name for name in LEFT])
-        with checkpoint.writer(folder), memory.later_calls(self.compiled):
+        with checkpoint.writer(folder), out_of_memory.later_calls(self.compiled):
             return self._run(folder, origin, session, max_steps)
 
     def _run(self, folder: Path, origin: dict[str, Any], session: Session, max_steps: int | None) -> str:
@@ -118,7 +121,7 @@ class Loop:
                     break
                 if first:
                     first = False
-                    self.state, totals = memory.first_call(
+                    self.state, totals = out_of_memory.first_call(
                         self.compiled, self.state, (images, labels, number), self.show
                     )
                     self.seconds["compile"] = time.monotonic() - begun
@@ -174,8 +177,8 @@ class Loop:
         for variables, arrays in zip(
             (self.model.trainable_variables, self.model.non_trainable_variables), self.state.inferring(), strict=True
         ):
-            values.update((names.weight(v), np.asarray(a)) for v, a in zip(variables, arrays, strict=True))
-        return {name: values[name] for name in map(names.weight, self.model.weights)}
+            values.update((weight_names.weight(v), np.asarray(a)) for v, a in zip(variables, arrays, strict=True))
+        return {name: values[name] for name in map(weight_names.weight, self.model.weights)}
 
     def _epoch(self, step: int) -> int:
         """Return how many whole epochs the first `step` steps hold. The last step may reach beyond the last epoch."""
@@ -252,7 +255,7 @@ class Loop:
         inputs, labels = self.validation
         size = self.compiled.micro_batch * self.compiled.replicas  # what fitted with gradients fits without
         sums = []
-        for start, (images, real) in zip(range(0, len(inputs), size), data.padded(inputs, size), strict=True):
+        for start, (images, real) in zip(range(0, len(inputs), size), dataset.padded(inputs, size), strict=True):
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:real] = labels[start : start + real]
             placed = self.compiled.put(images, expected)

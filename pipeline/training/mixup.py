@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-# An independent stream of random numbers from the seed, as those of `pipeline.data`.
+# An independent stream of random numbers from the seed, as those of `pipeline.data.dataset`.
 STREAM = 4
 
 

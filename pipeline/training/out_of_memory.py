@@ -7,8 +7,8 @@ from typing import Any
 import jax
 
 from pipeline.errors import DeviceError
-from pipeline.state import State
-from pipeline.step import Step
+from pipeline.training.train_state import State
+from pipeline.training.train_step import Step
 
 
 def exhausted(error: Exception) -> bool:

@@ -38,11 +38,14 @@ import numpy as np
 import pandas as pd
 from jax.experimental.compilation_cache import compilation_cache
 
-from pipeline import data, executables, folds, learning_rate, noise, training, whole
 from pipeline.config import Config
+from pipeline.data import dataset, folds
 from pipeline.errors import ConfigError, DivergedError, reading, writing
-from pipeline.noise import Noise
-from pipeline.progress import HISTORY
+from pipeline.runtime import compile_cache
+from pipeline.session.progress_log import HISTORY
+from pipeline.storage import atomic_file
+from pipeline.training import gradient_noise, learning_rate, training
+from pipeline.training.gradient_noise import Noise
 
 FACTOR, SEEDS = 8, 3
 MOST_GAP, MOST_RATIO, MOST_SPREAD, TARGET_AT = 2.0, 1.15, 3.0, 0.75
@@ -107,7 +110,7 @@ def check(
     output: Path,
     *,
     batch: int | None = None,
-    examples: data.Examples | None = None,
+    examples: dataset.Examples | None = None,
     show: Callable[[str], None] = print,
 ) -> Checked:
     """Train the nine runs, or those that are not complete yet, and compare them.
@@ -157,7 +160,7 @@ def check(
     scaled, unscaled = (compare(losses["base"], losses[name], warmup) for name in ("scaled", "unscaled"))
     measured = None
     if learning_rate.apply(configs["scaled"], rows).batchnorm_batch < configs["scaled"].batch:
-        measured = noise.measure(configs["scaled"], examples)
+        measured = gradient_noise.measure(configs["scaled"], examples)
         show(f"Gradient-noise scale over the first {measured.steps} steps: {measured.scale:.0f} images")
     checked = Checked(scaled, unscaled, measured, tuple(_advice(config, batch, scaled, unscaled, measured)), output)
     _write(checked, config, configs, losses, warmup)
@@ -270,13 +273,13 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
 def _compile_once(output: Path) -> None:
     """Keep what is compiled in one folder for all runs: `training` takes a folder that was chosen before for the user's."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(output / executables.FOLDER))  # type: ignore[no-untyped-call]
+        jax.config.update("jax_compilation_cache_dir", str(output / compile_cache.FOLDER))  # type: ignore[no-untyped-call]
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
         compilation_cache.reset_cache()
 
 
 def _losses(
-    config: Config, folder: Path, output: Path, examples: data.Examples, show: Callable[[str], None]
+    config: Config, folder: Path, output: Path, examples: dataset.Examples, show: Callable[[str], None]
 ) -> np.ndarray:
     """Return the training loss of each epoch, float (epochs,); infinite from where the run diverged.
 
@@ -308,7 +311,7 @@ def _losses(
     if (output / HISTORY).is_file():
         history = pd.read_csv(output / HISTORY)
         losses[history["epoch"].to_numpy() - 1] = history["loss"].to_numpy()
-    whole.write(path, json.dumps({"origin": origin, "losses": _plain(losses)}).encode())
+    atomic_file.write(path, json.dumps({"origin": origin, "losses": _plain(losses)}).encode())
     for made in ("artifact", "checkpoints"):
         shutil.rmtree(output / made, ignore_errors=True)
     show(f"{output.name}: loss {losses[-1]:.4g} in the last epoch")
@@ -341,7 +344,9 @@ def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared, me
             f"base_rate at a larger base_batch, or raise warmup_epochs; --batch {max(batch // 2, 1)} checks half of it."
         )
     if measured is not None:
-        told += [noise.advised(measured, size, batch)[1] for size in sorted({config.batch, large}) if size > batch]
+        told += [
+            gradient_noise.advised(measured, size, batch)[1] for size in sorted({config.batch, large}) if size > batch
+        ]
     return told
 
 
@@ -355,4 +360,4 @@ def _write(
         "target": _plain(np.array(target_of(losses["base"]))),
         "arms": {name: {"batch": configs[name].batch, "losses": _plain(found)} for name, found in losses.items()},
     }
-    whole.write(checked.folder / RESULT, (json.dumps(told, indent=2) + "\n").encode())
+    atomic_file.write(checked.folder / RESULT, (json.dumps(told, indent=2) + "\n").encode())

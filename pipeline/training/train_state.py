@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline import names
+from pipeline.models import weight_names
 
 
 @dataclass
@@ -67,15 +67,16 @@ def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> Stat
         "optimizer": optimizer.variables,
     }
     trainable, other, of_optimizer = ([variable.value for variable in group] for group in groups.values())
-    leaves = [f"trainable/{names.weight(variable)}" for variable in groups["trainable"]]
+    leaves = [f"trainable/{weight_names.weight(variable)}" for variable in groups["trainable"]]
     # Keras counts seed generators and optimizers up within a session (adam_2/…): their places are what stays the same.
     for group in ("other", "optimizer"):
-        leaves += [f"{group}/{names.place(number, variable)}" for number, variable in enumerate(groups[group])]
+        leaves += [f"{group}/{weight_names.place(number, variable)}" for number, variable in enumerate(groups[group])]
     averages, moves = [], moving(model)
     if average:
         averages = [jnp.array(value) for value in averaged(trainable, other, moves)]
         leaves += [
-            f"average/{names.weight(variable)}" for variable in averaged(groups["trainable"], groups["other"], moves)
+            f"average/{weight_names.weight(variable)}"
+            for variable in averaged(groups["trainable"], groups["other"], moves)
         ]
     leaves += ["totals/loss", "totals/figure", "totals/count"]
     where, figure = trainable[0].sharding, jnp.int32 if counted else jnp.float32

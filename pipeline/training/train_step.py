@@ -3,7 +3,7 @@
 A batch is cut into groups of `batchnorm_batch` images. BatchNorm normalizes each group by itself (ghost batches, Hoffer et al. 2017,
 1705.08741) and moves its statistics by the mean over all groups; dropout draws from (seed, step, group). So it is one and the same sum
 over groups, whether one replica adds it up in many micro-batches or eight do it in one: only the order of additions differs. Mixup and
-CutMix mix the images of one group (`pipeline.mixture`), so that holds for them, too.
+CutMix mix the images of one group (`pipeline.training.mixup`), so that holds for them, too.
 
 Each replica adds up its own groups, and one all-reduce adds up the replicas. A group that is larger than a replica's share of the batch
 spans several replicas; then XLA splits the groups themselves, and BatchNorm's sums are all-reduced as well.
@@ -16,11 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline import backbones, learning_rate, mixture, target
-from pipeline import state as states
 from pipeline.config import Config
+from pipeline.data import labels as target
 from pipeline.errors import ConfigError
-from pipeline.learning_rate import Applied
+from pipeline.models import backbones
+from pipeline.training import learning_rate, mixup
+from pipeline.training import train_state as states
+from pipeline.training.learning_rate import Applied
 
 REPLICAS = "batch"  # the axis of keras.distribution.DataParallel's mesh
 
@@ -90,7 +92,7 @@ class Step:
         self._program = self._train.lower(tree, images, labels, np.int32(0)).compile()
 
     def evaluate(self, trainable: Any, other: Any, images: Any, labels: Any, real: int) -> tuple[Any, Any]:
-        """Return the sums of the losses and of the figure (`pipeline.target`) over the first `real` examples of a batch."""
+        """Return the sums of the losses and of the figure (`pipeline.data.labels`) over the first `real` examples of a batch."""
         loss, correct = self._evaluate(trainable, other, images, labels, real)
         return loss, correct
 
@@ -243,8 +245,8 @@ class Step:
             seeded = [_drawn(value, number) if seed else value for value, seed in zip(other, self._seeds, strict=True)]
             own = None
             if self._mixes:
-                key = mixture.key(self.config.seed, done, number)
-                images, own = mixture.mixed(key, images, self.config.data.mixup, self.config.data.cutmix)
+                key = mixup.key(self.config.seed, done, number)
+                images, own = mixup.mixed(key, images, self.config.data.mixup, self.config.data.cutmix)
             logits, moved = self.model.stateless_call(trainable, seeded, images, training=True)
             losses, figures = self._judged(labels, logits.astype(jnp.float32), own)
             return losses.sum(), figures.sum(), [v for v, moves in zip(moved, self._moving, strict=True) if moves]
@@ -258,13 +260,13 @@ class Step:
     def _judged(self, labels: Any, logits: Any, own: Any) -> tuple[Any, Any]:
         """Return the loss and the figure of each image of a group; `own`: its share in a mixed one, (n,), or None.
 
-        Each loss of `pipeline.target` is linear in what is true (of numbers: but for what no weight can change), so that of a mixture is
+        Each loss of `pipeline.data.labels` is linear in what is true (of numbers: but for what no weight can change), so that of a mixture is
         the mixture of both. A class counts as right if it is the one with the greater share.
         """
         kind = self.config.target
         if own is None:
             return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
-        others = mixture.partners(labels)
+        others = mixup.partners(labels)
         if labels.ndim > 1:
             labels = own[:, None] * labels + (1 - own[:, None]) * others
             return target.losses(kind, labels, logits), target.figure(kind, labels, logits)

@@ -1,6 +1,6 @@
 """Training: data + model + rate → an artifact, on every device there is.
 
-Keras 3 on JAX. `DataParallel` is set before the model exists; the steps themselves are in `pipeline.loop`. Each fold is a loop of its
+Keras 3 on JAX. `DataParallel` is set before the model exists; the steps themselves are in `pipeline.training.loop`. Each fold is a loop of its
 own, in its own folder, one after the other; a fold that is complete is not trained again, but gives its weights from its checkpoint.
 """
 
@@ -17,20 +17,25 @@ import keras
 import numpy as np
 import pandas as pd
 
-from pipeline import artifact, checkpoint, data, devices, executables, folds, learning_rate, metrics, model, noise
-from pipeline import provenance as provenance_module
-from pipeline import target as targets
-from pipeline.backbones import published
+from pipeline import artifact, metrics
 from pipeline.config import Config
+from pipeline.data import dataset, folds
+from pipeline.data import labels as targets
 from pipeline.errors import CheckpointError, ConfigError, DataError, DivergedError, writing
-from pipeline.examples import keep_examples, worst
-from pipeline.form import Form
-from pipeline.learning_rate import Applied
-from pipeline.loop import LEFT, Loop
 from pipeline.metrics import Metric
-from pipeline.progress import Fold
-from pipeline.provenance import Provenance
-from pipeline.session import Session
+from pipeline.models import architectures
+from pipeline.models.backbones import published
+from pipeline.runtime import compile_cache, devices
+from pipeline.runtime import provenance as provenance_module
+from pipeline.runtime.provenance import Provenance
+from pipeline.session import checkpoint
+from pipeline.session.progress_log import Fold
+from pipeline.session.time_limit import Session
+from pipeline.submission.prediction_format import Form
+from pipeline.training import gradient_noise, learning_rate
+from pipeline.training.hard_examples import keep_examples, worst
+from pipeline.training.learning_rate import Applied
+from pipeline.training.loop import LEFT, Loop
 
 GOLDEN_ROWS = 8
 DECODED = "decoded"
@@ -76,11 +81,11 @@ class Fitted:
 
 def read(
     config: Config, folder: Path, cache: Path | None = None, show: Callable[[str], None] | None = None
-) -> data.Examples:
+) -> dataset.Examples:
     """Return the labelled examples, read without TensorFlow taking the accelerator that JAX is about to use; `cache` as in `data`."""
     devices.hide_from_tensorflow()
     published(config)  # what cannot be fetched is told now, and not after an hour of decoding
-    return data.read_training(folder, config, cache=cache, show=show)
+    return dataset.read_training(folder, config, cache=cache, show=show)
 
 
 def train(
@@ -88,7 +93,7 @@ def train(
     folder: Path,
     output: Path,
     *,
-    examples: data.Examples | None = None,
+    examples: dataset.Examples | None = None,
     provenance: Provenance | None = None,
     max_steps: int | None = None,
     fresh: bool = False,
@@ -117,7 +122,7 @@ def train(
             f"Keras runs on {keras.backend.backend()} here; training expects JAX.\n"
             "Set the environment variable KERAS_BACKEND to jax before Keras is imported."
         )
-    executables.keep(output)
+    compile_cache.keep(output)
     here = devices.found()
     if config.batch % here.count:
         below = config.batch // here.count * here.count
@@ -135,7 +140,7 @@ def train(
     sample = folder / config.data.sample_submission
     if sample.is_file():
         Form(examples.target, metric.name, sample).check_labels()  # refuses now what would be refused after hours
-    config = noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
+    config = gradient_noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
     seconds = {"read": time.monotonic() - started}
     applied = [learning_rate.apply(config, len(rows)) for rows, _ in pairs]
@@ -181,7 +186,7 @@ def train(
         keras.config.set_dtype_policy(before)
 
     begun = time.monotonic()
-    rebuilt = model.build(config, applied[0].batchnorm_momentum)
+    rebuilt = architectures.build(config, applied[0].batchnorm_momentum)
     held = np.sort(np.concatenate([rows for _, rows in pairs]))
     # From all over the table: its first rows are of one class where it is sorted by label.
     golden = held[np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))]
@@ -194,8 +199,8 @@ def train(
         # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these. One device computes
         # them, so it gets what one replica had in training.
         with jax.default_matmul_precision("highest"):
-            found[rows] = target.predictions(model.outputs(rebuilt, examples.inputs[rows], batch=one.batch))
-            outputs.append(target.predictions(model.outputs(rebuilt, examples.inputs[golden], batch=one.batch)))
+            found[rows] = target.predictions(architectures.outputs(rebuilt, examples.inputs[rows], batch=one.batch))
+            outputs.append(target.predictions(architectures.outputs(rebuilt, examples.inputs[golden], batch=one.batch)))
     if not np.isfinite(found).all() or not np.isfinite(outputs).all():
         raise DivergedError(
             f"The trained model's outputs are not finite (optimizer.base_rate={config.optimizer.base_rate:g})"
@@ -228,7 +233,7 @@ def train(
             "bundle_sha256": origins.bundle_sha256,
             "devices": str(here),
             "precision": policy,
-            "parameters": model.count(rebuilt),
+            "parameters": architectures.count(rebuilt),
             "pretrained": fitted[0].pretrained,
             "applied": applied[0].to_json(),
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
@@ -243,7 +248,11 @@ def train(
 
 
 def _tell(
-    config: Config, examples: data.Examples, pairs: Sequence[folds.Pair], applied: Applied, show: Callable[[str], None]
+    config: Config,
+    examples: dataset.Examples,
+    pairs: Sequence[folds.Pair],
+    applied: Applied,
+    show: Callable[[str], None],
 ) -> None:
     what = "rows" if config.data.kind == "table" else "images"
     kinds = {"regression": "numbers to predict", "multilabel": "labels, any of them"}.get(config.target, "classes")
@@ -281,7 +290,7 @@ def _clear(output: Path, places: Sequence[Path], config: Config, *, fresh: bool)
 def _fit(
     config: Config,
     applied: Applied,
-    examples: data.Examples,
+    examples: dataset.Examples,
     pair: folds.Pair,
     place: Path,
     seconds: dict[str, float],
@@ -301,7 +310,7 @@ def _fit(
     """
     gc.collect()  # so that the fold before this one leaves the devices
     rows, held = pair
-    batches = data.Batches.of(examples, config, rows)
+    batches = dataset.Batches.of(examples, config, rows)
     keras.utils.set_random_seed(config.seed)
     spent: dict[str, float] = {}
     run = Loop(config, applied, batches, (examples.inputs[held], examples.labels[held]), place, show, spent, fold)
@@ -329,7 +338,7 @@ def _fit(
 
 
 def _write_validation(
-    output: Path, examples: data.Examples, pairs: Sequence[folds.Pair], held: np.ndarray, found: np.ndarray
+    output: Path, examples: dataset.Examples, pairs: Sequence[folds.Pair], held: np.ndarray, found: np.ndarray
 ) -> None:
     """Write what each example got from the model that was not trained on it: validation.csv, and validation.npz in the same order."""
     target, several = (
@@ -358,7 +367,7 @@ def _write_validation(
 
 
 def _metrics(
-    examples: data.Examples,
+    examples: dataset.Examples,
     pairs: Sequence[folds.Pair],
     fitted: Sequence[Fitted],
     found: np.ndarray,

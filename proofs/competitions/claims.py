@@ -16,15 +16,16 @@ import pandas as pd
 
 from localkaggle import competitions
 from localkaggle.competitions import Competition
-from proofs import environment, feeding, inferring, inspected, jpeg
-from proofs.table import Row, Show, last_json
+from proofs.competitions import feeding_speed, inference_speed, inspected, jpeg_speed
+from proofs.shared import environment
+from proofs.shared.results_table import Row, Show, last_json
 
 # What a first convolutional network reaches on scikit-learn's digits.
 ACCURACY = 0.97
 # A table of 292 patients is best served by a linear model: a network has to come near it.
 RMSE_TIMES = 1.05
 # Parts in a process of their own, and how the lines begin on which it tells its rows.
-APART, ROW = ("mutated", "hostile"), "row: "
+APART, ROW = ("spoiled_inputs", "hostile"), "row: "
 KINDS = {"digits": "PNG files", "digits_csv": "pixels in CSV columns", "diabetes": "tabular regression"}
 
 
@@ -40,7 +41,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         if not short:  # the tests of the relay make a dry run of their own
             for config, kind in KINDS.items():
                 yield _dry_run(root, config, kind, folder, show)
-        for part in (inspected, feeding, jpeg, inferring):
+        for part in (inspected, feeding_speed, jpeg_speed, inference_speed):
             into = folder / part.__name__.rpartition(".")[2]
             into.mkdir()
             yield from part.rows(root, into, short=short, show=show)
@@ -52,7 +53,7 @@ def _apart(root: Path, name: str, folder: Path, *, short: bool, show: Show) -> I
     """Yield the rows of a part that trains and infers within its process, which therefore begins with Keras on JAX on the CPU."""
     folder.mkdir()
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    words = [sys.executable, "-m", "proofs.competitions", name, str(folder), *(["short"] if short else [])]
+    words = [sys.executable, "-m", "proofs.competitions.claims", name, str(folder), *(["short"] if short else [])]
     with (folder.with_suffix(".log")).open("w+") as log:
         child = subprocess.Popen(words, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
         assert child.stdout is not None  # noqa: S101 - a pipe was asked for
@@ -118,7 +119,7 @@ def _ridge(competition: Competition) -> float:
 
 def main(name: str, folder: Path, *, short: bool) -> None:
     """Print the rows of a part, each on a line."""
-    part = import_module(f"proofs.{name}")
+    part = import_module(f"proofs.{name}.claims")
     for row in part.rows(Path.cwd(), folder, short=short, show=lambda line: print(line, flush=True)):
         print(ROW + json.dumps(asdict(row)), flush=True)
 

@@ -1,6 +1,6 @@
 """Feeding: how fast batches of small images come, with the same augmentation: ours beside `ImageDataGenerator.flow`, alone and under `fit`.
 
-`python -m proofs.feeding` prints one JSON object. The arms take turns in one process. Each image carries its number as its label, so that what
+`python -m proofs.competitions.feeding_speed` prints one JSON object. The arms take turns in one process. Each image carries its number as its label, so that what
 comes out is counted, in both arms and in every epoch that is timed.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data import Batches
-from proofs.table import Row, Show, last_json
+from pipeline.data.dataset import Batches
+from proofs.shared.results_table import Row, Show, last_json
 
 SEED, ROUNDS = 20261121, 5
 BATCH, STEPS, SIDE, SHIFT, CLASSES = 1024, 24, 32, 4, 10
@@ -39,10 +39,15 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     show("      batches of ours and of ImageDataGenerator.flow, alone and under fit")
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
     run = subprocess.run(
-        [sys.executable, "-m", "proofs.feeding"], cwd=root, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "proofs.competitions.feeding_speed"],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if run.returncode:
-        raise RuntimeError(f"proofs.feeding ended with {run.returncode}:\n{run.stderr[-3000:]}")
+        raise RuntimeError(f"proofs.competitions.feeding_speed ended with {run.returncode}:\n{run.stderr[-3000:]}")
     yield from judged(last_json(run.stdout))
 
 

@@ -1,4 +1,4 @@
-"""Inferences: the arms of `proofs.inferring`, each in a process of its own: `python -m proofs.inferences PART …` prints one JSON object."""
+"""Inferences: the arms of `proofs.competitions.inference_speed`, each in a process of its own: `python -m proofs.competitions.inference_arms PART …` prints one JSON object."""
 
 import json
 import os
@@ -19,16 +19,20 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from pipeline import artifact, data, inference, model, reading, submission
+from pipeline import artifact
 from pipeline import config as configs
-from pipeline import forward as forwards
 from pipeline.artifact import Artifact
 from pipeline.config import Config
-from pipeline.files import shape
-from pipeline.form import Form
-from pipeline.images import Shape
-from pipeline.target import Target
-from proofs import jpeg
+from pipeline.data import dataset, parallel_decoding
+from pipeline.data.image_decoding import Shape
+from pipeline.data.image_files import shape
+from pipeline.data.labels import Target
+from pipeline.inference import forward_pass as forwards
+from pipeline.inference import inference
+from pipeline.models import architectures
+from pipeline.submission import submission_csv
+from pipeline.submission.prediction_format import Form
+from proofs.competitions import jpeg_speed
 
 SEED, TURNS, BATCH = 20261121, 9, 64
 NAMES = tuple("0123456789")
@@ -52,7 +56,7 @@ def settings(side: int = 8, width: int = 32, channels: int = 1, suffix: str = ".
 def trained(folder: Path, config: Config, folds: int = 1) -> Artifact:
     """Return an artifact of random weights, saved and loaded as training and inference do it; each fold has the same ones."""
     keras.utils.set_random_seed(SEED)
-    built, target = model.build(config), Target("classes", NAMES)
+    built, target = architectures.build(config), Target("classes", NAMES)
     golden = np.random.default_rng(SEED).integers(0, 256, (8, *config.data.shape), np.uint8)
     details: dict[str, Any] = {
         "run_id": "proof",
@@ -73,7 +77,7 @@ def trained(folder: Path, config: Config, folds: int = 1) -> Artifact:
         encoding=None,
         prior=np.full(len(NAMES), 1 / len(NAMES), np.float32),
         golden_inputs=golden,
-        golden_outputs=target.predictions(model.outputs(built, golden, 8)),
+        golden_outputs=target.predictions(architectures.outputs(built, golden, 8)),
         details={**details, "git_commit": "0" * 40, "bundle_sha256": "0" * 64},
     )
     return artifact.load(folder)
@@ -102,7 +106,7 @@ def cores() -> Iterator[None]:
     """
     before = os.sched_getaffinity(0)
     host, device, *_ = sorted(before)
-    own: dict[str, Callable[..., Any]] = {"blocks": reading.blocks, "read": reading.read}
+    own: dict[str, Callable[..., Any]] = {"blocks": parallel_decoding.blocks, "read": parallel_decoding.read}
 
     def blocks(*words: Any, **more: Any) -> Iterator[Any]:
         found = own["blocks"](*words, **more)
@@ -121,11 +125,11 @@ def cores() -> Iterator[None]:
             os.sched_setaffinity(0, {device})
 
     os.sched_setaffinity(0, {device})
-    reading.blocks, reading.read = blocks, read
+    parallel_decoding.blocks, parallel_decoding.read = blocks, read
     try:
         yield
     finally:
-        reading.blocks, reading.read = own["blocks"], own["read"]
+        parallel_decoding.blocks, parallel_decoding.read = own["blocks"], own["read"]
         os.sched_setaffinity(0, before)
 
 
@@ -134,12 +138,12 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
     share of a turn that the slower of the first two would take.
     """
     rows, photograph, side, width = FLOWS[name]
-    files = None if photograph is None else jpeg.make(folder, *photograph, 24)
+    files = None if photograph is None else jpeg_speed.make(folder, *photograph, 24)
     config = settings(side, width, 1 if files is None else 3, ".png" if files is None else ".jpg")
     loaded = trained(folder / "artifact", config)
     place = competition(folder / "competition", rows, files)
-    test, forward = data.read_test(place, config), inference.restore(loaded)
-    held = replace(test, blocks=data._cut(np.concatenate([block for _, block, _ in test.blocks(256)])))
+    test, forward = dataset.read_test(place, config), inference.restore(loaded)
+    held = replace(test, blocks=dataset._cut(np.concatenate([block for _, block, _ in test.blocks(256)])))
     form = Form(loaded.target, "accuracy", place / "sample_submission.csv")
 
     def decode() -> None:
@@ -174,7 +178,7 @@ def memory(rows: int, folder: Path) -> dict[str, Any]:
     """Return the largest resident size of this process after it inferred that many rows, in bytes."""
     loaded = trained(folder / "artifact", settings())
     found = inference.infer(loaded, folder / "competition", folder / "out", batch=BATCH, show=_quiet)
-    written = submission.check(folder / "out" / "submission.csv", folder / "competition" / "sample_submission.csv")
+    written = submission_csv.check(folder / "out" / "submission.csv", folder / "competition" / "sample_submission.csv")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     # What has to be held of a row in any case: its id and its place in the order, and its prediction.
     needed = sum(map(sys.getsizeof, found.ids)) / rows + 8 + found.values.nbytes / rows
@@ -188,7 +192,7 @@ def arm(name: str, folder: Path) -> dict[str, Any]:
     if name == "ours":
         inference.infer(loaded, place, folder / "ours", show=_quiet)
         return {"seconds": time.perf_counter() - begun}
-    built = model.build(loaded.config)
+    built = architectures.build(loaded.config)
     artifact.assign(built, loaded.weights)
     sample = pd.read_csv(place / "sample_submission.csv", dtype=str)
     paths = [place / "test" / f"{row}{loaded.config.data.suffix}" for row in sample["id"]]
@@ -196,7 +200,7 @@ def arm(name: str, folder: Path) -> dict[str, Any]:
     if name == "fed":
         found = built.predict(Fed(paths, form), verbose=0)
     else:
-        images, _ = reading.read(paths, form)  # by the same code as ours
+        images, _ = parallel_decoding.read(paths, form)  # by the same code as ours
         found = built.predict(images, batch_size=int(name), verbose=0)
     sample["label"] = [NAMES[index] for index in found.argmax(axis=1)]
     sample.to_csv(folder / f"theirs-{name}.csv", index=False)
@@ -214,7 +218,7 @@ class Fed(keras.utils.PyDataset):  # type: ignore[misc]
         return -(-len(self._paths) // 32)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray]:
-        return (reading.read(self._paths[index * 32 : index * 32 + 32], self._form)[0],)
+        return (parallel_decoding.read(self._paths[index * 32 : index * 32 + 32], self._form)[0],)
 
 
 def timely(rows: int, runs: int, folder: Path) -> dict[str, Any]:
@@ -236,7 +240,7 @@ def timely(rows: int, runs: int, folder: Path) -> dict[str, Any]:
             given = {"seconds": whole, "clock": clock, "show": lines.append}
             found = inference.infer(loaded, place, Path(output), **given)  # type: ignore[arg-type]
             spent = clock()
-            written = submission.check(Path(output) / "submission.csv", place / "sample_submission.csv")
+            written = submission_csv.check(Path(output) / "submission.csv", place / "sample_submission.csv")
         short = [line for line in lines if "Time allows" in line]
         told.append(
             {
@@ -271,7 +275,7 @@ def main(part: str, *words: str) -> None:
     elif part == "make":
         _, photograph, side, width = FLOWS["both"]
         trained(folder / "artifact", settings(side, width, 3, ".jpg"))
-        files = jpeg.make(folder, *photograph, 24) if photograph else None
+        files = jpeg_speed.make(folder, *photograph, 24) if photograph else None
         result = {"folder": str(competition(folder / "competition", int(words[0]), files))}
     elif part == "memory":
         result = memory(int(words[0]), folder)

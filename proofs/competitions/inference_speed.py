@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from proofs import inferences
-from proofs.inferences import FOLDS, SEED, VIEWS
-from proofs.table import Row, Show, last_json
+from proofs.competitions import inference_arms
+from proofs.competitions.inference_arms import FOLDS, SEED, VIEWS
+from proofs.shared.results_table import Row, Show, last_json
 
 ROWS, RUNS, AGAINST, AGAIN = 20_000, 20, 4_000, 3
 SIZES = (1_000, 10_000, 100_000)
@@ -42,7 +42,7 @@ def _flows(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         yield Row(
             f"Inference: ≥ 95 % of max(decode-only, forward-only) throughput; {what}; one core computes, as an accelerator, and one decodes",
             "≥ 95 % of what the slower of the two alone allows (the larger of their times); the file's writing counted",
-            f"{share:.1%} ({rates}; medians of {inferences.TURNS}, {number:,} rows, JAX)",
+            f"{share:.1%} ({rates}; medians of {inference_arms.TURNS}, {number:,} rows, JAX)",
             share >= 0.95,
             SEED,
         )
@@ -53,7 +53,7 @@ def _memory(root: Path, folder: Path, show: Show) -> Row:
     for size in SIZES:
         show(f"      memory of {size:,} rows")
         place = folder / f"memory-{size}"
-        inferences.competition(place / "competition", size)
+        inference_arms.competition(place / "competition", size)
         found.append(_python(root, "memory", size, place))
     peaks = [one["peak"] for one in found]
     slope = float(np.polyfit(SIZES, peaks, 1)[0])
@@ -111,7 +111,7 @@ def _timely(root: Path, folder: Path, number: int, runs: int, show: Show, *, sho
 
 
 def _python(root: Path, *words: object, backend: str = "jax") -> dict[str, Any]:
-    """Return what a part of `proofs.inferences` prints, in a process of its own."""
+    """Return what a part of `proofs.competitions.inference_arms` prints, in a process of its own."""
     environment = {
         **os.environ,
         "KERAS_BACKEND": backend,
@@ -121,7 +121,7 @@ def _python(root: Path, *words: object, backend: str = "jax") -> dict[str, Any]:
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
     }
     done = subprocess.run(
-        [sys.executable, "-m", "proofs.inferences", *map(str, words)],
+        [sys.executable, "-m", "proofs.competitions.inference_arms", *map(str, words)],
         cwd=root, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:

@@ -18,11 +18,11 @@ from PIL import Image
 from localkaggle import competitions
 from localkaggle.competitions import Competition
 from pipeline import config as configs
-from pipeline import inspection, proposal
 from pipeline.config import Config
-from proofs.environment import Checkout, Done
-from proofs.table import Row, Show, last_json
-from proofs.unseen import SAMPLE, unseen
+from pipeline.inspection import config_proposal, inspection
+from proofs.competitions.unseen import SAMPLE, unseen
+from proofs.shared.environment import Checkout, Done
+from proofs.shared.results_table import Row, Show, last_json
 
 SEED = 0
 FEW = 64  # labelled rows in the short form
@@ -90,7 +90,7 @@ def _by_hand(folder: Path, slugs: tuple[str, ...]) -> Row:
     for slug in slugs:
         name = BY_HAND[slug]
         competitions.EMBEDDED[slug]().write(folder / slug)
-        proposed = proposal.propose(inspection.inspect(folder / slug), name, slug).config
+        proposed = config_proposal.propose(inspection.inspect(folder / slug), name, slug).config
         unlike += [f"{slug}: {field}" for field in _differing(proposed, configs.load(name))]
     figure = f"{len(slugs)} configs, {len(unlike)} fields differ" + (f": {', '.join(unlike)}" if unlike else "")
     claim = "Of the embedded competitions: files, columns, sizes, target, metric and model as in the configs written by hand"
@@ -138,7 +138,7 @@ def _described(done: Done, path: Path) -> Row:
 def _rehearsed(
     checkout: Checkout, folder: Path, config: str, competition: Competition, show: Show
 ) -> tuple[Done, float]:
-    command = f"invoke dry-run --config {config} --competition proofs.unseen:unseen --json"
+    command = f"invoke dry-run --config {config} --competition proofs.competitions.unseen:unseen --json"
     show(f"      {command}")
     done = checkout.run(command, log=folder / "dry-run.log")
     return done, float(last_json(done.output)["score"]) if not done.code else 0.0

@@ -1,6 +1,6 @@
 """JPEG: how fast photographs become arrays, ours against Keras' `image_dataset_from_directory`, in one process and in turn.
 
-`python -m proofs.jpeg FOLDER` makes the files there, once, from scikit-learn's two photographs, and prints one JSON object; with `short` behind
+`python -m proofs.competitions.jpeg_speed FOLDER` makes the files there, once, from scikit-learn's two photographs, and prints one JSON object; with `short` behind
 it nothing is timed. The arms do not do the same work: Keras takes four pixels of the original for each new one, ours all that it covers
 ("full"), or those of the file decoded at half its size ("reduced"). All three give batch after batch, Keras of float32, ours of uint8.
 `differs` says what that makes of the pixels: each arm against the whole decode and resize in floating point with Pillow.
@@ -20,9 +20,9 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from pipeline import reading
-from pipeline.images import Shape
-from proofs.table import Row, Show, last_json
+from pipeline.data import parallel_decoding
+from pipeline.data.image_decoding import Shape
+from proofs.shared.results_table import Row, Show, last_json
 
 SEED = 20261121
 SIDE, BATCH, ROUNDS, SHOWN = 224, 64, 9, 40
@@ -39,11 +39,17 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
         root: of the repository. folder: to write the photographs in. short: how pixels differ, and no times. show: takes lines of progress.
     """
     show("      photographs by ours and by image_dataset_from_directory")
-    words = [sys.executable, "-m", "proofs.jpeg", str(folder.absolute()), *(["short"] if short else [])]
+    words = [
+        sys.executable,
+        "-m",
+        "proofs.competitions.jpeg_speed",
+        str(folder.absolute()),
+        *(["short"] if short else []),
+    ]
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
     run = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, check=False)
     if run.returncode:
-        raise RuntimeError(f"proofs.jpeg ended with {run.returncode}:\n{run.stderr[-3000:]}")
+        raise RuntimeError(f"proofs.competitions.jpeg_speed ended with {run.returncode}:\n{run.stderr[-3000:]}")
     yield from judged(last_json(run.stdout))
 
 
@@ -121,13 +127,13 @@ def measured(folder: Path, width: int, height: int, number: int, *, short: bool)
     if short:
         return differs
     arms: dict[str, Callable[[], int]] = {
-        name: lambda form=form: sum(len(block) for _, block, _ in reading.blocks(paths, form, BATCH))  # type: ignore[misc]
+        name: lambda form=form: sum(len(block) for _, block, _ in parallel_decoding.blocks(paths, form, BATCH))  # type: ignore[misc]
         for name, form in FORMS.items()
     }
     arms |= {
         "keras": lambda: sum(len(batch) for batch in files),
         # From memory that the file is mapped to; its sha256 has read every pixel.
-        "cached": lambda: len(reading.read(paths, FORMS["full"], cache=folder / "cache")[0]),
+        "cached": lambda: len(parallel_decoding.read(paths, FORMS["full"], cache=folder / "cache")[0]),
     }
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for turn in range(ROUNDS + 1):
@@ -148,7 +154,7 @@ def measured(folder: Path, width: int, height: int, number: int, *, short: bool)
 def _differs(paths: list[Path], files: Any) -> dict[str, dict[str, float]]:
     """Return for each arm mean and largest difference in levels, and PSNR in dB, from the fair resize of the whole decode."""
     fair = np.stack([_fair(path) for path in paths[:SHOWN]])
-    arms = {name: reading.read(paths[:SHOWN], form)[0] for name, form in FORMS.items()}
+    arms = {name: parallel_decoding.read(paths[:SHOWN], form)[0] for name, form in FORMS.items()}
     arms["keras"] = np.concatenate([np.asarray(batch) for batch in files.take(-(-SHOWN // BATCH))])[:SHOWN]
     apart = {name: np.abs(pixels.astype(np.float32) - fair) for name, pixels in arms.items()}
     return {

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import seal
-from proofs import payloads
+from pipeline.storage import checksums
+from proofs.hostile import payloads
 
 Change = Callable[[Path], object]
 Value = dict[str, Any]
@@ -72,7 +72,7 @@ def announced(folder: Path, *, name: str) -> None:
 def edited(folder: Path, *, edit: Callable[[Value], Value]) -> None:
     """Change a manifest, and seal it again: a seal tells who wrote it last, and not that it was us."""
     path = folder / "manifest.json"
-    path.write_bytes(seal.sealed(edit(json.loads(path.read_bytes()))))
+    path.write_bytes(checksums.sealed(edit(json.loads(path.read_bytes()))))
 
 
 def spoken(folder: Path, *, text: Callable[[bytes], bytes]) -> None:
@@ -84,7 +84,7 @@ def spoken(folder: Path, *, text: Callable[[bytes], bytes]) -> None:
 def resealed(folder: Path, *, name: str, content: bytes) -> None:
     """Put other bytes in the place of a file, and let the manifest say that they are the right ones."""
     (folder / name).write_bytes(content)
-    digest = seal.sha256(folder / name)
+    digest = checksums.sha256(folder / name)
 
     def edit(told: Value) -> Value:
         told["files"][name] = {"sha256": digest, "size": len(content)}
@@ -127,7 +127,7 @@ def called(folder: Path, *, name: str) -> None:
 def stated(folder: Path, *, content: bytes) -> None:
     """Put other bytes in the place of a checkpoint's state, and let its manifest agree."""
     (folder / "state.npz").write_bytes(content)
-    digest = seal.sha256(folder / "state.npz")
+    digest = checksums.sha256(folder / "state.npz")
     edited(folder, edit=lambda told: {**told, "sha256": digest})
 
 

@@ -11,22 +11,13 @@ import numpy as np
 
 from deploy.errors import RelayError
 from pipeline.errors import PipelineError
-from proofs import payloads
-from proofs.guard import Guard
-from proofs.table import Row, Show
+from proofs.hostile import files, kaggle_answers, payloads
+from proofs.hostile.attack import REFUSED, Broken, Case
+from proofs.hostile.guard import Guard
+from proofs.shared.results_table import Row, Show
 
 SEED = 20261121
-REFUSED, HARMLESS = "refused", "harmless"
 SHORT = 4  # of each family, for the tests
-
-
-@dataclass(frozen=True)
-class Case:
-    """One attack. `act` gets the folder that a command is given and returns how it ended; raising an error of ours is a refusal."""
-
-    family: str
-    name: str
-    act: Callable[[Path], str]
 
 
 @dataclass(frozen=True)
@@ -38,22 +29,16 @@ class Fended:
     wrong: str
 
 
-class Broken(Exception):
-    """A command ended as it should not: with a traceback, or with what it should have refused."""
-
-
 def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED) -> Iterator[Row]:
     """Yield the rows; `short` takes a few of each family.
 
     Args:
         root: of the repository. folder: an empty one.
     """
-    from proofs import hostile_files, hostile_kaggle
-
     ended: list[Fended] = []
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        for part in (hostile_kaggle, hostile_files):
-            with part.ground(Path(scratch) / part.__name__.rpartition("_")[2]) as (guard, cases):
+        for part in (kaggle_answers, files):
+            with part.ground(Path(scratch) / part.__name__.rpartition(".")[2]) as (guard, cases):
                 ended += fend(guard, some(cases, seed) if short else cases, show)
         yield summary(ended, 10 * SHORT if short else 150, seed if short else None)
         yield control(Path(scratch) / "control")

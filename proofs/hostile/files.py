@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import mounts, resume, seal
-from proofs import bench, judged, payloads
-from proofs import hostile_changes as changes
-from proofs.bench import Bench
-from proofs.guard import Guard
-from proofs.hostile import HARMLESS, REFUSED, Broken, Case
-from proofs.hostile_changes import Change
-from proofs.judged import Said
-from proofs.mutants import SAMPLE, put, rows_of
+from pipeline.runtime import mounts
+from pipeline.session import resume
+from pipeline.storage import checksums
+from proofs.hostile import changed_outputs as changes
+from proofs.hostile import payloads
+from proofs.hostile.attack import HARMLESS, REFUSED, Broken, Case
+from proofs.hostile.changed_outputs import Change
+from proofs.hostile.guard import Guard
+from proofs.spoiled_inputs import bench, judgement
+from proofs.spoiled_inputs.bench import Bench
+from proofs.spoiled_inputs.judgement import Said
+from proofs.spoiled_inputs.mutants import SAMPLE, put, rows_of
 
 
 @contextmanager
@@ -110,7 +113,7 @@ class Cases:
 
     def _predicted(self, said: Said, path: Path, sample: bytes) -> str:
         if path.is_file():
-            problem = judged.invalid(path.read_bytes(), sample, bench.FITS["digits"])
+            problem = judgement.invalid(path.read_bytes(), sample, bench.FITS["digits"])
             if problem:
                 raise Broken(f"submission.csv is left: {problem}")
         return _ended(said)
@@ -136,7 +139,7 @@ class Cases:
         how = _ended(bench.here(["report", "--output", str(given / "out"), *([f"--title={title}"] if title else [])]))
         page = given / "out" / "report.html"
         if page.is_file():
-            found = judged.active(page.read_text(encoding="utf-8"))
+            found = judgement.active(page.read_text(encoding="utf-8"))
             if found:
                 raise Broken(f"the page has {found[0]}")
         return how
@@ -289,7 +292,7 @@ class Cases:
         }
         told["config"] |= {"name": text, "competition": text, "model": text, "model_options": {text: text}}
         told["files"] = {text: {"sha256": text, "size": 1}}
-        path.write_bytes(seal.sealed(told))
+        path.write_bytes(checksums.sealed(told))
         rows = rows_of({"x": (output / "validation.csv").read_bytes()}, "x")
         files: dict[str, bytes] = {}
         put(
@@ -356,7 +359,7 @@ def _expect(said: Said) -> None:
 def _ended(said: Said) -> str:
     if said.code == 0:
         return HARMLESS
-    problem = judged.mute(said, ("",))
+    problem = judgement.mute(said, ("",))
     if problem:
         raise Broken(problem)
     return REFUSED

@@ -17,17 +17,17 @@ from typing import Any
 
 import requests
 
-from deploy import manifest, output
-from deploy.client import Kaggle
-from deploy.exchange import Pace
-from deploy.kernels import Run
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.kernel import artifact_manifest, output
+from deploy.kernel.push_and_watch import Run
 from localkaggle.faults import instead
-from localkaggle.protocol import BASE
 from localkaggle.server import LocalKaggle
-from proofs import payloads
-from proofs.guard import Guard
-from proofs.hostile import HARMLESS, REFUSED, Broken, Case
-from proofs.world import competition
+from localkaggle.services.protocol import BASE
+from proofs.hostile import payloads
+from proofs.hostile.attack import HARMLESS, REFUSED, Broken, Case
+from proofs.hostile.guard import Guard
+from proofs.kaggle.world import competition
 
 HANDLE = "rehearsal/digits-train-tpu"
 RUN = Run(HANDLE, 2, "", "")
@@ -197,7 +197,7 @@ class Cases:
 
         def told(files: Any, **more: Any) -> bytes:
             value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files, **more}
-            return manifest.sealed(value)
+            return artifact_manifest.sealed(value)
 
         bad: dict[str, bytes] = {
             f"announces {name[:40]!r}": told({name: entry}) for name in self._names[::3] if "\ud800" not in name

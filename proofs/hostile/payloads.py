@@ -1,4 +1,4 @@
-"""Payloads: archives, arrays and names made to write where they should not, or to run code: each would leave a mark that `proofs.guard` sees.
+"""Payloads: archives, arrays and names made to write where they should not, or to run code: each would leave a mark that `proofs.hostile.guard` sees.
 
 The pickles are written by hand: nothing of this project imports the module that reads them.
 """

@@ -11,11 +11,12 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from localkaggle.faults import KINDS
-from proofs import catalogue, environment, killing, machine, schedule, secrets
-from proofs.killing import Stop
-from proofs.schedule import DEADLINE_SECONDS, LATE_SECONDS, Faults, Verdict
-from proofs.table import Row, Show
-from proofs.world import TASKS
+from proofs.kaggle import fault_schedules, kills, known_failures, planted_secrets, random_schedules
+from proofs.kaggle.fault_schedules import DEADLINE_SECONDS, LATE_SECONDS, Faults, Verdict
+from proofs.kaggle.kills import Stop
+from proofs.kaggle.world import TASKS
+from proofs.shared import environment
+from proofs.shared.results_table import Row, Show
 
 SEED = 20261121
 WORKERS = 4  # the schedules wait more than they compute
@@ -24,7 +25,11 @@ MINUTES = 15  # for all of it
 INTERRUPTED_SECONDS = 2.0
 KINDS_AT_LEAST = 20  # have to strike in any proof; in the whole matrix all of them
 CLIENTS = {"2.2.4": "0.1.37", "2.2.5": "0.1.38"}
-CLIENT_TESTS = ("tests/deploy/test_chain.py", "tests/deploy/test_steps.py", "tests/deploy/test_client.py")
+CLIENT_TESTS = (
+    "tests/deploy/relay/test_relay_with_the_client.py",
+    "tests/deploy/relay/test_single_steps.py",
+    "tests/deploy/client/test_client.py",
+)
 VERSIONS = "from importlib.metadata import version as v; print('kaggle', v('kaggle') + ', kagglesdk', v('kagglesdk'))"
 
 
@@ -45,14 +50,14 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield from _clients(root, show)
         with tempfile.TemporaryDirectory(prefix="prove-secrets-") as folder:
             show("      20 planted secrets")
-            yield secrets.row(secrets.planted(root, Path(folder), seed=SEED), seed=SEED)
+            yield planted_secrets.row(planted_secrets.planted(root, Path(folder), seed=SEED), seed=SEED)
         minutes = (time.monotonic() - began) / 60
         yield Row("All of these rows, 2 cores", f"≤ {MINUTES} min", f"{minutes:.1f} min", minutes <= MINUTES)
 
 
 def _matrix(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterator[Row]:
     """Every kind of fault at every call of every task; short: a sample with every kind and every task in it."""
-    steps = schedule.matrix()
+    steps = fault_schedules.matrix()
     if short:
         random.Random(SEED).shuffle(steps)  # noqa: S311 - a sample, not a secret
         steps = _spread(steps)
@@ -66,32 +71,32 @@ def _generated(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterato
     count = SHORT // 10 if short else 500
     shares = [(SEED + place, -(-count // WORKERS)) for place in range(WORKERS)]
     show(f"      {sum(share for _, share in shares)} schedules of the whole chain")
-    verdicts = [verdict for some in pool.map(machine.explore, *zip(*shares, strict=True)) for verdict in some]
+    verdicts = [verdict for some in pool.map(random_schedules.explore, *zip(*shares, strict=True)) for verdict in some]
     yield from judged("Generated schedules of the whole chain", verdicts, count, 1 if short else KINDS_AT_LEAST)
 
 
 def _stops(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterator[Row]:
     """kill -9 and Ctrl-C at instants spread over the tasks that write, each in a process of its own."""
-    names = killing.NAMES * (1 if short else killing.TIMINGS)
-    window = killing.windows(list(zip(names, pool.map(killing.length, names), strict=True)))
+    names = kills.NAMES * (1 if short else kills.TIMINGS)
+    window = kills.windows(list(zip(names, pool.map(kills.length, names), strict=True)))
     show("      " + ", ".join(f"{name} takes {seconds:.2f} s" for name, seconds in window.items()))
 
-    def give(stop: Callable[..., Stop], orders: Sequence[killing.Order]) -> list[Stop]:
+    def give(stop: Callable[..., Stop], orders: Sequence[kills.Order]) -> list[Stop]:
         return list(pool.map(stop, *zip(*orders, strict=True)))
 
     for number, wanted in ((signal.SIGKILL, 8 if short else 100), (signal.SIGINT, 4 if short else 50)):
         show(f"      {wanted} times {number.name} while a task runs")
-        yield stopped(killing.stops(wanted, number, window, give, SEED), number, wanted)
+        yield stopped(kills.stops(wanted, number, window, give, SEED), number, wanted)
 
 
 def stopped(stops: Sequence[Stop], number: int, wanted: int) -> Row:
     """Return what came of these stops as a row: all reconciled, and as many as wanted struck a running task."""
     good = sum(not stop.verdict.wrong for stop in stops)
-    struck = killing.struck(stops)
+    struck = kills.struck(stops)
     slowest = max(stop.seconds for stop in stops)
     met = f"{sum(struck.values())} struck a running task ({', '.join(f'{name} {n}' for name, n in struck.items())})"
     first = next((f"; first: {stop.name}: {stop.verdict.wrong}" for stop in stops if stop.verdict.wrong), "")
-    passed = good == len(stops) and killing.enough(stops, wanted)
+    passed = good == len(stops) and kills.enough(stops, wanted)
     if number == signal.SIGKILL:
         claim, target, figure = "kill -9 in push, pull, publish and submit, then the same command", "", ""
     else:
@@ -109,7 +114,7 @@ def stopped(stops: Sequence[Stop], number: int, wanted: int) -> Row:
 def _catalogue(show: Show) -> Iterator[Row]:
     """Each known failure by its fixture, and the two that publish or mount the wrong bytes, many times."""
     show("      the catalogue of known failures")
-    outcomes = catalogue.rows()
+    outcomes = known_failures.rows()
     missed = [outcome.id for outcome in outcomes if not outcome.passed]
     figure = f"{len(outcomes) - len(missed)} of {len(outcomes)}" + (f"; missed: {', '.join(missed)}" if missed else "")
     yield Row(
@@ -118,8 +123,8 @@ def _catalogue(show: Show) -> Iterator[Row]:
         figure,
         not missed and len(outcomes) >= 50,
     )
-    yield catalogue.hybrid(100, SEED)
-    yield catalogue.stale(100, SEED)
+    yield known_failures.hybrid(100, SEED)
+    yield known_failures.stale(100, SEED)
 
 
 def _clients(root: Path, show: Show) -> Iterator[Row]:
@@ -143,7 +148,7 @@ def _clients(root: Path, show: Show) -> Iterator[Row]:
 
 def _run(pool: ProcessPoolExecutor, steps: Sequence[tuple[tuple[str, Faults], ...]], show: Show) -> list[Verdict]:
     began, done = time.monotonic(), []
-    for verdict in pool.map(schedule.run, steps, chunksize=2):
+    for verdict in pool.map(fault_schedules.run, steps, chunksize=2):
         done.append(verdict)
         if len(done) % 100 == 0:
             left = (time.monotonic() - began) / len(done) * (len(steps) - len(done))
@@ -159,7 +164,7 @@ def judged(claim: str, verdicts: Sequence[Verdict], runs: int, kinds: int) -> It
         ", ".join(f"{count} {kind}" for kind, count in wrong.items()) or "0 duplicates, 0 lost, 0 wrong successes"
     )
     if wrong:
-        figure += f"; first: {schedule.worst(verdicts, 1)}"
+        figure += f"; first: {fault_schedules.worst(verdicts, 1)}"
     yield Row(
         claim,
         f"≥ {runs} runs, ≥ {kinds} kinds; 0 duplicates, 0 lost outputs, 0 wrong successes",

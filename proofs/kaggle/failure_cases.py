@@ -1,7 +1,7 @@
 """Cases: the rows K01 to K50 of what goes wrong between a client and Kaggle, each as a fixture.
 
 A case says what Kaggle answers or what is on the disk, the task that meets it, its documented exit code, a word of its message, and what the
-server holds then. The rows that no command at home can meet are in `proofs.catalogue`, with the test that shows them.
+server holds then. The rows that no command at home can meet are in `proofs.kaggle.known_failures`, with the test that shows them.
 """
 
 import itertools
@@ -17,14 +17,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, kernels, manifest, output, relay
-from deploy.client import Kaggle
-from localkaggle.datasets import Dataset, DatasetVersion
+from deploy.bundle import bundle
+from deploy.client.client import Kaggle
+from deploy.kernel import artifact_manifest, output, push_and_watch
+from deploy.relay import relay
 from localkaggle.faults import Kind, edited, instead, meanwhile
-from localkaggle.kernels import Kernel, Version
-from localkaggle.log import Log
-from localkaggle.protocol import Fault
-from proofs.world import ROOT, User, World, write_artifact
+from localkaggle.services.datasets import Dataset, DatasetVersion
+from localkaggle.services.kernels import Kernel, Version
+from localkaggle.services.protocol import Fault
+from localkaggle.sessions.session_log import Log
+from proofs.kaggle.world import ROOT, User, World, write_artifact
 
 Arrange = Callable[[World], None]
 KERNEL, DATASET = "rehearsal/digits-train-tpu", "rehearsal/digits-artifact"
@@ -35,8 +37,8 @@ import sys
 if sys.argv[1] == "without six":
     sys.modules["six"] = None
 import console
-from deploy.client import Kaggle
-from deploy.exchange import Pace
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 
 def ask(context):
     console.show(f"hours: {Kaggle.connect(pace=Pace(0.02, 0.06, 0.4)).quota()}")
@@ -59,7 +61,7 @@ class Case:
     """One row.
 
     Attributes:
-        id, what: of the row. task: as in `proofs.world.TASKS`; its preparation comes first.
+        id, what: of the row. task: as in `proofs.kaggle.world.TASKS`; its preparation comes first.
         code, word: how it ends; the word is in the message, or in what a success showed.
         made: how many kernel versions, dataset versions and submissions there are then.
         arrange: what goes wrong. body: instead of the task's own. child: instead of both, in a process of its own.
@@ -145,7 +147,7 @@ def more_files(*names: str) -> Arrange:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(b"")
             told["files"][name] = {"sha256": digest, "size": 0}
-        (folder / "manifest.json").write_bytes(manifest.sealed(told))
+        (folder / "manifest.json").write_bytes(artifact_manifest.sealed(told))
 
     return arrange
 
@@ -244,7 +246,7 @@ def again(world: User, kaggle: Kaggle) -> Any:
 
 def somebody_else_s(world: User, kaggle: Kaggle) -> Any:
     """Watch a run that is not ours, or is not there."""
-    return relay.watch(kaggle, world.project, kernels.parse("ann/other/3"), show=world.shown.append)
+    return relay.watch(kaggle, world.project, push_and_watch.parse("ann/other/3"), show=world.shown.append)
 
 
 def in_child(*arguments: str, **environment: str) -> Callable[[World], tuple[int, str]]:
@@ -271,7 +273,7 @@ def in_child(*arguments: str, **environment: str) -> Callable[[World], tuple[int
 def interrupted(world: World) -> tuple[int, str]:
     """Give `watch` to a process of its own, send it what Ctrl-C sends once it has asked, and tell its exit code and message."""
     with subprocess.Popen(
-        [sys.executable, "-m", "proofs.child", "watch", str(world.folder)],
+        [sys.executable, "-m", "proofs.kaggle.task_process", "watch", str(world.folder)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

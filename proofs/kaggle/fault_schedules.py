@@ -12,10 +12,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from deploy.deadline import within
+from deploy.client.deadline import within
 from deploy.errors import RelayError
 from localkaggle.faults import KINDS
-from proofs.world import AT_MOST, TASKS, Task, World
+from proofs.kaggle.world import AT_MOST, TASKS, Task, World
 
 DOCUMENTED = {0, 1, 2, 3, 4, 5, 6, 7, 8, 130}
 DEADLINE_SECONDS = 3.0

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from proofs.world import CHAIN, User
+from proofs.kaggle.world import CHAIN, User
 
 
 def main(name: str, folder: str) -> None:

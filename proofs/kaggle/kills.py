@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from proofs.child import BEGUN, DONE, READY
-from proofs.schedule import TRIES, Verdict, attempt, half_written
-from proofs.world import AT_MOST, ROOT, TASKS, World
+from proofs.kaggle.fault_schedules import TRIES, Verdict, attempt, half_written
+from proofs.kaggle.task_process import BEGUN, DONE, READY
+from proofs.kaggle.world import AT_MOST, ROOT, TASKS, World
 
 NAMES = ("push-train", "pull", "publish", "submit")  # the tasks that write
 TIMINGS = 5  # of each, for the length of the window in which it is stopped
@@ -138,7 +138,7 @@ def _world(name: str) -> Iterator[World]:
 def _child(world: World, name: str, said: IO[str] | int = subprocess.DEVNULL) -> Iterator["subprocess.Popen[str]"]:
     """Give a process that has imported all it needs and waits for a line to begin."""
     with subprocess.Popen(
-        [sys.executable, "-m", "proofs.child", name, str(world.folder)],
+        [sys.executable, "-m", "proofs.kaggle.task_process", name, str(world.folder)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

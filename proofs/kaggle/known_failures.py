@@ -1,6 +1,6 @@
 """Catalogue: every known way in which a client and Kaggle fail each other ends as documented; two of them tried many times.
 
-The rows are in `proofs.cases`. `rows` tries each once; `hybrid` and `stale` are for those that gave plausible scores of wrong weights.
+The rows are in `proofs.kaggle.failure_cases`. `rows` tries each once; `hybrid` and `stale` are for those that gave plausible scores of wrong weights.
 """
 
 import contextlib
@@ -20,14 +20,15 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from deploy import manifest as manifests
-from deploy import output, relay
-from deploy.deadline import within
+from deploy.client.deadline import within
 from deploy.errors import RelayError, UsageError
+from deploy.kernel import artifact_manifest as manifests
+from deploy.kernel import output
+from deploy.relay import relay
 from localkaggle.faults import meanwhile
-from proofs.cases import CASES, DATASET, Case, another_run_s_version, artifact
-from proofs.table import Row
-from proofs.world import ROOT, TASKS, World
+from proofs.kaggle.failure_cases import CASES, DATASET, Case, another_run_s_version, artifact
+from proofs.kaggle.world import ROOT, TASKS, World
+from proofs.shared.results_table import Row
 
 SEED = 20261121
 ROWS = tuple(f"K{number:02d}" for number in range(1, 51))
@@ -37,15 +38,15 @@ READS = ("watch", "pull", "submit")  # tasks after which the same world serves a
 ELSEWHERE = {
     "K24": (
         "The notebook finds its mounts",
-        "tests/pipeline/test_mounts.py::test_an_artifact_is_found_wherever_it_is_mounted",
+        "tests/pipeline/runtime/test_mounts.py::test_an_artifact_is_found_wherever_it_is_mounted",
     ),
     "K42": (
         "The notebook builds the model from shared code",
-        "tests/pipeline/test_inference.py::test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused",
+        "tests/pipeline/inference/test_inference.py::test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused",
     ),
     "K43": (
         "The notebook alone asks whether it is on Kaggle, and never by KAGGLE_*",
-        "tests/pipeline/test_mounts.py::test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise",
+        "tests/pipeline/runtime/test_mounts.py::test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise",
     ),
 }
 
@@ -234,7 +235,7 @@ def _write(folder: Path, sizes: list[int], draw: random.Random, stamp: int) -> N
 def _nursery(world: World) -> Iterator["subprocess.Popen[str]"]:
     """Give what starts a publish in a process of its own for every line that is written to it."""
     with subprocess.Popen(
-        [sys.executable, "-m", "proofs.nursery", "publish", str(world.folder)],
+        [sys.executable, "-m", "proofs.kaggle.forked_tasks", "publish", str(world.folder)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -330,8 +331,8 @@ def _not_pushed(world: World) -> list[str]:
 def _not_inferred(world: World, expect: dict[str, str], draw: random.Random) -> list[str]:
     """Mount an older version by force, under the name of the expected run or its own, and let infer look at it."""
     from pipeline import artifact as artifacts
-    from pipeline import mounts
     from pipeline.errors import ArtifactError
+    from pipeline.runtime import mounts
 
     mounted = world.local.datasets.mounted(DATASET)
     inputs = world.folder / "input"

@@ -24,10 +24,10 @@ from typing import Any, Self
 
 import psutil
 
-from deploy import secrets
+from deploy.client import secrets
 from deploy.journal import Journal
 from localkaggle.server import USER, LocalKaggle
-from proofs.table import Row
+from proofs.shared.results_table import Row
 
 FRAGMENT = 12  # characters; a part of a secret that is as long counts as the secret
 SAMPLE_SECONDS = 0.02  # between two looks at the command lines of all children

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from localkaggle.faults import KINDS
-from proofs.schedule import TRIES, Verdict, attempt
-from proofs.world import CHAIN, World
+from proofs.kaggle.fault_schedules import TRIES, Verdict, attempt
+from proofs.kaggle.world import CHAIN, World
 
 CALLS_AT_MOST = 14
 STEPS = 8

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import console
-from deploy.deadline import within
-from proofs.world import CHAIN, User
+from commands import console
+from deploy.client.deadline import within
+from proofs.kaggle.world import CHAIN, User
 
 MOST_SECONDS = 600
 READY, BEGUN, DONE = "ready", "begun", "done"

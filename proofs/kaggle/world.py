@@ -18,17 +18,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from deploy import manifest, output, relay, settlement, standing
-from deploy.client import Kaggle
-from deploy.exchange import Pace
-from deploy.kernels import Run
-from deploy.relay import Project
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.kernel import artifact_manifest, output
+from deploy.kernel.push_and_watch import Run
+from deploy.relay import reconcile, relay
+from deploy.relay.relay import Project
+from deploy.trace import status
 from localkaggle.competitions import Competition, accuracy
-from localkaggle.log import Log
-from localkaggle.runner import Outcome, Session
 from localkaggle.server import LocalKaggle
+from localkaggle.sessions.session import Outcome, Session
+from localkaggle.sessions.session_log import Log
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACE = Pace(first=0.02, most=0.06, patience=0.4)
 TIMEOUTS = (0.5, 0.35)
 SESSION_SECONDS = 0.05
@@ -43,7 +45,7 @@ def competition() -> Competition:
 
 
 class Recorded:
-    """A session that writes what the notebook would have written. Made and used like `localkaggle.runner.Session`."""
+    """A session that writes what the notebook would have written. Made and used like `localkaggle.sessions.session.Session`."""
 
     def __init__(self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any) -> None:
         self.working = folder / "working"
@@ -95,7 +97,7 @@ def write_artifact(folder: Path, bundle_sha256: str) -> None:
         "bundle_sha256": bundle_sha256,
         "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
     }
-    (folder / "manifest.json").write_bytes(manifest.sealed(told))
+    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(told))
 
 
 @dataclass
@@ -187,8 +189,8 @@ class Task:
 
 
 def _settled(world: User, kaggle: Kaggle) -> Project:
-    if settlement.unclear(world.project):
-        settlement.settle(kaggle, world.project, show=world.shown.append)
+    if reconcile.unclear(world.project):
+        reconcile.settle(kaggle, world.project, show=world.shown.append)
     return world.project
 
 
@@ -258,7 +260,7 @@ def _submitted(world: World, scored: Any) -> bool:
 
 
 def _status(world: User, kaggle: Kaggle) -> Any:
-    return standing.journal(world.project), standing.now(kaggle, world.project)
+    return status.journal(world.project), status.now(kaggle, world.project)
 
 
 def _told(world: World, result: tuple[Any, dict[str, Any]]) -> bool:

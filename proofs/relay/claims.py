@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from proofs import environment
-from proofs.environment import Checkout
-from proofs.table import Row, Show, last_json
+from proofs.shared import environment
+from proofs.shared.environment import Checkout
+from proofs.shared.results_table import Row, Show, last_json
 
 PROMISED = (
     *("submission", "rows", "score", "train_kernel", "train_version", "dataset", "dataset_version"),
@@ -151,7 +151,7 @@ def _numbers(checkout: Checkout, folder: Path) -> Iterator[Row]:
     checkout.run(f"python -m localkaggle export digits {folder / 'digits'}", log=folder / "export.log")
     for backend in ("jax", "tensorflow"):
         checkout.run(
-            f"KERAS_BACKEND={backend} python -m proofs.outputs {folder / 'artifact'} {folder / 'digits'} {folder / backend}.npz",
+            f"KERAS_BACKEND={backend} python -m proofs.relay.model_outputs {folder / 'artifact'} {folder / 'digits'} {folder / backend}.npz",
             log=folder / "outputs.log",
         )
     both = [np.load(folder / f"{backend}.npz") for backend in ("jax", "tensorflow")]

@@ -11,10 +11,11 @@ def main(artifact: str, folder: str, target: str) -> None:
     import keras
 
     from pipeline import artifact as artifacts
-    from pipeline import data, inference
+    from pipeline.data import dataset
+    from pipeline.inference import inference
 
     loaded = artifacts.load(Path(artifact))
-    test = data.read_test(Path(folder), loaded.config, loaded.encoding)
+    test = dataset.read_test(Path(folder), loaded.config, loaded.encoding)
     found = inference.averaged(loaded, inference.restore(loaded), test.inputs(np.arange(len(test))), batch=256)
     np.savez(target, outputs=found, backend=np.array(keras.backend.backend()), keras=np.array(keras.__version__))
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from proofs.crash import Change, Disk, Link, Recording, Sync, Write, read
+from proofs.shared.crash_states import Change, Disk, Link, Recording, Sync, Write, read
 
 
 def record(top: Path, work: Callable[[], object]) -> Recording:
@@ -29,7 +29,7 @@ def record(top: Path, work: Callable[[], object]) -> Recording:
     found = Recording(before, recorder.changes, frozenset(recorder.disk.names))
     if found.after() != read(top):
         raise RuntimeError(
-            "The recorded changes do not give what is on the disk; proofs/recorder.py does not watch every call."
+            "The recorded changes do not give what is on the disk; proofs/shared/disk_recorder.py does not watch every call."
         )
     return found
 

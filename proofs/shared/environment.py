@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from proofs.table import Show
+from proofs.shared.results_table import Show
 
 
 @dataclass(frozen=True)

@@ -24,18 +24,18 @@ from typing import Any, Self
 from localkaggle.competitions import EMBEDDED
 from pipeline import config as configs
 from pipeline.config import Config
-from pipeline.files import RERUN
-from proofs import judged
-from proofs.judged import Fits, Said
-from proofs.mutants import REFUSED, SAMPLE, VALID, Files, Mutant, put, rows_of
+from pipeline.config.config import CONFIGS
+from pipeline.data.image_files import RERUN
+from proofs.spoiled_inputs import judgement
+from proofs.spoiled_inputs.judgement import Fits, Said
+from proofs.spoiled_inputs.mutants import REFUSED, SAMPLE, VALID, Files, Mutant, put, rows_of
 
-CONFIGS = Path(configs.__file__).parent / "configs"
 TRAINED_ON, TESTED_ON = 160, 30
 FITS: Mapping[str, Fits] = {
     "digits": set("0123456789").__contains__,
     "digits-csv": set("0123456789").__contains__,
-    "diabetes": judged.number,
-    "breast-cancer": judged.share,
+    "diabetes": judgement.number,
+    "breast-cancer": judgement.share,
 }
 OLDER = b"id,label\nolder,1\n"
 MEAN = "holds the mean prediction for every id"
@@ -100,7 +100,7 @@ class Bench:
                 raise RuntimeError(f"{slug} cannot be trained or predicted as it is: {said.text[-2000:]}")
         path.write_text(text_of(config_of(name, epochs=1)), encoding="utf-8")  # what trains a mutant
         return Subject(
-            files, path, place / "out" / "artifact", judged.values((place / "out" / "submission.csv").read_bytes())
+            files, path, place / "out" / "artifact", judgement.values((place / "out" / "submission.csv").read_bytes())
         )
 
     def _train(self, config: Path, place: Path) -> list[str]:
@@ -156,7 +156,7 @@ class Bench:
             there = left.read_bytes() if left.is_file() else None
             if older is not None and said.code and not strange:
                 wrong = "" if there == older else f"the older file became {(there or b'')[:60]!r}"
-                wrong = wrong or judged.mute(said, mutant.words)
+                wrong = wrong or judgement.mute(said, mutant.words)
                 wrong = wrong or (f"refused, and it should be taken: {said.text[-300:]}" if mutant.end == VALID else "")
                 return Ended(mutant, "refused, an older file kept", wrong)
             return self._judged(mutant, said, there, files, strange)
@@ -164,16 +164,16 @@ class Bench:
     def _judged(self, mutant: Mutant, said: Said, left: bytes | None, files: Files, strange: list[str]) -> Ended:
         wrong = f"{strange} stays" if strange else ""
         if left is not None:
-            wrong = wrong or judged.invalid(left, files.get(SAMPLE, b""), FITS[mutant.subject])
+            wrong = wrong or judgement.invalid(left, files.get(SAMPLE, b""), FITS[mutant.subject])
         if said.code == 0:
             if left is None:
                 wrong = wrong or "success, and no submission.csv"
             elif mutant.same and not wrong:
-                wrong = self._moved(mutant, judged.values(left))
+                wrong = self._moved(mutant, judgement.values(left))
             if mutant.end == REFUSED:
                 wrong = wrong or "taken, and it should be refused"
             return Ended(mutant, "valid", wrong)
-        wrong = wrong or judged.mute(said, mutant.words)
+        wrong = wrong or judgement.mute(said, mutant.words)
         if left is not None and MEAN not in said.text:
             wrong = wrong or f"submission.csv is left, and nobody said so: {said.text[-300:]}"
         if mutant.end == VALID:
@@ -192,7 +192,7 @@ class Bench:
 def alike(one: Sequence[str], other: Sequence[str]) -> bool:
     """Return whether two predictions are equal but for the rounding of another batch."""
     return one == other or all(
-        judged.number(text) and abs(float(text) - float(last)) <= 1e-4 * max(1, abs(float(last)))
+        judgement.number(text) and abs(float(text) - float(last)) <= 1e-4 * max(1, abs(float(last)))
         for text, last in zip(one, other, strict=True)
     )
 

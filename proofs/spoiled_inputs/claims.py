@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from proofs import bench, judged, mutants, mutants_of_outputs
-from proofs.bench import Bench, Ended
-from proofs.judged import Said
-from proofs.mutants import SAMPLE, VALID, Mutant
-from proofs.mutants_of_configs import configs
-from proofs.mutants_of_outputs import Written
-from proofs.mutants_of_pictures import pictures
-from proofs.mutants_of_tables import forms, labels, numbers
-from proofs.table import Row, Show
+from proofs.shared.results_table import Row, Show
+from proofs.spoiled_inputs import bench, judgement, mutants, spoiled_outputs
+from proofs.spoiled_inputs.bench import Bench, Ended
+from proofs.spoiled_inputs.judgement import Said
+from proofs.spoiled_inputs.mutants import SAMPLE, VALID, Mutant
+from proofs.spoiled_inputs.spoiled_configs import configs
+from proofs.spoiled_inputs.spoiled_images import pictures
+from proofs.spoiled_inputs.spoiled_outputs import Written
+from proofs.spoiled_inputs.spoiled_tables import forms, labels, numbers
 
 Lie = Callable[[Said, Path], Said]
 SEED = 20261121
@@ -35,7 +35,7 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED)
     drawn = sample(everything(root), seed, short=short)
     with Bench(folder, sorted({mutant.subject for mutant in drawn})) as made:
         ended = list(run(made, drawn, seed, show))
-        outputs = [*mutants_of_outputs.predictions(made.folder, seed), *mutants_of_outputs.edited(made.folder, seed)]
+        outputs = [*spoiled_outputs.predictions(made.folder, seed), *spoiled_outputs.edited(made.folder, seed)]
         yield summary(ended, outputs, 7 * SHORT if short else 300, seed)
         if not short:
             started = list(bench.all_of(made, spread([mutant for mutant in drawn if not mutant.rerun], APART), seed))
@@ -104,22 +104,22 @@ def summary(ended: Sequence[Ended], outputs: Sequence[Written], least: int, seed
 def fault(written: Written) -> str:
     """Return what is wrong with how an output was written or checked; "" where nothing is."""
     if not written.accepted:
-        if written.family == "predictions" and written.left != mutants_of_outputs.OLD:
+        if written.family == "predictions" and written.left != spoiled_outputs.OLD:
             return f"refused, and the older file became {written.left!r}"
-        return judged.mute(written.said, ("submission.csv", SAMPLE))
+        return judgement.mute(written.said, ("submission.csv", SAMPLE))
     return (
         "the file is gone"
         if written.left is None
-        else judged.invalid(written.left, written.asked.sample, written.asked.fits)
+        else judgement.invalid(written.left, written.asked.sample, written.asked.fits)
     )
 
 
 def crashes(folder: Path, seed: int) -> Row:
     """Return the row of a crash at each moment of a write, and of a disk that is full."""
     with tempfile.TemporaryDirectory(dir=folder) as place, tempfile.TemporaryDirectory(dir=folder) as other:
-        count, wrong = mutants_of_outputs.crashes(Path(place), seed)
-        said = mutants_of_outputs.full(Path(other))
-    problem = judged.mute(said, ("submission.csv",)) or ("" if said.code == 8 else f"exit code {said.code}")
+        count, wrong = spoiled_outputs.crashes(Path(place), seed)
+        said = spoiled_outputs.full(Path(other))
+    problem = judgement.mute(said, ("submission.csv",)) or ("" if said.code == 8 else f"exit code {said.code}")
     wrong += [f"a full disk: {problem}"] if problem else []
     return Row(
         "A crash, or a full disk, while submission.csv is written over an older one: the older or the new one, whole",

@@ -1,6 +1,6 @@
 """Mutants: one change each of a competition as it lies on the disk, drawn from a seed, with what is known of how it has to end.
 
-Here those of the test set and of its pictures; `proofs.mutants_of_tables` has those of tables, `proofs.mutants_of_configs` those of configs.
+Here those of the test set and of its pictures; `proofs.spoiled_inputs.spoiled_tables` has those of tables, `proofs.spoiled_inputs.spoiled_configs` those of configs.
 """
 
 import csv

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 
-from proofs.mutants import REFUSED, Files, Mutant
+from proofs.spoiled_inputs.mutants import REFUSED, Files, Mutant
 
 # Each is Python. Of YAML's traps: 1e-3 that is a text, no that is a text, a number that is a date.
 ODD = (

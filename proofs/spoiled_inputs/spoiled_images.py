@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from proofs.mutants import REFUSED, VALID, Files, Mutant, Spoil
+from proofs.spoiled_inputs.mutants import REFUSED, VALID, Files, Mutant, Spoil
 
 Change = Callable[[bytes, Random], bytes]
 ORIENTATION = 0x0112

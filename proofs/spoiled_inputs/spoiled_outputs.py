@@ -11,13 +11,14 @@ from random import Random
 
 import numpy as np
 
-from pipeline import submission
+from pipeline.data.labels import Target
 from pipeline.errors import PipelineError
-from pipeline.form import Form
-from pipeline.target import Target
-from proofs import crash, judged, recorder
-from proofs.judged import Fits, Said
-from proofs.mutants_of_tables import BROKEN, SAME
+from pipeline.submission import submission_csv
+from pipeline.submission.prediction_format import Form
+from proofs.shared import crash_states, disk_recorder
+from proofs.spoiled_inputs import judgement
+from proofs.spoiled_inputs.judgement import Fits, Said
+from proofs.spoiled_inputs.spoiled_tables import BROKEN, SAME
 
 OLD, NAME = b"id,older\nx,1\n", "submission.csv"
 IDS = tuple(f"e{number:02d}" for number in range(24))
@@ -47,18 +48,18 @@ def _sample(*columns: str, value: str = "0") -> bytes:
 DIGITS = tuple(str(number) for number in range(10))
 ASKED = {
     "labels": Asked(Target("classes", DIGITS), "accuracy", _sample("label"), DIGITS.__contains__),
-    "a probability": Asked(Target("classes", ("0", "1")), "auc", _sample("malignant", value="0.5"), judged.share),
+    "a probability": Asked(Target("classes", ("0", "1")), "auc", _sample("malignant", value="0.5"), judgement.share),
     "a number": Asked(
         Target("regression", ("progression",), (0.0,), (1.0,)),
         "rmse",
         _sample("progression", value="152.1"),
-        judged.number,
+        judgement.number,
     ),
     "a number each": Asked(
-        Target("regression", ("x", "y"), (0.0, 0.0), (1.0, 1.0)), "rmse", _sample("x", "y"), judged.number
+        Target("regression", ("x", "y"), (0.0, 0.0), (1.0, 1.0)), "rmse", _sample("x", "y"), judgement.number
     ),
     "a probability each": Asked(
-        Target("classes", ("a", "b", "c")), "log_loss", _sample("a", "b", "c", value="0.3"), judged.share
+        Target("classes", ("a", "b", "c")), "log_loss", _sample("a", "b", "c", value="0.3"), judgement.share
     ),
     "tags": Asked(
         Target("multilabel", ("a", "b")),
@@ -149,7 +150,7 @@ def edited(folder: Path, seed: int) -> Iterator[Written]:
                 _write(asked, sample, path, IDS, asked.values(draw))
                 path.write_bytes(change(path.read_bytes(), draw))
                 numbers = asked.metric != "accuracy" and asked.target.kind != "multilabel"
-                said, accepted = _told(partial(submission.check, path, sample, numbers=numbers))
+                said, accepted = _told(partial(submission_csv.check, path, sample, numbers=numbers))
                 # A check knows the sample and no labels: any text is one.
                 seen = replace(asked, fits=bool) if kind == "tags" else asked
                 yield Written("edited files", f"{kind}: {name}", said, accepted, path.read_bytes(), seen)
@@ -205,9 +206,9 @@ def crashes(folder: Path, seed: int) -> tuple[int, list[str]]:
         values = asked.values(Random(seed))  # noqa: S311 - as above
         _write(asked, sample, path, IDS, values[::-1])
         older = path.read_bytes()
-        recording = recorder.record(top, partial(_write, asked, sample, path, IDS, values))
+        recording = disk_recorder.record(top, partial(_write, asked, sample, path, IDS, values))
         newer = path.read_bytes()
-        for _, tree in crash.states(recording, seed, 6):
+        for _, tree in crash_states.states(recording, seed, 6):
             count += 1
             files: Mapping[str, bytes | None] = {name: content for name, content in tree.items() if content is not None}
             if files.get(NAME) not in (older, newer):

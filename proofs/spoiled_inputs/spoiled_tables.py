@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 
-from proofs.mutants import REFUSED, SAMPLE, VALID, Files, Mutant, Spoil, put, rows_of
+from proofs.spoiled_inputs.mutants import REFUSED, SAMPLE, VALID, Files, Mutant, Spoil, put, rows_of
 
 Text = Callable[[bytes, Random], bytes]
 TARGET = {"digits": "label", "digits-csv": "label", "diabetes": "progression", "breast-cancer": "malignant"}

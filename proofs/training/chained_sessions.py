@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import chain, left, manifest
-from deploy.client import Kaggle
+from deploy.client.client import Kaggle
+from deploy.kernel import artifact_manifest, saved_progress
 from deploy.project import Project
+from deploy.relay import chained_sessions
 from localkaggle.server import SESSION_SECONDS, LocalKaggle
-from proofs.table import Row, Show
+from proofs.shared.results_table import Row, Show
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 KILLED = 2  # the version
 # A bundle carries its own config alone, so that one cannot build on another.
 DIGITS = ROOT / "pipeline" / "configs" / "digits.py"
@@ -113,14 +114,14 @@ def _trained(folder: Path, size: Size, cap: float, hours: float, show: Show, *, 
         killer = Killer(local)
         if kill:
             killer.start()
-        done = chain.train(kaggle, ours, show=tell)
+        done = chained_sessions.train(kaggle, ours, show=tell)
         killer.left.set()
         seconds = time.monotonic() - began
         made = ours.journal().recent("pushes", 100)
-        chain.train(kaggle, ours, show=tell)
+        chained_sessions.train(kaggle, ours, show=tell)
         versions = local.kernels.kernels[done.run.handle].versions
         return Ran(
-            manifest.verify(done.folder / "artifact").weights_sha256,
+            artifact_manifest.verify(done.folder / "artifact").weights_sha256,
             [version.status for version in versions],
             [str(row["left"]) for row in reversed(made)],
             len(versions) - done.run.version,
@@ -156,7 +157,9 @@ class Killer(threading.Thread):
                 version = self._local.kernels.version(f"{kernel.owner}/{kernel.slug}", KILLED)
                 if version is None or version.session is None or version.status != "RUNNING":
                     continue
-                names = [left.STEP.fullmatch(path.name) for path in version.working.glob("checkpoints/step-*")]
+                names = [
+                    saved_progress.STEP.fullmatch(path.name) for path in version.working.glob("checkpoints/step-*")
+                ]
                 steps = sorted(int(name[1]) for name in names if name)
                 if len(steps) > 1:
                     self.step = steps[-1]

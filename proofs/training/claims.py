@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pipeline import checkpoint
-from proofs import chain, lives, pace, saving, scaling
-from proofs.table import Row, Show, last_json
+from pipeline.session import checkpoint
+from proofs.shared.results_table import Row, Show, last_json
+from proofs.training import chained_sessions, crash_safety, killed_runs, loop_overhead, scaled_rate
 
 SEED = 20261121
 WORKERS, RUNS, KILLS = 2, 18, 6
@@ -34,13 +34,13 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     with tempfile.TemporaryDirectory(prefix="prove-training-") as scratch:
         folder = Path(scratch)
         yield from _killed(root, folder, short=short, show=show)
-        yield from saving.rows(short=short, show=show)
+        yield from crash_safety.rows(short=short, show=show)
         yield from _elastic(root, folder, short=short, show=show)
         if not short:
             yield from _paced(root, folder, show)
             yield _by_hand(root, folder, show)
-            yield from chain.rows(show=show)
-            yield from scaling.rows(root, folder / "scaling", short=False, show=show)
+            yield from chained_sessions.rows(show=show)
+            yield from scaled_rate.rows(root, folder / "scaling", short=False, show=show)
 
 
 def _python(root: Path, *words: object, flags: str = "") -> str:
@@ -72,20 +72,20 @@ def _killed(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Ro
     workers, runs, kills = (1, 1, 5) if short else (WORKERS, RUNS, KILLS)
     show(f"      {workers * runs} runs that are killed {kills} times each, and {workers} unbroken")
 
-    def work(number: int) -> list[lives.Run]:
-        words = ("proofs.lives", folder / f"lives-{number}", runs, kills, SEED + number)
-        return [lives.Run(**json.loads(line)) for line in _python(root, *words, flags=_devices(2)).splitlines()]
+    def work(number: int) -> list[killed_runs.Run]:
+        words = ("proofs.training.killed_runs", folder / f"lives-{number}", runs, kills, SEED + number)
+        return [killed_runs.Run(**json.loads(line)) for line in _python(root, *words, flags=_devices(2)).splitlines()]
 
     with ThreadPoolExecutor(workers) as pool:
         found = [run for some in pool.map(work, range(workers)) for run in some]
     yield from judged(found, short=short)
 
 
-def judged(found: list[lives.Run], *, short: bool) -> Iterator[Row]:
+def judged(found: list[killed_runs.Run], *, short: bool) -> Iterator[Row]:
     """Yield the rows that the runs give; those that nobody killed are what the others are compared with."""
     whole = [run for run in found if not run.kills]
     broken = [run for run in found if run.kills]
-    steps = lives.EPOCHS * lives.IMAGES * 9 // 10 // lives.BATCH
+    steps = killed_runs.EPOCHS * killed_runs.IMAGES * 9 // 10 // killed_runs.BATCH
     same = [
         run
         for run in broken
@@ -97,7 +97,7 @@ def judged(found: list[lives.Run], *, short: bool) -> Iterator[Row]:
     kills = [kill for run in broken for kill in run.kills]
     inside = sum(saving for _, saving in kills) / max(len(kills), 1)
     in_one = max((len(run.kills) for run in broken), default=0)
-    epoch = steps // lives.EPOCHS
+    epoch = steps // killed_runs.EPOCHS
     in_epoch = max((max(Counter(step // epoch for step, _ in run.kills).values()) for run in broken), default=0)
     least = 4 if short else KILLS_AT_LEAST
     passed = (
@@ -132,7 +132,7 @@ def judged(found: list[lives.Run], *, short: bool) -> Iterator[Row]:
 def _elastic(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     show("      one batch on 1, 2, 4 and 8 devices")
     parts = ("order", "sgd") if short else ("order", "sgd", "adamw", "accumulated")
-    found = last_json(_python(root, "proofs.elastic", folder / "elastic", *parts, flags=_devices(8)))
+    found = last_json(_python(root, "proofs.training.replicas", folder / "elastic", *parts, flags=_devices(8)))
     order = found["order"]
     yield Row(
         f"Batches from every step of two epochs on {', '.join(map(str, order['devices']))} devices",
@@ -181,10 +181,12 @@ def _elastic(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[R
 
 def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
     show("      the loop beside a bare one and beside fit")
-    found = last_json(_python(root, "proofs.pace", "loop", folder / "loop", flags=pace.ONE_THREAD))
+    found = last_json(
+        _python(root, "proofs.training.loop_overhead", "loop", folder / "loop", flags=loop_overhead.ONE_THREAD)
+    )
     for (name, sizes), most in zip(found.items(), (0.05, 0.01), strict=True):
         more, times = sizes["ratios"]["ours"] - 1, sizes["milliseconds"]
-        at_once = pace.SIZES[name][0].get("steps_per_call", 1)
+        at_once = loop_overhead.SIZES[name][0].get("steps_per_call", 1)
         yield Row(
             f"Our loop{f', {at_once} steps a call,' if at_once > 1 else ''} over a bare jitted loop of the same step, of about {name}, one a call; "
             "Keras' fit beside it; one core computes",
@@ -194,7 +196,9 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
             more <= most,
         )
     show("      checkpoints of a run with a large state")
-    saved = last_json(_python(root, "proofs.pace", "saves", folder / "saves", flags=pace.ONE_THREAD))
+    saved = last_json(
+        _python(root, "proofs.training.loop_overhead", "saves", folder / "saves", flags=loop_overhead.ONE_THREAD)
+    )
     share = saved["seconds"]["checkpoints"] / saved["wall"]
     yield Row(
         "Checkpoints at the cadence that follows from their cost, the last one included",
@@ -202,21 +206,21 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         f"{share:.1%} of {saved['wall']:.0f} s; {saved['compiled_later']} compiled later",
         share <= 0.02 and saved["compiled_later"] == 1 and len(saved["written"]) == checkpoint.KEPT,
     )
-    found = last_json(_python(root, "proofs.pace", "phases", folder / "phases"))
+    found = last_json(_python(root, "proofs.training.loop_overhead", "phases", folder / "phases"))
     programs = found["programs"]
     yield Row(
         "Programs that a whole run compiles for its batches: train, evaluate, predict",
         "one each",
         ", ".join(f"{name} {count}" for name, count in programs.items())
         + f"; beside {found['all'] - sum(programs.values())} others, as for the first weights",
-        sorted(programs) == sorted(pace.PHASES) and set(programs.values()) == {1},
+        sorted(programs) == sorted(loop_overhead.PHASES) and set(programs.values()) == {1},
     )
     show("      cold and warm starts")
     colds, warms = [], []
     for number in range(STARTS):
         into = folder / f"start-{number}"
-        colds.append(last_json(_python(root, "proofs.pace", "start", into))["seconds"])
-        warms.append(last_json(_python(root, "proofs.pace", "start", into))["seconds"])
+        colds.append(last_json(_python(root, "proofs.training.loop_overhead", "start", into))["seconds"])
+        warms.append(last_json(_python(root, "proofs.training.loop_overhead", "start", into))["seconds"])
     share = statistics.median(warm / cold for warm, cold in zip(warms, colds, strict=True))
     yield Row(
         "A second process to the end of its first step, with the first one's executables; imports not counted",

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import artifact, checkpoint
+from pipeline import artifact
 from pipeline import config as configs
+from pipeline.data.labels import Target
 from pipeline.errors import ArtifactError, CheckpointError
-from pipeline.target import Target
-from proofs import crash, recorder
-from proofs.table import Row, Show
+from pipeline.session import checkpoint
+from proofs.shared import crash_states, disk_recorder
+from proofs.shared.results_table import Row, Show
 
 SEED = 20261121
 FOLDER = "checkpoints"
@@ -113,15 +114,15 @@ def judge(save: Save, held: Held, *, seed: int, most: int | None = None, randoms
             folder.mkdir(exist_ok=True)  # as training does before the first step; it flushes nothing
             save(folder, held.next, arrays(9), DETAILS)
 
-        recording = recorder.record(scratch / "top", work)
-        found = list(crash.states(recording, seed, randoms))
+        recording = disk_recorder.record(scratch / "top", work)
+        found = list(crash_states.states(recording, seed, randoms))
         if most is not None:
             random.Random(seed).shuffle(found)  # noqa: S311 - a sample, not a secret
             del found[most:]
         wrong = []
         for number, (returned, tree) in enumerate(found):
             place = scratch / str(number)
-            crash.write(tree, place)
+            crash_states.write(tree, place)
             problem = _problem(place / FOLDER, held, before, returned=returned)
             if problem:
                 when = "after it returned" if returned else "while it ran"

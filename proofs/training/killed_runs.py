@@ -1,6 +1,6 @@
 """Lives: one training run that is killed with SIGKILL again and again, and goes on until it ends; the same run, unbroken.
 
-A process of its own (`python -m proofs.lives`), which imports the libraries once and forks for each life before JAX has threads.
+A process of its own (`python -m proofs.training.killed_runs`), which imports the libraries once and forks for each life before JAX has threads.
 """
 
 import hashlib
@@ -68,8 +68,8 @@ def settings() -> Any:
 
 def images() -> Any:
     """Return images of noise with labels: what is in them does not matter here."""
-    from pipeline.data import Examples
-    from pipeline.target import Target
+    from pipeline.data.dataset import Examples
+    from pipeline.data.labels import Target
 
     draw = np.random.default_rng(SEED)
     labels = np.arange(IMAGES, dtype=np.int32) % 10
@@ -80,13 +80,15 @@ def images() -> Any:
 
 def live(folder: Path, report: int) -> None:
     """Train in this process, and tell each step and each checkpoint on the pipe `report`, a line each."""
-    from pipeline import checkpoint, data, training
-    from pipeline.step import Step
+    from pipeline.data import dataset
+    from pipeline.session import checkpoint
+    from pipeline.training import training
+    from pipeline.training.train_step import Step
 
     def tell(*words: object) -> None:
         os.write(report, (" ".join(map(str, words)) + "\n").encode())
 
-    save, at, train, latest = checkpoint.save, data.Batches.at, Step.train, checkpoint.latest
+    save, at, train, latest = checkpoint.save, dataset.Batches.at, Step.train, checkpoint.latest
     hashes: dict[int, str] = {}
     begun = -1
 
@@ -115,7 +117,7 @@ def live(folder: Path, report: int) -> None:
         begun += 1
         return result
 
-    checkpoint.save, data.Batches.at, Step.train, checkpoint.latest = saved, batch, stepped, found  # type: ignore[method-assign,assignment]
+    checkpoint.save, dataset.Batches.at, Step.train, checkpoint.latest = saved, batch, stepped, found  # type: ignore[method-assign,assignment]
     training.train(settings(), folder, folder, examples=images(), show=lambda line: None)
 
 
@@ -199,7 +201,7 @@ def run(folder: Path, kills: int, seed: int) -> Run:
 
 def _digest(folder: Path) -> str:
     """Return a sha256 over every array of the newest checkpoint, by name."""
-    from pipeline import checkpoint
+    from pipeline.session import checkpoint
 
     found = checkpoint.latest(folder)
     if found is None:
@@ -215,7 +217,7 @@ def main(folder: Path, runs: int, kills: int, seed: int) -> None:
     import jax
     import keras  # noqa: F401 - once for all lives
 
-    from pipeline import training  # noqa: F401
+    from pipeline.training import training  # noqa: F401
 
     # Executables are kept for all lives together, so that a life costs a second and not five.
     jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))  # type: ignore[no-untyped-call]

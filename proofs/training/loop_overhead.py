@@ -1,7 +1,7 @@
 """Pace: what the loop adds to its steps, what a checkpoint costs, and how soon a second session trains. A process of its own.
 
 One core computes, as an accelerator would, and leaves the other to the host: whoever starts this sets XLA_FLAGS to `ONE_THREAD`.
-`python -m proofs.pace loop|saves|start|phases FOLDER` prints one JSON object.
+`python -m proofs.training.loop_overhead loop|saves|start|phases FOLDER` prints one JSON object.
 """
 
 import gc
@@ -20,11 +20,12 @@ import keras
 import numpy as np
 
 from pipeline import config as configs
-from pipeline import data, learning_rate, training
 from pipeline.config import Config
-from pipeline.loop import Loop
-from pipeline.session import Session
-from pipeline.target import Target
+from pipeline.data import dataset
+from pipeline.data.labels import Target
+from pipeline.session.time_limit import Session
+from pipeline.training import learning_rate, training
+from pipeline.training.loop import Loop
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 SEED = 20261121
@@ -41,12 +42,12 @@ SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
 PHASES = ("jit__several", "jit__evaluated", "jit_predict_step")
 
 
-def images(number: int) -> data.Examples:
+def images(number: int) -> dataset.Examples:
     """Return that many images of noise, with labels."""
     draw = np.random.default_rng(SEED)
     labels = (np.arange(number) % 10).astype(np.int32)
     pixels = draw.integers(0, 256, (number, 16, 16, 1), np.uint8)
-    return data.Examples(tuple(map(str, range(number))), pixels, labels, Target("classes", tuple("0123456789")))
+    return dataset.Examples(tuple(map(str, range(number))), pixels, labels, Target("classes", tuple("0123456789")))
 
 
 def settings(width: int, batch: int, **change: Any) -> Config:
@@ -67,11 +68,11 @@ def settings(width: int, batch: int, **change: Any) -> Config:
     return replace(base, **change)
 
 
-def made(config: Config, found: data.Examples, output: Path) -> Loop:
+def made(config: Config, found: dataset.Examples, output: Path) -> Loop:
     """Return a loop over all the images but the last hundred."""
     output.mkdir(parents=True)
     rows = np.arange(len(found) - 100)
-    batches = data.Batches(
+    batches = dataset.Batches(
         found.inputs, found.labels, rows=rows, batch=config.batch, seed=0, crop_padding=1, flip=config.data.flip
     )
     keras.utils.set_random_seed(0)
@@ -136,9 +137,9 @@ def _fit(config: Config, run: Loop) -> Callable[[int], float]:
         def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
             return run.batches.at(index)
 
-    from pipeline import model
+    from pipeline.models import architectures
 
-    built = model.build(config, run.applied.batchnorm_momentum)
+    built = architectures.build(config, run.applied.batchnorm_momentum)
     built.compile(
         learning_rate.optimizer(run.applied),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),

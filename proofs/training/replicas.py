@@ -1,6 +1,6 @@
 """Elastic: one batch on any number of replicas and micro-batches. A process of its own, with eight virtual devices.
 
-`python -m proofs.elastic FOLDER PART…` prints one JSON object: what `proofs.training` makes rows of.
+`python -m proofs.training.replicas FOLDER PART…` prints one JSON object: what `proofs.training.claims` makes rows of.
 """
 
 import hashlib
@@ -17,12 +17,15 @@ import jax
 import keras
 import numpy as np
 
-from pipeline import checkpoint, data, learning_rate, model
 from pipeline import config as configs
 from pipeline.config import Config
-from pipeline.loop import Loop
-from pipeline.session import Session
-from pipeline.step import Step
+from pipeline.data import dataset
+from pipeline.models import architectures
+from pipeline.session import checkpoint
+from pipeline.session.time_limit import Session
+from pipeline.training import learning_rate
+from pipeline.training.loop import Loop
+from pipeline.training.train_step import Step
 
 SEED = 20261121
 DEVICES = (1, 2, 4, 8)
@@ -38,7 +41,7 @@ def plain(images: Any, num_classes: int, batchnorm_momentum: float, *, width: in
     return keras.layers.Dense(num_classes, dtype="float32", name="logits")(keras.layers.Flatten(name="flat")(x))
 
 
-model.MODELS["plain"] = plain
+architectures.MODELS["plain"] = plain
 
 
 def settings(**change: Any) -> Config:
@@ -70,7 +73,7 @@ class Recorded(Loop):
         pixels = draw.integers(0, 120, (IMAGES, 8, 8, 1), np.uint8)
         for number, label in enumerate(labels):
             pixels[number, label // 4 * 2 : label // 4 * 2 + 3, label % 4 * 2 : label % 4 * 2 + 2] += 120
-        batches = data.Batches(
+        batches = dataset.Batches(
             pixels, labels, rows=None, batch=config.batch, seed=config.seed, crop_padding=1, flip=config.data.flip
         )
         chosen = keras.distribution.list_devices()[:devices]

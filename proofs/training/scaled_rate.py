@@ -1,6 +1,6 @@
 """Scaling: the rate holds at eight times the batch, the check of it can tell, and the noise scale is right.
 
-`python -m proofs.scaling DIGITS STEPS` prints one JSON object: the noise scale over that many steps, and a reference beside it.
+`python -m proofs.training.scaled_rate DIGITS STEPS` prints one JSON object: the noise scale over that many steps, and a reference beside it.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import config as configs
-from proofs.table import Row, Show, last_json
+from proofs.shared.results_table import Row, Show, last_json
 
 CONFIG = "digits_sgd"
 SAMPLES, WITHIN = 10, 0.3
@@ -32,7 +32,7 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
         words = ("scale-check", "--config", CONFIG, "--input", data, "--output", folder / "scaling", "--json")
         yield from judged(last_json(_python(root, "pipeline", *words, ends=(0, 1))))
     show("      the gradient-noise scale")
-    yield noisy(last_json(_python(root, "proofs.scaling", data, STEPS_SHORT if short else STEPS)))
+    yield noisy(last_json(_python(root, "proofs.training.scaled_rate", data, STEPS_SHORT if short else STEPS)))
 
 
 def judged(checked: Mapping[str, Any]) -> Iterator[Row]:
@@ -75,14 +75,14 @@ def noisy(found: Mapping[str, Any]) -> Row:
 
 def measured(folder: Path, steps: int) -> dict[str, Any]:
     """Return the noise over the first steps of the run, from its own batches ("ours"), and from others ("reference")."""
-    from pipeline import noise, training
+    from pipeline.training import gradient_noise, training
 
     config = configs.load(CONFIG)
     images = training.read(config, folder)
     others = range(config.seed + 1, config.seed + 1 + SAMPLES)
     return {
-        "ours": noise.measure(config, images, steps=steps).to_json(),
-        "reference": noise.measure(config, images, steps=steps, seeds=others).to_json(),
+        "ours": gradient_noise.measure(config, images, steps=steps).to_json(),
+        "reference": gradient_noise.measure(config, images, steps=steps, seeds=others).to_json(),
     }
 
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from between import Between
-from small import INFER, TRAIN, write_kernel
 
-from deploy import manifest
-from deploy.client import Kaggle
-from deploy.exchange import Pace
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.kernel import artifact_manifest
+from tests.deploy.between import Between
+from tests.deploy.small import INFER, TRAIN, write_kernel
 
 
 @pytest.fixture
@@ -68,5 +68,5 @@ def artifact(tmp_path: Path) -> Path:
     digest = hashlib.sha256(b"weights").hexdigest()
     files = {"weights.npz": {"sha256": digest, "size": 7}}
     told = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
-    (folder / "manifest.json").write_bytes(manifest.sealed(told))
+    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(told))
     return folder

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from localkaggle.log import Log
-from localkaggle.runner import Outcome
-from pipeline import checkpoint, provenance, resume, seal
+from localkaggle.sessions.session import Outcome
+from localkaggle.sessions.session_log import Log
 from pipeline.errors import PipelineError
+from pipeline.runtime import provenance
+from pipeline.session import checkpoint, resume
+from pipeline.storage import checksums
 
 STEPS, SHARE = 12, 5  # of the whole run, and of one session
 SECONDS = 60.0  # of quota, a session
@@ -48,7 +50,7 @@ class Script:
 
 
 class Trainer:
-    """One session, made and used like `localkaggle.runner.Session`."""
+    """One session, made and used like `localkaggle.sessions.session.Session`."""
 
     def __init__(self, folder: Path, notebook: str, inputs: Mapping[str, Path], log: Log, does: str) -> None:
         self.working, self._inputs, self._does, self._log = folder / "working", folder / "input", does, log
@@ -102,10 +104,10 @@ class Trainer:
         folder = self.working / "artifact"
         folder.mkdir()
         (folder / "weights.npz").write_bytes(weights)
-        digest = seal.sha256(folder / "weights.npz")
+        digest = checksums.sha256(folder / "weights.npz")
         files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
         told = {"run_id": run_id, "weights_sha256": digest, "bundle_sha256": bundle_sha256, "files": files}
-        (folder / "manifest.json").write_bytes(seal.sealed(told))
+        (folder / "manifest.json").write_bytes(checksums.sealed(told))
 
     def cancel(self) -> None:
         """Do nothing: it is over before anybody could."""

@@ -3,10 +3,10 @@
 import kagglesdk.kernels.types.kernels_api_service as types
 import pytest
 import requests
-from sessions import notebook, save
 
 from localkaggle import faults
 from localkaggle.faults import KINDS, Faults
+from tests.localkaggle.sessions import notebook, save
 
 FOR_EVER = 3600.0
 BEFORE = sorted(name for name, kind in KINDS.items() if not kind.after)

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sessions import notebook
 
 from localkaggle.__main__ import main
 from localkaggle.competitions import NAMES
-from localkaggle.runner import namespaces
+from localkaggle.sessions.session import namespaces
+from tests.localkaggle.sessions import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = """

@@ -15,12 +15,12 @@ from kagglesdk import KaggleClient
 from kagglesdk.kaggle_env import KaggleEnv
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWorkerStatus
 from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
-from sessions import finished, notebook, ran, save
 
-from localkaggle import wire
+from localkaggle import http_handler
 from localkaggle.competitions import Competition
-from localkaggle.kernels import SOURCE_BYTES
 from localkaggle.server import LocalKaggle
+from localkaggle.services.kernels import SOURCE_BYTES
+from tests.localkaggle.sessions import finished, notebook, ran, save
 
 STATUS = "kernels.KernelsApiService/GetKernelSessionStatus"
 FOR_EVER = 3600.0
@@ -803,13 +803,13 @@ def test_the_journal_knows_what_a_refused_call_asked_for(kaggle, client):
 
 def test_a_call_is_in_the_journal_before_its_answer_goes_out(kaggle, client, monkeypatch):
     """A test that holds the answer found the journal still empty when both processors were busy."""
-    noted, send = [], wire.Handler._send
+    noted, send = [], http_handler.Handler._send
 
     def look(handler, *rest):
         noted.append(len(kaggle.journal))
         return send(handler, *rest)
 
-    monkeypatch.setattr(wire.Handler, "_send", look)
+    monkeypatch.setattr(http_handler.Handler, "_send", look)
 
     with pytest.raises(requests.HTTPError):
         client(kaggle).kernels.kernels_api_client.get_kernel(asked(types.ApiGetKernelRequest))

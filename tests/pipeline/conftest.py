@@ -70,7 +70,7 @@ def tiny() -> Config:
 @pytest.fixture(scope="session")
 def trained(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[str]]:
     """Return (competition folder, output folder, shown lines) of one run; not to be changed."""
-    from pipeline import training
+    from pipeline.training import training
 
     folder = write_competition(tmp_path_factory.mktemp("trained") / "competition")
     lines: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline import seal
+from pipeline.storage import checksums
 
 NAMES = ("ant", "bee", "cat")
 AWKWARD = (
@@ -94,4 +94,4 @@ def manifest(folder: Path, *, name: str = "tiny", classes: Sequence[str] = NAMES
         **more,
     }
     (folder / "artifact").mkdir(exist_ok=True)
-    (folder / "artifact" / "manifest.json").write_bytes(seal.sealed(value))
+    (folder / "artifact" / "manifest.json").write_bytes(checksums.sealed(value))

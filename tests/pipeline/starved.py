@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import conftest
 import jax
 import numpy as np
 
 from pipeline import config as configs
-from pipeline import step, training
+from pipeline.training import train_step as step
+from pipeline.training import training
+from tests.pipeline import conftest
 
 
 def main(folder: Path) -> None:

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import artifact, model, seal
+from pipeline import artifact
+from pipeline.data.labels import Target
 from pipeline.errors import ArtifactError, DiskError, DivergedError
-from pipeline.target import Target
+from pipeline.models import architectures
+from pipeline.storage import checksums
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("manifest.json", "weights.npz", "golden.npz")
@@ -31,14 +33,14 @@ def folder(trained, tmp_path) -> Path:
 def edited(folder: Path, **values: object) -> None:
     """Change the manifest as somebody would who made all of it."""
     path = folder / "manifest.json"
-    path.write_bytes(seal.sealed({**json.loads(path.read_text()), **values}))
+    path.write_bytes(checksums.sealed({**json.loads(path.read_text()), **values}))
 
 
 def test_an_artifact_holds_all_that_inference_needs(folder, tiny):
     """Config, classes, weights by name, and golden inputs with their outputs."""
     loaded = artifact.load(folder)
 
-    built = model.build(loaded.config)
+    built = architectures.build(loaded.config)
     artifact.assign(built, loaded.weights)
     assert loaded.config == tiny
     assert loaded.classes == ("10", "9", "A b", "ß")
@@ -53,7 +55,7 @@ def test_a_manifest_has_every_promised_key(folder):
 
     assert set(artifact.KEYS) <= set(manifest)
     assert manifest["status"] == "complete"
-    assert manifest["weights_sha256"] == seal.sha256(folder / "weights.npz")
+    assert manifest["weights_sha256"] == checksums.sha256(folder / "weights.npz")
 
 
 def test_the_artifact_of_one_model_says_nothing_of_folds(folder):
@@ -68,7 +70,7 @@ def test_the_artifact_of_one_model_says_nothing_of_folds(folder):
 def test_equal_weights_make_equal_bytes(folder, tiny, tmp_path):
     """The sha256 of the weights names the weights, not the time of writing."""
     loaded = artifact.load(folder)
-    built = model.build(tiny)
+    built = architectures.build(tiny)
     artifact.assign(built, loaded.weights)
 
     manifest = artifact.save(
@@ -132,9 +134,9 @@ def test_a_manifest_that_was_changed_is_refused(folder, change):
 )
 def test_what_was_sealed_can_be_opened(manifest):
     """Whatever JSON can hold, and what it makes of the rest."""
-    content = seal.sealed(manifest)
+    content = checksums.sealed(manifest)
 
-    assert seal.sealed(seal.opened(content)) == content
+    assert checksums.sealed(checksums.opened(content)) == content
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -234,7 +236,7 @@ def test_an_array_of_objects_is_not_read(folder):
     """That would be pickle, and pickle runs code."""
     np.savez(folder / "golden.npz", inputs=np.array([print], dtype=object), outputs=np.zeros(1), allow_pickle=True)
     manifest = json.loads((folder / "manifest.json").read_text())
-    told = {"sha256": seal.sha256(folder / "golden.npz"), "size": (folder / "golden.npz").stat().st_size}
+    told = {"sha256": checksums.sha256(folder / "golden.npz"), "size": (folder / "golden.npz").stat().st_size}
     edited(folder, files={**manifest["files"], "golden.npz": told})
 
     with pytest.raises(ArtifactError, match="pickle"):
@@ -248,7 +250,7 @@ def test_weights_of_another_model_are_refused_by_name(folder, tiny):
     weights["logits/bias"] = np.zeros(9, np.float32)
 
     with pytest.raises(ArtifactError, match=r"logits/bias: weights \(9,\), model \(4,\)"):
-        artifact.assign(model.build(tiny), weights)
+        artifact.assign(architectures.build(tiny), weights)
 
 
 def test_a_save_that_fails_leaves_the_older_artifact(folder, tiny):
@@ -258,7 +260,7 @@ def test_a_save_that_fails_leaves_the_older_artifact(folder, tiny):
     with pytest.raises(ValueError, match="lacks"):
         artifact.save(
             folder,
-            model=model.build(tiny),
+            model=architectures.build(tiny),
             config=tiny,
             target=ONE,
             encoding=None,
@@ -335,7 +337,7 @@ def test_golden_arrays_that_do_not_fit_the_config_are_refused(folder, arrays):
 def announce(folder: Path, name: str) -> None:
     """Write the sha256 and the size of a file into the manifest, as somebody would who made all of it."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    told = {"sha256": seal.sha256(folder / name), "size": (folder / name).stat().st_size}
+    told = {"sha256": checksums.sha256(folder / name), "size": (folder / name).stat().st_size}
     edited(folder, files={**manifest["files"], name: told})
     if name == "weights.npz":
         edited(folder, weights_sha256=told["sha256"])
@@ -381,7 +383,7 @@ def test_a_file_that_may_not_be_read_is_named(folder, unreadable, name):
 def resave(folder: Path, tiny, **changes: np.ndarray) -> None:
     """Save the artifact in the folder once more, with some arrays exchanged."""
     loaded = artifact.load(folder)
-    built = model.build(tiny)
+    built = architectures.build(tiny)
     artifact.assign(built, {**loaded.weights, **{k: v for k, v in changes.items() if k in loaded.weights}})
     artifact.save(
         folder,
@@ -421,7 +423,7 @@ def test_a_file_in_the_artifact_s_place_is_not_moved_away(folder, tiny):
     with pytest.raises(DiskError, match="Not a directory"):
         artifact.save(
             folder,
-            model=model.build(tiny),
+            model=architectures.build(tiny),
             config=tiny,
             target=loaded.target,
             encoding=None,
@@ -442,7 +444,7 @@ def test_a_save_after_a_kill_brings_the_older_artifact_back_first(folder, tiny):
     with pytest.raises(ValueError, match="lacks"):
         artifact.save(
             folder,
-            model=model.build(tiny),
+            model=architectures.build(tiny),
             config=tiny,
             target=ONE,
             encoding=None,
@@ -461,7 +463,7 @@ import os, shutil, sys
 from pathlib import Path
 import numpy as np
 from pipeline import artifact, config
-from pipeline.target import Target
+from pipeline.data.labels import Target
 
 class Model:
     weights = ()

@@ -17,17 +17,19 @@ from typing import Any
 
 import pytest
 
-from deploy import relay, secrets
-from deploy.client import Kaggle
-from deploy.deadline import TimeUp
-from proofs import catalogue, kaggle, killing, machine, schedule, table
-from proofs.cases import CASES
-from proofs.killing import Stop
-from proofs.schedule import Verdict, attempt
-from proofs.table import Row, Table
-from proofs.world import TASKS, User, World
+from deploy.client import secrets
+from deploy.client.client import Kaggle
+from deploy.client.deadline import TimeUp
+from deploy.relay import relay
+from proofs.kaggle import claims, fault_schedules, kills, known_failures, random_schedules
+from proofs.kaggle.failure_cases import CASES
+from proofs.kaggle.fault_schedules import Verdict, attempt
+from proofs.kaggle.kills import Stop
+from proofs.kaggle.world import TASKS, User, World
+from proofs.shared import results_table
+from proofs.shared.results_table import Row, Table
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_kaggle_side_never_lies_and_never_loses():
@@ -52,7 +54,7 @@ def test_a_miss_is_told_by_the_exit_code_and_stays_in_the_table(tmp_path):
         "x", (Row("It is fast", "≤ 1 s", "2 s | slow", False, 7), Row("It is right", "yes", "yes", True)), {"date": "d"}
     )
 
-    table.record(missed, results)
+    results_table.record(missed, results)
 
     assert not missed.passed and "old" not in results.read_text()
     assert "| It is fast | ≤ 1 s | 2 s \\| slow | 7 | MISS |" in results.read_text()
@@ -63,7 +65,7 @@ def test_a_subject_without_a_place_in_the_results_is_refused(tmp_path):
     (tmp_path / "results.md").write_text("# Results\n")
 
     with pytest.raises(ValueError, match="expected 1"):
-        table.record(Table("x", (), {}), tmp_path / "results.md")
+        results_table.record(Table("x", (), {}), tmp_path / "results.md")
 
 
 def test_a_table_without_rows_proves_nothing():
@@ -138,7 +140,7 @@ def test_a_success_that_is_none_is_told(world, task, plant):
     attempt(world, task, lying, {task: replace(TASKS[task], body=lie)})
 
     assert lying.wrong == [f"{task}: said success, and it is not so"]
-    (row, _) = kaggle.judged("x", [lying], 1, 0)
+    (row, _) = claims.judged("x", [lying], 1, 0)
     assert not row.passed and "1 wrong successes" in row.figure
 
 
@@ -174,10 +176,10 @@ def test_what_is_made_twice_is_told(world, task, body, what):
     body(world, world.connect())
     verdict = Verdict(())
 
-    schedule.judge(world, [task], verdict)
+    fault_schedules.judge(world, [task], verdict)
 
     assert [words for words in verdict.wrong if f"duplicate {what}" in words] == verdict.wrong != []
-    (row, _) = kaggle.judged("x", [verdict], 1, 0)
+    (row, _) = claims.judged("x", [verdict], 1, 0)
     assert not row.passed and "1 duplicates" in row.figure
 
 
@@ -187,14 +189,14 @@ def test_what_is_written_where_it_must_not_be_is_told(world):
     (world.project.runs / ".half" / "../../escaped").write_text("x")
     verdict = Verdict(())
 
-    schedule.judge(world, ["pull"], verdict)
+    fault_schedules.judge(world, ["pull"], verdict)
 
     assert [words.split(":")[0] for words in verdict.wrong] == ["half written", "written outside"]
 
 
 def test_a_task_that_outlives_its_deadline_is_told(world, monkeypatch):
     """It takes the first ring for nothing."""
-    monkeypatch.setattr(schedule, "DEADLINE_SECONDS", 0.1)
+    monkeypatch.setattr(fault_schedules, "DEADLINE_SECONDS", 0.1)
     verdict = Verdict(())
 
     def deaf(user: User, kaggle: Kaggle) -> object:
@@ -206,7 +208,7 @@ def test_a_task_that_outlives_its_deadline_is_told(world, monkeypatch):
 
     attempt(world, "status", verdict, {"status": replace(TASKS["status"], body=deaf, truth=lambda world, said: True)})
 
-    (_, row) = kaggle.judged("x", [verdict], 1, 0)
+    (_, row) = claims.judged("x", [verdict], 1, 0)
     assert verdict.late > 0.3 and row.figure.startswith(f"{verdict.late:.2f} s late")
 
 
@@ -221,14 +223,14 @@ def test_a_task_that_outlives_its_deadline_is_told(world, monkeypatch):
 )
 def test_faults_that_never_struck_prove_nothing(verdicts, runs, kinds, passed):
     """So many runs, and so many kinds that did strike."""
-    assert next(iter(kaggle.judged("x", verdicts, runs, kinds))).passed is passed
+    assert next(iter(claims.judged("x", verdicts, runs, kinds))).passed is passed
 
 
 def stops(each: int, **change: Any) -> list[Stop]:
     """Return stops of which so many struck in each task."""
     good = Stop("", Verdict(()), True, -9, 0.1, (0, 0, 0))
-    met = [replace(good, name=name) for name in killing.NAMES for _ in range(each)]
-    return [replace(met[0], **change), *met[1:], *(replace(good, name=name, struck=False) for name in killing.NAMES)]
+    met = [replace(good, name=name) for name in kills.NAMES for _ in range(each)]
+    return [replace(met[0], **change), *met[1:], *(replace(good, name=name, struck=False) for name in kills.NAMES)]
 
 
 @pytest.mark.parametrize(
@@ -244,32 +246,32 @@ def stops(each: int, **change: Any) -> list[Stop]:
 )
 def test_only_stops_that_struck_a_running_task_count(number, found, passed):
     """As many in each of the four, each of them reconciled; and Ctrl-C returns in time."""
-    assert kaggle.stopped(found, number, 8).passed is passed
+    assert claims.stopped(found, number, 8).passed is passed
 
 
 def test_stops_are_drawn_until_enough_struck_and_no_longer():
     """Where none ever strikes, the row is a miss and not endless."""
 
-    def give(stop: object, orders: Sequence[killing.Order], hits: Iterator[bool]) -> list[Stop]:
+    def give(stop: object, orders: Sequence[kills.Order], hits: Iterator[bool]) -> list[Stop]:
         return [Stop(name, Verdict(()), next(hits), -9, 0.1, (0, 0, 0)) for name, _, _ in orders]
 
-    window = dict.fromkeys(killing.NAMES, 1.0)
-    most = killing.stops(40, 9, window, partial(give, hits=itertools.cycle([True, True, True, False])), 1)
-    none = killing.stops(40, 9, window, partial(give, hits=itertools.repeat(False)), 1)
+    window = dict.fromkeys(kills.NAMES, 1.0)
+    most = kills.stops(40, 9, window, partial(give, hits=itertools.cycle([True, True, True, False])), 1)
+    none = kills.stops(40, 9, window, partial(give, hits=itertools.repeat(False)), 1)
 
-    assert killing.enough(most, 40) and not killing.enough(none, 40)
-    assert len(none) == 66 and sum(killing.struck(most).values()) == 40
+    assert kills.enough(most, 40) and not kills.enough(none, 40)
+    assert len(none) == 66 and sum(kills.struck(most).values()) == 40
 
 
 def test_a_stop_after_the_end_of_a_task_strikes_nothing(monkeypatch):
     """And one in it does, as the process itself tells; a duplicate made afterwards is told."""
     monkeypatch.setattr(secrets, "_known", set())
 
-    late = killing.stop("pull", 3.0, signal.SIGKILL)
+    late = kills.stop("pull", 3.0, signal.SIGKILL)
     assert not late.struck and late.verdict.wrong == []
 
     monkeypatch.setitem(TASKS, "push-train", replace(TASKS["push-train"], body=push_twice))
-    early = killing.stop("push-train", 0.0, signal.SIGKILL)
+    early = kills.stop("push-train", 0.0, signal.SIGKILL)
     assert early.struck and early.code == -signal.SIGKILL
     assert any("were asked for" in words for words in early.verdict.wrong)
 
@@ -286,8 +288,8 @@ def test_a_stop_strikes_in_the_background_too(in_the_background, monkeypatch):
     """Ctrl-C met nobody there: all its rows and K07 were misses."""
     monkeypatch.setattr(secrets, "_known", set())
 
-    stopped = killing.stop("push-train", 0.0, signal.SIGINT)
-    (told,) = catalogue.outcomes(case for case in CASES if case.id == "K07")
+    stopped = kills.stop("push-train", 0.0, signal.SIGINT)
+    (told,) = known_failures.outcomes(case for case in CASES if case.id == "K07")
 
     assert stopped.struck and stopped.verdict.wrong == []
     assert told.passed, told.got
@@ -296,8 +298,8 @@ def test_a_stop_strikes_in_the_background_too(in_the_background, monkeypatch):
 def test_a_generated_schedule_tells_what_is_made_twice(monkeypatch):
     """The chain as a state machine counts at its end, too."""
     monkeypatch.setattr(secrets, "_known", set())
-    monkeypatch.setitem(machine.CHAIN, "push-train", replace(TASKS["push-train"], body=push_twice))
+    monkeypatch.setitem(random_schedules.CHAIN, "push-train", replace(TASKS["push-train"], body=push_twice))
 
-    (verdict,) = machine.explore(1, 1)
+    (verdict,) = random_schedules.explore(1, 1)
 
     assert any("duplicate kernel version" in words for words in verdict.wrong)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slugify import slugify
 
-from deploy import bundle
+from deploy.bundle import bundle
 from deploy.errors import UsageError
 
 EXPECT = {"run_id": "r1", "weights_sha256": "ab"}
@@ -46,7 +46,7 @@ def test_only_the_package_and_the_chosen_config_travel(root):
 
     assert set(written(built)) == {
         "pipeline/__init__.py",
-        "pipeline/model.py",
+        "pipeline/models/architectures.py",
         "pipeline/configs/__init__.py",
         "pipeline/configs/digits.py",
         "bundle.json",
@@ -70,7 +70,7 @@ def test_a_module_arrives_as_it_was(root):
     """What %%writefile writes ends with one newline and keeps every other character."""
     built = build(root)
 
-    assert written(built)["pipeline/model.py"] + "\n" == (root / "pipeline" / "model.py").read_text()
+    assert written(built)["pipeline/models/architectures.py"] + "\n" == (root / "pipeline" / "model.py").read_text()
 
 
 def test_an_empty_module_gets_a_body(root):

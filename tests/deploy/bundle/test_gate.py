@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy import bundle, gate
+from deploy.bundle import bundle, gate
 from deploy.errors import UsageError
 
 KEY = "0123456789abcdef" * 2

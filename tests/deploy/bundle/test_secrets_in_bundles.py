@@ -5,11 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
-from between import Between
 
-from deploy import bundle, gate, kernels, publish, submit
-from deploy import manifest as manifests
+from deploy.bundle import bundle, gate
 from deploy.errors import UsageError
+from deploy.kernel import artifact_manifest as manifests
+from deploy.kernel import push_and_watch
+from deploy.relay import publish, submit
+from tests.deploy.between import Between
 
 HEX32 = hashlib.md5(b"a key", usedforsecurity=False).hexdigest()
 
@@ -78,7 +80,7 @@ def test_a_bundle_that_was_edited_after_it_was_built_is_not_sent(kaggle, between
     built.notebook.write_text(built.notebook.read_text().replace("print(", f"KAGGLE_KEY = '{HEX32}'; print("))
 
     with pytest.raises(UsageError, match="a Kaggle key, line"):
-        kernels.push(kaggle, built, timeout_seconds=3600)
+        push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
     assert between.count("SaveKernel") == 0
 
@@ -118,7 +120,7 @@ def test_a_submission_with_a_secret_in_its_description_is_not_sent(kaggle, betwe
     with pytest.raises(UsageError, match="description") as caught:
         submit.submit(
             kaggle,
-            kernels.Run("ann/digits-infer-gpu", 3, "", "b1"),
+            push_and_watch.Run("ann/digits-infer-gpu", 3, "", "b1"),
             "digits",
             submission=tmp_path / "submission.csv",
             check=lambda given, sample: None,

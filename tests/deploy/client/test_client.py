@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from between import HANG, RESET, Between
 
-from deploy.client import Kaggle
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 from deploy.errors import BadAnswer, CredentialError, Expired, NotFound, Unreachable, UsageError
-from deploy.exchange import Pace
+from tests.deploy.between import HANG, RESET, Between
 
 QUICK = Pace(first=0.05, most=0.2, patience=5)
 
@@ -147,9 +147,9 @@ def test_the_kaggle_side_starts_without_the_client():
     """Importing kaggle signs in; nothing but connecting may do that."""
     import subprocess
 
-    code = "import sys, deploy.relay, deploy.client; sys.exit(bool({'kaggle', 'kagglesdk', 'jupytext'} & set(sys.modules)))"
+    code = "import sys, deploy.relay.relay, deploy.client.client; sys.exit(bool({'kaggle', 'kagglesdk', 'jupytext'} & set(sys.modules)))"
 
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[3], check=False)
 
     assert done.returncode == 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import lookup, secrets
+from deploy.client import credential_lookup, secrets
 
 KEY = "0123456789abcdef0123456789abcdef"
 TOKEN = "KGAT_0123456789abcdef"  # noqa: S105 - nobody's
@@ -33,7 +33,7 @@ def put(home: Path, name: str, content: object) -> Path:
 
 def test_an_empty_home_has_no_credentials(home):
     """And no problem either."""
-    found = lookup.look()
+    found = credential_lookup.look()
 
     assert (found.sources, found.problems, found.files) == ((), (), ())
 
@@ -46,7 +46,7 @@ def test_the_order_is_the_client_s(home, monkeypatch):
     put(home, "kaggle.json", {"username": "ann", "key": KEY})
     put(home, "credentials.json", {"refresh_token": "refresh-me", "username": "ann"})
 
-    found = lookup.look()
+    found = credential_lookup.look()
 
     assert [source.name for source in found.sources] == [
         "KAGGLE_API_TOKEN",
@@ -70,7 +70,7 @@ def test_the_client_s_own_lookup_takes_the_same_token(home, monkeypatch, tmp_pat
         lambda: monkeypatch.setenv("KAGGLE_API_TOKEN", TOKEN),
     ):
         make()
-        first = lookup.look().sources[0]
+        first = credential_lookup.look().sources[0]
         expected.append(first.path.read_text() if first.path else TOKEN)
 
         assert get_access_token_from_env()[0] == expected[-1]
@@ -86,7 +86,7 @@ def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch, g
     if given:
         (home / ".kaggle").rmdir()
     code = "from kaggle.api.kaggle_api_extended import KaggleApi; print(KaggleApi.config_dir)"
-    foretold = lookup.config_folder()
+    foretold = credential_lookup.config_folder()
 
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_used_is_named_with_its_edit(home, name, content, 
     else:
         put(home, name, content)
 
-    found = lookup.look()
+    found = credential_lookup.look()
 
     assert found.sources == ()
     assert [said in what and bool(fix) for what, fix in found.problems] == [True]
@@ -122,10 +122,10 @@ def test_half_a_login_is_named(home, monkeypatch, alone):
     """Alone it is nothing; beside kaggle.json it takes the other half from there."""
     monkeypatch.setenv(alone, "bob-or-his-key")
 
-    assert lookup.look().sources == () and alone in lookup.look().problems[0][0]
+    assert credential_lookup.look().sources == () and alone in credential_lookup.look().problems[0][0]
 
     put(home, "kaggle.json", {"username": "ann", "key": KEY})
-    found = lookup.look()
+    found = credential_lookup.look()
     assert [source.kind for source in found.sources] == ["key"]
     assert found.problems[0] == (
         f"{alone} goes with the {'key' if alone.endswith('NAME') else 'name'} of kaggle.json",
@@ -141,7 +141,7 @@ def test_every_secret_is_known_so_that_it_can_be_kept_back(home, monkeypatch):
     put(home, "kaggle.json", {"username": "ann", "key": KEY})
     put(home, "credentials.json", {"refresh_token": "refresh-me", "access_token": "access-me"})
     put(home, "access_token", "that-of-a-file")
-    found = lookup.look()
+    found = credential_lookup.look()
 
     for secret in (TOKEN, "another-token", "proxy-password", KEY, "refresh-me", "access-me", "that-of-a-file"):
         assert secret not in secrets.redact(f"say {secret}!")
@@ -154,10 +154,10 @@ def test_variables_that_change_the_client_are_named_without_their_values(home, m
         monkeypatch.setenv(name, "yes")
     monkeypatch.setenv("KAGGLE_USERNAME", "ann")
 
-    named = [what.split()[0] for what, _ in lookup.settings()]
+    named = [what.split()[0] for what, _ in credential_lookup.settings()]
 
     assert named == ["VERBOSE", "KAGGLE_PATH", "KAGGLE_TOKEN", "KAGGLE_WHATEVER"]
-    assert all("yes" not in what for what, _ in lookup.settings())
+    assert all("yes" not in what for what, _ in credential_lookup.settings())
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_proxy_is_named_without_its_password(monkeypatch, http, https, no, loc
     for name, value in {"http_proxy": http, "https_proxy": https, "no_proxy": no}.items():
         monkeypatch.setenv(name, value)
 
-    words, problems = lookup.proxies(local)
+    words, problems = credential_lookup.proxies(local)
 
     assert [said in what for what, _ in problems] == ([True] if said else [])
     assert "secret" not in words + str(problems)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy import deadline
-from deploy.deadline import TimeUp, within
+from deploy.client import deadline
+from deploy.client.deadline import TimeUp, within
 from deploy.errors import DeadlinePassed
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_whoever_takes_the_deadline_for_nothing_gets_it_again(monkeypatch):
 LOST = """
 import atexit, signal, threading
 import console
-from deploy.deadline import within
+from deploy.client.deadline import within
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 lock = threading.Lock()

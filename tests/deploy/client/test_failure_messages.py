@@ -7,7 +7,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy import verdicts
+from deploy.client import failure_messages
 from deploy.errors import Ambiguous, CredentialError, Denied, Expired, NoQuota, NotFound, Refused
 
 
@@ -34,7 +34,7 @@ def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
 )
 def test_each_refusal_is_its_own_error(status, body, kind, code):
     """The client calls an expired login "a wrong kernel slug"; the codes themselves are clear."""
-    verdict = verdicts.judge("look", answered(status, body))
+    verdict = failure_messages.judge("look", answered(status, body))
 
     assert type(verdict) is kind and verdict.exit_code == code
 
@@ -42,13 +42,13 @@ def test_each_refusal_is_its_own_error(status, body, kind, code):
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_a_server_error_leaves_it_unknown_what_happened(status):
     """A push was seen to be answered by a 500 and to exist."""
-    assert verdicts.judge("push", answered(status, b"<html>")) is None
+    assert failure_messages.judge("push", answered(status, b"<html>")) is None
 
 
 @given(st.one_of(st.text(alphabet="0123456789.,:-+eEx ", max_size=30), st.floats().map(str), st.integers().map(str)))
 def test_a_pause_is_never_negative_nor_longer_than_two_minutes(text):
     """Retry-After was seen wrong, negative, as a date, and as an hour."""
-    pause = verdicts.retry_after(answered(429, {}, Retry_After=text))
+    pause = failure_messages.retry_after(answered(429, {}, Retry_After=text))
 
     assert pause is None or 0 <= pause <= 120
 
@@ -58,7 +58,7 @@ def test_a_pause_is_never_negative_nor_longer_than_two_minutes(text):
 )
 def test_a_reasonable_pause_is_honoured(text, pause):
     """In seconds, or as a date."""
-    assert verdicts.retry_after(answered(503, {}, Retry_After=text)) == pause
+    assert failure_messages.retry_after(answered(503, {}, Retry_After=text)) == pause
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 410])
@@ -68,11 +68,11 @@ def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status):
     assert error.response is not None
     error.response.request = requests.Request("GET", "https://storage.googleapis.com/x").prepare()
 
-    verdict = verdicts.judge("download x", error)
+    verdict = failure_messages.judge("download x", error)
 
     assert type(verdict) is Expired and verdict.exit_code == 6 and "Give the command again" in str(verdict)
     error.response.request.method = "POST"
-    assert not isinstance(verdicts.judge("download x", error), Expired)
+    assert not isinstance(failure_messages.judge("download x", error), Expired)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_a_push_that_its_dataset_poisons_gets_another_way(status, datasets, know
     lost = Ambiguous("no answer")
     lost.__cause__ = answered(status, {"code": status, "message": "Internal error"})
 
-    assert ('write handoff="kernel"' in verdicts.poisoned(lost, datasets)) is known
+    assert ('write handoff="kernel"' in failure_messages.poisoned(lost, datasets)) is known

@@ -16,12 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy import secrets, verdicts
+from deploy.client import failure_messages, secrets
 from deploy.journal import Journal
-from proofs import secrets as proof
+from proofs.kaggle import planted_secrets as proof
 
-ROOT = Path(__file__).resolve().parents[2]
-PLANTING = {f"tests/deploy/test_{name}.py" for name in ("doctor", "gate", "lookup", "secrets")}
+ROOT = Path(__file__).resolve().parents[3]
+PLANTING = {"tests/deploy/setup/test_doctor.py", "tests/deploy/bundle/test_gate.py"} | {
+    f"tests/deploy/client/test_{name}.py" for name in ("credential_lookup", "secrets")
+}
 # Drawn at each start, so that this file holds none. The ends have a letter and a digit, however the draw falls.
 DRAW = random.Random(7)  # noqa: S311 - they guard nothing
 HEX32, HEX40, HEX256 = ("".join(DRAW.choices("0123456789abcdef", k=count - 4)) + "e0c4" for count in (32, 40, 256))
@@ -257,7 +259,7 @@ def test_what_the_client_signs_with_is_known_from_then_on(kaggle):
 
 def test_a_token_in_a_file_is_known_too(between, monkeypatch, tmp_path):
     """Variables are not the only place."""
-    from deploy.client import Kaggle
+    from deploy.client.client import Kaggle
 
     token = tmp_path / "token"
     token.write_text("a-token-of-no-shape\n")
@@ -274,7 +276,7 @@ def test_verbose_makes_no_library_tell_signed_addresses(between, tmp_path):
     between.say("put", [(200, b"")])
     address = f"http://localhost/put/x?X-Goog-Signature={HEX256}"
     between.say("StartBlobUpload", [{"token": "t", "createUrl": address}])
-    code = "import pathlib, sys; from deploy.client import Kaggle; Kaggle.connect().upload(pathlib.Path(sys.argv[1]))"
+    code = "import pathlib, sys; from deploy.client.client import Kaggle; Kaggle.connect().upload(pathlib.Path(sys.argv[1]))"
     (tmp_path / "file").write_text("x")
 
     done = subprocess.run(
@@ -293,8 +295,8 @@ def test_verbose_makes_no_library_tell_signed_addresses(between, tmp_path):
 
 def test_a_secret_is_taken_out_before_a_message_is_cut():
     """A part of a key has no shape any more."""
-    assert HEX32[:8] not in verdicts.plain(f"{'x' * 480} KAGGLE_KEY={HEX32}")[:500]
-    assert HEX32 not in verdicts.plain(f"KGAT_\x1b[1m{HEX32}")  # nor has one that a terminal would join again
+    assert HEX32[:8] not in failure_messages.plain(f"{'x' * 480} KAGGLE_KEY={HEX32}")[:500]
+    assert HEX32 not in failure_messages.plain(f"KGAT_\x1b[1m{HEX32}")  # nor has one that a terminal would join again
 
 
 def test_the_journal_keeps_no_secret_and_still_finds_what_it_kept(tmp_path):

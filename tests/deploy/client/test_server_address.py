@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy import server
+from deploy.client import server_address
 from deploy.errors import UsageError
 
 
@@ -11,7 +11,7 @@ def test_the_site_is_the_site_whatever_the_proxy(monkeypatch):
     monkeypatch.delenv("KAGGLE_API_ENVIRONMENT")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:3128")
 
-    assert server.address() == "api.kaggle.com"
+    assert server_address.address() == "api.kaggle.com"
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:4001", "http://ann:secret@127.0.0.1:4001/", "127.0.0.1:4001"])
@@ -19,14 +19,14 @@ def test_a_local_kaggle_is_told_by_its_port_and_without_credentials(monkeypatch,
     """It is the proxy for http://localhost."""
     monkeypatch.setenv("http_proxy", proxy)
 
-    assert server.address() == "127.0.0.1:4001"
+    assert server_address.address() == "127.0.0.1:4001"
 
 
 def test_without_a_proxy_it_is_localhost_itself(monkeypatch):
     """The official client's address of a local one."""
     monkeypatch.setenv("no_proxy", "localhost")
 
-    assert server.address() == "localhost"
+    assert server_address.address() == "localhost"
 
 
 def test_an_environment_that_the_client_would_ignore_is_refused(monkeypatch):
@@ -34,4 +34,4 @@ def test_an_environment_that_the_client_would_ignore_is_refused(monkeypatch):
     monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "TEST")
 
     with pytest.raises(UsageError, match="Unset it"):
-        server.address()
+        server_address.address()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deploy import manifest
 from deploy.errors import Unverified, UsageError
-from pipeline import seal
+from deploy.kernel import artifact_manifest
+from pipeline.storage import checksums
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def artifact(tmp_path: Path) -> Path:
     digest = hashlib.sha256(weights).hexdigest()
     files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
     value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": None, "files": files}
-    (folder / "manifest.json").write_bytes(manifest.sealed(value))
+    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(value))
     return folder
 
 
 def test_a_whole_artifact_is_verified(artifact):
     """The manifest of a training outside of Kaggle names no bundle."""
-    found = manifest.verify(artifact)
+    found = artifact_manifest.verify(artifact)
 
     assert (found.run_id, found.bundle_sha256) == ("r1", "")
 
@@ -43,7 +43,7 @@ def test_one_changed_byte_is_found(artifact, place, change):
     path.write_bytes(data)
 
     with pytest.raises(Unverified, match="sha256"):
-        manifest.verify(artifact)
+        artifact_manifest.verify(artifact)
 
 
 def test_missing_extra_and_cut_files_are_all_named(artifact):
@@ -52,7 +52,7 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
     (artifact / "weights.npz").write_bytes(b"cut")
 
     with pytest.raises(Unverified, match=r"(?s)extra\.bin is not in the manifest.*has 3 bytes, expected 1024"):
-        manifest.verify(artifact)
+        artifact_manifest.verify(artifact)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_broken_manifest_proves_nothing(artifact, text):
     (artifact / "manifest.json").write_text(text)
 
     with pytest.raises(Unverified):
-        manifest.verify(artifact)
+        artifact_manifest.verify(artifact)
 
 
 @pytest.mark.parametrize("change", [{"run_id": "r2"}, {"metrics": {"accuracy": 1.0}}, {"manifest_sha256": "0" * 64}])
@@ -82,7 +82,7 @@ def test_an_edited_manifest_is_refused(artifact, change):
     path.write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
 
     with pytest.raises(Unverified, match=r"(?s)changed after it was written.*expected .* manifest_sha256.*invoke pull"):
-        manifest.verify(artifact)
+        artifact_manifest.verify(artifact)
 
 
 def test_a_manifest_without_a_seal_is_refused(artifact):
@@ -93,7 +93,7 @@ def test_a_manifest_without_a_seal_is_refused(artifact):
     )
 
     with pytest.raises(Unverified, match="has no manifest_sha256"):
-        manifest.verify(artifact)
+        artifact_manifest.verify(artifact)
 
 
 @given(
@@ -103,10 +103,10 @@ def test_a_manifest_without_a_seal_is_refused(artifact):
 )
 def test_both_sides_seal_a_manifest_alike(told):
     """Neither imports the other."""
-    assert manifest.sealed(told) == seal.sealed(told)
+    assert artifact_manifest.sealed(told) == checksums.sealed(told)
 
 
 def test_no_artifact_is_a_usage_error_that_says_what_to_run(tmp_path):
     """Pull comes first."""
     with pytest.raises(UsageError, match="invoke pull"):
-        manifest.verify(tmp_path)
+        artifact_manifest.verify(tmp_path)

@@ -7,8 +7,9 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy import kernels, output, transfer, verdicts
+from deploy.client import failure_messages, file_transfer
 from deploy.errors import BadAnswer, UsageError
+from deploy.kernel import output, push_and_watch
 
 PARTS = st.sampled_from(
     ["..", ".", "", "a", "weights.npz", "/", "\\", "C:", "~", "\x00", "é", " ", "a.relay-part", "%2e%2e"]
@@ -51,7 +52,7 @@ def test_plain_names_pass(name):
 def test_nothing_is_fetched_over_plain_http_from_elsewhere(url, tmp_path):
     """A signed address comes from the server; a redirect may name any host."""
     with pytest.raises((BadAnswer, requests.exceptions.InvalidSchema)):
-        transfer.fetch(transfer.anonymous((1, 1)), url, tmp_path / "x")
+        file_transfer.fetch(file_transfer.anonymous((1, 1)), url, tmp_path / "x")
 
     assert not list(tmp_path.iterdir())
 
@@ -60,13 +61,13 @@ def test_nothing_is_fetched_over_plain_http_from_elsewhere(url, tmp_path):
 def test_a_run_is_named_by_owner_slug_and_version(text):
     """Without a version Kaggle answers for the latest, whoever made it."""
     with pytest.raises(UsageError, match="owner/slug/version"):
-        kernels.parse(text)
+        push_and_watch.parse(text)
 
 
 @given(st.text())
 def test_what_is_shown_cannot_steer_the_terminal(text):
     """A log comes from the network; only newlines and tabs are kept of what is not printable ASCII control."""
-    shown = verdicts.plain(text)
+    shown = failure_messages.plain(text)
 
     assert not any(
         (character < " " and character not in "\n\t") or "\x7f" <= character <= "\x9f" for character in shown

@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 
-from deploy import kernels, manifest, output
 from deploy.errors import BadAnswer, DeadlinePassed, Expired, RunFailed, Unverified
+from deploy.kernel import artifact_manifest, output, push_and_watch
 
 HANDLE = "ann/digits-train-tpu"
 
@@ -30,11 +30,11 @@ def artifact(bundle_sha256: str = "b1", weights: bytes = b"weights") -> dict[str
     digest = hashlib.sha256(b"weights").hexdigest()
     files = {"weights.npz": {"sha256": digest, "size": 7}}
     value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": bundle_sha256, "files": files}
-    return {"artifact/manifest.json": manifest.sealed(value), "artifact/weights.npz": weights}
+    return {"artifact/manifest.json": artifact_manifest.sealed(value), "artifact/weights.npz": weights}
 
 
-OURS = kernels.Run(HANDLE, 2, "", "b1")
-RUN = kernels.Run(HANDLE, 2, "", "")
+OURS = push_and_watch.Run(HANDLE, 2, "", "b1")
+RUN = push_and_watch.Run(HANDLE, 2, "", "")
 
 
 def test_a_pull_brings_every_file_in_one_rename(kaggle, between, tmp_path):

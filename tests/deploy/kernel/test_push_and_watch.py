@@ -5,9 +5,8 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from between import RESET
 
-from deploy import bundle, kernels
+from deploy.bundle import bundle
 from deploy.errors import (
     Ambiguous,
     DeadlinePassed,
@@ -19,9 +18,11 @@ from deploy.errors import (
     RunFailed,
     Unreachable,
 )
+from deploy.kernel import push_and_watch
+from tests.deploy.between import RESET
 
 HANDLE = "ann/digits-train-tpu"
-RUN = kernels.Run(HANDLE, 2, "https://www.kaggle.com/code/ann/digits-train-tpu", "b1")
+RUN = push_and_watch.Run(HANDLE, 2, "https://www.kaggle.com/code/ann/digits-train-tpu", "b1")
 LEFT = {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "72000s"}}
 FIRST = (404, {"code": 404, "message": "Not found"})
 
@@ -51,7 +52,7 @@ def test_a_push_sends_the_bundle_and_every_setting_written_out(kaggle, between, 
     """Kaggle's defaults are not those of its documentation."""
     between.say("SaveKernel", [{"versionNumber": 1, "url": "u"}])
 
-    run = kernels.push(kaggle, built, timeout_seconds=3600)
+    run = push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
     sent = between.bodies("SaveKernel")[0]
     assert (run.version, run.bundle_sha256) == (1, built.sha256)
@@ -87,7 +88,7 @@ def test_a_refusal_inside_a_success_is_a_refusal(kaggle, between, built, answer,
     between.say("SaveKernel", [answer])
 
     with pytest.raises(kind):
-        kernels.push(kaggle, built, timeout_seconds=3600)
+        push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
     assert between.count("SaveKernel") == 1
 
@@ -98,7 +99,7 @@ def test_a_lost_answer_is_looked_for_and_the_push_is_not_repeated(kaggle, betwee
     between.say("SaveKernel", [lost])
     between.say("GetKernel", [FIRST, FIRST, current(1, f"… {built.sha256} …")])
 
-    run = kernels.push(kaggle, built, timeout_seconds=3600)
+    run = push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
     assert run.version == 1 and between.count("SaveKernel") == 1
 
@@ -110,7 +111,7 @@ def test_a_push_that_cannot_be_found_is_left_open(kaggle, between, built, now):
     between.say("GetKernel", [FIRST, now, now, now])
 
     with pytest.raises(Ambiguous, match="lost") as caught:
-        kernels.push(kaggle, built, timeout_seconds=3600)
+        push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
     assert caught.value.exit_code == 6 and between.count("SaveKernel") == 1
 
@@ -122,7 +123,7 @@ def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(kaggle, b
     between.say("GetKernel", [same, same, same, same])
 
     with pytest.raises(Ambiguous):
-        kernels.push(kaggle, built, timeout_seconds=3600, again=True)
+        push_and_watch.push(kaggle, built, timeout_seconds=3600, again=True)
 
 
 def states(*names: str) -> list[object]:
@@ -142,7 +143,7 @@ def test_a_watch_follows_its_own_version_through_blips(kaggle, between, shown):
         "GetKernelSessionStatus", [FIRST, *states("QUEUED", "RUNNING", "NEW_WORD"), (502, b""), *states("COMPLETE")]
     )
 
-    assert kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
+    assert push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
 
     assert {body["versionLabel"] for body in between.bodies("GetKernelSessionStatus")} == {"v2"}
     assert [line.split("  ", 2)[2] for line in shown] == [
@@ -160,7 +161,7 @@ def test_a_lost_push_that_lacks_a_source_is_no_success(kaggle, between, built):
     between.say("GetKernel", [FIRST, *itertools.repeat(current(1, built.sha256, sources=()), 3)])
 
     with pytest.raises(Refused, match="competition sources: digits"):
-        kernels.push(kaggle, built, timeout_seconds=3600)
+        push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "RUNNING", "COMPLETE"])
@@ -169,7 +170,7 @@ def test_the_same_bundle_is_not_pushed_twice(kaggle, between, built, shown, stat
     between.say("GetKernel", [current(7, f"… {built.sha256} …")])
     between.say("GetKernelSessionStatus", [{"status": status}])
 
-    run = kernels.push(kaggle, built, timeout_seconds=3600, show=shown.append)
+    run = push_and_watch.push(kaggle, built, timeout_seconds=3600, show=shown.append)
 
     assert (str(run), run.bundle_sha256) == ("ann/digits-train-tpu/7", built.sha256)
     assert between.count("SaveKernel") == 0 and "--again" in shown[0]
@@ -182,7 +183,7 @@ def test_a_bundle_whose_run_failed_is_pushed_again(kaggle, between, built, statu
     between.say("GetKernelSessionStatus", [{"status": status}])
     between.say("SaveKernel", [{"versionNumber": 8}])
 
-    assert kernels.push(kaggle, built, timeout_seconds=3600).version == 8
+    assert push_and_watch.push(kaggle, built, timeout_seconds=3600).version == 8
 
 
 def test_a_bundle_is_pushed_again_on_request(kaggle, between, built):
@@ -190,7 +191,7 @@ def test_a_bundle_is_pushed_again_on_request(kaggle, between, built):
     between.say("GetKernel", [current(7, built.sha256)])
     between.say("SaveKernel", [{"versionNumber": 8}])
 
-    assert kernels.push(kaggle, built, timeout_seconds=3600, again=True).version == 8
+    assert push_and_watch.push(kaggle, built, timeout_seconds=3600, again=True).version == 8
 
 
 def test_our_version_is_found_behind_one_of_somebody_else(kaggle, between, built):
@@ -198,7 +199,7 @@ def test_our_version_is_found_behind_one_of_somebody_else(kaggle, between, built
     between.say("SaveKernel", [RESET])
     between.say("GetKernel", [FIRST, current(2, "theirs"), current(2, built.sha256)])
 
-    assert kernels.push(kaggle, built, timeout_seconds=3600).version == 1
+    assert push_and_watch.push(kaggle, built, timeout_seconds=3600).version == 1
     assert between.bodies("GetKernel")[-1]["versionLabel"] == "v1"
 
 
@@ -220,7 +221,7 @@ def test_an_answer_of_the_wrong_types_is_no_success_and_no_traceback(kaggle, bet
     between.say("GetKernel", itertools.repeat(FIRST))
 
     with pytest.raises(Ambiguous):
-        kernels.push(kaggle, built, timeout_seconds=3600)
+        push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
 
 def test_a_refusal_inside_an_answer_of_200_is_a_refusal(kaggle, between, built):
@@ -230,7 +231,7 @@ def test_a_refusal_inside_an_answer_of_200_is_a_refusal(kaggle, between, built):
     )
 
     with pytest.raises((NoQuota, Ambiguous)) as caught:
-        kernels.push(kaggle, built, timeout_seconds=3600)
+        push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
     assert caught.type is NoQuota
 
@@ -240,7 +241,7 @@ def test_an_odd_answer_does_not_end_a_watch(kaggle, between, shown, answer):
     """Nine hours of training are not lost to one of them."""
     between.say("GetKernelSessionStatus", [(200, answer), {"status": "COMPLETE"}])
 
-    assert kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
+    assert push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
 
 
 def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown):
@@ -256,7 +257,7 @@ def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown
     between.say("GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown)))
     between.say(STREAM, [stream(written, library)])
 
-    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
     assert any(seen.endswith(f"RUNNING  {told}") for seen in shown)
 
@@ -268,7 +269,7 @@ def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
     between.say("GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown)))
     between.say(STREAM, [stream(written)])
 
-    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
     assert any("0:00:30 to go  will use under 0.1 of the 20.0 TPU hours" in seen for seen in shown)
 
@@ -276,7 +277,7 @@ def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
 @pytest.mark.parametrize(
     "fragment",
     [
-        "Writing pipeline/model.py",
+        "Writing pipeline/models/architectures.py",
         "Overwriting bundle.json",
         '  "warmup_epochs": 4,',
         '{"a": 1}',
@@ -291,7 +292,7 @@ def test_pieces_of_code_and_paths_are_no_words(kaggle, between, shown, fragment)
     between.say("GetKernelSessionStatus", running_until(lambda: any("Devices" in seen for seen in shown)))
     between.say(STREAM, [stream({"data": f"Devices: 8 x tpu\n{fragment}\n"})])
 
-    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
     assert [seen.partition("RUNNING")[2].strip() for seen in shown if "RUNNING  " in seen] == ["Devices: 8 x tpu"]
 
@@ -299,9 +300,9 @@ def test_pieces_of_code_and_paths_are_no_words(kaggle, between, shown, fragment)
 @pytest.mark.parametrize(
     ("run", "now", "kind", "there"),
     [
-        (kernels.Run(HANDLE, 9, "", ""), current(3, ""), NotFound, "the newest version is 3"),
-        (kernels.Run(HANDLE, 9, "", ""), FIRST, NotFound, "there is no such notebook"),
-        (kernels.Run("bob/other", 1, "", ""), FIRST, Denied, "that ann may see"),
+        (push_and_watch.Run(HANDLE, 9, "", ""), current(3, ""), NotFound, "the newest version is 3"),
+        (push_and_watch.Run(HANDLE, 9, "", ""), FIRST, NotFound, "there is no such notebook"),
+        (push_and_watch.Run("bob/other", 1, "", ""), FIRST, Denied, "that ann may see"),
     ],
 )
 def test_a_run_that_is_not_there_is_not_said_to_go_on(kaggle, between, shown, run, now, kind, there):
@@ -310,7 +311,7 @@ def test_a_run_that_is_not_there_is_not_said_to_go_on(kaggle, between, shown, ru
     between.say("GetKernel", [now])
 
     with pytest.raises(kind, match=f"There is no run {run}.*{there}") as caught:
-        kernels.watch(kaggle, run, deadline_seconds=60, show=shown.append)
+        push_and_watch.watch(kaggle, run, deadline_seconds=60, show=shown.append)
 
     assert "goes on" not in str(caught.value) and not shown
 
@@ -322,7 +323,7 @@ def test_a_log_that_breaks_off_is_followed_again(kaggle, between, shown):
     between.say("GetKernelSessionStatus", running_until(lambda: any("loss 2.5" in seen for seen in shown)))
     between.say(STREAM, [first, RESET, (500, b""), (200, b"<html>"), second])
 
-    kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
     assert any(seen.endswith("RUNNING  step 1  loss 2.5000") for seen in shown)
 
@@ -333,7 +334,7 @@ def test_a_log_that_cannot_be_read_does_not_end_a_watch(kaggle, between, shown, 
     between.say("GetKernelSessionStatus", states("RUNNING", "RUNNING", "COMPLETE"))
     between.say(STREAM, itertools.repeat(answer))
 
-    assert kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
+    assert push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
 
 
 def test_waiting_for_a_machine_and_running_have_their_own_limits(kaggle, between, shown):
@@ -341,11 +342,11 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(kaggle, between
     between.say("GetKernelSessionStatus", [*states(*["QUEUED"] * 8), *itertools.repeat({"status": "RUNNING"}, 90)])
 
     with pytest.raises(DeadlinePassed, match="running"):
-        kernels.watch(kaggle, RUN, deadline_seconds=0.5, queue_seconds=30, show=shown.append)
+        push_and_watch.watch(kaggle, RUN, deadline_seconds=0.5, queue_seconds=30, show=shown.append)
 
     between.say("GetKernelSessionStatus", itertools.repeat({"status": "QUEUED"}))
     with pytest.raises(DeadlinePassed, match="waiting for a machine"):
-        kernels.watch(kaggle, RUN, deadline_seconds=30, queue_seconds=0.5, show=shown.append)
+        push_and_watch.watch(kaggle, RUN, deadline_seconds=30, queue_seconds=0.5, show=shown.append)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +366,7 @@ def test_a_failed_run_tells_its_cell_and_what_usually_helps(kaggle, between, sho
     between.say("ListKernelSessionOutput", [{"log": json.dumps(log)}])
 
     with pytest.raises(RunFailed, match=r"In \[7\]") as caught:
-        kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+        push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
     assert fix in str(caught.value)
 
@@ -380,7 +381,7 @@ def test_a_failed_run_tells_kaggles_message_and_the_error_of_the_cell(kaggle, be
     between.say("ListKernelSessionOutput", [{"log": json.dumps(log)}])
 
     with pytest.raises(RunFailed) as caught:
-        kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+        push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
     message = str(caught.value)
     assert "threw an exception" in message and "The failing cell said: ValueError: does not fit" in message
@@ -394,7 +395,7 @@ def test_an_end_that_is_no_success_is_a_failure(kaggle, between, shown, name):
     between.say("ListKernelSessionOutput", [{"log": ""}])
 
     with pytest.raises(RunFailed):
-        kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+        push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
 
 def test_a_deadline_tells_how_to_attach_again(kaggle, between, shown):
@@ -402,7 +403,7 @@ def test_a_deadline_tells_how_to_attach_again(kaggle, between, shown):
     between.say("GetKernelSessionStatus", itertools.repeat({"status": "QUEUED"}))
 
     with pytest.raises(DeadlinePassed, match="invoke watch --run ann/digits-train-tpu/2"):
-        kernels.watch(kaggle, RUN, deadline_seconds=0.2, show=shown.append)
+        push_and_watch.watch(kaggle, RUN, deadline_seconds=0.2, show=shown.append)
 
 
 def test_an_interruption_tells_how_to_attach_again(kaggle, between):
@@ -413,7 +414,7 @@ def test_an_interruption_tells_how_to_attach_again(kaggle, between):
         raise KeyboardInterrupt
 
     with pytest.raises(Detached, match="invoke watch --run ann/digits-train-tpu/2") as caught:
-        kernels.watch(kaggle, RUN, deadline_seconds=60, show=show)
+        push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=show)
 
     assert caught.value.exit_code == 130
 
@@ -424,4 +425,4 @@ def test_silence_tells_how_to_attach_again(between, kaggle, shown):
     between.say("GetKernelSessionStatus", itertools.repeat(RESET))
 
     with pytest.raises(Unreachable, match="invoke watch --run"):
-        kernels.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+        push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy import left
 from deploy.errors import Unverified
-from pipeline import checkpoint, provenance
+from deploy.kernel import saved_progress
+from pipeline.runtime import provenance
+from pipeline.session import checkpoint
 
 
 def saved(folder: Path, *steps: int, run_id: str = "r1", total: int = 120) -> Path:
@@ -27,7 +28,7 @@ def executables(folder: Path) -> Path:
 
 def test_the_newest_whole_checkpoint_counts_and_goes_along_with_its_history(tmp_path):
     """The older one stays behind."""
-    found = left.read(saved(tmp_path, 20, 40))
+    found = saved_progress.read(saved(tmp_path, 20, 40))
 
     assert found is not None and (str(found), found.step) == ("partial, step 40 of 120", 40)
     assert found.checkpoint == "checkpoints/step-00000040"
@@ -49,7 +50,7 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path, name):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
-    found = left.read(tmp_path)
+    found = saved_progress.read(tmp_path)
 
     assert found is not None and found.step == 20
 
@@ -58,15 +59,15 @@ def test_without_a_whole_checkpoint_nothing_was_left(tmp_path):
     """An empty folder, or one with a save that was under way."""
     (tmp_path / "checkpoints" / ".writing-x").mkdir(parents=True)
 
-    assert left.read(tmp_path) is None
+    assert saved_progress.read(tmp_path) is None
 
 
 def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
     """They are code, and one that was cut off is none; and a dataset is spared them."""
     saved(executables(tmp_path), 40)
-    unlisted = left.read(tmp_path)
+    unlisted = saved_progress.read(tmp_path)
     provenance.seal(tmp_path, "partial")
-    listed = left.read(tmp_path)
+    listed = saved_progress.read(tmp_path)
 
     assert unlisted is not None and listed is not None
     assert "compiled/jit_step-cache" not in unlisted.files
@@ -80,7 +81,7 @@ def test_each_fold_is_taken_whole(tmp_path):
         saved(tmp_path / f"fold-{number}", step)
     (tmp_path / "fold-1" / "scores.csv").write_text("0.5\n")
 
-    found = left.read(tmp_path)
+    found = saved_progress.read(tmp_path)
 
     assert found is not None and found.step == 280
     assert str(found) == "partial, fold-1 step 120 of 120, fold-2 step 120 of 120, fold-10 step 40 of 120"
@@ -93,10 +94,10 @@ def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
     saved(tmp_path, 40)
     (tmp_path / "artifact").mkdir()
     (tmp_path / "artifact" / "manifest.json").write_text("{}")
-    told = [str(left.read(tmp_path))]
+    told = [str(saved_progress.read(tmp_path))]
     for status in ("complete", "partial"):
         provenance.seal(tmp_path, status)
-        told.append(str(left.read(tmp_path)))
+        told.append(str(saved_progress.read(tmp_path)))
 
     assert told == ["complete", "complete", "partial, step 40 of 120"]
 
@@ -107,14 +108,17 @@ def test_a_file_that_was_changed_after_the_pull_is_refused(tmp_path):
     (tmp_path / "history.csv").write_text("other\n")
 
     with pytest.raises(Unverified, match=r"history\.csv is not what the run wrote"):
-        left.read(tmp_path)
+        saved_progress.read(tmp_path)
 
 
 def test_the_names_of_the_files_tell_before_a_download():
     """In words; of folds only which one it is."""
-    assert left.glance(["artifact/manifest.json", "checkpoints/step-00000040/manifest.json"], []) == "complete"
-    assert left.glance(["checkpoints/step-00000040/manifest.json"], []) == "partial, step 40"
     assert (
-        left.glance([f"fold-{n}/checkpoints/step-00000040/manifest.json" for n in (2, 10)], []) == "partial, in fold-10"
+        saved_progress.glance(["artifact/manifest.json", "checkpoints/step-00000040/manifest.json"], []) == "complete"
     )
-    assert left.glance(["submission.csv"], []) == ""
+    assert saved_progress.glance(["checkpoints/step-00000040/manifest.json"], []) == "partial, step 40"
+    assert (
+        saved_progress.glance([f"fold-{n}/checkpoints/step-00000040/manifest.json" for n in (2, 10)], [])
+        == "partial, in fold-10"
+    )
+    assert saved_progress.glance(["submission.csv"], []) == ""

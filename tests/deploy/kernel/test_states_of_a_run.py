@@ -13,19 +13,20 @@ from pathlib import Path
 
 import kagglesdk
 import pytest
-from between import Between
 from kagglesdk.competitions.types.submission_status import SubmissionStatus
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
 
-from deploy import bundle, kernels, output
-from deploy import publish as datasets
-from deploy import submit as submissions
+from deploy.bundle import bundle
+from deploy.client.retries import Pace
 from deploy.errors import DeadlinePassed, RunFailed, Unreachable
-from deploy.exchange import Pace
-from deploy.kernels import Run
+from deploy.kernel import output, push_and_watch
+from deploy.kernel.push_and_watch import Run
+from deploy.relay import publish as datasets
+from deploy.relay import submit as submissions
+from tests.deploy.between import Between
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SUCCESS, WAITS = "success", "waits"
 SECONDS = 0.1  # of patience, where a word is waited with
 RUN = Run("ann/digits-infer-gpu", 2, "", "")
@@ -121,7 +122,7 @@ def test_watch_knows_what_a_word_means(kaggle, between, shown, answer, end):
     between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
     between.say("ListKernelSessionOutput", itertools.repeat({"log": ""}))
 
-    assert end in ended(lambda: kernels.watch(kaggle, RUN, deadline_seconds=SECONDS, show=shown.append))
+    assert end in ended(lambda: push_and_watch.watch(kaggle, RUN, deadline_seconds=SECONDS, show=shown.append))
 
 
 @pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
@@ -148,7 +149,7 @@ def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(kaggle, bet
     between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
     between.say("SaveKernel", [{"versionNumber": 8}])
 
-    ended(lambda: kernels.push(kaggle, built, timeout_seconds=3600))
+    ended(lambda: push_and_watch.push(kaggle, built, timeout_seconds=3600))
 
     stopping = answer.get("status") == "CANCEL_REQUESTED"  # it will not be a success
     assert between.count("SaveKernel") == (1 if end not in (SUCCESS, WAITS) or stopping else 0)

@@ -8,15 +8,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from trainer import Script, unbroken
 
-from deploy import chain, kernels, onward, output, relay, settlement, standing
-from deploy.client import Kaggle
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 from deploy.errors import NoQuota, RunFailed, UsageError
-from deploy.exchange import Pace
+from deploy.kernel import output, push_and_watch
 from deploy.project import Project
+from deploy.relay import chained_sessions, continuation, reconcile, relay
+from deploy.trace import status
 from localkaggle.server import LocalKaggle
-from proofs.world import competition
+from proofs.kaggle.world import competition
+from tests.deploy.trainer import Script, unbroken
 
 HANDLE = "rehearsal/digits-train-tpu"
 OWN, DATASET = ["notebooks/rehearsal/digits-train-tpu"], ["datasets/rehearsal/digits-checkpoint"]
@@ -44,7 +46,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         yield begin
 
 
-def weights(done: chain.Done) -> bytes:
+def weights(done: chained_sessions.Done) -> bytes:
     return (done.folder / "artifact" / "weights.npz").read_bytes()
 
 
@@ -57,7 +59,7 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, shown)
     local, kaggle = start(script := Script())
     asked = []
 
-    done = chain.train(kaggle, ours, show=shown.append, agree=asked.append)
+    done = chained_sessions.train(kaggle, ours, show=shown.append, agree=asked.append)
 
     assert weights(done) == unbroken() and (done.run.version, done.sessions) == (3, 3)
     assert versions(local) == ["COMPLETE"] * 3 and len(asked) == 1
@@ -79,7 +81,7 @@ def test_a_session_that_was_going_already_is_no_answer_for_those_that_follow(sta
     relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
     asked = []
 
-    done = chain.train(kaggle, ours, show=shown.append, agree=asked.append)
+    done = chained_sessions.train(kaggle, ours, show=shown.append, agree=asked.append)
 
     assert (done.run.version, len(asked)) == (3, 1)
 
@@ -87,9 +89,9 @@ def test_a_session_that_was_going_already_is_no_answer_for_those_that_follow(sta
 def test_a_chain_that_is_complete_is_not_trained_again(start, ours, shown):
     """The same command, the push alone, and the steps after it find what there is."""
     local, kaggle = start(Script())
-    first = chain.train(kaggle, ours, show=shown.append)
+    first = chained_sessions.train(kaggle, ours, show=shown.append)
 
-    assert chain.train(kaggle, ours, show=shown.append).run == first.run
+    assert chained_sessions.train(kaggle, ours, show=shown.append).run == first.run
     assert relay.push(kaggle, ours, relay.TRAIN, show=shown.append) == first.run
     assert relay.publish(kaggle, ours, first.run, first.folder, show=shown.append).version == 1
     assert len(versions(local)) == 3
@@ -99,12 +101,12 @@ def test_a_chain_that_is_complete_is_not_trained_again(start, ours, shown):
 def test_a_chain_whose_first_output_is_gone_here_is_not_trained_again(start, ours, shown, pulled):
     """It is pulled again, to build the same bundle."""
     local, kaggle = start(Script())
-    first = chain.train(kaggle, ours, show=shown.append)
+    first = chained_sessions.train(kaggle, ours, show=shown.append)
     for path in sorted(ours.runs.glob("digits-train-tpu-v*")):
         if pulled or path != first.folder:
             path.rename(path.with_name(f"elsewhere-{path.name}"))
 
-    assert weights(chain.train(kaggle, ours, show=shown.append)) == unbroken()
+    assert weights(chained_sessions.train(kaggle, ours, show=shown.append)) == unbroken()
     assert len(versions(local)) == 3
 
 
@@ -112,7 +114,7 @@ def test_a_chain_whose_first_output_is_gone_here_is_not_trained_again(start, our
 def test_one_answer_that_a_session_is_not_there_begins_no_training_again(start, ours, shown, fault):
     """Of the first run, which holds the bundle that a beginning has, it was said that it is the one."""
     local, kaggle = start(Script())
-    first = chain.train(kaggle, ours, show=shown.append)
+    first = chained_sessions.train(kaggle, ours, show=shown.append)
     local.faults.plan({})
     local.faults.say("GetKernelSessionStatus", [fault])
 
@@ -124,7 +126,7 @@ def test_a_session_that_was_killed_counts_by_what_it_had_saved(start, ours, show
     """It has no list of its files, and Kaggle mounts an older output: its checkpoints go by a dataset, and only those."""
     local, kaggle = start(script := Script(v1="killed", v3="killed"))
 
-    done = chain.train(kaggle, ours, show=shown.append)
+    done = chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert weights(done) == unbroken() and versions(local) == ["ERROR", "COMPLETE", "ERROR", "COMPLETE"]
     assert script.sources == {1: [], 2: DATASET, 3: OWN, 4: DATASET}
@@ -136,7 +138,7 @@ def test_a_session_that_left_nothing_new_is_gone_round(start, ours, shown, how):
     """The one before it is gone on from once more, by the other route."""
     local, kaggle = start(script := Script(v2=how))
 
-    done = chain.train(kaggle, ours, show=shown.append)
+    done = chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE", "COMPLETE"]
     assert script.sources == {1: [], 2: OWN, 3: DATASET, 4: DATASET}
@@ -154,7 +156,7 @@ def test_a_checkpoint_that_a_killed_session_left_torn_is_not_gone_on_from(start,
     torn = version.working / "checkpoints" / "step-00000008" / "state.npz"
     torn.write_bytes(torn.read_bytes()[:-9])
 
-    point = onward.point(kaggle, ours, show=shown.append)
+    point = continuation.point(kaggle, ours, show=shown.append)
 
     assert point.base is not None and (point.base.run.version, point.base.left.step) == (2, 7)
 
@@ -163,7 +165,7 @@ def test_a_kaggle_that_refuses_a_notebook_as_its_own_source_gets_a_dataset(start
     """The refused version is waited for, and no later session tries that again."""
     local, kaggle = start(script := Script(), own_output=False)
 
-    done = chain.train(kaggle, ours, show=shown.append)
+    done = chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE", "COMPLETE"]
     assert script.sources == {1: [], 2: [], 3: DATASET, 4: DATASET}
@@ -176,11 +178,11 @@ def test_two_sessions_that_get_no_further_are_the_last(start, ours, shown):
     with pytest.raises(
         RunFailed, match="2 sessions in a row got no further than the checkpoint of version 1"
     ) as caught:
-        chain.train(kaggle, ours, show=shown.append)
+        chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert caught.value.exit_code == 1 and len(versions(local)) == 3
     assert "the batch does not fit" in str(caught.value)
-    assert weights(chain.train(kaggle, ours, show=shown.append)) == unbroken()
+    assert weights(chained_sessions.train(kaggle, ours, show=shown.append)) == unbroken()
     assert script.sources[4] == DATASET
 
 
@@ -189,7 +191,7 @@ def test_sessions_too_short_for_a_step_do_not_go_on_for_ever(start, ours, shown)
     local, kaggle = start(Script(v2="no step", v3="no step"))
 
     with pytest.raises(RunFailed, match="session_hours is too short"):
-        chain.train(kaggle, ours, show=shown.append)
+        chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert versions(local) == ["COMPLETE"] * 3
 
@@ -199,7 +201,7 @@ def test_a_training_that_fails_from_the_beginning_is_tried_twice(start, ours, sh
     local, kaggle = start(Script(v1="fails", v2="fails"))
 
     with pytest.raises(RunFailed, match="no further than the beginning"):
-        chain.train(kaggle, ours, show=shown.append)
+        chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert len(versions(local)) == 2
 
@@ -210,19 +212,19 @@ def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown)
     local.kernels.used_seconds["TPU"] = 20 * 3600 - 90.0  # one session and a half
 
     with pytest.raises(NoQuota, match="returns at 2030-01-05 00:00 UTC") as caught:
-        chain.train(kaggle, ours, show=shown.append)
+        chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert caught.value.exit_code == 7 and len(versions(local)) == 2
     assert "To go on then: invoke push-train --until-done --config digits" in str(caught.value)
     local.kernels.used_seconds["TPU"] = 0.0
-    assert weights(chain.train(kaggle, ours, show=shown.append)) == unbroken() and len(versions(local)) == 3
+    assert weights(chained_sessions.train(kaggle, ours, show=shown.append)) == unbroken() and len(versions(local)) == 3
 
 
 CHILD = """import sys
 from pathlib import Path
 from deploy import chain, settlement
-from deploy.client import Kaggle
-from deploy.exchange import Pace
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 from deploy.project import Project
 root = Path(sys.argv[1])
 ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60)
@@ -243,10 +245,10 @@ def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, 
         child.send_signal(signal.SIGKILL)
     for version in local.kernels.kernels[HANDLE].versions if HANDLE in local.kernels.kernels else ():
         version.done.wait(10)
-    if settlement.unclear(ours):
-        settlement.settle(kaggle, ours, show=shown.append)
+    if reconcile.unclear(ours):
+        reconcile.settle(kaggle, ours, show=shown.append)
 
-    done = chain.train(kaggle, ours, show=shown.append)
+    done = chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE"]
 
@@ -257,7 +259,7 @@ def test_a_run_that_still_goes_is_followed_whatever_was_edited(start, ours, show
     first = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
     (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
 
-    done = chain.train(kaggle, ours, show=shown.append)
+    done = chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert f"{first} is QUEUED; following it." in shown
     assert weights(done) == unbroken() and len(versions(local)) == 3
@@ -266,7 +268,7 @@ def test_a_run_that_still_goes_is_followed_whatever_was_edited(start, ours, show
 # By hand
 
 
-def by_hand(kaggle: Kaggle, ours: Project, shown: list[str], **options: bool) -> tuple[kernels.Run, Path]:
+def by_hand(kaggle: Kaggle, ours: Project, shown: list[str], **options: bool) -> tuple[push_and_watch.Run, Path]:
     run = relay.push(kaggle, ours, relay.TRAIN, show=shown.append, **options)
     relay.watch(kaggle, ours, run, show=shown.append)
     return run, relay.pull(kaggle, ours, run, show=shown.append)
@@ -277,18 +279,18 @@ def test_the_same_commands_by_hand_go_on_too(start, ours, shown):
     _, kaggle = start(Script())
     run, folder = by_hand(kaggle, ours, shown)
 
-    assert onward.glance(kaggle, run) == "partial, step 5 of 12"
+    assert continuation.glance(kaggle, run) == "partial, step 5 of 12"
     assert relay.after_pull(ours, run, folder) == "invoke push-train --until-done --config digits"
-    told = standing.now(kaggle, ours)
+    told = status.now(kaggle, ours)
     assert told["runs"] == {str(run): "COMPLETE, partial, step 5 of 12"}
-    assert standing.stands(told)[-1] == "Next: invoke push-train --until-done --config digits"
-    assert "partial, step 5 of 12" in standing.asked(ours)[2]
+    assert status.stands(told)[-1] == "Next: invoke push-train --until-done --config digits"
+    assert "partial, step 5 of 12" in status.asked(ours)[2]
 
     by_hand(kaggle, ours, shown)
     run, folder = by_hand(kaggle, ours, shown)
 
     assert (run.version, relay.after_pull(ours, run, folder)) == (3, "invoke publish --config digits")
-    assert "pushed, going on from version 2; COMPLETE" in standing.asked(ours)[2]
+    assert "pushed, going on from version 2; COMPLETE" in status.asked(ours)[2]
 
 
 def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, shown):
@@ -320,7 +322,7 @@ def test_fresh_begins_again(start, ours, shown):
     with pytest.raises(RunFailed):
         relay.watch(kaggle, ours, run, show=shown.append)
 
-    point = onward.point(kaggle, ours, show=shown.append)
+    point = continuation.point(kaggle, ours, show=shown.append)
 
     assert script.sources[2] == [] and point.base is not None
     assert (point.base.run.version, str(point.base.left)) == (2, "partial, step 3 of 12")
@@ -341,4 +343,4 @@ def test_a_pulled_output_that_was_changed_here_is_not_gone_on_from(start, ours, 
 def test_again_and_until_done_contradict_each_other():
     """One makes a version of what there is, and the other makes none of it."""
     with pytest.raises(UsageError, match="--fresh --until-done"):
-        chain.refuse_both(True, True)
+        chained_sessions.refuse_both(True, True)

@@ -5,11 +5,11 @@ import itertools
 from pathlib import Path
 
 import pytest
-from between import RESET, Between
 
-from deploy import publish as datasets
+from deploy.client.retries import Pace
 from deploy.errors import Ambiguous, DeadlinePassed, Refused, RunFailed, Unreachable, Unverified
-from deploy.exchange import Pace
+from deploy.relay import publish as datasets
+from tests.deploy.between import RESET, Between
 
 HANDLE = "ann/digits-artifact"
 GONE = (404, {"code": 404, "message": "Not found"})

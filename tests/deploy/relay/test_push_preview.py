@@ -7,14 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from between import RESET, Between
 
-from deploy import bundle, kernels, manifest, preview, relay
-from deploy.client import Kaggle
+from deploy.bundle import bundle
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 from deploy.errors import NoQuota, Refused
-from deploy.exchange import Pace
-from deploy.relay import Project
+from deploy.kernel import artifact_manifest, push_and_watch
+from deploy.relay import push_preview, relay
+from deploy.relay.relay import Project
 from localkaggle.server import LocalKaggle
+from tests.deploy.between import RESET, Between
 
 FOR_EVER = 3600.0
 GONE = (404, {"code": 404, "message": "Not found"})
@@ -44,7 +46,7 @@ def built(ours: Project) -> bundle.Bundle:
 
 def test_a_first_push_is_told_with_the_hours_that_are_left(live, ours):
     """There is nothing to compare with yet."""
-    seen = preview.look(live, built(ours), ours.journal())
+    seen = push_preview.look(live, built(ours), ours.journal())
 
     assert (seen.version, dict(seen.changes), seen.active) == (0, {}, ())
     assert seen.lines() == [
@@ -64,10 +66,10 @@ def test_what_changed_since_the_last_version_is_told_by_module(live, ours, local
     with (ours.root / "kernels" / "train-tpu" / "notebook.py").open("a") as file:
         file.write("\n# %%\nprint('more')\n")
 
-    seen = preview.look(live, built(ours), ours.journal())
+    seen = push_preview.look(live, built(ours), ours.journal())
 
-    assert (seen.version, set(seen.changes)) == (1, {"pipeline/model.py", "pipeline/new.py", "notebook"})
-    assert (seen.changes["pipeline/new.py"], seen.changes["pipeline/model.py"]) == ("new", "+3 -0")
+    assert (seen.version, set(seen.changes)) == (1, {"pipeline/models/architectures.py", "pipeline/new.py", "notebook"})
+    assert (seen.changes["pipeline/new.py"], seen.changes["pipeline/models/architectures.py"]) == ("new", "+3 -0")
     assert "changes     pipeline/new.py  new" in seen.lines()
 
 
@@ -80,13 +82,13 @@ def test_another_artifact_is_a_change(live, ours, local):
         (folder / "weights.npz").write_bytes(weights)
         told = {"run_id": f"run-{version}", "weights_sha256": digest, "bundle_sha256": "b"}
         files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
-        (folder / "manifest.json").write_bytes(manifest.sealed({**told, "files": files}))
+        (folder / "manifest.json").write_bytes(artifact_manifest.sealed({**told, "files": files}))
         with ours.journal().recording("publishes", handle="rehearsal/digits-artifact", run_id=f"run-{version}") as made:
             made.update(version=version)
         infer = relay.build(ours, relay.INFER, "rehearsal", artifact=folder)
-        seen = preview.look(live, infer, ours.journal())
+        seen = push_preview.look(live, infer, ours.journal())
         with suppress(Refused):  # there is no such dataset here; the version is made all the same
-            kernels.push(live, infer, timeout_seconds=60)
+            push_and_watch.push(live, infer, timeout_seconds=60)
 
     was, now = (hashlib.sha256(weights).hexdigest()[:12] for weights in (b"first", b"second"))
     assert seen.changes["artifact"] == (
@@ -102,7 +104,7 @@ def test_another_setting_is_a_change(live, ours, local, shown):
     local.kernels.version(run.handle, 1).request.machine_shape = "TpuV6E8"
     local.kernels.version(run.handle, 1).status = "COMPLETE"
 
-    seen = preview.look(live, built(ours), ours.journal())
+    seen = push_preview.look(live, built(ours), ours.journal())
 
     assert dict(seen.changes) == {"machine_shape": "TpuV5E8; was TpuV6E8"}
     assert "changes     machine_shape  TpuV5E8; was TpuV6E8" in seen.lines()
@@ -111,7 +113,7 @@ def test_another_setting_is_a_change(live, ours, local, shown):
 def test_nothing_is_pushed_where_the_user_says_no(live, ours, local, shown):
     """The journal has no push then, either."""
 
-    def refuse(seen: preview.Preview) -> None:
+    def refuse(seen: push_preview.Preview) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -147,7 +149,10 @@ def test_a_quota_that_is_not_told_is_said_to_be_unknown(kaggle, between: Between
     between.say("GetAcceleratorQuotaStatistics", [{}])
     between.say("GetKernel", itertools.repeat(GONE))
 
-    assert "TPU quota   unknown" in preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).lines()
+    assert (
+        "TPU quota   unknown"
+        in push_preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).lines()
+    )
 
 
 def test_a_run_that_cannot_be_asked_about_is_not_counted(kaggle, between: Between, ours):
@@ -158,4 +163,4 @@ def test_a_run_that_cannot_be_asked_about_is_not_counted(kaggle, between: Betwee
     between.say("GetKernel", itertools.repeat(GONE))
     between.say("GetKernelSessionStatus", [GONE, RESET])
 
-    assert preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).active == ()
+    assert push_preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).active == ()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy import relay, standing
 from deploy.errors import Unverified, UsageError
+from deploy.relay import relay
+from deploy.trace import status
 from localkaggle.server import LocalKaggle
-from proofs.world import CHAIN, TASKS, Recorded, World, competition
+from proofs.kaggle.world import CHAIN, TASKS, Recorded, World, competition
 
 
 @pytest.fixture
@@ -75,17 +76,17 @@ def test_a_submission_that_was_changed_is_submitted_after_another_pull(world):
     with pytest.raises(Unverified, match=rf"invoke pull --run {run}") as caught:
         TASKS["submit"].body(world, world.connect())
     assert (caught.value.exit_code, world.counts()) == (1, (2, 1, 0))
-    (row,) = standing.journal(world.project)["submissions"]
-    assert standing.came_of("submissions", row) == "spent nothing: a file was not what it should be"
+    (row,) = status.journal(world.project)["submissions"]
+    assert status.came_of("submissions", row) == "spent nothing: a file was not what it should be"
 
     pulled(world, relay.INFER)
 
     assert TASKS["submit"].body(world, world.connect()).score == 0.5
-    newest, _ = standing.journal(world.project)["submissions"]
-    assert standing.came_of("submissions", newest).startswith("submission ")
+    newest, _ = status.journal(world.project)["submissions"]
+    assert status.came_of("submissions", newest).startswith("submission ")
     assert TASKS["submit"].body(world, world.connect()).score == 0.5
-    newest, *_ = standing.journal(world.project)["submissions"]
-    assert standing.came_of("submissions", newest).startswith("followed submission ")
+    newest, *_ = status.journal(world.project)["submissions"]
+    assert status.came_of("submissions", newest).startswith("followed submission ")
 
 
 def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
@@ -104,7 +105,7 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
         assert run == replace(first, version=1) and second.kernels.version(run.handle, 1) is not None
         with pytest.raises(UsageError, match=r"(?s)was pulled from .* at 127.*invoke pull --run"):
             relay.pulled(world.project, run)
-        assert any("another Kaggle" in line for line in standing.asked(world.project))
+        assert any("another Kaggle" in line for line in status.asked(world.project))
 
 
 def test_a_kaggle_that_began_anew_on_its_port_is_noticed(world):
@@ -117,7 +118,7 @@ def test_a_kaggle_that_began_anew_on_its_port_is_noticed(world):
 
     assert run.version == 1 and world.counts() == (1, 0, 0)
     assert "is not counted on any more" in world.shown[0]
-    told = [standing.came_of("pushes", row) for row in standing.journal(world.project)["pushes"]]
+    told = [status.came_of("pushes", row) for row in status.journal(world.project)["pushes"]]
     assert told == ["pushed", "is not at this Kaggle any more"]
 
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from between import RESET_AFTER, Between
-from small import FAIL, write_kernel
 
-from deploy import relay, standing
-from deploy.client import Kaggle
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 from deploy.errors import RunFailed, UsageError
-from deploy.exchange import Pace
-from deploy.relay import Project
+from deploy.relay import relay
+from deploy.relay.relay import Project
+from deploy.trace import status
+from tests.deploy.between import RESET_AFTER, Between
+from tests.deploy.small import FAIL, write_kernel
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_the_chain_trains_publishes_infers_and_is_scored(live, wire, root, shown
     again = relay.submit(live, ours, result.infer, result.inferred, check=lambda *_: None, show=shown.append)
     assert again == result.submission
     assert wire.count("CreateDataset") == 1 and wire.count("CreateCodeSubmission") == 1
-    assert standing.now(live, ours)["runs"] == {str(result.train): "COMPLETE", str(result.infer): "COMPLETE"}
+    assert status.now(live, ours)["runs"] == {str(result.train): "COMPLETE", str(result.infer): "COMPLETE"}
 
 
 def test_the_chain_hands_over_through_the_train_kernels_output(live, wire, root, shown):

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from between import RESET, RESET_AFTER, Between
 
-from deploy import manifest, relay, settlement, standing
-from deploy.client import Kaggle
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 from deploy.errors import Ambiguous, DeadlinePassed, Denied, Refused, Unreachable, UsageError
-from deploy.exchange import Pace
-from deploy.kernels import Run
-from deploy.relay import Project
+from deploy.kernel import artifact_manifest
+from deploy.kernel.push_and_watch import Run
+from deploy.relay import reconcile, relay
+from deploy.relay.relay import Project
+from deploy.trace import status
 from localkaggle.server import LocalKaggle
-from proofs.world import competition
+from proofs.kaggle.world import competition
+from tests.deploy.between import RESET, RESET_AFTER, Between
 
 FOR_EVER = 3600.0
 
@@ -65,7 +67,7 @@ def trained(ours: Project, run: Run, weights: bytes = b"weights") -> Path:
         "bundle_sha256": run.bundle_sha256,
         "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
     }
-    (folder / "artifact" / "manifest.json").write_bytes(manifest.sealed(told))
+    (folder / "artifact" / "manifest.json").write_bytes(artifact_manifest.sealed(told))
     (folder / "bundle.json").write_text(json.dumps({"bundle_sha256": run.bundle_sha256}))
     return folder
 
@@ -201,9 +203,9 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     with pytest.raises(UsageError, match="no version that we know of"):
         relay.last_run(ours, relay.TRAIN)
 
-    settlement.settle(live, ours, show=shown.append)
+    reconcile.settle(live, ours, show=shown.append)
 
-    assert not settlement.unclear(ours)
+    assert not reconcile.unclear(ours)
     assert (relay.last_run(ours, relay.TRAIN).version, relay.last_run(ours, relay.TRAIN).url) == (2, "")
     assert relay.push(live, ours, relay.TRAIN, show=shown.append).version == 2
     assert len(local.kernels.kernels[first.handle].versions) == 2
@@ -215,9 +217,9 @@ def test_a_push_that_never_arrived_is_settled_too(live, ours, wire, shown):
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
 
-    settlement.settle(live, ours, show=shown.append)
+    reconcile.settle(live, ours, show=shown.append)
 
-    assert not settlement.unclear(ours)
+    assert not reconcile.unclear(ours)
     assert relay.push(live, ours, relay.TRAIN, show=shown.append).version == 1
 
 
@@ -268,8 +270,8 @@ def test_the_journal_is_shown_though_nobody_answers(live, ours, wire, shown):
     wire.say("GetKernelSessionStatus", [RESET] * 50)
     wire.say("GetAcceleratorQuotaStatistics", [RESET] * 50)
 
-    told = standing.now(live, ours)
+    told = status.now(live, ours)
 
-    assert standing.journal(ours)["pushes"][0]["version"] == 1
+    assert status.journal(ours)["pushes"][0]["version"] == 1
     assert told["runs"][str(run)].startswith("not known: ")
     assert told["hours_left"] == {"TPU": None, "GPU": None}

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from between import RESET, Between
 
-from deploy import submit as submissions
-from deploy.client import Kaggle
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
 from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, Refused, RunFailed, Unreachable, Unverified, UsageError
-from deploy.exchange import Pace
-from deploy.kernels import Run
+from deploy.kernel.push_and_watch import Run
+from deploy.relay import submit as submissions
+from tests.deploy.between import RESET, Between
 
 RUN = Run("ann/digits-infer-gpu", 3, "", "b1")
 

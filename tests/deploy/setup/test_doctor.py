@@ -10,15 +10,15 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from between import HANG, RESET, Between
 
-from deploy import doctor
-from deploy.doctor import FAIL, PASS, SKIP, WARN, Check
-from deploy.exchange import Pace
+from deploy.client.retries import Pace
 from deploy.journal import Journal
-from deploy.relay import Project
+from deploy.relay.relay import Project
+from deploy.setup import doctor
+from deploy.setup.doctor import FAIL, PASS, SKIP, WARN, Check
+from tests.deploy.between import HANG, RESET, Between
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 QUICK = Pace(first=0.05, most=0.1, patience=0.3)
 TODAY = date(2026, 11, 21)
 KEY = "the-key-of-ann"
@@ -469,9 +469,9 @@ def test_versions_without_a_date_are_not_called_new(server, whole):
 
 def test_the_facts_of_this_repository_date_its_constraints():
     """The row is for them."""
-    from deploy import images
+    from deploy.setup import kaggle_images
 
-    assert images.seen(ROOT) is not None and images.pins(ROOT).count("keras==") == 2
+    assert kaggle_images.seen(ROOT) is not None and kaggle_images.pins(ROOT).count("keras==") == 2
 
 
 def test_a_full_disk_is_found_before_the_pull(server, whole, monkeypatch):

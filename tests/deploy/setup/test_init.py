@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from between import HANG, Between
 
-from deploy import start
 from deploy.errors import Denied, DiskError, UsageError
+from deploy.setup import init
+from tests.deploy.between import HANG, Between
 
-TEMPLATE = Path(__file__).resolve().parents[2] / "pipeline" / "configs" / "digits.py"
+TEMPLATE = Path(__file__).resolve().parents[3] / "pipeline" / "configs" / "digits.py"
 SLUG = "leaf-diseases-2026"
 
 
@@ -29,8 +29,8 @@ def ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def signed_in(ours: Path, between: Between, monkeypatch: pytest.MonkeyPatch) -> Between:
     """The same, signed in as ann, who accepted the rules."""
-    monkeypatch.setattr(start, "PACE", type(start.PACE)(first=0.05, most=0.1, patience=0.3))
-    monkeypatch.setattr(start, "TIMEOUTS", (1, 0.5))
+    monkeypatch.setattr(init, "PACE", type(init.PACE)(first=0.05, most=0.1, patience=0.3))
+    monkeypatch.setattr(init, "TIMEOUTS", (1, 0.5))
     between.say("ListDataFiles", itertools.repeat({"files": [{"name": "sample_submission.csv"}]}))
     between.say("DownloadDataFile", itertools.repeat({}))
     return between
@@ -45,18 +45,18 @@ def test_the_new_config_loads_and_is_the_default(ours, shown):
     """The model side reads it as it is; the digits stay as they are."""
     from pipeline import config
 
-    made = start.begin(ours, SLUG, user="ann", show=shown.append)
+    made = init.begin(ours, SLUG, user="ann", show=shown.append)
 
     loaded = config.load(str(ours / "pipeline" / "configs" / "leaf_diseases_2026.py"))
     assert (loaded.name, loaded.competition) == ("leaf_diseases_2026", SLUG)
     assert loaded.data == config.load("digits").data
-    assert start.default_config(ours) == made.config == "leaf_diseases_2026"
+    assert init.default_config(ours) == made.config == "leaf_diseases_2026"
     assert (ours / "pipeline" / "configs" / "digits.py").read_bytes() == TEMPLATE.read_bytes()
 
 
 def test_the_new_config_is_tidy_and_says_what_to_edit(ours):
     """It passes what `invoke check` asks, and no word of the digits is left."""
-    text = start.begin(ours, SLUG).path.read_text()
+    text = init.begin(ours, SLUG).path.read_text()
 
     done = subprocess.run(
         [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", "-"],
@@ -71,7 +71,7 @@ def test_the_new_config_is_tidy_and_says_what_to_edit(ours):
 
 def test_what_will_be_used_on_kaggle_and_the_next_command_are_shown(ours, shown):
     """Handles that nobody has to guess."""
-    made = start.begin(ours, SLUG, user="ann", show=shown.append)
+    made = init.begin(ours, SLUG, user="ann", show=shown.append)
 
     assert dict(made.handles) == {
         "train-tpu": "ann/leaf-diseases-2026-train-tpu",
@@ -84,10 +84,10 @@ def test_what_will_be_used_on_kaggle_and_the_next_command_are_shown(ours, shown)
 
 def test_the_same_command_again_changes_nothing_and_says_so(ours, shown):
     """Not even the time of a file."""
-    start.begin(ours, SLUG)
+    init.begin(ours, SLUG)
     before = {path: path.stat().st_mtime_ns for path in ours.rglob("*")}
 
-    made = start.begin(ours, SLUG, show=shown.append)
+    made = init.begin(ours, SLUG, show=shown.append)
 
     assert (made.created, made.remembered) == (False, False)
     assert "nothing was changed" in shown[0] and "already" in shown[1]
@@ -96,13 +96,13 @@ def test_the_same_command_again_changes_nothing_and_says_so(ours, shown):
 
 def test_an_edited_config_is_refused_and_stays(ours):
     """Hours of work are in it."""
-    path = start.begin(ours, SLUG).path
+    path = init.begin(ours, SLUG).path
     path.write_text(path.read_text().replace("epochs=40", "epochs=41"))
-    (ours / start.FILE).unlink()
+    (ours / init.FILE).unlink()
     before = written(ours)
 
     with pytest.raises(UsageError, match=r'(?s)was edited.*config = "leaf_diseases_2026".*--config NAME'):
-        start.begin(ours, SLUG)
+        init.begin(ours, SLUG)
 
     assert written(ours) == before
 
@@ -110,15 +110,15 @@ def test_an_edited_config_is_refused_and_stays(ours):
 def test_a_config_that_was_there_is_not_taken_over(ours):
     """Two competitions cannot share one."""
     with pytest.raises(UsageError, match="stays as it is"):
-        start.begin(ours, SLUG, config="other")
+        init.begin(ours, SLUG, config="other")
 
 
 def test_a_second_competition_becomes_the_default(ours):
     """Both configs stay."""
-    start.begin(ours, SLUG)
-    made = start.begin(ours, "birds", config="my_birds")
+    init.begin(ours, SLUG)
+    made = init.begin(ours, "birds", config="my_birds")
 
-    assert (made.created, made.remembered, start.default_config(ours)) == (True, True, "my_birds")
+    assert (made.created, made.remembered, init.default_config(ours)) == (True, True, "my_birds")
     assert (ours / "pipeline" / "configs" / "leaf_diseases_2026.py").is_file()
 
 
@@ -142,7 +142,7 @@ def test_a_name_that_cannot_work_is_refused_with_one_that_can(ours, slug, config
     before = written(ours)
 
     with pytest.raises(UsageError) as caught:
-        start.begin(ours, slug, config=config)
+        init.begin(ours, slug, config=config)
 
     assert edit in str(caught.value) and len(str(caught.value)) < 500
     assert written(ours) == before
@@ -155,12 +155,12 @@ def test_a_template_that_was_changed_beyond_use_is_named(ours, damage):
     template.unlink() if damage is None else template.write_text(damage)
 
     with pytest.raises(UsageError, match=r"git checkout .*digits\.py"):
-        start.begin(ours, SLUG)
+        init.begin(ours, SLUG)
 
 
 def test_without_the_file_the_default_is_the_rehearsal(ours):
     """The first run needs no `init`."""
-    assert start.default_config(ours) == "digits"
+    assert init.default_config(ours) == "digits"
 
 
 @pytest.mark.parametrize(
@@ -168,27 +168,27 @@ def test_without_the_file_the_default_is_the_rehearsal(ours):
 )
 def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
     """And `init` does not write over it, unless it only names what is gone."""
-    (ours / start.FILE).write_text(text)
+    (ours / init.FILE).write_text(text)
 
     with pytest.raises(UsageError, match=r"(?s)relay\.toml.*[Rr]emove"):
-        start.default_config(ours)
+        init.default_config(ours)
 
     if text != 'config = "gone"':
         with pytest.raises(UsageError):
-            start.begin(ours, SLUG)
+            init.begin(ours, SLUG)
         assert not (ours / "pipeline" / "configs" / "leaf_diseases_2026.py").exists()
 
 
 def test_the_default_may_be_any_config_that_is_there(ours):
     """Somebody writes the line by hand."""
-    (ours / start.FILE).write_text('# mine\nconfig = "other"\n')
+    (ours / init.FILE).write_text('# mine\nconfig = "other"\n')
 
-    assert start.default_config(ours) == "other"
+    assert init.default_config(ours) == "other"
 
 
 def test_a_competition_is_checked_where_there_are_credentials(signed_in, ours, shown):
     """And the handles are the signed-in user's."""
-    made = start.begin(ours, SLUG, show=shown.append)
+    made = init.begin(ours, SLUG, show=shown.append)
 
     assert (made.checked, made.unchecked) == (True, "")
     assert made.handles["train-tpu"].startswith("ann/")
@@ -200,7 +200,7 @@ def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, mon
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name, raising=False)
 
-    made = start.begin(ours, SLUG, show=shown.append)
+    made = init.begin(ours, SLUG, show=shown.append)
 
     assert between.seen == [] and made.created and not made.checked
     assert f"https://www.kaggle.com/competitions/{SLUG}/rules" in "\n".join(shown)
@@ -225,7 +225,7 @@ def test_a_competition_that_is_not_there_or_not_entered_ends_it(signed_in, ours,
     before = written(ours)
 
     with pytest.raises(error, match=said):
-        start.begin(ours, SLUG)
+        init.begin(ours, SLUG)
 
     assert written(ours) == before
 
@@ -235,7 +235,7 @@ def test_trouble_at_kaggle_s_end_is_told_and_does_not_stop_it(signed_in, ours, a
     """A config needs no Kaggle."""
     signed_in.say("ListDataFiles", itertools.repeat(answer))
 
-    made = start.begin(ours, SLUG)
+    made = init.begin(ours, SLUG)
 
     assert made.created and not made.checked and made.unchecked
     assert made.handles["train-tpu"].startswith("ann/"), "the key names its user"
@@ -244,14 +244,14 @@ def test_trouble_at_kaggle_s_end_is_told_and_does_not_stop_it(signed_in, ours, a
 def test_another_user_than_the_signed_in_one_is_refused(signed_in, ours):
     """Kaggle would take no push for them."""
     with pytest.raises(UsageError, match="ann's"):
-        start.begin(ours, SLUG, user="bob")
+        init.begin(ours, SLUG, user="bob")
 
 
 @pytest.mark.parametrize("user", ["a b", "../x", "x" * 51])
 def test_a_user_that_cannot_be_is_refused(ours, user):
     """It becomes part of an address."""
     with pytest.raises(UsageError, match="--user"):
-        start.begin(ours, SLUG, user=user)
+        init.begin(ours, SLUG, user=user)
 
 
 def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
@@ -264,6 +264,6 @@ def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
     monkeypatch.setattr(os, "replace", full)
 
     with pytest.raises(DiskError):
-        start.begin(ours, SLUG)
+        init.begin(ours, SLUG)
 
     assert written(ours) == before

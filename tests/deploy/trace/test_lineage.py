@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy import origin
 from deploy.errors import Unverified, UsageError
 from deploy.journal import Journal
-from deploy.relay import Project
+from deploy.relay.relay import Project
+from deploy.trace import lineage
 
 RUN_ID = "digits-20261121-090000-abcdef"
 
@@ -60,7 +60,7 @@ def ours(root: Path) -> Project:
 
 
 def traced(ours: Project, path: Path) -> dict[str, str]:
-    return {link.what: link.value for link in origin.trace(ours, path)}
+    return {link.what: link.value for link in lineage.trace(ours, path)}
 
 
 def test_every_link_from_the_score_to_the_commit_is_told(ours):
@@ -96,16 +96,16 @@ def test_a_file_that_no_run_wrote_is_refused(ours, tmp_path):
     other.write_text("id,label\n1,3\n")
 
     with pytest.raises(UsageError, match="written by no run"):
-        origin.trace(ours, other)
+        lineage.trace(ours, other)
     with pytest.raises(UsageError, match="missing"):
-        origin.trace(ours, tmp_path / "none.csv")
+        lineage.trace(ours, tmp_path / "none.csv")
 
 
 @pytest.mark.parametrize(("name", "said"), [("runs", "is a folder"), ("nothing.csv", "is missing")])
 def test_what_is_no_file_is_told_as_what_it_is(ours, name, said):
     """A folder that is there was called missing."""
     with pytest.raises(UsageError, match=rf"{name} {said}; expected the path of a submission\.csv"):
-        origin.trace(ours, ours.root / name)
+        lineage.trace(ours, ours.root / name)
 
 
 def test_what_is_not_known_here_is_said_to_be(ours):
@@ -115,7 +115,7 @@ def test_what_is_not_known_here_is_said_to_be(ours):
 
     told = traced(ours, ours.runs / "digits-infer-gpu-v3" / "submission.csv")
 
-    assert (told["score"], told["infer run"], told["dataset version"]) == (origin.UNKNOWN,) * 3
+    assert (told["score"], told["infer run"], told["dataset version"]) == (lineage.UNKNOWN,) * 3
     assert told["artifact"] == RUN_ID and "train run" not in told
 
 
@@ -127,7 +127,7 @@ def test_an_edited_submission_in_a_pulled_folder_is_not_what_the_run_wrote(ours)
     with pytest.raises(
         Unverified, match=r"(?s)not what the run wrote.*invoke pull --run owner/digits-infer-gpu/3"
     ) as caught:
-        origin.trace(ours, path)
+        lineage.trace(ours, path)
 
     assert caught.value.exit_code == 1
 
@@ -138,7 +138,7 @@ def test_a_pulled_submission_whose_list_is_gone_is_not_believed(ours):
     (folder / "outputs.json").unlink()
 
     with pytest.raises(Unverified, match=r"has no outputs\.json"):
-        origin.trace(ours, folder / "submission.csv")
+        lineage.trace(ours, folder / "submission.csv")
 
 
 def test_a_copy_is_found_though_the_pulled_file_was_edited_since(ours, tmp_path):
@@ -151,7 +151,7 @@ def test_a_copy_is_found_though_the_pulled_file_was_edited_since(ours, tmp_path)
 
     assert traced(ours, copy)["infer run"] == "ann/digits-infer-gpu/3"
     with pytest.raises(UsageError, match="written by no run"):
-        origin.trace(ours, edited)
+        lineage.trace(ours, edited)
 
 
 def test_a_file_is_its_own_folder_s_and_not_the_newest_push_s(ours):
@@ -196,7 +196,7 @@ def test_a_rehearsal_s_file_is_told_by_the_rehearsal_s_own_journal(ours):
 
     told = traced(ours, path)
 
-    assert (told["infer run"], told["score"], told["dataset version"]) == (f"{handle}/3", "0.5", origin.UNKNOWN)
+    assert (told["infer run"], told["score"], told["dataset version"]) == (f"{handle}/3", "0.5", lineage.UNKNOWN)
 
 
 def test_a_file_of_another_kaggle_gets_no_score_of_this_one(ours):
@@ -205,7 +205,7 @@ def test_a_file_of_another_kaggle_gets_no_score_of_this_one(ours):
 
     told = traced(ours, path)
 
-    assert (told["infer run"], told["score"]) == ("ann/digits-infer-gpu/3", origin.UNKNOWN)
+    assert (told["infer run"], told["score"]) == ("ann/digits-infer-gpu/3", lineage.UNKNOWN)
 
 
 def test_a_command_that_submitted_nothing_hides_no_score(ours):

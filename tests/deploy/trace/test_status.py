@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy import standing
 from deploy.errors import NoQuota, Refused
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, Journal
-from deploy.relay import Project
+from deploy.relay.relay import Project
+from deploy.trace import status
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def row(table: str, **values: object) -> dict[str, object]:
 )
 def test_each_end_of_a_command_has_words_of_its_own(table, values, told):
     """A row of a submission that was refused here looked like one that was spent."""
-    assert standing.came_of(table, row(table, **values)) == told
+    assert status.came_of(table, row(table, **values)) == told
 
 
 def test_the_table_has_its_columns_below_each_other(ours):
@@ -62,7 +62,7 @@ def test_the_table_has_its_columns_below_each_other(ours):
     with pytest.raises(Refused), journal.recording("pushes", config="digits", handle=handle):
         raise Refused("no")
 
-    head, names, *lines = standing.asked(ours)
+    head, names, *lines = status.asked(ours)
 
     assert head == f"Asked of {journal.server}"
     place = names.index("what came of it")
@@ -84,7 +84,7 @@ def test_what_is_left_out_is_counted(ours):
     with Journal(path, "api.kaggle.com").recording("publishes", config="digits"):
         pass
 
-    head, *rest = standing.asked(ours)
+    head, *rest = status.asked(ours)
 
     assert head.endswith("nothing yet")
     assert rest == [
@@ -97,7 +97,7 @@ def test_how_it_stands_is_told_with_what_is_left_of_the_week():
     """An hour is one hour."""
     found = {"runs": {"ann/digits-train-tpu/3": "RUNNING"}, "hours_left": {"TPU": 1.0, "GPU": None}}
 
-    assert standing.stands(found) == [
+    assert status.stands(found) == [
         "now             ann/digits-train-tpu/3  RUNNING",
         "left this week  TPU                     1.0 hour",
         "left this week  GPU                     not known",

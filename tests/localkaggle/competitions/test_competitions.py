@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from localkaggle.competitions import EMBEDDED, NAMES, Competition, ScoringError, accuracy, auc, rmse
-from proofs.unseen import unseen
+from proofs.competitions.unseen import unseen
 
 ALL = (*NAMES, "unseen")
 PERFECT = {"digits": 1.0, "digits-csv": 1.0, "diabetes": 0.0, "breast-cancer": 1.0, "unseen": 1.0}

@@ -8,7 +8,7 @@ from localkaggle.server import LocalKaggle
 
 def test_the_unseen_competition_is_served_for_one_run(tmp_path):
     """Its labels are nowhere below the folder that is served."""
-    made = foreign.make("proofs.unseen:unseen")
+    made = foreign.make("proofs.competitions.unseen:unseen")
 
     with LocalKaggle(tmp_path / "kaggle", competitions=[made], offline=True) as local:
         hidden = local.competitions.folder("varieties", hidden=True)
@@ -19,7 +19,16 @@ def test_the_unseen_competition_is_served_for_one_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "address", ["", "nonsense", "no.such.module:f", "proofs.unseen:no", "proofs.unseen:TRAIN", ":", "..:x"]
+    "address",
+    [
+        "",
+        "nonsense",
+        "no.such.module:f",
+        "proofs.competitions.unseen:no",
+        "proofs.competitions.unseen:TRAIN",
+        ":",
+        "..:x",
+    ],
 )
 def test_what_makes_no_competition_is_refused(address):
     with pytest.raises(ValueError, match="expected"):

@@ -7,12 +7,12 @@ from typing import Any
 
 import kagglesdk.competitions.types.competition_api_service as types
 import pytest
-from sessions import ran
 
 from localkaggle.competitions import EMBEDDED, NAMES
-from localkaggle.hosted import Hosted
-from localkaggle.log import Log
-from localkaggle.runner import Outcome
+from localkaggle.competitions.hosted import Hosted
+from localkaggle.sessions.session import Outcome
+from localkaggle.sessions.session_log import Log
+from tests.localkaggle.sessions import ran
 
 
 class Answering:

@@ -2,7 +2,7 @@
 
 import time
 
-from sessions import finished, notebook, save
+from tests.localkaggle.sessions import finished, notebook, save
 
 WRITE = "from pathlib import Path\nPath('state.txt').write_text('{}')"
 OWN = {"kernel_data_sources": ["rehearsal/small-kernel"]}

@@ -13,9 +13,9 @@ import requests
 from kagglesdk import KaggleClient
 from kagglesdk.kaggle_env import KaggleEnv
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
-from sessions import finished, notebook, save
 
 from localkaggle.server import LocalKaggle
+from tests.localkaggle.sessions import finished, notebook, save
 
 FOR_EVER = 3600.0
 HANDLE = "rehearsal/small-data"

@@ -10,11 +10,11 @@ import kagglesdk.kernels.types.kernels_api_service as kernel_types
 import pytest
 import requests
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
-from sessions import notebook, ran, save
 
 from localkaggle.competitions import Competition, accuracy
-from localkaggle.kernels import Version
 from localkaggle.server import LocalKaggle
+from localkaggle.services.kernels import Version
+from tests.localkaggle.sessions import notebook, ran, save
 
 FOR_EVER = 3600.0
 SMALL = Competition(

@@ -26,12 +26,12 @@ import pytest
 import requests
 from kagglesdk import KaggleClient
 from kagglesdk.kaggle_env import KaggleEnv
-from sessions import finished, notebook, save
 
-from localkaggle import runner
 from localkaggle.server import LocalKaggle
+from localkaggle.sessions import session
+from tests.localkaggle.sessions import finished, notebook, save
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SANDBOX = ROOT / "localkaggle" / "sandbox.py"
 PACKAGES = ("pipeline", "deploy", "localkaggle")
 PLANTED = "a token of the developer"
@@ -232,7 +232,7 @@ def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Lo
 @pytest.fixture(scope="module")
 def sandboxed() -> None:
     """Without namespaces there is no sandbox to speak of; these notebooks would try to change the host."""
-    if not runner.namespaces():
+    if not session.namespaces():
         pytest.skip("namespaces are not permitted on this machine")
 
 
@@ -268,7 +268,7 @@ def gpu(kaggle_2026, tpu, port) -> Told:
         "PROJECT": str(ROOT),
         "HOME": pwd.getpwuid(os.getuid()).pw_dir,
         "PACKAGES": PACKAGES,
-        "MODULES": ("pipeline.config", "deploy.manifest", "localkaggle.server"),
+        "MODULES": ("pipeline.config", "deploy.kernel.artifact_manifest", "localkaggle.server"),
         "PLANTED": PLANTED,
         "MARK": tpu.slug,
     }
@@ -651,7 +651,7 @@ def nobody() -> Iterator[tuple[Path, dict[str, Any], str]]:
         pytest.skip("this machine has no interpreter that every user can read")
     user = pwd.getpwnam("nobody")
     become = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    if subprocess.run(["unshare", *runner.AS_USER, "true"], capture_output=True, **become).returncode != 0:
+    if subprocess.run(["unshare", *session.AS_USER, "true"], capture_output=True, **become).returncode != 0:
         pytest.skip("an ordinary user may not open a namespace on this machine")
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     try:
@@ -681,8 +681,8 @@ def test_an_ordinary_user_gets_the_same_sandbox(nobody):
     }
     (folder / "session.json").write_text(json.dumps(spec))
     words = [
-        *runner.NAMESPACES,
-        *runner.AS_USER,
+        *session.NAMESPACES,
+        *session.AS_USER,
         "--net",
         python,
         str(folder / SANDBOX.name),
@@ -723,7 +723,7 @@ tell(
 def remapped(begin, port) -> Told:
     """A session without internet on a machine where namespaces are not permitted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "namespaces", lambda: ())
+        patch.setattr(session, "namespaces", lambda: ())
         return tells(begin(), unique("remapped-session"), port, REMAPPED, competition_data_sources=["digits"])
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import config as configs
 from pipeline.config import Config, Data, Optimizer
+from pipeline.config import config as configs
 from pipeline.errors import ConfigError
 
 DIGITS = configs.load("digits")

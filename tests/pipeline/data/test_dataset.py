@@ -6,24 +6,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import write_competition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from pipeline import config as configs
-from pipeline import data, files, folds
 from pipeline.config import Data
+from pipeline.data import dataset, folds, image_files
+from pipeline.data.labels import Target
 from pipeline.errors import DataError
-from pipeline.target import Target
+from tests.pipeline.conftest import write_competition
 
 sizes = st.integers(1, 60)
 
 
-def numbered(count: int, **options: object) -> data.Batches:
+def numbered(count: int, **options: object) -> dataset.Batches:
     """Return batches of images whose only pixel value is their own number."""
     pixels = np.arange(count, dtype=np.uint8).reshape(-1, 1, 1, 1) * np.ones((1, 3, 3, 1), np.uint8)
-    return data.Batches(pixels, np.arange(count, dtype=np.int32), **{"batch": 4, "seed": 0, **options})
+    return dataset.Batches(pixels, np.arange(count, dtype=np.int32), **{"batch": 4, "seed": 0, **options})
 
 
 @given(sizes, st.integers(1, 80), st.integers(0, 5))
@@ -75,7 +75,7 @@ def test_images_stay_with_their_labels():
 def test_without_augmentation_the_images_are_those_of_the_files():
     """Not a pixel differs."""
     pixels = np.random.default_rng(0).integers(0, 256, (20, 5, 4, 3), dtype=np.uint8)
-    batches = data.Batches(pixels, np.arange(20, dtype=np.int32), batch=7, seed=0)
+    batches = dataset.Batches(pixels, np.arange(20, dtype=np.int32), batch=7, seed=0)
 
     images, labels = batches.at(1)
 
@@ -86,7 +86,7 @@ def test_without_augmentation_the_images_are_those_of_the_files():
 def test_a_crop_is_a_window_of_the_padded_image_and_all_windows_occur():
     """Zeros come in from the sides, as far as the padding, and no farther."""
     pixels = np.random.default_rng(0).integers(1, 256, (1, 6, 6, 1), dtype=np.uint8)
-    batches = data.Batches(pixels, np.zeros(1, np.int32), batch=400, seed=0, crop_padding=2)
+    batches = dataset.Batches(pixels, np.zeros(1, np.int32), batch=400, seed=0, crop_padding=2)
     around = np.pad(pixels[0], ((2, 2), (2, 2), (0, 0)))
     windows = {around[y : y + 6, x : x + 6].tobytes() for y in range(5) for x in range(5)}
 
@@ -98,7 +98,7 @@ def test_a_crop_is_a_window_of_the_padded_image_and_all_windows_occur():
 def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
     """Never top to bottom."""
     pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
-    batches = data.Batches(pixels, np.zeros(1, np.int32), batch=400, seed=0, flip=True)
+    batches = dataset.Batches(pixels, np.zeros(1, np.int32), batch=400, seed=0, flip=True)
 
     images, _ = batches.at(0)
 
@@ -115,7 +115,7 @@ def test_an_augmented_image_is_a_window_of_its_own_image_mirrored_or_not(height,
     """Of any form, in any order of axes in memory, and no pixel comes from another image."""
     pixels = np.random.default_rng(step).integers(1, 256, (5, height, width, channels), dtype=np.uint8)
     pixels = np.asarray(pixels, order="F" if step % 2 else "C")
-    batches = data.Batches(pixels, np.arange(5), batch=8, seed=0, crop_padding=side, flip=flip)
+    batches = dataset.Batches(pixels, np.arange(5), batch=8, seed=0, crop_padding=side, flip=flip)
 
     assert batches.at(step)[0].flags.c_contiguous
     for image, label in zip(*batches.at(step), strict=True):
@@ -130,7 +130,7 @@ def test_padding_drops_nothing_and_has_one_shape(count, batch):
     """Evaluation sees every row once; what fills the last batch is marked."""
     pixels = np.arange(count, dtype=np.uint8).reshape(-1, 1, 1, 1)
 
-    parts = list(data.padded(pixels, batch))
+    parts = list(dataset.padded(pixels, batch))
 
     assert all(images.shape == (batch, 1, 1, 1) for images, _ in parts)
     assert np.array_equal(np.concatenate([images[:real] for images, real in parts] or [pixels]), pixels)
@@ -138,7 +138,7 @@ def test_padding_drops_nothing_and_has_one_shape(count, batch):
 
 def test_training_images_are_read_in_the_table_s_order(competition, tiny):
     """With labels by sorted text."""
-    images = data.read_training(competition, tiny)
+    images = dataset.read_training(competition, tiny)
 
     assert images.classes == ("10", "9", "A b", "ß")
     assert images.ids[:2] == ("r000", "r001")
@@ -152,7 +152,7 @@ def test_the_test_set_is_read_in_the_sample_s_order(competition, tiny):
     """The order of the submission."""
     wanted = [line.split(",")[0] for line in (competition / "sample_submission.csv").read_text().splitlines()[1:]]
 
-    assert list(data.read_test(competition, tiny).ids) == wanted
+    assert list(dataset.read_test(competition, tiny).ids) == wanted
 
 
 def test_ids_stay_the_texts_that_they_are(competition, tiny):
@@ -163,7 +163,7 @@ def test_ids_stay_the_texts_that_they_are(competition, tiny):
         rows.append(f"{name},{('10', '9', 'A b', 'ß')[index % 4]}")
     (competition / "train.csv").write_text("\ufeff" + "\r\n".join(rows) + "\r\n")
 
-    assert data.read_training(competition, tiny).ids == ("001", "NA", "1e5", "null", "-x", "ü 1", "inf", "0x1")
+    assert dataset.read_training(competition, tiny).ids == ("001", "NA", "1e5", "null", "-x", "ü 1", "inf", "0x1")
 
 
 @settings(max_examples=20)
@@ -175,7 +175,7 @@ def test_the_split_holds_back_of_every_class_and_loses_nobody(classes, each, see
     digits = configs.load("digits")
     config = replace(digits, seed=seed, data=replace(digits.data, validation_fraction=share))
     labels = np.repeat(np.arange(classes, dtype=np.int32), each)
-    images = data.Examples(
+    images = dataset.Examples(
         tuple(map(str, range(len(labels)))),
         np.zeros((len(labels), 1, 1, 1), np.uint8),
         labels,
@@ -229,7 +229,7 @@ def test_a_file_that_cannot_be_used_is_named(competition, tiny, spoil, said):
     spoil(competition)
 
     with pytest.raises(DataError, match=said) as caught:
-        data.read_training(competition, tiny)
+        dataset.read_training(competition, tiny)
 
     assert "r003" in str(caught.value) and "xpected" in str(caught.value)
 
@@ -238,10 +238,10 @@ def test_a_file_that_cannot_be_used_is_named(competition, tiny, spoil, said):
 def test_one_broken_image_in_a_hundred_is_left_out_and_named(tmp_path, tiny, spoil, said):
     """With its label; the others stay in their order. A missing one is never left out."""
     folder = write_competition(tmp_path / "competition", train=100)
-    whole = data.read_training(folder, tiny)
+    whole = dataset.read_training(folder, tiny)
     spoil(folder)
 
-    found = data.read_training(folder, tiny)
+    found = dataset.read_training(folder, tiny)
 
     assert set(found.broken) == {"r003"} and re.search(said, found.broken["r003"])
     assert found.ids == tuple(name for name in whole.ids if name != "r003")
@@ -251,7 +251,7 @@ def test_one_broken_image_in_a_hundred_is_left_out_and_named(tmp_path, tiny, spo
 
     (folder / "train" / "r050.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"2 of 100 images cannot be used: 'r003'.*'r050': it is empty"):
-        data.read_training(folder, tiny)
+        dataset.read_training(folder, tiny)
 
 
 def test_an_image_that_is_missing_is_left_out_as_a_broken_one_is(tmp_path, tiny):
@@ -259,13 +259,13 @@ def test_an_image_that_is_missing_is_left_out_as_a_broken_one_is(tmp_path, tiny)
     folder = write_competition(tmp_path / "competition", train=100)
     (folder / "train" / "r003.png").unlink()
 
-    found = data.read_training(folder, tiny)
+    found = dataset.read_training(folder, tiny)
 
     assert found.broken == {"r003": "it is missing"} and len(found) == 99
 
     (folder / "train" / "r050.png").unlink()
     with pytest.raises(DataError, match=r"2 of 100 images are missing"):
-        data.read_training(folder, tiny)
+        dataset.read_training(folder, tiny)
 
 
 def test_a_broken_image_takes_its_group_with_it(tmp_path, tiny):
@@ -276,7 +276,7 @@ def test_a_broken_image_takes_its_group_with_it(tmp_path, tiny):
     (folder / "train.csv").write_text("\n".join([f"{head},patient", *added]))
     spoil_empty(folder)
 
-    found = data.read_training(folder, replace(tiny, data=replace(tiny.data, group_column="patient")))
+    found = dataset.read_training(folder, replace(tiny, data=replace(tiny.data, group_column="patient")))
 
     assert np.array_equal(found.groups, np.arange(99))
     assert len(found.groups) == len(found.ids) == len(found.labels) == len(found.inputs)
@@ -284,11 +284,11 @@ def test_a_broken_image_takes_its_group_with_it(tmp_path, tiny):
 
 def test_a_run_tells_which_image_it_left_out(tmp_path, tiny):
     """On the screen, once."""
-    from pipeline import learning_rate, training
+    from pipeline.training import learning_rate, training
 
     folder, lines = write_competition(tmp_path / "competition", train=100), []
     spoil_empty(folder)
-    found = data.read_training(folder, tiny)
+    found = dataset.read_training(folder, tiny)
 
     training._tell(tiny, found, [folds.split(found, tiny)], learning_rate.apply(tiny, 89), lines.append)
 
@@ -325,7 +325,7 @@ def test_a_table_that_cannot_be_used_is_named(competition, tiny, table, said):
     path.unlink() if table is None else path.write_text(table)
 
     with pytest.raises(DataError, match=said) as caught:
-        data.read_training(competition, tiny)
+        dataset.read_training(competition, tiny)
 
     assert "train" in str(caught.value) or "id of an image" in str(caught.value)
     assert "xpected" in str(caught.value)
@@ -336,16 +336,18 @@ def test_blank_lines_of_a_table_mean_nothing(competition, tiny):
     path = competition / "train.csv"
     path.write_text("\n" + path.read_text().replace("r005", "\nr005") + "\n\n")
 
-    assert len(data.read_training(competition, tiny)) == 96
+    assert len(dataset.read_training(competition, tiny)) == 96
 
 
 @pytest.mark.parametrize("name", ["train.csv", "train/r003.png", "train"])
 def test_what_may_not_be_read_is_named(competition, tiny, unreadable, name):
     """It is there, and whole."""
-    data.read_training(competition, tiny)  # what is imported on the way has been imported: nobody may not even do that
+    dataset.read_training(
+        competition, tiny
+    )  # what is imported on the way has been imported: nobody may not even do that
 
     with unreadable(competition / name), pytest.raises(DataError, match=name.split("/")[0]) as caught:
-        data.read_training(competition, tiny)
+        dataset.read_training(competition, tiny)
 
     assert "xpected" in str(caught.value)
 
@@ -355,7 +357,7 @@ def test_a_table_that_cannot_be_opened_by_its_name_is_named(competition, tiny):
     deep = replace(tiny, data=replace(tiny.data, train_csv="/".join(["n" * 255] * 20)))
 
     with pytest.raises(DataError, match="File name too long"):
-        data.read_training(competition, deep)
+        dataset.read_training(competition, deep)
 
 
 def in_colour(competition, tiny):
@@ -365,11 +367,11 @@ def in_colour(competition, tiny):
 
 def test_grey_files_are_taken_for_colour_with_equal_channels(competition, tiny):
     """Nothing is lost by it."""
-    grey = data.read_training(competition, tiny)
+    grey = dataset.read_training(competition, tiny)
     (competition / "train" / "r001.png").unlink()
     Image.fromarray(grey.inputs[1, :, :, 0]).convert("RGB").save(competition / "train" / "r001.png")
 
-    colour = data.read_training(competition, in_colour(competition, tiny))
+    colour = dataset.read_training(competition, in_colour(competition, tiny))
 
     assert np.array_equal(colour.inputs, np.repeat(grey.inputs, 3, axis=-1))
 
@@ -377,7 +379,7 @@ def test_grey_files_are_taken_for_colour_with_equal_channels(competition, tiny):
 @pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "I;16", "CMYK"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_pixels_becomes_grey_or_colour_by_rule(competition, tiny, mode, channels):
-    """Palette, alpha, sixteen bits and four inks; by the rules of `pipeline.images`, and none is broken."""
+    """Palette, alpha, sixteen bits and four inks; by the rules of `pipeline.data.image_decoding`, and none is broken."""
     path = competition / "train" / "r001.png"
     colours = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     if mode == "I;16":
@@ -389,7 +391,7 @@ def test_every_kind_of_pixels_becomes_grey_or_colour_by_rule(competition, tiny, 
         wanted = wanted.convert("L" if mode == "LA" else "RGB")
     wanted = np.asarray(wanted.convert("L" if channels == 1 else "RGB")).reshape(8, 8, channels)
 
-    found = data.read_training(competition, replace(tiny, data=replace(tiny.data, channels=channels)))
+    found = dataset.read_training(competition, replace(tiny, data=replace(tiny.data, channels=channels)))
 
     assert not found.broken
     assert np.array_equal(found.inputs[1], wanted)
@@ -404,7 +406,7 @@ def test_images_that_do_not_fit_into_memory_are_told_with_their_size(competition
     (competition / "train.csv").write_text("id,label\n" + "".join(rows))
 
     with pytest.raises(DataError, match=r"10000 images of 10000x10000x1 need 931 GiB|it has 8x8 pixels"):
-        data.read_training(competition, replace(tiny, data=replace(tiny.data, height=10_000, width=10_000)))
+        dataset.read_training(competition, replace(tiny, data=replace(tiny.data, height=10_000, width=10_000)))
 
 
 def test_a_sample_without_rows_is_refused(competition, tiny):
@@ -412,7 +414,7 @@ def test_a_sample_without_rows_is_refused(competition, tiny):
     (competition / "sample_submission.csv").write_text("id,label\n")
 
     with pytest.raises(DataError, match="no rows"):
-        data.read_test(competition, tiny)
+        dataset.read_test(competition, tiny)
 
 
 def test_batches_of_some_rows_hold_those_rows(competition, tiny):
@@ -422,9 +424,9 @@ def test_batches_of_some_rows_hold_those_rows(competition, tiny):
     options = {"batch": 7, "seed": 0, "crop_padding": 1, "flip": True}
     labels = np.arange(60, dtype=np.int32)
 
-    found = data.Batches(pixels, labels, rows=rows, **options)
+    found = dataset.Batches(pixels, labels, rows=rows, **options)
 
-    copied = data.Batches(pixels[rows], labels[rows], **options)
+    copied = dataset.Batches(pixels[rows], labels[rows], **options)
     assert len(found) == len(copied) == 30
     for step in range(9):
         assert all(np.array_equal(a, b) for a, b in zip(found.at(step), copied.at(step), strict=True))
@@ -435,15 +437,15 @@ def test_a_test_set_larger_than_the_sample_is_refused(competition, tiny):
     shutil.copy(competition / "test" / "e000.png", competition / "test" / "e999.png")
 
     with pytest.raises(DataError, match=r"22 images .* asks for 21.*\n?.*e999|e999"):
-        data.read_test(competition, tiny)
+        dataset.read_test(competition, tiny)
 
 
 def test_what_nobody_asked_for_does_not_end_a_scored_rerun(competition, tiny, monkeypatch):
     """Nobody is there to mend it, and all that was asked for is there."""
     shutil.copy(competition / "test" / "e000.png", competition / "test" / "e999.png")
-    monkeypatch.setenv(files.RERUN, "1")
+    monkeypatch.setenv(image_files.RERUN, "1")
 
-    assert len(data.read_test(competition, tiny)) == 21
+    assert len(dataset.read_test(competition, tiny)) == 21
 
 
 def test_files_of_some_system_s_own_are_none_of_the_test_set(competition, tiny):
@@ -451,7 +453,7 @@ def test_files_of_some_system_s_own_are_none_of_the_test_set(competition, tiny):
     (competition / "test" / "._e000.png").write_bytes(b"")
     (competition / "test" / "loop.png").symlink_to("loop.png")
 
-    assert len(data.read_test(competition, tiny)) == 21
+    assert len(dataset.read_test(competition, tiny)) == 21
 
 
 @pytest.mark.parametrize("value", ["", "x", "256", "0.5"])
@@ -461,11 +463,11 @@ def test_a_pixel_that_is_no_level_costs_a_scored_rerun_one_row(tmp_path, monkeyp
     (tmp_path / "test.csv").write_text(f"pixel0,pixel1,pixel2,pixel3\n1,2,3,4\n5,{value},7,8\n9,10,11,12\n")
     (tmp_path / "sample_submission.csv").write_text("ImageId,Label\n1,0\n2,0\n3,0\n")
 
-    monkeypatch.delenv(files.RERUN, raising=False)
+    monkeypatch.delenv(image_files.RERUN, raising=False)
     with pytest.raises(DataError, match="pixels"):
-        data.read_test(tmp_path, config)
-    monkeypatch.setenv(files.RERUN, "1")
-    blocks = list(data.read_test(tmp_path, config).blocks(2))
+        dataset.read_test(tmp_path, config)
+    monkeypatch.setenv(image_files.RERUN, "1")
+    blocks = list(dataset.read_test(tmp_path, config).blocks(2))
 
     assert [dict(broken) for _, _, broken in blocks] == [{1: "1 of its pixels are no levels"}, {}]
     assert blocks[0][1].reshape(2, 4).tolist() == [[1, 2, 3, 4], [0, 0, 0, 0]]
@@ -482,24 +484,24 @@ def test_an_id_may_name_folders_below_the_place(competition, tiny):
             lines[number] = f"part-{number % 3}/{line}"
         (competition / table).write_text("\n".join(lines) + "\n")
 
-    assert len(data.read_training(competition, tiny)) == 96
-    test = data.read_test(competition, tiny)
+    assert len(dataset.read_training(competition, tiny)) == 96
+    test = dataset.read_test(competition, tiny)
     assert len(test) == 21 and not any(broken for _, _, broken in test.blocks(5))
 
     shutil.copy(
         competition / "test" / test.ids[0][:6] / f"{test.ids[0][7:]}.png", competition / "test" / "part-1" / "e999.png"
     )
     with pytest.raises(DataError, match=r"22 images .* asks for 21.*part-1/e999"):
-        data.read_test(competition, tiny)
+        dataset.read_test(competition, tiny)
 
 
 def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, monkeypatch):
     """Its row stays in its place, and is told with the block; in the scored rerun only all may not."""
-    monkeypatch.delenv(files.RERUN, raising=False)
+    monkeypatch.delenv(image_files.RERUN, raising=False)
     for name in ("e004", "e009"):
         (competition / "test" / f"{name}.png").unlink()
 
-    test = data.read_test(competition, tiny)
+    test = dataset.read_test(competition, tiny)
 
     broken = {test.ids[row]: reason for _, _, found in test.blocks(5) for row, reason in found.items()}
     assert broken == {"e004": "it is missing", "e009": "it is missing"}
@@ -507,13 +509,13 @@ def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, mon
 
     (competition / "test" / "e001.png").unlink()
     with pytest.raises(DataError, match=r"3 of 21 images are missing.*e0"):
-        data.read_test(competition, tiny)
-    monkeypatch.setenv(files.RERUN, "1")
-    assert len(data.read_test(competition, tiny)) == 21
+        dataset.read_test(competition, tiny)
+    monkeypatch.setenv(image_files.RERUN, "1")
+    assert len(dataset.read_test(competition, tiny)) == 21
     for path in (competition / "test").iterdir():
         path.unlink()
     with pytest.raises(DataError, match=r"21 of 21 images are missing"):
-        data.read_test(competition, tiny)
+        dataset.read_test(competition, tiny)
 
 
 # -- where images are
@@ -527,10 +529,10 @@ def test_images_lie_in_several_folders(competition, tiny):
     Image.new("L", (8, 8)).save(competition / "more" / "r001.png")
     both = replace(tiny, data=replace(tiny.data, train_images=("train", "more", "nowhere")))
 
-    found = data.read_training(competition, both)
+    found = dataset.read_training(competition, both)
 
     with pytest.raises(DataError, match=r"48 of 96 images are missing in .*train, for example r000\.png"):
-        data.read_training(competition, tiny)
+        dataset.read_training(competition, tiny)
     assert len(found) == 96
     assert found.inputs[1].any()
 
@@ -538,7 +540,7 @@ def test_images_lie_in_several_folders(competition, tiny):
 @pytest.mark.parametrize("suffix", ["", "*"])
 def test_ids_may_be_whole_file_names_and_files_of_several_formats(competition, tiny, suffix):
     """ "" where they are, "*" where each has an ending of its own."""
-    before = data.read_training(competition, tiny)
+    before = dataset.read_training(competition, tiny)
     kinds = ("png", "jpg", "jpeg", "webp")
     for index in range(96):
         path = competition / "train" / f"r{index:03d}.png"
@@ -551,7 +553,7 @@ def test_ids_may_be_whole_file_names_and_files_of_several_formats(competition, t
         text = (competition / "train.csv").read_text()
         (competition / "train.csv").write_text(text.replace(",", ".png,").replace("id.png", "id"))
 
-    found = data.read_training(competition, replace(tiny, data=replace(tiny.data, suffix=suffix)))
+    found = dataset.read_training(competition, replace(tiny, data=replace(tiny.data, suffix=suffix)))
 
     same = slice(0, 96, 4) if suffix else slice(None)
     assert found.ids == (before.ids if suffix else tuple(f"{name}.png" for name in before.ids))
@@ -566,7 +568,7 @@ def test_images_of_other_sizes_are_resized_where_the_config_says_so(competition,
         Image.new("L", (32, 16), 200).save(competition / f"{name}.png")
     config = replace(tiny, data=replace(tiny.data, resize=resize))
 
-    found, test = data.read_training(competition, config), data.read_test(competition, config)
+    found, test = dataset.read_training(competition, config), dataset.read_test(competition, config)
 
     own = test.inputs(np.array([test.ids.index("e000")]))[0]
     assert np.array_equal(found.inputs[0], own)
@@ -601,7 +603,7 @@ def test_images_may_be_columns_of_a_table_without_ids(recognizer):
     """Then the rows are in the order of the sample, which calls them and the labels otherwise."""
     folder, config = recognizer
 
-    found, test = data.read_training(folder, config), data.read_test(folder, config)
+    found, test = dataset.read_training(folder, config), dataset.read_test(folder, config)
 
     assert np.array_equal(found.inputs, np.concatenate([PIXELS, PIXELS]))
     assert (found.ids[:2], found.classes) == (("0", "1"), ("0", "1", "2", "3"))
@@ -617,7 +619,7 @@ def test_a_test_table_without_ids_has_as_many_rows_as_the_sample(recognizer):
     with pytest.raises(
         DataError, match=r"has 5 rows and no column 'id' or 'ImageId', and sample_submission\.csv has 6 rows"
     ):
-        data.read_test(folder, config)
+        dataset.read_test(folder, config)
 
 
 def test_images_may_be_one_array(recognizer):
@@ -628,13 +630,13 @@ def test_images_may_be_one_array(recognizer):
     np.savez(folder / "test.npz", x=PIXELS[::-1, :, :, 0])
     config = replace(config, data=replace(config.data, kind="arrays", test_array="test.npz"))
 
-    found, test = data.read_training(folder, config), data.read_test(folder, config)
+    found, test = dataset.read_training(folder, config), dataset.read_test(folder, config)
 
     assert np.array_equal(found.inputs, PIXELS)
     assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4)]), PIXELS[::-1])
     np.save(folder / "train.npy", PIXELS[:5])
     with pytest.raises(DataError, match=r"train\.npy holds uint8 \(5, 2, 3, 1\); expected uint8 \(6, 2, 3, 1\)"):
-        data.read_training(folder, config)
+        dataset.read_training(folder, config)
 
 
 def test_rows_of_an_array_belong_to_the_ids_of_the_test_table(recognizer):
@@ -645,7 +647,7 @@ def test_rows_of_an_array_belong_to_the_ids_of_the_test_table(recognizer):
 
     for column in ("id", "ImageId"):
         (folder / "test.csv").write_text(f"{column},more\n" + "".join(f"{row},x\n" for row in (3, 1, 2, 6, 5, 4)))
-        test = data.read_test(folder, config)
+        test = dataset.read_test(folder, config)
         assert test.ids == ("1", "2", "3", "4", "5", "6")
         assert np.array_equal(test.inputs(np.arange(6)), PIXELS[[1, 2, 0, 5, 4, 3]])
         assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4)]), PIXELS[[1, 2, 0, 5, 4, 3]])
@@ -668,7 +670,7 @@ def test_an_array_whose_rows_do_not_belong_to_the_ids_is_refused(recognizer, tab
     (folder / "test.csv").write_text(table)
 
     with pytest.raises(DataError, match=said):
-        data.read_test(folder, replace(config, data=replace(config.data, kind="arrays")))
+        dataset.read_test(folder, replace(config, data=replace(config.data, kind="arrays")))
 
 
 @pytest.mark.parametrize(("size", "kept"), [(64, 0), (65, 2)])
@@ -676,16 +678,16 @@ def test_large_images_are_kept_decoded_and_small_ones_are_not(competition, tiny,
     """What comes from the cache is what comes from the files; an image that changes is decoded again."""
     config = replace(tiny, data=replace(tiny.data, height=size, width=8, resize="stretch"))
     said: list[str] = []
-    plain = data.read_training(competition, config)
+    plain = dataset.read_training(competition, config)
 
     for _ in range(2):
-        found = data.read_training(competition, config, cache=tmp_path / "decoded", show=said.append)
+        found = dataset.read_training(competition, config, cache=tmp_path / "decoded", show=said.append)
         assert found.fingerprint() == plain.fingerprint()
     assert len(list((tmp_path / "decoded").glob("*"))) == kept
     assert [line.startswith("Took 96 decoded images") for line in said] == [True] * (kept // 2)
 
     Image.new("L", (8, 8), 255).save(competition / "train" / "r000.png")
-    changed = data.read_training(competition, config, cache=tmp_path / "decoded")
+    changed = dataset.read_training(competition, config, cache=tmp_path / "decoded")
     assert changed.inputs[changed.ids.index("r000")].min() == 255
 
 
@@ -704,15 +706,15 @@ def test_a_table_is_read_by_what_training_has_seen(people):
     """A missing number is the mean and marked, an unseen category is unknown; test rows are in the sample's order."""
     folder, config = people
 
-    found = data.read_training(folder, config)
-    test = data.read_test(folder, config, found.encoding)
+    found = dataset.read_training(folder, config)
+    test = dataset.read_test(folder, config, found.encoding)
 
     spread = np.sqrt(1.5)
     assert found.inputs == pytest.approx(np.array([[-spread, 0, 1], [spread, 0, 1], [0, 1, 3], [0, 0, 2]]))
     assert test.ids == ("x", "y") and not test.images
     assert test.inputs(np.array([0, 1])) == pytest.approx(np.array([[0, 1, 3], [spread, 0, 0]]))
     with pytest.raises(DataError, match="no encoding of the table"):
-        data.read_test(folder, config)
+        dataset.read_test(folder, config)
 
 
 @pytest.mark.parametrize(
@@ -727,18 +729,18 @@ def test_a_table_is_read_by_what_training_has_seen(people):
 def test_a_test_table_that_does_not_fit_is_refused(people, table, said):
     """No row is dropped or made up."""
     folder, config = people
-    encoding = data.read_training(folder, config).encoding
+    encoding = dataset.read_training(folder, config).encoding
     (folder / "test.csv").write_text(table)
 
     with pytest.raises(DataError, match=said):
-        data.read_test(folder, config, encoding)
+        dataset.read_test(folder, config, encoding)
 
 
 def test_numbers_are_held_back_in_proportion(tiny):
     """A share of each tenth, and at least one."""
     numbers = np.random.default_rng(0).normal(size=(100, 1)).astype(np.float32)
     target = Target("regression", ("price",), (0.0,), (1.0,))
-    rows = data.Examples(tuple(map(str, range(100))), np.zeros((100, 2), np.float32), numbers, target)
+    rows = dataset.Examples(tuple(map(str, range(100))), np.zeros((100, 2), np.float32), numbers, target)
 
     train, held = folds.split(rows, replace(tiny, data=replace(tiny.data, validation_fraction=0.2)))
 
@@ -749,7 +751,7 @@ def test_numbers_are_held_back_in_proportion(tiny):
 def test_a_label_without_an_image_is_refused():
     """There would be nothing to learn it from."""
     target = Target("classes", ("x", "y"))
-    images = data.Examples(("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 0], np.int32), target)
+    images = dataset.Examples(("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 0], np.int32), target)
 
     with pytest.raises(DataError, match=r"'y' has no row in train\.csv"):
         folds.split(images, configs.load("digits"))

@@ -10,14 +10,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import write_competition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import artifact, config, data, figures, folds, inference, model, seal, training
+from pipeline import artifact, config
 from pipeline.config import Config
+from pipeline.data import dataset, folds
+from pipeline.data.labels import Target
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
-from pipeline.target import Target
+from pipeline.figures import training_figures
+from pipeline.inference import inference
+from pipeline.models import architectures
+from pipeline.storage import checksums
+from pipeline.training import training
+from tests.pipeline.conftest import write_competition
 
 DIGITS = config.load("digits")
 STEPS = 12  # of a fold: 64 images, 16 at once, in 3 epochs
@@ -27,10 +33,10 @@ def quiet(line: str) -> None:
     """Take a line that a user would see."""
 
 
-def labelled(labels: object, groups: object = None) -> data.Examples:
+def labelled(labels: object, groups: object = None) -> dataset.Examples:
     """Return images without pixels, of these labels and groups."""
     names = np.unique(labels)
-    return data.Examples(
+    return dataset.Examples(
         tuple(map(str, range(len(labels)))),
         np.zeros((len(labels), 1, 1, 1), np.uint8),
         np.searchsorted(names, labels).astype(np.int32),
@@ -39,7 +45,7 @@ def labelled(labels: object, groups: object = None) -> data.Examples:
     )
 
 
-def cut(images: data.Examples, *, count: int | None, seed: int = 0, share: float = 0.25) -> list[folds.Pair]:
+def cut(images: dataset.Examples, *, count: int | None, seed: int = 0, share: float = 0.25) -> list[folds.Pair]:
     column = None if images.groups is None else "patient"
     given = replace(DIGITS.data, group_column=column, validation_fraction=share)
     return folds.splits(images, replace(DIGITS, folds=count, seed=seed, data=given))
@@ -180,7 +186,7 @@ def test_groups_are_read_as_the_texts_that_they_are(competition, tiny):
     grouped = replace(tiny, data=replace(tiny.data, group_column="patient"))
     with_patients(competition, ["01", "1", "NA"] * 32)
 
-    images = data.read_training(competition, grouped)
+    images = dataset.read_training(competition, grouped)
 
     assert list(images.groups[:6]) == [0, 1, 2, 0, 1, 2]
     assert images.groups.dtype == np.int32
@@ -192,11 +198,11 @@ def test_a_missing_group_column_and_a_row_without_a_group_are_named(competition,
     """An empty text would make one group of all whose group is not known."""
     grouped = replace(tiny, data=replace(tiny.data, group_column="patient"))
     with pytest.raises(DataError, match=r"expected also patient\.\nSet .*the other columns"):
-        data.read_training(competition, grouped)
+        dataset.read_training(competition, grouped)
 
     with_patients(competition, ["a", ""] * 48)
     with pytest.raises(DataError, match="48 rows without a text in 'patient'"):
-        data.read_training(competition, grouped)
+        dataset.read_training(competition, grouped)
 
 
 # -- runs
@@ -251,13 +257,13 @@ def test_out_of_fold_means_by_the_model_of_that_fold(folded):
     """Each row's probabilities are those of the weights that were not trained on it."""
     folder, output, _ = folded
     loaded = artifact.load(output / "artifact")
-    images = data.read_training(folder, loaded.config)
+    images = dataset.read_training(folder, loaded.config)
     found = np.load(output / "validation.npz")["probabilities"]
-    built = model.build(loaded.config)
+    built = architectures.build(loaded.config)
 
     for weights, (_, held) in zip(loaded.folds, folds.splits(images, loaded.config), strict=True):
         artifact.assign(built, weights)
-        own = images.target.predictions(model.outputs(built, images.inputs[held], 8))
+        own = images.target.predictions(architectures.outputs(built, images.inputs[held], 8))
         assert own == pytest.approx(found[held], abs=1e-5)
 
 
@@ -295,7 +301,7 @@ def test_a_run_that_stops_in_the_second_fold_goes_on_there_and_ends_the_same(fol
     assert done.manifest["weights_sha256"] == manifest_of(output)["weights_sha256"]
     assert done.manifest["folds"] == manifest_of(output)["folds"]
     for name in ("validation.csv", "validation.npz", "artifact/golden.npz"):
-        assert seal.sha256(out / name) == seal.sha256(output / name)
+        assert checksums.sha256(out / name) == checksums.sha256(output / name)
     runs = {
         json.loads(path.read_text())["details"]["run_id"]
         for path in out.glob("fold-*/checkpoints/step-*/manifest.json")
@@ -388,7 +394,7 @@ def test_a_group_that_changes_ends_a_run(folded, three, tmp_path):
 def test_an_artifact_holds_the_weights_of_every_fold(folded, three):
     """By the model's own names, and no two folds alike; the golden outputs are their mean."""
     loaded = artifact.load(folded[1] / "artifact")
-    built = model.build(three)
+    built = architectures.build(three)
     names = [weight.path for weight in built.weights]
 
     assert loaded.config == three
@@ -401,13 +407,13 @@ def test_inference_gives_the_mean_of_the_folds(folded):
     """Of their probabilities, for golden and for test images."""
     folder, output, _ = folded
     loaded = artifact.load(output / "artifact")
-    built, test = model.build(loaded.config), data.read_test(folder, loaded.config)
+    built, test = architectures.build(loaded.config), dataset.read_test(folder, loaded.config)
     pixels = test.inputs(np.arange(len(test)))
     single, golden = [], []
     for weights in loaded.folds:
         artifact.assign(built, weights)
-        single.append(loaded.target.predictions(model.outputs(built, pixels, 64)))
-        golden.append(loaded.target.predictions(model.outputs(built, loaded.golden_inputs, 8)))
+        single.append(loaded.target.predictions(architectures.outputs(built, pixels, 64)))
+        golden.append(loaded.target.predictions(architectures.outputs(built, loaded.golden_inputs, 8)))
 
     found = inference.predict(loaded, test, inference.restore(loaded))
 
@@ -444,10 +450,10 @@ def not_finite(loaded: artifact.Artifact) -> dict[str, np.ndarray]:
 def resealed(folder: Path, weights: dict[str, np.ndarray], **values: object) -> None:
     """Change weights and manifest as somebody would who made all of it."""
     np.savez(folder / "weights.npz", **weights)
-    told = {"sha256": seal.sha256(folder / "weights.npz"), "size": (folder / "weights.npz").stat().st_size}
+    told = {"sha256": checksums.sha256(folder / "weights.npz"), "size": (folder / "weights.npz").stat().st_size}
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest |= {"weights_sha256": told["sha256"], "files": {**manifest["files"], "weights.npz": told}, **values}
-    (folder / "manifest.json").write_bytes(seal.sealed(manifest))
+    (folder / "manifest.json").write_bytes(checksums.sealed(manifest))
 
 
 @pytest.mark.parametrize(
@@ -491,10 +497,12 @@ def test_curves_and_confusion_of_all_folds_are_drawn(folded, tmp_path):
     out = Path(shutil.copytree(folded[1], tmp_path / "out", ignore=shutil.ignore_patterns("checkpoints")))
     said: list[str] = []
 
-    paths = figures.of_training(out, show=said.append)
+    paths = training_figures.of_training(out, show=said.append)
 
     assert [path.name for path in paths] == ["curves.png", "confusion.png", "time.png"]
-    assert [len(history) for history in figures._histories(out)] == [3, 3, 3]
+    assert [len(history) for history in training_figures._histories(out)] == [3, 3, 3]
     shutil.rmtree(out / "fold-3")
-    assert [path.name for path in figures.of_training(out, status="partial", show=said.append)] == ["curves.png"]
+    assert [path.name for path in training_figures.of_training(out, status="partial", show=said.append)] == [
+        "curves.png"
+    ]
     assert not said

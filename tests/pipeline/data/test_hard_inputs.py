@@ -12,9 +12,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline import artifact, checkpoint, columns, data, inference, noise, scaling, seal, submission, table
+from pipeline import artifact
 from pipeline import config as configs
+from pipeline.data import dataset, tabular
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
+from pipeline.inference import inference
+from pipeline.session import checkpoint
+from pipeline.storage import checksums, csv_text
+from pipeline.submission import submission_csv
+from pipeline.training import gradient_noise, scale_check
 
 
 def quiet(line: str) -> None:
@@ -31,11 +37,11 @@ def test_every_id_comes_back_as_it_is_in_the_sample(tmp_path, name):
     quoted = name.replace('"', '""')
     sample.write_bytes(f'id,p\n"{quoted}",0.5\nz,0.5\n'.encode())
 
-    submission.write(path, sample, ["z", name], ["0.25", "0.75"])
+    submission_csv.write(path, sample, ["z", name], ["0.25", "0.75"])
 
     with path.open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file)) == [["id", "p"], [name, "0.75"], ["z", "0.25"]]
-    assert submission.check(path, sample) == 2
+    assert submission_csv.check(path, sample) == 2
 
 
 def test_a_table_with_a_nul_is_refused_by_its_line(tmp_path):
@@ -43,7 +49,7 @@ def test_a_table_with_a_nul_is_refused_by_its_line(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"id,p\na,1\nb\0,2\n")
 
     with pytest.raises(DataError, match=r"x\.csv could not be read as a CSV: line 3 holds a NUL.*\nExpected UTF-8"):
-        table.read(tmp_path / "x.csv", DataError, "Download it again.")
+        csv_text.read(tmp_path / "x.csv", DataError, "Download it again.")
 
 
 def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tmp_path):
@@ -51,7 +57,7 @@ def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tm
     (tmp_path / "x.csv").write_text(f"{'long ' * 1000},b\n1,2\n")
 
     with pytest.raises(DataError, match=r"expected also y+\.\nSet id_column") as caught:
-        data.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
+        dataset.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
 
     assert len(str(caught.value)) < 2500
 
@@ -72,7 +78,7 @@ def test_a_member_that_is_no_array_is_refused_as_test_images(tmp_path):
     path = packed(tmp_path / "test.npz", x=b"evil")
 
     with pytest.raises(DataError, match=r"test\.npz is no array: ValueError: 'x' in it is no array.*\nSet"):
-        columns.array(path, configs.load("digits").data, 1, "Set data.test_array in the config.")
+        tabular.array(path, configs.load("digits").data, 1, "Set data.test_array in the config.")
 
 
 @pytest.mark.parametrize("name", ["weights.npz", "golden.npz"])
@@ -85,10 +91,10 @@ def test_a_member_that_is_no_array_is_refused_in_an_artifact(trained, tmp_path, 
     first, *others = members
     packed(folder / name, **{first.removesuffix(".npy"): b"evil"}, **{member: members[member] for member in others})
     told = json.loads((folder / "manifest.json").read_bytes())
-    digest = seal.sha256(folder / name)
+    digest = checksums.sha256(folder / name)
     told["files"][name] = {"sha256": digest, "size": (folder / name).stat().st_size}
     told["weights_sha256"] = told["files"]["weights.npz"]["sha256"]
-    (folder / "manifest.json").write_bytes(seal.sealed(told))
+    (folder / "manifest.json").write_bytes(checksums.sealed(told))
 
     with pytest.raises(ArtifactError, match=rf"{name} holds '.*', which is no array.*\nPull or download"):
         artifact.load(folder)
@@ -100,7 +106,7 @@ def test_a_member_that_is_no_array_makes_a_checkpoint_a_torn_one(tmp_path):
     newest = checkpoint.save(tmp_path, 2, {"a": np.ones(3)}, {})
     packed(newest / "state.npz", **{"00000": b"evil"})
     told = json.loads((newest / "manifest.json").read_bytes())
-    (newest / "manifest.json").write_bytes(seal.sealed({**told, "sha256": seal.sha256(newest / "state.npz")}))
+    (newest / "manifest.json").write_bytes(checksums.sealed({**told, "sha256": checksums.sha256(newest / "state.npz")}))
 
     found = checkpoint.latest(tmp_path)
 
@@ -118,7 +124,7 @@ def test_a_measurement_of_noise_that_nobody_can_read_is_refused(tiny, tmp_path, 
     (tmp_path / "noise.json").write_text(text)
 
     with pytest.raises(CheckpointError, match=r"noise\.json could not be read: .*Error.*\n.*--fresh"):
-        noise.capped(replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=quiet)
+        gradient_noise.capped(replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=quiet)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_losses_of_a_check_that_a_kill_cut_off_are_refused_by_name(tiny, tmp_pat
     examples = SimpleNamespace(fingerprint=lambda: "x")
 
     with pytest.raises(ConfigError, match=r"losses\.json is not what a check writes: .*\nRemove it"):
-        scaling._losses(tiny, tmp_path, tmp_path, examples, quiet)
+        scale_check._losses(tiny, tmp_path, tmp_path, examples, quiet)
 
 
 # -- an older submission
@@ -172,7 +178,7 @@ def test_what_numpy_says_of_a_deep_header_does_not_fill_the_screen(tmp_path):
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header)
 
     with pytest.raises(DataError, match=r"x\.npy is no array") as caught:
-        columns.array(tmp_path / "x.npy", configs.load("digits").data, 1, "Set data.test_array in the config.")
+        tabular.array(tmp_path / "x.npy", configs.load("digits").data, 1, "Set data.test_array in the config.")
 
     assert len(str(caught.value)) < 600
 

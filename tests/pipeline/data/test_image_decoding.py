@@ -15,11 +15,21 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from pipeline import jpeg
+from pipeline.data import reduced_jpeg
+from pipeline.data.image_decoding import (
+    DECODES,
+    FILTER,
+    MOST_PIXELS,
+    ORIENTATION,
+    RESIZES,
+    BrokenImage,
+    Shape,
+    decode,
+    eight_bits,
+)
 from pipeline.errors import ConfigError
-from pipeline.images import DECODES, FILTER, MOST_PIXELS, ORIENTATION, RESIZES, BrokenImage, Shape, decode, eight_bits
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SIDES = st.integers(1, 40)
 
 
@@ -311,13 +321,13 @@ def test_opencv_shows_the_same_part_as_upright_as_pillow(photograph, resize, ori
     exif[ORIENTATION] = orientation
     content = written(photograph.resize((499, 373)), "JPEG", quality=90, exif=exif)
     form = Shape(200, 220, 3, resize, "reduced")
-    own = jpeg.reduced
+    own = reduced_jpeg.reduced
     given = []
-    monkeypatch.setattr(jpeg, "reduced", lambda *words: given.append(own(*words)) or given[-1])
+    monkeypatch.setattr(reduced_jpeg, "reduced", lambda *words: given.append(own(*words)) or given[-1])
 
     found = decode(content, form).astype(int)
 
-    monkeypatch.setattr(jpeg, "reduced", lambda *_: None)
+    monkeypatch.setattr(reduced_jpeg, "reduced", lambda *_: None)
     apart = np.abs(found - decode(content, form))
     assert (given[0] is None) == (
         resize == "pad" and orientation >= 5
@@ -334,7 +344,7 @@ def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(height, width
     form = Shape(down, across, 3, resize, "reduced")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jpeg, "reduced", lambda *_: None)
+        patch.setattr(reduced_jpeg, "reduced", lambda *_: None)
         pillows = decode(content, form).astype(int)
 
     assert np.abs(decode(content, form) - pillows).max() <= 255 / min(down, across) / 2 + 8
@@ -429,7 +439,7 @@ def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end, prog
         Shape(200, 280, 3, "stretch", "reduced"),
     )
     asked = (640, 427), (224, 160), (0, 0, 640, 427), (280, 200)
-    assert jpeg.reduced(whole, *asked) is not None and jpeg.reduced(whole[:end], *asked) is None
+    assert reduced_jpeg.reduced(whole, *asked) is not None and reduced_jpeg.reduced(whole[:end], *asked) is None
     content = whole[:end]
 
     with pytest.raises(BrokenImage, match="truncated"):
@@ -455,7 +465,7 @@ def test_the_size_of_a_plain_jpeg_is_known_without_pillow(mode, options, known):
         options["exif"][ORIENTATION] = 6
     content = written(Image.new(mode, (70, 30)), "JPEG", **options)
 
-    assert jpeg.plain(content) == ((70, 30) if known else None)
+    assert reduced_jpeg.plain(content) == ((70, 30) if known else None)
 
 
 @given(st.binary(max_size=60), st.integers(0, 700))
@@ -464,22 +474,22 @@ def test_no_header_makes_the_look_for_a_size_fail(content, end):
     whole = written(Image.new("RGB", (70, 30)), "JPEG")
 
     for torn in (b"\xff\xd8" + content, whole[:end], whole[: end % 200 + 2] + content + whole[end % 200 :]):
-        assert jpeg.plain(torn) is None or min(jpeg.plain(torn)) > 0
+        assert reduced_jpeg.plain(torn) is None or min(reduced_jpeg.plain(torn)) > 0
 
 
 def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
     """Pixels that are not there would come out as zeros."""
     content = written(photograph.resize((400, 300)), "JPEG")
 
-    assert jpeg.reduced(content, (400, 300), (200, 150), (0, 0, 400, 300), (200, 150)) is not None
-    assert jpeg.reduced(content, (402, 300), (200, 150), (0, 0, 402, 300), (201, 150)) is None
+    assert reduced_jpeg.reduced(content, (400, 300), (200, 150), (0, 0, 400, 300), (200, 150)) is not None
+    assert reduced_jpeg.reduced(content, (402, 300), (200, 150), (0, 0, 402, 300), (201, 150)) is None
 
 
 def test_without_opencv_a_config_that_needs_it_is_refused():
     """And one that does not need it never looks."""
     code = (
         "import sys; sys.modules['cv2'] = None\n"
-        "from pipeline.images import Shape\nShape(8, 8, 3, 'crop'); print('full')\nShape(8, 8, 3, 'crop', 'reduced')"
+        "from pipeline.data.image_decoding import Shape\nShape(8, 8, 3, 'crop'); print('full')\nShape(8, 8, 3, 'crop', 'reduced')"
     )
 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -490,10 +500,10 @@ def test_without_opencv_a_config_that_needs_it_is_refused():
 
 def test_an_opencv_that_gives_other_colours_is_refused(monkeypatch):
     """A version in which the numbers mean something else would turn red into blue, in training or in inference alone."""
-    monkeypatch.setattr(jpeg, "RGB", 1)
+    monkeypatch.setattr(reduced_jpeg, "RGB", 1)
 
     with pytest.raises(ConfigError, match="expected a decoder that gives RGB"):
-        jpeg.library.__wrapped__()
+        reduced_jpeg.library.__wrapped__()
 
 
 @pytest.mark.parametrize("wrong", [{"resize": "fit"}, {"channels": 4}, {"height": 0}])
@@ -527,7 +537,7 @@ def test_the_pixels_are_those_of_every_other_machine(resize, channels):
 def test_no_other_parser_is_imported():
     """Not even to look whether it fits."""
     code = (
-        "import io, sys; from PIL import Image; from pipeline.images import Shape, decode\n"
+        "import io, sys; from PIL import Image; from pipeline.data.image_decoding import Shape, decode\n"
         "for kind in ('PNG', 'JPEG', 'WEBP'):\n"
         "    file = io.BytesIO(); Image.new('RGB', (4, 4)).save(file, kind); decode(file.getvalue(), Shape(4, 4, 3, 'exact'))\n"
         "print(any(f'PIL.{name}ImagePlugin' in sys.modules for name in ('Psd', 'Eps', 'Fli', 'Pcx', 'Icns', 'Jpeg2K')))"

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pipeline import config as configs
-from pipeline import target
 from pipeline.config import Config
+from pipeline.data import labels as target
+from pipeline.data.labels import Target
 from pipeline.errors import DataError
-from pipeline.target import Target
 
 DIGITS = configs.load("digits")
 TABLE = Path("train.csv")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline import images, reading
+from pipeline.data import image_decoding, parallel_decoding
+from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
-from pipeline.images import Shape
 
 FORM = Shape(6, 5, 3, "exact")
 COUNT = 83  # more than two runs of a thread, and no multiple of one
@@ -55,7 +55,7 @@ def wanted(rows=range(COUNT)):
 @pytest.mark.parametrize("workers", [None, 1, 2, 5])
 def test_images_come_in_the_order_of_their_files(folder, workers):
     """Whichever thread was the first; the broken ones are zeros, named by row and reason."""
-    pixels, broken = reading.read(files(folder), FORM, workers=workers)
+    pixels, broken = parallel_decoding.read(files(folder), FORM, workers=workers)
 
     assert np.array_equal(pixels, wanted())
     assert sorted(broken) == [7, 40, 82]
@@ -68,7 +68,7 @@ def test_any_order_and_any_repetition_is_one(folder):
     """Row i is file i, and nothing else."""
     rows = list(np.random.default_rng(0).integers(0, COUNT, 200))
 
-    pixels, broken = reading.read([str(folder / f"{row:03d}.png") for row in rows], FORM)
+    pixels, broken = parallel_decoding.read([str(folder / f"{row:03d}.png") for row in rows], FORM)
 
     assert np.array_equal(pixels, wanted(rows))
     assert sorted(broken) == [place for place, row in enumerate(rows) if row in (7, 40, 82)]
@@ -79,9 +79,9 @@ def test_any_order_and_any_repetition_is_one(folder):
 def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size, ahead, workers):
     """Whatever their size, and however many are decoded ahead."""
     paths = files(folder)[:count]
-    pixels, broken = reading.read(paths, FORM)
+    pixels, broken = parallel_decoding.read(paths, FORM)
 
-    parts = list(reading.blocks(paths, FORM, size, workers=workers, ahead=ahead))
+    parts = list(parallel_decoding.blocks(paths, FORM, size, workers=workers, ahead=ahead))
 
     assert [start for start, _, _ in parts] == list(range(0, count, size))
     assert all(len(part) == size for _, part, _ in parts[:-1])
@@ -91,10 +91,10 @@ def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size, ahead, w
 
 def test_a_disk_that_gives_less_than_it_was_asked_for_is_asked_again(own, monkeypatch):
     """As network file systems may."""
-    whole, pread = reading.read(own, FORM)[0], os.pread
-    monkeypatch.setattr(reading.os, "pread", lambda file, size, start: pread(file, -(-size // 2), start))
+    whole, pread = parallel_decoding.read(own, FORM)[0], os.pread
+    monkeypatch.setattr(parallel_decoding.os, "pread", lambda file, size, start: pread(file, -(-size // 2), start))
 
-    found, broken = reading.read(own, FORM)
+    found, broken = parallel_decoding.read(own, FORM)
 
     assert not broken and np.array_equal(found, whole)
 
@@ -103,10 +103,12 @@ def test_blocks_run_only_so_far_ahead(own, monkeypatch):
     """Memory for the block that was given, and for `ahead` + 1 behind it."""
     made = []
     monkeypatch.setattr(
-        reading, "_room", lambda number, shape, room=reading._room: made.append(1) or room(number, shape)
+        parallel_decoding,
+        "_room",
+        lambda number, shape, room=parallel_decoding._room: made.append(1) or room(number, shape),
     )
 
-    given_ = reading.blocks(own * 20, FORM, 10, ahead=2, workers=2)
+    given_ = parallel_decoding.blocks(own * 20, FORM, 10, ahead=2, workers=2)
     seen = [len(made) for _ in given_]
 
     assert seen == [3, 4, 5, 6, 7, 8, 9, 10, 10, 10]
@@ -116,7 +118,7 @@ def test_whoever_stops_early_waits_for_nothing_more(own):
     """The threads end with the generator."""
     import threading
 
-    given_ = reading.blocks(own * 200, FORM, 10, workers=3)
+    given_ = parallel_decoding.blocks(own * 200, FORM, 10, workers=3)
     next(given_)
     given_.close()
 
@@ -125,11 +127,11 @@ def test_whoever_stops_early_waits_for_nothing_more(own):
 
 def test_no_files_are_no_images():
     """And no error."""
-    pixels, broken = reading.read([], FORM)
+    pixels, broken = parallel_decoding.read([], FORM)
 
     assert pixels.shape == (0, 6, 5, 3)
     assert broken == {}
-    assert list(reading.blocks([], FORM, 4)) == []
+    assert list(parallel_decoding.blocks([], FORM, 4)) == []
 
 
 def test_files_that_are_missing_are_counted_and_named(own):
@@ -137,7 +139,7 @@ def test_files_that_are_missing_are_counted_and_named(own):
     for path in own[1:]:
         path.unlink()
 
-    for read in (lambda: reading.read(own, FORM), lambda: next(reading.blocks(own, FORM, 2))):
+    for read in (lambda: parallel_decoding.read(own, FORM), lambda: next(parallel_decoding.blocks(own, FORM, 2))):
         with pytest.raises(DataError, match=r"4 of 5 images are missing, for example .*1\.png") as caught:
             read()
         assert "suffix" in str(caught.value)
@@ -146,7 +148,7 @@ def test_files_that_are_missing_are_counted_and_named(own):
 def test_a_file_that_may_not_be_read_is_an_error_and_not_a_broken_image(own, unreadable):
     """Its pixels may be well."""
     with unreadable(own[3]), pytest.raises(DataError, match=r"Could not read .*3\.png: Permission denied"):
-        reading.read(own, FORM)
+        parallel_decoding.read(own, FORM)
 
 
 def test_a_folder_is_not_an_image(own):
@@ -155,20 +157,20 @@ def test_a_folder_is_not_an_image(own):
     own[0].mkdir()
 
     with pytest.raises(DataError, match="Is a directory"):
-        reading.read(own, FORM)
+        parallel_decoding.read(own, FORM)
 
 
 def test_too_many_pixels_say_how_much_memory_they_need(own):
     """Before any is decoded."""
     with pytest.raises(DataError, match=r"5 images of 1000000000x1000000000x3 need .* GiB of memory"):
-        reading.read(own, Shape(10**9, 10**9, 3, "stretch"), workers=1)
+        parallel_decoding.read(own, Shape(10**9, 10**9, 3, "stretch"), workers=1)
 
 
 def test_a_hit_gives_what_the_miss_gave(folder, tmp_path):
     """Pixels and reasons; and says so. Neither can be written to."""
     said = []
-    first, reasons = reading.read(files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append)
-    again, same = reading.read(files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append)
+    first, reasons = parallel_decoding.read(files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append)
+    again, same = parallel_decoding.read(files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append)
 
     assert isinstance(again, np.memmap)
     assert not isinstance(first, np.memmap)
@@ -205,25 +207,25 @@ def touched(paths, cache):
 )
 def test_other_files_or_another_form_are_another_cache(own, tmp_path, change):
     """And the old one stays."""
-    reading.read(own, FORM, cache=tmp_path / "cache")
+    parallel_decoding.read(own, FORM, cache=tmp_path / "cache")
 
     paths, form = change(own, tmp_path)
-    found = reading.read(paths, form, cache=tmp_path / "cache")[0]
+    found = parallel_decoding.read(paths, form, cache=tmp_path / "cache")[0]
 
-    assert np.array_equal(found, reading.read(paths, form)[0])
+    assert np.array_equal(found, parallel_decoding.read(paths, form)[0])
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
 
 
 @pytest.mark.parametrize("name", ["RULES", "PIL"])
 def test_another_rule_or_another_pillow_is_another_cache(own, tmp_path, monkeypatch, name):
     """What comes out may be another."""
-    reading.read(own, FORM, cache=tmp_path / "cache")
+    parallel_decoding.read(own, FORM, cache=tmp_path / "cache")
     if name == "PIL":
-        monkeypatch.setattr(images.PIL, "__version__", "99.0")
+        monkeypatch.setattr(image_decoding.PIL, "__version__", "99.0")
     else:
-        monkeypatch.setattr(images, name, 99)
+        monkeypatch.setattr(image_decoding, name, 99)
 
-    reading.read(own, FORM, cache=tmp_path / "cache")
+    parallel_decoding.read(own, FORM, cache=tmp_path / "cache")
 
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
 
@@ -251,11 +253,11 @@ def of_floats(path):
 )
 def test_a_cache_that_is_torn_is_made_anew(own, tmp_path, spoil):
     """It says so, and the next run takes the new one."""
-    wanted = reading.read(own, FORM, cache=tmp_path / "cache")[0]
+    wanted = parallel_decoding.read(own, FORM, cache=tmp_path / "cache")[0]
     spoil(next((tmp_path / "cache").glob("*.npy")))
     said = []
 
-    found = [reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0] for _ in range(2)]
+    found = [parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0] for _ in range(2)]
 
     assert np.array_equal(found[0], wanted)
     assert np.array_equal(found[1], wanted)
@@ -266,11 +268,11 @@ def test_a_cache_that_is_torn_is_made_anew(own, tmp_path, spoil):
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"sha256": 5, "broken": {}}', '{"sha256": "0", "broken": {"x": 1}}'])
 def test_what_stands_beside_the_cache_is_not_trusted_either(own, tmp_path, text):
     """The same."""
-    wanted = reading.read(own, FORM, cache=tmp_path / "cache")[0]
+    wanted = parallel_decoding.read(own, FORM, cache=tmp_path / "cache")[0]
     beside = next((tmp_path / "cache").glob("*.json"))
     beside.write_text(text)
 
-    assert np.array_equal(reading.read(own, FORM, cache=tmp_path / "cache")[0], wanted)
+    assert np.array_equal(parallel_decoding.read(own, FORM, cache=tmp_path / "cache")[0], wanted)
     assert len(json.loads(beside.read_text())["sha256"]) == 64
 
 
@@ -280,11 +282,11 @@ def test_a_full_disk_costs_the_cache_and_nothing_else(own, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
-        found = reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
+        found = parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    assert np.array_equal(found, reading.read(own, FORM)[0])
+    assert np.array_equal(found, parallel_decoding.read(own, FORM)[0])
     assert [line for line in said if line.startswith("Could not keep the decoded images")] == said
     assert len(said) == 1
     assert list((tmp_path / "cache").iterdir()) == []
@@ -295,22 +297,22 @@ def test_a_place_that_cannot_be_a_folder_costs_the_cache_and_nothing_else(own, t
     (tmp_path / "cache").write_text("a file")
     said = []
 
-    found = reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
+    found = parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
 
-    assert np.array_equal(found, reading.read(own, FORM)[0])
+    assert np.array_equal(found, parallel_decoding.read(own, FORM)[0])
     assert "the next run decodes again" in said[0]
 
 
 def test_what_a_kill_left_is_written_over(own, tmp_path):
     """The pixels without what makes them whole are no cache, and neither is a half."""
-    reading.read(own, FORM, cache=tmp_path / "cache")
+    parallel_decoding.read(own, FORM, cache=tmp_path / "cache")
     kept = next((tmp_path / "cache").glob("*.npy"))
     kept.with_suffix(".json").unlink()
     kept.with_suffix(".writing").write_bytes(b"a half")
     said = []
 
     for _ in range(2):
-        reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)
+        parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)
 
     assert len(said) == 1
     assert len(list((tmp_path / "cache").iterdir())) == 2
@@ -322,35 +324,35 @@ def test_images_within_a_file_are_read_like_files(own, tmp_path):
     (tmp_path / "all").write_bytes(b"head" + b"between".join(contents))
     starts = [4 + sum(len(content) + 7 for content in contents[:place]) for place in range(len(own))]
     parts = [
-        reading.Part(str(tmp_path / "all"), start, len(content))
+        parallel_decoding.Part(str(tmp_path / "all"), start, len(content))
         for start, content in zip(starts, contents, strict=True)
     ]
 
     for order in (slice(None), slice(None, None, -1)):
-        found = reading.read(parts[order], FORM, cache=tmp_path / "cache")[0]
-        assert np.array_equal(found, reading.read(own[order], FORM)[0])
+        found = parallel_decoding.read(parts[order], FORM, cache=tmp_path / "cache")[0]
+        assert np.array_equal(found, parallel_decoding.read(own[order], FORM)[0])
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
-    assert reading.read([parts[0]._replace(size=40)], FORM)[1].keys() == {0}
+    assert parallel_decoding.read([parts[0]._replace(size=40)], FORM)[1].keys() == {0}
 
 
 def test_another_process_that_decodes_the_same_takes_nothing_away(tmp_path, monkeypatch):
     """Each has a file of its own until it is whole."""
-    monkeypatch.setattr(reading, "_memory", lambda: 0)
-    first = reading._place(tmp_path / "key", 3, FORM, print)
+    monkeypatch.setattr(parallel_decoding, "_memory", lambda: 0)
+    first = parallel_decoding._place(tmp_path / "key", 3, FORM, print)
     first[:] = 7
 
-    reading._place(tmp_path / "key", 3, FORM, print)
+    parallel_decoding._place(tmp_path / "key", 3, FORM, print)
 
     assert (first == 7).all()
 
 
 def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(folder, tmp_path, monkeypatch):
     """The same pixels, from the same file as any other cache, and found again as one."""
-    monkeypatch.setattr(reading, "_memory", lambda: 0)
+    monkeypatch.setattr(parallel_decoding, "_memory", lambda: 0)
     said = []
 
     for _ in range(2):
-        pixels, broken = reading.read(files(folder), FORM, cache=tmp_path / "cache", show=said.append)
+        pixels, broken = parallel_decoding.read(files(folder), FORM, cache=tmp_path / "cache", show=said.append)
         assert isinstance(pixels, np.memmap)
         assert not pixels.flags.writeable
         assert np.array_equal(pixels, wanted())
@@ -360,31 +362,31 @@ def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(folde
     assert np.array_equal(np.load(kept), wanted())
     plain = tmp_path / "plain"
     monkeypatch.undo()
-    reading.read(files(folder), FORM, cache=plain)
+    parallel_decoding.read(files(folder), FORM, cache=plain)
     assert (plain / kept.name).read_bytes() == kept.read_bytes()
 
 
 @pytest.mark.parametrize("memory", [0, 2**40])
 def test_a_cache_leaves_half_of_a_disk_s_free_space(own, tmp_path, monkeypatch, memory):
     """For checkpoints, which a run needs more; what has no room there takes memory."""
-    usage = reading.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(reading.shutil, "disk_usage", lambda path: usage._replace(free=5 * 6 * 5 * 3 * 2 - 1))
-    monkeypatch.setattr(reading, "_memory", lambda: memory)
+    usage = parallel_decoding.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(parallel_decoding.shutil, "disk_usage", lambda path: usage._replace(free=5 * 6 * 5 * 3 * 2 - 1))
+    monkeypatch.setattr(parallel_decoding, "_memory", lambda: memory)
     said = []
 
-    found = reading.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
+    found = parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
 
-    assert np.array_equal(found, reading.read(own, FORM)[0])
+    assert np.array_equal(found, parallel_decoding.read(own, FORM)[0])
     assert any("more than half of the" in line for line in said)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_long_reading_says_how_far_it_is(folder, monkeypatch):
     """Never backwards, and in images."""
-    monkeypatch.setattr(reading, "SHOW_SECONDS", 0.0)
+    monkeypatch.setattr(parallel_decoding, "SHOW_SECONDS", 0.0)
     said = []
 
-    reading.read(files(folder), FORM, show=said.append)
+    parallel_decoding.read(files(folder), FORM, show=said.append)
 
     numbers = [int(line.split()[1]) for line in said]
     assert numbers[-1] == COUNT
@@ -394,9 +396,9 @@ def test_a_long_reading_says_how_far_it_is(folder, monkeypatch):
 
 def test_large_images_get_a_thread_a_cpu_and_one_more_and_small_ones_fewer(own, tmp_path, monkeypatch):
     """As many as an image's time has room for."""
-    monkeypatch.setattr(reading.os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(reading, "HELD_SECONDS", 1e-9)
-    assert reading._threads([str(path) for path in own], FORM) == 5
-    monkeypatch.setattr(reading, "HELD_SECONDS", 1e9)
-    assert reading._threads([str(path) for path in own], FORM) == 1
-    assert reading._threads([], FORM) == 1
+    monkeypatch.setattr(parallel_decoding.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(parallel_decoding, "HELD_SECONDS", 1e-9)
+    assert parallel_decoding._threads([str(path) for path in own], FORM) == 5
+    monkeypatch.setattr(parallel_decoding, "HELD_SECONDS", 1e9)
+    assert parallel_decoding._threads([str(path) for path in own], FORM) == 1
+    assert parallel_decoding._threads([], FORM) == 1

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline import columns
-from pipeline.columns import Encoding
 from pipeline.config import Data
+from pipeline.data import tabular
+from pipeline.data.tabular import Encoding
 from pipeline.errors import DataError
 
 TABLE = Path("train.csv")
@@ -33,7 +33,7 @@ def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(val
     table = people(["NA" if value is None else repr(value) for value in values], ["S"] * len(values))
     absent = np.array([value is None for value in values])
 
-    found = columns.encode(table, columns.fit(table, PEOPLE, TABLE), TABLE)
+    found = tabular.encode(table, tabular.fit(table, PEOPLE, TABLE), TABLE)
 
     assert (found.dtype, found.shape) == (np.float32, (len(values), *PEOPLE.shape))
     assert np.array_equal(found[:, 3], absent)
@@ -44,9 +44,9 @@ def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(val
 
 def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown():
     """The most frequent first; what is beyond most_categories counts as unknown, too."""
-    encoding = columns.fit(people(["1"] * 6, ["Q", "S", "C", "S", "C", "S"]), PEOPLE, TABLE)
+    encoding = tabular.fit(people(["1"] * 6, ["Q", "S", "C", "S", "C", "S"]), PEOPLE, TABLE)
 
-    found = columns.encode(people(["1"] * 5, ["S", "C", "Q", "X", ""]), encoding, TABLE)
+    found = tabular.encode(people(["1"] * 5, ["S", "C", "Q", "X", ""]), encoding, TABLE)
 
     assert encoding.categories == {"port": ("S", "C")}
     assert list(found[:, -1]) == [1, 2, 0, 0, 0]
@@ -55,12 +55,12 @@ def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown()
 @given(st.permutations(["S", "C", "Q", "B", "A"]))
 def test_the_order_of_the_rows_does_not_move_a_category(ports):
     """Equally frequent ones are in the order of their texts."""
-    assert columns.fit(people(["1"] * 5, ports), PEOPLE, TABLE).categories["port"] == ("A", "B")
+    assert tabular.fit(people(["1"] * 5, ports), PEOPLE, TABLE).categories["port"] == ("A", "B")
 
 
 def test_an_encoding_survives_json():
     """It travels in the artifact; the columns stay in the config's order, in which the model reads them."""
-    encoding = columns.fit(people(["1", "2.5", ""], ["S", "ß", ""]), PEOPLE, TABLE)
+    encoding = tabular.fit(people(["1", "2.5", ""], ["S", "ß", ""]), PEOPLE, TABLE)
 
     again = Encoding.from_json(json.loads(json.dumps(encoding.to_json(), sort_keys=True)), PEOPLE)
 
@@ -82,7 +82,7 @@ def test_an_encoding_survives_json():
 )
 def test_the_encoding_of_another_table_is_refused(change):
     """Other columns, or numbers that cannot be: the model would read something else than what it learned."""
-    value = columns.fit(people(["1", "2"], ["S", "C"]), PEOPLE, TABLE).to_json()
+    value = tabular.fit(people(["1", "2"], ["S", "C"]), PEOPLE, TABLE).to_json()
 
     with pytest.raises((KeyError, TypeError, ValueError)):
         Encoding.from_json({**value, **change}, PEOPLE)
@@ -100,7 +100,7 @@ def test_the_encoding_of_another_table_is_refused(change):
 def test_a_column_that_holds_no_numbers_is_refused(ages, said):
     """With the file, the column and the texts."""
     with pytest.raises(DataError, match=said) as caught:
-        columns.fit(people(ages, ["S"] * len(ages)), PEOPLE, TABLE)
+        tabular.fit(people(ages, ["S"] * len(ages)), PEOPLE, TABLE)
 
     assert "train.csv" in str(caught.value)
 
@@ -110,7 +110,7 @@ def test_pixels_are_columns_by_rows(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("label,a,b,c,id,d,e,f\n5,0,1,2,x,3,4,255\n\n6,9,9,9,y,9,9,9\n")
 
-    found = columns.pixels(path, IMAGES, ("id", "label"), "")
+    found = tabular.pixels(path, IMAGES, ("id", "label"), "")
 
     assert found.dtype == np.uint8
     assert found[:, :, :, 0].tolist() == [[[0, 1, 2], [3, 4, 255]], [[9] * 3] * 2]
@@ -132,7 +132,7 @@ def test_columns_that_are_no_pixels_are_refused(tmp_path, text, said):
     path.write_text(text)
 
     with pytest.raises(DataError, match=f"(?s){said}"):
-        columns.pixels(path, IMAGES, (), "Set data.train_csv in the config.")
+        tabular.pixels(path, IMAGES, (), "Set data.train_csv in the config.")
 
 
 @pytest.mark.parametrize("name", ["train.npy", "train.npz"])
@@ -142,7 +142,7 @@ def test_an_array_of_images_is_taken_with_or_without_channels(tmp_path, name, sh
     wanted = np.arange(24, dtype=np.uint8).reshape(shape)
     np.save(tmp_path / name, wanted) if name.endswith("npy") else np.savez(tmp_path / name, wanted)
 
-    found = columns.array(tmp_path / name, IMAGES, 4, "")
+    found = tabular.array(tmp_path / name, IMAGES, 4, "")
 
     assert found.shape == (4, 2, 3, 1)
     assert np.array_equal(found.ravel(), wanted.ravel())
@@ -167,7 +167,7 @@ def test_what_is_no_array_of_images_is_refused(tmp_path, content, said):
         path.write_bytes(content)
 
     with pytest.raises(DataError, match=said):
-        columns.array(path, IMAGES, 4, "Set data.train_array in the config.")
+        tabular.array(path, IMAGES, 4, "Set data.train_array in the config.")
 
 
 def test_a_file_of_two_arrays_is_refused(tmp_path):
@@ -175,23 +175,23 @@ def test_a_file_of_two_arrays_is_refused(tmp_path):
     np.savez(tmp_path / "train.npz", a=np.zeros(1), b=np.zeros(1))
 
     with pytest.raises(DataError, match=r"2 arrays \(a, b\)"):
-        columns.array(tmp_path / "train.npz", IMAGES, 4, "")
+        tabular.array(tmp_path / "train.npz", IMAGES, 4, "")
 
 
 def test_a_category_is_the_same_with_gaps_in_its_column_and_without():
     """Pandas writes 3 as 3.0 where a row of the column has none."""
-    seen = columns.fit(people(["1", "2", "3"], ["3", "3", "S"]), PEOPLE, TABLE)
+    seen = tabular.fit(people(["1", "2", "3"], ["3", "3", "S"]), PEOPLE, TABLE)
 
     assert seen.categories["port"] == ("3", "S")
-    assert columns.encode(people(["1", "1"], ["3.0", " S"]), seen, TABLE)[:, -1].tolist() == [1, 2]
+    assert tabular.encode(people(["1", "1"], ["3.0", " S"]), seen, TABLE)[:, -1].tolist() == [1, 2]
 
 
 def test_a_text_among_numbers_is_refused_and_in_the_scored_rerun_taken_for_missing():
-    seen = columns.fit(people(["1", "2", "3"], ["S"] * 3), PEOPLE, TABLE)
+    seen = tabular.fit(people(["1", "2", "3"], ["S"] * 3), PEOPLE, TABLE)
     odd = people(["2", "many", "1e300"], ["S"] * 3)
 
     with pytest.raises(DataError, match="1 texts in 'age' that are no finite numbers, for example 'many'"):
-        columns.encode(odd, seen, TABLE)
-    found = columns.encode(odd, seen, TABLE, lenient=True)
+        tabular.encode(odd, seen, TABLE)
+    found = tabular.encode(odd, seen, TABLE, lenient=True)
     assert found[:, 3].tolist() == [0, 1, 0]
-    assert np.isfinite(found).all() and found[2, 1] == columns.FARTHEST
+    assert np.isfinite(found).all() and found[2, 1] == tabular.FARTHEST

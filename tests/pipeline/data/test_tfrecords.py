@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from pipeline import data, records
 from pipeline.config import Config
+from pipeline.data import dataset, tfrecords
 from pipeline.errors import DataError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SHARDS = 3
 
 
@@ -67,7 +67,7 @@ def test_records_give_what_image_files_give(both):
     """The same pixels and the same label for each id."""
     folder, files, recorded = both
 
-    one, other = data.read_training(folder, files), data.read_training(folder, recorded)
+    one, other = dataset.read_training(folder, files), dataset.read_training(folder, recorded)
 
     assert sorted(one.ids) == sorted(other.ids) and len(one) == 96
     place = [one.ids.index(name) for name in other.ids]
@@ -81,7 +81,7 @@ def test_the_test_set_comes_in_the_sample_s_order(both, size):
     """Block by block, whatever the order of the files."""
     folder, files, recorded = both
 
-    one, other = data.read_test(folder, files), data.read_test(folder, recorded)
+    one, other = dataset.read_test(folder, files), dataset.read_test(folder, recorded)
 
     assert one.ids == other.ids and len(one) == 21
     blocks = list(other.blocks(size))
@@ -95,7 +95,7 @@ def test_several_patterns_are_taken_together_and_no_file_twice(both):
     folder, _, recorded = both
     patterns = ("tfrecords/train00*", "tfrecords/train*.tfrec")
 
-    found = data.read_training(folder, replace(recorded, data=replace(recorded.data, train_records=patterns)))
+    found = dataset.read_training(folder, replace(recorded, data=replace(recorded.data, train_records=patterns)))
 
     assert len(found) == len(set(found.ids)) == 96
 
@@ -108,7 +108,7 @@ def test_several_patterns_are_taken_together_and_no_file_twice(both):
 def test_a_feature_becomes_the_text_that_a_table_would_hold(tmp_path, value, text):
     written(tmp_path / "a.tfrec", [example(image=b"bytes", label=value)])
 
-    parts, table = records.read(tmp_path, "a.tfrec", "image", ("label",))
+    parts, table = tfrecords.read(tmp_path, "a.tfrec", "image", ("label",))
 
     assert table.to_dict("list") == {"label": [text]}
     assert (tmp_path / "a.tfrec").read_bytes()[parts[0].start :][: parts[0].size] == b"bytes"
@@ -135,12 +135,12 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, spoil):
     """Cut off, or a bit turned in the pixels, or in a length: nothing of it is taken for an image."""
     folder, _, recorded = both
     path = folder / "tfrecords" / "train01-32.tfrec"
-    ends = [start - records.HEAD + len(record) + 16 for _, start, record in records._records(path)]
+    ends = [start - tfrecords.HEAD + len(record) + 16 for _, start, record in tfrecords._records(path)]
 
     spoil(path, ends)
 
     with pytest.raises(DataError, match=r"train01-32\.tfrec, record 3: it cannot be read"):
-        data.read_training(folder, recorded)
+        dataset.read_training(folder, recorded)
 
 
 @pytest.mark.parametrize(
@@ -162,14 +162,14 @@ def test_a_record_that_cannot_be_used_is_named(tmp_path, contents, said):
     written(tmp_path / "b.tfrec", contents)
 
     with pytest.raises(DataError, match=said):
-        records.read(tmp_path, "*.tfrec", "image", ("id",))
+        tfrecords.read(tmp_path, "*.tfrec", "image", ("id",))
 
 
 def test_a_pattern_that_fits_nothing_tells_what_is_there(both):
     folder, _, recorded = both
 
     with pytest.raises(DataError, match=r"fits 'tfrec/\*'; it holds: sample_submission.csv, test, tfrecords"):
-        data.read_training(folder, replace(recorded, data=replace(recorded.data, train_records="tfrec/*")))
+        dataset.read_training(folder, replace(recorded, data=replace(recorded.data, train_records="tfrec/*")))
 
 
 def test_an_id_without_a_record_is_broken_and_too_many_are_refused(both):
@@ -177,30 +177,30 @@ def test_an_id_without_a_record_is_broken_and_too_many_are_refused(both):
     folder, _, recorded = both
     few = replace(recorded, data=replace(recorded.data, test_records="tfrecords/test01*"))
     path = next((folder / "tfrecords").glob("test02*"))
-    kept = [record for _, _, record in records._records(path)]
+    kept = [record for _, _, record in tfrecords._records(path)]
 
     written(path, kept[1:])
 
-    test = data.read_test(folder, recorded)
+    test = dataset.read_test(folder, recorded)
     broken = {row: reason for _, _, block in test.blocks(8) for row, reason in block.items()}
     assert list(broken.values()) == ["it is missing"]
     with pytest.raises(DataError, match=r"14 of 21 images are in no record of .*test01"):
-        data.read_test(folder, few)
+        dataset.read_test(folder, few)
 
 
 def test_a_record_without_a_row_and_an_id_that_comes_twice_are_refused(both):
     folder, _, recorded = both
     path = next((folder / "tfrecords").glob("test02*"))
-    kept = [record for _, _, record in records._records(path)]
+    kept = [record for _, _, record in tfrecords._records(path)]
 
     written(path, [*kept, example(image_name="more", image=b"")])
     with pytest.raises(
         DataError, match=r"22 images and sample_submission\.csv asks for 21: 1 images have no row, for example more"
     ):
-        data.read_test(folder, recorded)
+        dataset.read_test(folder, recorded)
     written(path, [*kept, kept[0]])
     with pytest.raises(DataError, match=r"'image_name' a second time"):
-        data.read_test(folder, recorded)
+        dataset.read_test(folder, recorded)
 
 
 def test_tensorflow_takes_no_device_for_it(both):

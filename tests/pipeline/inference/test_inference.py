@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import artifact, data, files, forward, inference, shares
+from pipeline import artifact
 from pipeline.__main__ import main
+from pipeline.data import dataset, image_files
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
+from pipeline.inference import forward_pass, inference, multi_gpu
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def quiet(line: str) -> None:
@@ -60,7 +62,7 @@ def test_both_backends_write_the_same_submission(trained, tiny, written_config, 
 
 def predicted(folder: Path, loaded: artifact.Artifact, precision: str = "float32") -> inference.Predictions:
     """Return the predictions of the test set in `folder`."""
-    return inference.predict(loaded, data.read_test(folder, loaded.config), inference.restore(loaded, precision))
+    return inference.predict(loaded, dataset.read_test(folder, loaded.config), inference.restore(loaded, precision))
 
 
 def test_every_test_image_gets_its_own_label(trained):
@@ -81,7 +83,7 @@ def test_padding_changes_no_prediction(trained, batch):
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
     models = inference.restore(loaded)
-    pixels = data.read_test(folder, loaded.config).inputs(np.arange(21))
+    pixels = dataset.read_test(folder, loaded.config).inputs(np.arange(21))
 
     found = inference.averaged(loaded, models, pixels, batch)
 
@@ -94,10 +96,10 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, monkeypatch, si
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
     whole = predicted(folder, loaded)
-    monkeypatch.setattr(forward, "BLOCK", size)
+    monkeypatch.setattr(forward_pass, "BLOCK", size)
 
     found = inference.predict(
-        loaded, data.read_test(folder, loaded.config), inference.restore(loaded), batch=batch, show=quiet
+        loaded, dataset.read_test(folder, loaded.config), inference.restore(loaded), batch=batch, show=quiet
     )
 
     assert found.values == pytest.approx(whole.values, abs=1e-5)
@@ -105,7 +107,7 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, monkeypatch, si
 
 def test_a_test_image_is_looked_up_by_its_row(trained):
     """In any order, and each as often as it is asked for."""
-    test = data.read_test(trained[0], artifact.load(trained[1] / "artifact").config)
+    test = dataset.read_test(trained[0], artifact.load(trained[1] / "artifact").config)
 
     whole = test.inputs(np.arange(21))
 
@@ -155,7 +157,7 @@ def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(trained
 def test_more_than_one_in_ten_broken_test_images_are_refused(trained, competition, tmp_path, monkeypatch):
     """Someone can mend it; in the scored rerun nobody can, and only a test set of nothing else is refused."""
     loaded = artifact.load(trained[1] / "artifact")
-    monkeypatch.delenv(files.RERUN, raising=False)
+    monkeypatch.delenv(image_files.RERUN, raising=False)
     for name in ("e001", "e002", "e003"):
         (competition / "test" / f"{name}.png").write_bytes(b"")
 
@@ -163,7 +165,7 @@ def test_more_than_one_in_ten_broken_test_images_are_refused(trained, competitio
         inference.infer(loaded, competition, tmp_path / "out", show=quiet)
     assert set(rows(tmp_path / "out" / "submission.csv").values()) == set(loaded.target.best(loaded.prior[None]))
 
-    monkeypatch.setenv(files.RERUN, "1")
+    monkeypatch.setenv(image_files.RERUN, "1")
     found = inference.infer(loaded, competition, tmp_path / "out", show=quiet)
     assert set(found.broken) == {"e001", "e002", "e003"}
 
@@ -192,14 +194,14 @@ def three(trained, monkeypatch) -> tuple[artifact.Artifact, Clock]:
     """Return an artifact of three folds, all of them the trained model, two views, and the clock that its predictions move."""
     loaded = artifact.load(trained[1] / "artifact")
     weights = artifact.joined([loaded.weights] * 3)
-    clock, take = Clock(), forward.Forward.take
+    clock, take = Clock(), forward_pass.Forward.take
 
-    def timed(self: forward.Forward, asked: forward.Asked) -> list[np.ndarray]:
+    def timed(self: forward_pass.Forward, asked: forward_pass.Asked) -> list[np.ndarray]:
         clock.now += len(asked.folds)
         return take(self, asked)
 
-    monkeypatch.setattr(forward.Forward, "take", timed)
-    monkeypatch.setattr(forward, "BLOCK", 4)  # six blocks
+    monkeypatch.setattr(forward_pass.Forward, "take", timed)
+    monkeypatch.setattr(forward_pass, "BLOCK", 4)  # six blocks
     return replace(loaded, config=replace(loaded.config, folds=3, views=2), weights=weights), clock
 
 
@@ -263,7 +265,7 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained):
     """The unchanged image first; five ways to move it, since this training moved its images and mirrored none."""
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
-    models, test = inference.restore(loaded), data.read_test(folder, loaded.config)
+    models, test = inference.restore(loaded), dataset.read_test(folder, loaded.config)
     pixels = test.inputs(np.arange(21))
     moved = np.zeros_like(pixels)
     moved[:, 1:] = pixels[:, :-1]
@@ -311,14 +313,14 @@ def test_two_processes_predict_what_one_does(trained, competition, tmp_path):
 def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(trained, tmp_path, monkeypatch):
     """The second one cannot even start; where no time is left its rows have the mean prediction, in a valid file."""
     folder, loaded, lines = trained[0], artifact.load(trained[1] / "artifact"), list[str]()
-    start = shares._start
+    start = multi_gpu._start
 
     def started(job: Path, number: int) -> subprocess.Popen[bytes]:
         if number == 1:
-            (job / shares.JOB).write_text("")
+            (job / multi_gpu.JOB).write_text("")
         return start(job, number)
 
-    monkeypatch.setattr(shares, "_start", started)
+    monkeypatch.setattr(multi_gpu, "_start", started)
     found = inference.infer(loaded, folder, tmp_path / "out", processes=2, show=lines.append)
 
     assert any("process 2 ended with 1 after 0 of 11 rows" in line for line in lines)
@@ -334,7 +336,7 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
     trained, tmp_path, monkeypatch
 ):
     """And where not even one row fits, that is said, and not by a traceback."""
-    room, compiled = [8], forward._compiled
+    room, compiled = [8], forward_pass._compiled
 
     def small(model):
         call = compiled(model)
@@ -346,7 +348,7 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
 
         return fits
 
-    monkeypatch.setattr(forward, "_compiled", small)
+    monkeypatch.setattr(forward_pass, "_compiled", small)
     loaded = artifact.load(trained[1] / "artifact")
 
     found = inference.infer(loaded, trained[0], tmp_path, show=quiet)

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.forward import FIRST, GROWTH, Batch
-from pipeline.pace import Pace
+from pipeline.inference.forward_pass import FIRST, GROWTH, Batch
+from pipeline.inference.time_budget import Pace
 
 
 class Work:

@@ -16,12 +16,13 @@ from PIL import Image
 
 from localkaggle.competitions import EMBEDDED
 from pipeline import config as configs
-from pipeline import data, inspection, overview, proposal, source
 from pipeline.__main__ import main
 from pipeline.config import Config, Data
-from pipeline.contents import Given
+from pipeline.data import dataset
 from pipeline.errors import DataError, PipelineError, SubmissionError
-from pipeline.inspection import Inspection
+from pipeline.inspection import config_proposal, config_writer, inspection, inspection_page
+from pipeline.inspection.inspection import Inspection
+from pipeline.inspection.tables import Given
 
 RANDOM = np.random.default_rng(0)
 SHAPE = (
@@ -84,8 +85,8 @@ def table(rows: int = 60) -> dict[str, bytes]:
 def proposed(folder: Path, given: Given | None = None) -> tuple[Inspection, Config]:
     """Return what was found and the config, after it has read the folder as training and inference do."""
     found = inspection.inspect(folder, given)
-    made = proposal.propose(found, *proposal.names(folder, None, ""))
-    assert "would be taken" in proposal.check(made, found).text
+    made = config_proposal.propose(found, *config_proposal.names(folder, None, ""))
+    assert "would be taken" in config_proposal.check(made, found).text
     return found, made.config
 
 
@@ -118,10 +119,10 @@ def test_the_file_of_a_config_loads_as_the_config_and_is_formatted(tmp_path):
     put(tmp_path / "leaves", pictures())
     for name in ("breast-cancer", "leaves"):
         found = inspection.inspect(tmp_path / name)
-        made = proposal.propose(found, name.replace("-", "_"), name)
-        path = proposal.place(str(tmp_path / f"{made.config.name}.py"))
+        made = config_proposal.propose(found, name.replace("-", "_"), name)
+        path = config_proposal.place(str(tmp_path / f"{made.config.name}.py"))
 
-        assert proposal.write(path, proposal.text(found, made)) == made.config
+        assert config_proposal.write(path, config_proposal.text(found, made)) == made.config
 
     ruff = [sys.executable, "-m", "ruff", "format", "--check", "--config", "line-length=120", *tmp_path.glob("*.py")]
     done = subprocess.run(ruff, capture_output=True, text=True, check=False)
@@ -146,7 +147,7 @@ def test_any_config_can_be_written_as_a_file(names, rate, seconds):
     )
     held: dict[str, object] = {}
 
-    exec(source.write(config, [f'a """ and \\ {names[0]!r}'], {"metric": "a comment"}), held)  # noqa: S102 - our own text
+    exec(config_writer.write(config, [f'a """ and \\ {names[0]!r}'], {"metric": "a comment"}), held)  # noqa: S102 - our own text
 
     assert held["CONFIG"] == config
 
@@ -214,7 +215,7 @@ def test_endings_in_capitals_are_endings(tmp_path, other, suffix):
     _, config = proposed(put(tmp_path, files))
 
     assert config.data.suffix == suffix
-    assert len(data.read_training(tmp_path, config)) == 20 and len(data.read_test(tmp_path, config)) == 5
+    assert len(dataset.read_training(tmp_path, config)) == 20 and len(dataset.read_test(tmp_path, config)) == 5
 
 
 def test_whole_names_are_ids_and_long_images_are_filled_up(tmp_path):
@@ -247,7 +248,7 @@ def test_ids_may_name_folders(tmp_path, train, test, ending, places):
     _, config = proposed(put(tmp_path, files))
 
     assert (config.data.train_images, config.data.test_images) == places
-    assert (len(data.read_training(tmp_path, config)), len(data.read_test(tmp_path, config))) == (20, 5)
+    assert (len(dataset.read_training(tmp_path, config)), len(dataset.read_test(tmp_path, config))) == (20, 5)
 
 
 def test_masks_and_the_other_set_are_not_taken_for_the_images(tmp_path):
@@ -359,7 +360,7 @@ def test_the_rows_of_an_array_are_those_of_the_test_table_whatever_it_is_called(
 
     assert "the same content as a training example: 5 = 3." in told(found, "warning")
 
-    read = data.read_test(tmp_path, config)
+    read = dataset.read_test(tmp_path, config)
     assert (read.inputs(np.arange(4)) == images[[1, 3, 2, 0]]).all()
 
 
@@ -395,7 +396,7 @@ def test_a_picture_that_cannot_be_decoded_is_no_example_on_the_page(tmp_path):
 
     found, _ = proposed(tmp_path / "in")
 
-    page = overview.write(found, found.findings, "", tmp_path / "page.html").read_text()
+    page = inspection_page.write(found, found.findings, "", tmp_path / "page.html").read_text()
     assert 'training row 1"' not in page and 'training row 2"' in page
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from pipeline import config as configs
-from pipeline import model
 from pipeline.errors import ConfigError
+from pipeline.models import architectures
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DIGITS = configs.load("digits")
 WRN = configs.load("cifar100_wrn")
 TOO_SMALL = replace(DIGITS.data, height=1, width=1)
@@ -26,9 +26,9 @@ SMALL_WRN = replace(WRN, model_options={"k": 1, "n": 1, "kernel_size": 3}, num_c
 @pytest.mark.parametrize("config", [DIGITS, SMALL_WRN], ids=lambda config: config.model)
 def test_every_layer_with_weights_has_a_name_of_its_own(config):
     """A name that Keras counts up differs from one session to the next, and weights are stored by name."""
-    first = [weight.path for weight in model.build(config).weights]
+    first = [weight.path for weight in architectures.build(config).weights]
 
-    second = [weight.path for weight in model.build(config).weights]
+    second = [weight.path for weight in architectures.build(config).weights]
 
     assert first == second
     assert len(set(first)) == len(first)
@@ -40,7 +40,7 @@ def test_a_model_takes_uint8_and_gives_float32_logits(config):
     """Also under a policy that computes in another type."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        built = model.build(config)
+        built = architectures.build(config)
     finally:
         keras.config.set_dtype_policy("float32")
 
@@ -52,7 +52,7 @@ def test_a_model_takes_uint8_and_gives_float32_logits(config):
 
 def test_the_batchnorm_momentum_is_the_one_that_was_asked_for():
     """It is scaled with the batch, in one other place."""
-    built = model.build(DIGITS, 0.8)
+    built = architectures.build(DIGITS, 0.8)
 
     found = {layer.momentum for layer in built.layers if isinstance(layer, keras.layers.BatchNormalization)}
 
@@ -79,7 +79,7 @@ def test_the_batchnorm_momentum_is_the_one_that_was_asked_for():
 def test_a_model_that_cannot_be_built_is_refused_by_name(changes, said):
     """With what it takes."""
     with pytest.raises(ConfigError, match=said):
-        model.build(replace(DIGITS, **changes))
+        architectures.build(replace(DIGITS, **changes))
 
 
 def test_dropout_depends_on_the_seed():
@@ -87,7 +87,7 @@ def test_dropout_depends_on_the_seed():
 
     def state(seed):
         keras.utils.set_random_seed(seed)
-        built = model.build(DIGITS)
+        built = architectures.build(DIGITS)
         return next(np.asarray(v) for v in built.non_trainable_variables if "seed_generator" in v.path)
 
     assert np.array_equal(state(1), state(1))
@@ -100,7 +100,7 @@ def test_what_training_never_saw_adds_no_noise(gaps):
     data = configs.Data(kind="table", numeric_columns=("a", "b"), categorical_columns=("c",), most_categories=5)
     config = replace(DIGITS, data=data, model="mlp", model_options={"dropout": 0.0}, num_classes=3)
     keras.utils.set_random_seed(0)
-    built = model.build(config)
+    built = architectures.build(config)
     random = np.random.default_rng(0)
     rows = np.zeros((64, 5), np.float32)  # two numbers, two marks of what is missing, one category
     rows[:, :2], rows[:, 4] = random.normal(size=(64, 2)), random.integers(1, 5, 64)
@@ -124,10 +124,10 @@ def test_what_training_never_saw_adds_no_noise(gaps):
 def test_every_model_can_be_reached_from_a_config():
     """A function that is not in the list is not found."""
     functions = set(
-        re.findall(r"^def (\w+)\(\s*(?:images|features): Any,", Path(model.__file__).read_text(), re.MULTILINE)
+        re.findall(r"^def (\w+)\(\s*(?:images|features): Any,", Path(architectures.__file__).read_text(), re.MULTILINE)
     )
 
-    assert set(model.MODELS) == functions
+    assert set(architectures.MODELS) == functions
 
 
 def test_the_same_weights_give_the_same_outputs_under_tensorflow(tmp_path):
@@ -135,7 +135,7 @@ def test_the_same_weights_give_the_same_outputs_under_tensorflow(tmp_path):
     random = np.random.default_rng(0)
     outputs = {}
     for config in (DIGITS, SMALL_WRN):
-        built = model.build(config)
+        built = architectures.build(config)
         weights = [random.normal(0, 0.1, weight.shape) ** 2 ** ("variance" in weight.path) for weight in built.weights]
         built.set_weights(weights)
         shape = (9, config.data.height, config.data.width, config.data.channels)

@@ -11,16 +11,20 @@ import jax
 import keras
 import numpy as np
 import pytest
-from conftest import write_competition
 from keras.src.legacy.saving import legacy_h5_format
 
-from pipeline import artifact, backbones, checkpoint, inference, learning_rate, model, names, training
-from pipeline import state as states
-from pipeline.backbones import Backbone
+from pipeline import artifact
 from pipeline.errors import ConfigError
-from pipeline.step import Step
+from pipeline.inference import inference
+from pipeline.models import architectures, backbones, weight_names
+from pipeline.models.backbones import Backbone
+from pipeline.session import checkpoint
+from pipeline.training import learning_rate, training
+from pipeline.training import train_state as states
+from pipeline.training.train_step import Step
+from tests.pipeline.conftest import write_competition
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Of the names and shapes of all weights, the first digits of a sha256: made with Keras 3.15.1 and 3.13.2 alike.
 NAMES = {
     "efficientnetv2b0": "4ce238ab1d4ef48d",
@@ -165,11 +169,11 @@ def test_a_backbone_is_all_of_its_application(survey, name):
 def test_a_run_begins_with_the_mounted_weights(small, tmp_path, name):
     wanted = file(tmp_path / name)
     config = starting(small, tmp_path / name)
-    built = model.build(config)
+    built = architectures.build(config)
 
     origin = backbones.begin(built, config)
 
-    found = [weight for weight in built.weights if not names.weight(weight).startswith("logits/")]
+    found = [weight for weight in built.weights if not weight_names.weight(weight).startswith("logits/")]
     assert all(np.array_equal(a.numpy(), b) for a, b in zip(found, wanted, strict=True))
     assert origin["source"] == str(tmp_path / name)
     assert len(origin["file_sha256"]) == len(origin["arrays_sha256"]) == 64
@@ -183,9 +187,9 @@ def test_weights_are_found_in_a_mounted_dataset(small, tmp_path, monkeypatch):
     wanted = file(place / "notop.h5")
     config = starting(small, "keras/weights/notop.h5")
 
-    origin = backbones.begin(built := model.build(config), config)
+    origin = backbones.begin(built := architectures.build(config), config)
 
-    found = [weight for weight in built.weights if not names.weight(weight).startswith("logits/")]
+    found = [weight for weight in built.weights if not weight_names.weight(weight).startswith("logits/")]
     assert all(np.array_equal(a.numpy(), b) for a, b in zip(found, wanted, strict=True))
     assert origin["source"] == "keras/weights/notop.h5"
 
@@ -195,7 +199,7 @@ def test_both_forms_of_the_same_weights_have_one_sha256(small, tmp_path):
     for path in paths:
         file(path)
 
-    origins = [backbones.begin(model.build(starting(small, path)), starting(small, path)) for path in paths]
+    origins = [backbones.begin(architectures.build(starting(small, path)), starting(small, path)) for path in paths]
 
     assert origins[0]["arrays_sha256"] == origins[1]["arrays_sha256"]
     assert origins[0]["file_sha256"] != origins[1]["file_sha256"]
@@ -204,7 +208,7 @@ def test_both_forms_of_the_same_weights_have_one_sha256(small, tmp_path):
 def test_without_the_internet_a_run_says_so_before_it_reads_anything(small, tmp_path):
     """With what to do; and building needs none, since inference builds, too."""
     config = starting(small, "imagenet")
-    model.build(config)
+    architectures.build(config)
 
     with pytest.raises(
         ConfigError, match=r"URL fetch failure(.|\n)*Turn it on for the train notebook(.|\n)*mount the file"
@@ -252,12 +256,12 @@ def test_a_file_that_cannot_be_is_refused_with_what_was_expected(small, tmp_path
 )
 def test_options_that_cannot_work_are_refused(small, options, said):
     with pytest.raises(ConfigError, match=said):
-        model.build(replace(small, model_options=options))
+        architectures.build(replace(small, model_options=options))
 
 
 def test_an_image_too_small_for_a_backbone_is_refused(small):
     with pytest.raises(ConfigError, match="32 x 32 or more"):
-        model.build(replace(small, data=replace(small.data, height=31)))
+        architectures.build(replace(small, data=replace(small.data, height=31)))
 
 
 def stepped(config, steps=3, replicas=1):
@@ -269,7 +273,7 @@ def stepped(config, steps=3, replicas=1):
     try:
         keras.utils.set_random_seed(0)
         applied = learning_rate.apply(config, 320)
-        built = model.build(config, applied.batchnorm_momentum)
+        built = architectures.build(config, applied.batchnorm_momentum)
         backbones.begin(built, config)
         optimizer = learning_rate.optimizer(applied)
         optimizer.build(built.trainable_variables)

@@ -14,15 +14,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from handmade import AWKWARD, manifest, progress, run, validation
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline import __main__ as command_line
-from pipeline import examples, page, report, seal
 from pipeline.errors import ConfigError, DiskError, PipelineError, ReportError
+from pipeline.pages import html
+from pipeline.report import report
+from pipeline.storage import checksums
+from pipeline.training import hard_examples
+from tests.pipeline.handmade import AWKWARD, manifest, progress, run, validation
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Page(HTMLParser):
@@ -41,7 +44,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         """Note an element."""
         self.elements.append((tag, dict(attrs)))
-        if tag not in page.VOID:
+        if tag not in html.VOID:
             self._open.append(tag)
 
     def handle_endtag(self, tag):
@@ -89,7 +92,7 @@ def test_equal_runs_give_equal_bytes(tmp_path):
 def test_the_page_needs_nothing_beside_itself(tmp_path):
     """It may fetch nothing and run nothing; its one style is known by its hash; each name inside of it is one element's."""
     run(tmp_path)
-    examples.keep_examples(tmp_path, np.arange(4), np.ones(4), np.zeros((4, 8, 8, 1), np.uint8))
+    hard_examples.keep_examples(tmp_path, np.arange(4), np.ones(4), np.zeros((4, 8, 8, 1), np.uint8))
     path = report.write(tmp_path)
     text, shown = path.read_text(encoding="utf-8"), Page(path)
 
@@ -143,7 +146,7 @@ def test_no_text_of_a_run_becomes_markup(tmp_path):
 @settings(max_examples=50)
 def test_any_text_comes_through_an_element_as_it_is(name, value):
     """Written, and read by a parser of HTML; a control character as its picture."""
-    made = page.tag("p", name, page.quoted(value, most=300), title=value)
+    made = html.tag("p", name, html.quoted(value, most=300), title=value)
     found = Page.__new__(Page)
     HTMLParser.__init__(found)
     found.elements, found.texts, found.quoted, found._open = [], [], [], []
@@ -151,7 +154,7 @@ def test_any_text_comes_through_an_element_as_it_is(name, value):
     found.close()
 
     assert [tag for tag, _ in found.elements] == ["p", "bdi"]
-    assert "".join(found.texts) == page.clean(name) + page.clean(value)
+    assert "".join(found.texts) == html.clean(name) + html.clean(value)
     assert made.encode()
 
 
@@ -209,7 +212,7 @@ def test_a_partial_run_says_so_and_shows_what_there_is(tmp_path):
 def test_a_run_that_has_just_begun_has_a_page_too(tmp_path):
     """There is a folder, and the name of the run is in its first checkpoint."""
     origin = {"config": {"name": "tiny", "competition": "insects"}, "devices": "8 x tpu", "precision": "float32"}
-    for step, content in ((2, seal.sealed({"details": {"run_id": "tiny-1", "origin": origin}})), (3, b"torn")):
+    for step, content in ((2, checksums.sealed({"details": {"run_id": "tiny-1", "origin": origin}})), (3, b"torn")):
         folder = tmp_path / "checkpoints" / f"step-{step:08d}"
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_bytes(content)
@@ -245,16 +248,16 @@ def test_a_file_that_is_missing_is_named(tmp_path, name, left):
         ("artifact/manifest.json", b"[" * 100_000, "not the manifest of a run"),
         (
             "artifact/manifest.json",
-            seal.sealed({"seconds": {"total": "long"}}),
+            checksums.sealed({"seconds": {"total": "long"}}),
             "seconds.total is not a finite number",
         ),
-        ("artifact/manifest.json", seal.sealed({"classes": 3}), "classes is a int"),
+        ("artifact/manifest.json", checksums.sealed({"classes": 3}), "classes is a int"),
         (
             "artifact/manifest.json",
-            seal.sealed({"target": {"kind": "regression"}}),
+            checksums.sealed({"target": {"kind": "regression"}}),
             "of a run with the target regression",
         ),
-        ("artifact/manifest.json", seal.sealed({"classes": ["dog"]}), "expected one of the manifest's classes"),
+        ("artifact/manifest.json", checksums.sealed({"classes": ["dog"]}), "expected one of the manifest's classes"),
         ("history.csv", b"\xff\xfe\n", "is not a text"),
         ("history.csv", b"", "is not what a training writes"),
         ("history.csv", b"epoch,loss\n1,2\n", "has no column validation_loss"),
@@ -297,7 +300,7 @@ def test_whatever_a_file_holds_there_is_a_page_or_a_message(tmp_path, data):
     changed = content[:start] + more + content[start + data.draw(st.sampled_from([0, len(more), 10**6])) :]
     if name.endswith(".json"):
         with suppress(ValueError, AttributeError):  # else its seal does not fit
-            changed = seal.sealed(json.loads(changed))
+            changed = checksums.sealed(json.loads(changed))
     (output / name).write_bytes(changed)
 
     try:
@@ -320,7 +323,7 @@ def test_a_submission_beside_the_run_is_named_with_its_sha256(tmp_path):
 
     shown = Page(report.write(tmp_path))
 
-    assert f"2 rows, sha256 {seal.sha256(tmp_path / 'submission.csv')}" in shown.text
+    assert f"2 rows, sha256 {checksums.sha256(tmp_path / 'submission.csv')}" in shown.text
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):

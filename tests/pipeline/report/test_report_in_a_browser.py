@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import AWKWARD, run
 from PIL import Image
 
-from pipeline import examples, report
+from pipeline.report import report
+from pipeline.training import hard_examples
+from tests.pipeline.handmade import AWKWARD, run
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(
@@ -59,7 +60,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     output = run(folder / "run", names=AWKWARD, rows=70)
     pixels = np.random.default_rng(0).integers(0, 255, (70, 12, 10, 3), dtype=np.uint8)
-    examples.keep_examples(output, np.arange(70), np.arange(70.0), pixels, most=5)
+    hard_examples.keep_examples(output, np.arange(70), np.arange(70.0), pixels, most=5)
     report.write(output)
     (folder / "around.html").write_text(AROUND)
     return folder

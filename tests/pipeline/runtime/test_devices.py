@@ -3,9 +3,9 @@
 import jax
 import pytest
 
-from pipeline import devices
-from pipeline.devices import Devices
 from pipeline.errors import DeviceError
+from pipeline.runtime import devices
+from pipeline.runtime.devices import Devices
 
 
 def test_a_cpu_is_not_a_tpu(monkeypatch):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import mounts
 from pipeline.errors import ArtifactError, DataError
+from pipeline.runtime import mounts
 
 SAMPLE = "sample_submission.csv"
 

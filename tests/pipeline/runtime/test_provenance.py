@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import provenance
 from pipeline.errors import ConfigError
+from pipeline.runtime import provenance
 
 TOLD = {
     "config": "digits",

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import checkpoint
 from pipeline.errors import CheckpointError, DiskError
+from pipeline.session import checkpoint
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def saved(folder: Path, step: int) -> Path:

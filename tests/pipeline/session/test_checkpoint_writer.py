@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import DiskError
-from pipeline.saver import FIRST_SECONDS, SHARE, Saver
+from pipeline.session.checkpoint_writer import FIRST_SECONDS, SHARE, Saver
 
 
 def costing(*seconds: float) -> Saver:

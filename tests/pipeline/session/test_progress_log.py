@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import DiskError
-from pipeline.progress import Progress, columns
+from pipeline.session.progress_log import Progress, columns
 
 
 def quiet(line: str) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import checkpoint, mounts, resume
 from pipeline.errors import CheckpointError
+from pipeline.runtime import mounts
+from pipeline.session import checkpoint, resume
 
 NEWEST = "checkpoints/step-00000040"
 

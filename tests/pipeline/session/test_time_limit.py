@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import checkpoint
-from pipeline.session import STALLED, Session, age
+from pipeline.session import checkpoint
+from pipeline.session.time_limit import STALLED, Session, age
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 FOR_EVER = 100_000  # epochs
 
 
@@ -115,7 +115,7 @@ def test_a_run_that_hangs_says_where_and_ends(tmp_path):
     script.write_text(
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from pipeline.session import Session\n"
+        "from pipeline.session.time_limit import Session\n"
         "with Session(None, 1.0, Path(sys.argv[1])) as session:\n"
         "    os.read(os.pipe()[0], 1)\n"
     )
@@ -132,7 +132,7 @@ def test_a_run_that_hangs_says_where_and_ends(tmp_path):
 def test_a_run_that_hangs_ends_even_if_it_cannot_write_where(tmp_path):
     """A disk that is full is one of the reasons to hang."""
     (tmp_path / STALLED).mkdir()
-    script = "import sys, time; from pathlib import Path; from pipeline.session import Session\n"
+    script = "import sys, time; from pathlib import Path; from pipeline.session.time_limit import Session\n"
     script += "with Session(None, 1.0, Path(sys.argv[1])): time.sleep(30)"
 
     run = subprocess.run(
@@ -191,7 +191,7 @@ def test_a_session_in_another_thread_goes_without_signals(tmp_path):
 def test_the_age_is_that_of_the_process():
     """A notebook imports the package minutes after its process began."""
     run = subprocess.run(
-        [sys.executable, "-c", "import time; time.sleep(0.5)\nfrom pipeline.session import age; print(age())"],
+        [sys.executable, "-c", "import time; time.sleep(0.5)\nfrom pipeline.session.time_limit import age; print(age())"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
 

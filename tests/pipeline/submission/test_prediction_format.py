@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import config as configs
-from pipeline import form, submission
+from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
-from pipeline.form import Form
-from pipeline.target import Target
+from pipeline.submission import prediction_format, submission_csv
+from pipeline.submission.prediction_format import Form
 
 TWO, THREE = Target("classes", ("no", "yes")), Target("classes", ("a", "b", "c"))
 TAGS = Target("multilabel", ("a", "b", "c"))
@@ -63,7 +63,7 @@ def test_no_row_of_several_labels_is_empty(tmp_path_factory, values):
 
     Form(TAGS, "f1", path).write(folder / "out.csv", ["7", "05"], np.array(values, np.float32))
 
-    assert submission.check(folder / "out.csv", path) == 2
+    assert submission_csv.check(folder / "out.csv", path) == 2
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_a_prediction_that_is_not_finite_is_not_written(tmp_path):
 )
 def test_a_placeholder_of_0_stands_for_any_number_where_scores_are_asked_for(values, numbers):
     """A sample full of zeros does not make probabilities whole numbers."""
-    assert form.of_numbers(replace(DIGITS, **values)) == numbers
+    assert prediction_format.of_numbers(replace(DIGITS, **values)) == numbers
 
 
 def test_a_regression_is_of_numbers():
     """Whatever its metric."""
-    assert form.of_numbers(replace(DIGITS, target="regression", num_classes=0, metric="mae"))
+    assert prediction_format.of_numbers(replace(DIGITS, target="regression", num_classes=0, metric="mae"))
 
 
 def test_a_probability_is_that_of_the_class_which_its_column_is_called_by(tmp_path):
@@ -221,4 +221,4 @@ def test_a_probability_beyond_one_by_rounding_is_written_as_one(tmp_path):
     made.write(tmp_path / "out.csv", ("05", "7"), np.array([[1.0000001, -1e-7], [0.25, 0.75]], np.float32))
 
     assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ["7,0.25,0.75", "05,1,0"]
-    assert submission.check(tmp_path / "out.csv", path, numbers=True, within=(0, 1)) == 2
+    assert submission_csv.check(tmp_path / "out.csv", path, numbers=True, within=(0, 1)) == 2

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import submission
 from pipeline.errors import DataError, PipelineError, SubmissionError
+from pipeline.submission import submission_csv
 
 IDS = ("001", "NA", "c,d", "ü", "1e5")
 
@@ -36,11 +36,13 @@ def test_many_rows_that_are_all_alike_are_refused_unless_they_are_meant_so(tmp_p
     path = written(tmp_path / "submission.csv", [("id", "p"), *((f"r{n}", "0.25") for n in range(30))])
 
     with pytest.raises(SubmissionError, match=r"all 30 rows have the same prediction, p '0\.25'.*--constant"):
-        submission.check(path, many)
-    assert submission.check(path, many, constant=True) == 30
+        submission_csv.check(path, many)
+    assert submission_csv.check(path, many, constant=True) == 30
 
     few = written(tmp_path / "few.csv", [("id", "p"), *((f"r{n}", "0.5") for n in range(5))])
-    assert submission.check(written(tmp_path / "s.csv", [("id", "p"), *((f"r{n}", "1") for n in range(5))]), few) == 5
+    assert (
+        submission_csv.check(written(tmp_path / "s.csv", [("id", "p"), *((f"r{n}", "1") for n in range(5))]), few) == 5
+    )
 
 
 def test_a_number_out_of_range_is_refused_where_there_is_one(tmp_path, many):
@@ -52,18 +54,18 @@ def test_a_number_out_of_range_is_refused_where_there_is_one(tmp_path, many):
         SubmissionError,
         match=r"(?s)1 values of 'p' are not finite.*8 values of 'p' are not from 0 to 1, for example '1\.05'",
     ):
-        submission.check(path, many, within=(0, 1))
+        submission_csv.check(path, many, within=(0, 1))
 
 
 def test_predictions_are_written_in_the_sample_s_order(tmp_path, sample):
     """Whatever order they come in."""
-    rows = submission.write(tmp_path / "submission.csv", sample, IDS[::-1], ["5", "4", "3", "2", "1"])
+    rows = submission_csv.write(tmp_path / "submission.csv", sample, IDS[::-1], ["5", "4", "3", "2", "1"])
 
     with (tmp_path / "submission.csv").open(newline="", encoding="utf-8") as file:
         found = list(csv.reader(file))
     assert rows == 5
     assert found == [["id", "label"], *([name, str(n)] for n, name in enumerate(IDS, 1))]
-    assert submission.check(tmp_path / "submission.csv", sample) == 5
+    assert submission_csv.check(tmp_path / "submission.csv", sample) == 5
 
 
 MUTATIONS = {
@@ -98,7 +100,7 @@ def test_a_file_that_kaggle_would_refuse_is_refused_here(tmp_path, sample, mutat
     path = written(tmp_path / "submission.csv", MUTATIONS[mutation](rows))
 
     with pytest.raises(SubmissionError) as caught:
-        submission.check(path, sample)
+        submission_csv.check(path, sample)
 
     assert str(path) in str(caught.value)
     assert caught.value.exit_code == 1
@@ -110,7 +112,7 @@ def test_a_file_that_differs_only_in_spelling_is_accepted(tmp_path, sample, opti
     chosen = {name: csv.QUOTE_ALL if value == "ALL" else value for name, value in options.items()}
     path = written(tmp_path / "s.csv", [("id", "label"), *((name, "7") for name in IDS)], **chosen)
 
-    assert submission.check(path, sample) == 5
+    assert submission_csv.check(path, sample) == 5
 
 
 def test_all_problems_are_named_at_once(tmp_path, sample):
@@ -118,7 +120,7 @@ def test_all_problems_are_named_at_once(tmp_path, sample):
     path = written(tmp_path / "s.csv", [("id", "label"), ("001", "x"), ("001", "1"), ("new", "")])
 
     with pytest.raises(SubmissionError) as caught:
-        submission.check(path, sample)
+        submission_csv.check(path, sample)
 
     for word in ("missing", "unknown", "repeated", "whole numbers"):
         assert word in str(caught.value)
@@ -127,11 +129,11 @@ def test_all_problems_are_named_at_once(tmp_path, sample):
 def test_a_refused_write_leaves_the_older_file_as_it_was(tmp_path, sample):
     """And no other file beside it."""
     path = tmp_path / "submission.csv"
-    submission.write(path, sample, IDS, ["1"] * 5)
+    submission_csv.write(path, sample, IDS, ["1"] * 5)
     before = path.read_bytes()
 
     with pytest.raises(SubmissionError):
-        submission.write(path, sample, IDS[1:], ["2"] * 4)
+        submission_csv.write(path, sample, IDS[1:], ["2"] * 4)
 
     assert path.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["sample_submission.csv", "submission.csv"]
@@ -141,7 +143,7 @@ def test_a_sample_with_text_takes_text(tmp_path):
     """The kind is the sample's own."""
     sample = written(tmp_path / "sample.csv", [("image", "breed"), ("a", "dog"), ("b", "cat")])
 
-    assert submission.write(tmp_path / "s.csv", sample, ["b", "a"], ["lynx", "wolf"]) == 2
+    assert submission_csv.write(tmp_path / "s.csv", sample, ["b", "a"], ["lynx", "wolf"]) == 2
 
 
 @pytest.mark.parametrize("text", ["nan", "NaN", "NULL", "None", "", "  ", "NA", "n/a", "<NA>"])
@@ -151,7 +153,7 @@ def test_a_text_that_is_read_as_missing_is_refused(tmp_path, text):
     written(tmp_path / "s.csv", [("image", "breed"), ("a", text)])
 
     with pytest.raises(SubmissionError, match="not filled in"):
-        submission.check(tmp_path / "s.csv", sample)
+        submission_csv.check(tmp_path / "s.csv", sample)
 
 
 def test_a_text_that_the_sample_has_itself_is_accepted(tmp_path):
@@ -159,7 +161,7 @@ def test_a_text_that_the_sample_has_itself_is_accepted(tmp_path):
     sample = written(tmp_path / "sample.csv", [("image", "kind"), ("a", "None"), ("b", "cat")])
     written(tmp_path / "s.csv", [("image", "kind"), ("a", "cat"), ("b", "None")])
 
-    assert submission.check(tmp_path / "s.csv", sample) == 2
+    assert submission_csv.check(tmp_path / "s.csv", sample) == 2
 
 
 @pytest.mark.parametrize("text", ["1_0.5", "٣.٥", "1e999", "0x1", " 0.5", ".", "1e", "infinity"])
@@ -169,7 +171,7 @@ def test_a_text_that_only_python_reads_as_a_number_is_refused(tmp_path, text):
     written(tmp_path / "s.csv", [("id", "p"), ("a", text)])
 
     with pytest.raises(SubmissionError, match="finite"):
-        submission.check(tmp_path / "s.csv", sample)
+        submission_csv.check(tmp_path / "s.csv", sample)
 
 
 @pytest.mark.parametrize("text", ["1", "-0.5", "+.5", "1.", "1e-3", "2E+05"])
@@ -178,7 +180,7 @@ def test_every_way_to_write_a_number_is_accepted(tmp_path, text):
     sample = written(tmp_path / "sample.csv", [("id", "p"), ("a", "0.5")])
     written(tmp_path / "s.csv", [("id", "p"), ("a", text)])
 
-    assert submission.check(tmp_path / "s.csv", sample) == 1
+    assert submission_csv.check(tmp_path / "s.csv", sample) == 1
 
 
 def test_a_sample_without_rows_is_no_sample(tmp_path):
@@ -187,16 +189,16 @@ def test_a_sample_without_rows_is_no_sample(tmp_path):
     written(tmp_path / "s.csv", [("id", "label")])
 
     with pytest.raises(DataError, match="no rows"):
-        submission.check(tmp_path / "s.csv", sample)
+        submission_csv.check(tmp_path / "s.csv", sample)
 
 
 @pytest.mark.parametrize("name", ["submission.csv", "sample_submission.csv"])
 def test_a_file_that_may_not_be_read_is_named(tmp_path, sample, unreadable, name):
     """Neither missing nor wrong."""
-    submission.write(tmp_path / "submission.csv", sample, IDS, ["1"] * 5)
+    submission_csv.write(tmp_path / "submission.csv", sample, IDS, ["1"] * 5)
 
     with unreadable(tmp_path / name), pytest.raises(PipelineError, match=rf"{name}: Permission denied"):
-        submission.check(tmp_path / "submission.csv", sample)
+        submission_csv.check(tmp_path / "submission.csv", sample)
 
 
 def test_a_sample_with_fractions_takes_finite_numbers(tmp_path):
@@ -205,15 +207,15 @@ def test_a_sample_with_fractions_takes_finite_numbers(tmp_path):
     written(tmp_path / "good.csv", [("id", "p"), ("a", "1e-3")])
     written(tmp_path / "bad.csv", [("id", "p"), ("a", "NaN")])
 
-    assert submission.check(tmp_path / "good.csv", sample) == 1
+    assert submission_csv.check(tmp_path / "good.csv", sample) == 1
     with pytest.raises(SubmissionError, match="finite"):
-        submission.check(tmp_path / "bad.csv", sample)
+        submission_csv.check(tmp_path / "bad.csv", sample)
 
 
 def test_a_missing_file_is_named(tmp_path, sample):
     """It is not an empty one."""
     with pytest.raises(DataError, match=r"nothing\.csv is missing"):
-        submission.check(tmp_path / "nothing.csv", sample)
+        submission_csv.check(tmp_path / "nothing.csv", sample)
 
 
 @settings(max_examples=60)
@@ -229,7 +231,7 @@ def test_whatever_is_accepted_equals_the_sample_in_ids_and_order(tmp_path_factor
     path = written(folder / "s.csv", [("id", "label"), *zip(names, values, strict=True)])
 
     try:
-        submission.check(path, sample)
+        submission_csv.check(path, sample)
         accepted = True
     except SubmissionError:
         accepted = False

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.calls import LEAST, MOST, Calls, allowed
+from pipeline.training.async_dispatch import LEAST, MOST, Calls, allowed
 
 
 @given(st.floats(0, 1e6), st.integers(0, 10**15))

@@ -9,10 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from pipeline import data, learning_rate, noise, training
+from pipeline.data import dataset
 from pipeline.errors import CheckpointError, ConfigError
-from pipeline.loop import Loop
-from pipeline.noise import Noise
+from pipeline.training import gradient_noise, learning_rate, training
+from pipeline.training.gradient_noise import Noise
+from pipeline.training.loop import Loop
 
 
 @pytest.mark.parametrize("sigma", [0.5, 4.0])
@@ -30,7 +31,7 @@ def test_the_scale_of_a_linear_regression_is_the_one_on_paper(sigma, sizes):
         groups = gradients.reshape(-1, small, dimensions).mean(axis=1)
         return float((groups**2).sum(axis=1).mean()), float((gradients.mean(axis=0) ** 2).sum())
 
-    found = noise.estimate(small, large, [squares() for _ in range(steps)])
+    found = gradient_noise.estimate(small, large, [squares() for _ in range(steps)])
 
     expected = dimensions + 1 + dimensions * sigma**2 / (off @ off)
     assert found.scale == pytest.approx(expected, rel=0.3)
@@ -41,7 +42,7 @@ def test_the_means_are_taken_before_the_ratio():
     """A step whose |G|^2 comes out near 0 or below does not decide."""
     steps = [(5.0, 2.0), (5.0, 1.25), (5.0, 1.0)]  # |G|^2 of 1, 0, -1/3
 
-    assert noise.estimate(1, 4, steps).scale == pytest.approx((4 + 5 + 16 / 3) / (1 - 1 / 3))
+    assert gradient_noise.estimate(1, 4, steps).scale == pytest.approx((4 + 5 + 16 / 3) / (1 - 1 / 3))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_what_was_not_seen_is_no_number_with_a_wrong_sign(signal, spread, scale)
 @pytest.mark.parametrize(("small", "large", "squares"), [(4, 4, [(1, 1)]), (0, 4, [(1, 1)]), (1, 4, [])])
 def test_sizes_that_tell_nothing_are_refused(small, large, squares):
     with pytest.raises(ValueError, match="1 <= small < large"):
-        noise.estimate(small, large, squares)
+        gradient_noise.estimate(small, large, squares)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_sizes_that_tell_nothing_are_refused(small, large, squares):
 def test_a_batch_past_the_scale_is_capped_with_the_reason(batch, unit, scale, best, said):
     found = Noise(8, 64, 50, signal=0.0 if math.isinf(scale) else 1.0, spread=1.0 if math.isinf(scale) else scale)
 
-    taken, reason = noise.advised(found, batch, unit)
+    taken, reason = gradient_noise.advised(found, batch, unit)
 
     assert taken == best
     assert said in reason
@@ -99,7 +100,7 @@ def test_the_squares_are_those_of_the_gradients_that_training_applies(trained, t
 
     def loop(batch: int) -> Loop:
         config = replace(plain, batch=batch, optimizer=replace(plain.optimizer, base_batch=batch))
-        batches = data.Batches(images.inputs, images.labels, batch=batch, seed=0)
+        batches = dataset.Batches(images.inputs, images.labels, batch=batch, seed=0)
         held = (images.inputs[:8], images.labels[:8])
         applied = learning_rate.apply(config, len(images))
         return Loop(config, applied, batches, held, tmp_path, print, {})
@@ -128,7 +129,7 @@ def test_a_batch_of_one_group_is_refused(trained, tiny):
     config = replace(tiny, batch=8)
 
     with pytest.raises(ConfigError, match="one group of BatchNorm"):
-        noise.measure(config, training.read(config, trained[0]))
+        gradient_noise.measure(config, training.read(config, trained[0]))
 
 
 def test_measuring_is_repeatable_and_writes_nothing(trained, tiny, tmp_path, monkeypatch):
@@ -136,7 +137,7 @@ def test_measuring_is_repeatable_and_writes_nothing(trained, tiny, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     images = training.read(tiny, trained[0])
 
-    first, again, others = (noise.measure(tiny, images, steps=3, seeds=seeds) for seeds in ((), (), (7, 8)))
+    first, again, others = (gradient_noise.measure(tiny, images, steps=3, seeds=seeds) for seeds in ((), (), (7, 8)))
 
     assert first == again
     assert (first.small, first.large, first.steps, others.steps) == (8, 16, 3, 6)
@@ -160,7 +161,7 @@ def test_a_run_that_asks_for_it_takes_the_batch_that_the_noise_allows_in_every_s
 
 
 def test_a_run_that_does_not_ask_keeps_its_batch_and_measures_nothing(tiny, tmp_path):
-    assert noise.capped(tiny, None, tmp_path, 1, fresh=False, show=print) is tiny
+    assert gradient_noise.capped(tiny, None, tmp_path, 1, fresh=False, show=print) is tiny
     assert not list(tmp_path.iterdir())
 
 
@@ -168,7 +169,7 @@ def test_a_file_of_something_else_is_not_taken_for_the_measurement(tiny, tmp_pat
     (tmp_path / "noise.json").write_text('{"batch": 64}')
 
     with pytest.raises(CheckpointError, match=r"noise\.json could not be read: KeyError.*\n.*--fresh"):
-        noise.capped(replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=print)
+        gradient_noise.capped(replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=print)
 
 
 def test_the_batch_that_a_run_began_with_stays_or_is_refused(tiny, tmp_path):
@@ -177,9 +178,9 @@ def test_the_batch_that_a_run_began_with_stays_or_is_refused(tiny, tmp_path):
     kept = {"config": config.to_json(), "batch": 12, "reason": "Take batch 12.", "noise": {}}
     (tmp_path / "noise.json").write_text(json.dumps(kept))
 
-    assert noise.capped(config, None, tmp_path, 4, fresh=False, show=str).batch == 12
+    assert gradient_noise.capped(config, None, tmp_path, 4, fresh=False, show=str).batch == 12
     with pytest.raises(CheckpointError, match=r"batch=12, which the run began with; .* over 8 replicas.\n.*--fresh"):
-        noise.capped(config, None, tmp_path, 8, fresh=False, show=str)
+        gradient_noise.capped(config, None, tmp_path, 8, fresh=False, show=str)
     with pytest.raises(CheckpointError, match=r"of another run; changed since: seed: 0 then, 1 now.\n.*--fresh"):
-        noise.capped(replace(config, seed=1), None, tmp_path, 4, fresh=False, show=str)
+        gradient_noise.capped(replace(config, seed=1), None, tmp_path, 4, fresh=False, show=str)
     assert json.loads((tmp_path / "noise.json").read_text()) == kept

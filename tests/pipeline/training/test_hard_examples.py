@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import examples
 from pipeline.errors import DiskError, ReportError
+from pipeline.training import hard_examples
 
 
 @given(st.lists(st.floats(0, 10) | st.just(float("nan")), max_size=40), st.integers(1, 30))
@@ -14,7 +14,7 @@ def test_no_row_that_is_left_out_cost_more_than_one_that_is_kept(losses, most):
     """A loss that is no number is the worst of all."""
     values = np.array(losses)
 
-    chosen = examples.worst(values, most)
+    chosen = hard_examples.worst(values, most)
 
     costs = np.where(np.isnan(values), 1e9, values)
     assert len(chosen) == min(most, len(losses)) == len(set(chosen.tolist()))
@@ -28,8 +28,8 @@ def test_each_picture_stays_with_its_row(tmp_path):
     rows = np.array([50, 3, 7, 20])
     inputs = (rows[:, None, None, None] * np.ones((1, 8, 6, 3))).astype(np.uint8)
 
-    path = examples.keep_examples(tmp_path, rows, np.array([1.0, 3.0, 0.5, 2.0]), inputs, most=3)
-    found = examples.load(path, rows=51)
+    path = hard_examples.keep_examples(tmp_path, rows, np.array([1.0, 3.0, 0.5, 2.0]), inputs, most=3)
+    found = hard_examples.load(path, rows=51)
 
     assert found.indices.tolist() == [3, 20, 50]
     assert found.pixels is not None and found.pixels[:, 0, 0, 0].tolist() == [3, 20, 50]
@@ -41,7 +41,7 @@ def test_a_large_picture_is_made_smaller_and_keeps_its_form(tmp_path, shape, kep
     """A page with two dozen of them can still be sent to somebody."""
     inputs = np.full((2, *shape), 200, np.uint8)
 
-    found = examples.load(examples.keep_examples(tmp_path, np.arange(2), np.ones(2), inputs), rows=2)
+    found = hard_examples.load(hard_examples.keep_examples(tmp_path, np.arange(2), np.ones(2), inputs), rows=2)
 
     assert found.pixels is not None and found.pixels.shape == (2, *kept)
     assert (found.pixels == 200).all()
@@ -49,7 +49,9 @@ def test_a_large_picture_is_made_smaller_and_keeps_its_form(tmp_path, shape, kep
 
 def test_a_table_has_rows_and_no_pictures(tmp_path):
     """What a regression on columns is wrong about can be named, and not shown."""
-    found = examples.load(examples.keep_examples(tmp_path, np.arange(5), np.arange(5.0), None, most=2), rows=5)
+    found = hard_examples.load(
+        hard_examples.keep_examples(tmp_path, np.arange(5), np.arange(5.0), None, most=2), rows=5
+    )
 
     assert (found.indices.tolist(), found.pixels) == ([4, 3], None)
 
@@ -67,7 +69,7 @@ def test_a_table_has_rows_and_no_pictures(tmp_path):
 def test_what_does_not_fit_is_a_mistake_of_the_caller(tmp_path, rows, losses, inputs):
     """Nothing is written then."""
     with pytest.raises(ValueError, match="expected"):
-        examples.keep_examples(tmp_path, rows, losses, inputs)
+        hard_examples.keep_examples(tmp_path, rows, losses, inputs)
 
     assert not list(tmp_path.iterdir())
 
@@ -89,10 +91,10 @@ def test_another_file_of_that_name_is_refused(tmp_path, arrays):
     np.savez(tmp_path / "examples.npz", **arrays)
 
     with pytest.raises(ReportError, match=r"examples\.npz is not what keep_examples writes"):
-        examples.load(tmp_path / "examples.npz", rows=5)
+        hard_examples.load(tmp_path / "examples.npz", rows=5)
 
 
 def test_what_cannot_be_written_leaves_the_older_file(tmp_path):
     """The folder is gone, or the disk is full."""
     with pytest.raises(DiskError, match="Could not write"):
-        examples.keep_examples(tmp_path / "nowhere", np.arange(2), np.ones(2), None)
+        hard_examples.keep_examples(tmp_path / "nowhere", np.arange(2), np.ones(2), None)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import config as configs
-from pipeline import learning_rate
+from pipeline.training import learning_rate
 
 DIGITS = configs.load("digits")
 IMAGES = 50_000

@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import config as configs
-from pipeline import mixture, target
 from pipeline.config import Data
+from pipeline.data import labels as target
 from pipeline.errors import ConfigError
-from pipeline.step import Step
+from pipeline.training import mixup
+from pipeline.training.train_step import Step
 
 DIGITS = configs.load("digits")
 IMAGES = np.random.default_rng(0).integers(0, 256, (16, 12, 10, 3), np.uint8)
-mixed = jax.jit(mixture.mixed, static_argnums=(2, 3))
+mixed = jax.jit(mixup.mixed, static_argnums=(2, 3))
 
 
 def partner(values):
@@ -27,7 +28,7 @@ def partner(values):
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), step=st.integers(0, 10**6), group=st.integers(0, 10**4))
 def test_mixup_is_the_weighted_mean_of_an_image_and_its_partner(seed, step, group):
-    found, own = mixed(mixture.key(seed, step, group), IMAGES, 0.4, 0.0)
+    found, own = mixed(mixup.key(seed, step, group), IMAGES, 0.4, 0.0)
 
     weight = np.asarray(own)[:, None, None, None]
     assert found.dtype == np.uint8
@@ -41,7 +42,7 @@ def test_cutmix_replaces_a_rectangle_of_the_area_that_it_says(seed, step, group)
     """Of other values than the image's own, so that each pixel tells whose it is."""
     own = np.broadcast_to(np.arange(1, 17, dtype=np.uint8)[:, None, None, None], (16, 12, 10, 1))
 
-    found, share = mixed(mixture.key(seed, step, group), own, 0.0, 1.0)
+    found, share = mixed(mixup.key(seed, step, group), own, 0.0, 1.0)
 
     for image, number, part in zip(np.asarray(found)[..., 0], own[:, 0, 0, 0], np.asarray(share), strict=True):
         theirs = image != number
@@ -56,7 +57,7 @@ def test_shares_are_drawn_from_the_beta_distribution():
     """Of Beta(a, a) the mean is 1/2 and the variance 1 / (4 (2 a + 1)): Johnson et al., Continuous Univariate Distributions 2, ch. 25."""
     images = np.zeros((20_000, 1, 1, 1), np.uint8)
     for alpha in (0.2, 1.0):
-        _, own = mixed(mixture.key(0, 0, 0), images, alpha, 0.0)
+        _, own = mixed(mixup.key(0, 0, 0), images, alpha, 0.0)
 
         assert float(own.mean()) == pytest.approx(0.5, abs=0.01)
         assert float(own.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), abs=0.01)
@@ -65,14 +66,14 @@ def test_shares_are_drawn_from_the_beta_distribution():
 def test_with_both_each_image_gets_one_of_them():
     own = np.broadcast_to(np.array([0, 200] * 8, np.uint8)[:, None, None, None], (16, 12, 10, 1))
 
-    found, _ = mixed(mixture.key(1, 0, 0), own, 8.0, 1.0)
+    found, _ = mixed(mixup.key(1, 0, 0), own, 8.0, 1.0)
 
     between = [bool(((image != 0) & (image != 200)).any()) for image in np.asarray(found)]
     assert 2 <= sum(between) <= 14
 
 
 def test_other_steps_groups_and_seeds_draw_other_shares():
-    keys = [mixture.key(*numbers) for numbers in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0))]
+    keys = [mixup.key(*numbers) for numbers in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0))]
 
     shares = [np.asarray(mixed(key, IMAGES, 0.4, 0.0)[1]).tobytes() for key in keys]
 

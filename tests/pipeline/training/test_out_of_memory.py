@@ -3,8 +3,8 @@
 import jax
 import pytest
 
-from pipeline import memory
 from pipeline.errors import DeviceError
+from pipeline.training import out_of_memory
 
 
 class Small:
@@ -16,7 +16,7 @@ class Small:
 def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_result():
     with (
         pytest.raises(DeviceError, match="out of memory after a call that did fit") as found,
-        memory.later_calls(Small()),
+        out_of_memory.later_calls(Small()),
     ):
         jax.numpy.ones((1 << 50,), "float32").block_until_ready()
 
@@ -25,5 +25,5 @@ def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_re
 
 
 def test_another_refusal_of_the_devices_stays_what_it_is():
-    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT: no"), memory.later_calls(Small()):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT: no"), out_of_memory.later_calls(Small()):
         raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: no")

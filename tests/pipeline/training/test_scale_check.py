@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from pipeline import config as configs
-from pipeline import learning_rate, scaling, training
 from pipeline.__main__ import main
-from pipeline.data import Examples
-from pipeline.noise import Noise
-from pipeline.scaling import Checked, Compared
-from pipeline.target import Target
+from pipeline.data.dataset import Examples
+from pipeline.data.labels import Target
+from pipeline.training import learning_rate, scale_check, training
+from pipeline.training.gradient_noise import Noise
+from pipeline.training.scale_check import Checked, Compared
 
 EPOCHS = 20
 
@@ -26,14 +26,14 @@ def curves(*, late: float = 0.0, noise: float = 0.01, seed: int = 0, times: floa
 
 def test_arms_that_differ_by_noise_alone_mostly_hold():
     """The means of three seeds differ by 0.8 s.d.; over 17 independent epochs the largest is below 2 s.d. in four checks of five."""
-    found = [scaling.compare(curves(seed=seed), curves(seed=seed + 1000), 3) for seed in range(200)]
+    found = [scale_check.compare(curves(seed=seed), curves(seed=seed + 1000), 3) for seed in range(200)]
 
     assert 0.7 < np.mean([one.holds for one in found]) < 0.9
 
 
 @pytest.mark.parametrize("other", [curves(late=2.0, seed=1), curves(times=8.0, seed=1), curves(late=-2.0, seed=1)])
 def test_an_arm_that_is_late_slow_or_early_does_not_hold(other):
-    assert not scaling.compare(curves(), other, 3).holds
+    assert not scale_check.compare(curves(), other, 3).holds
 
 
 def test_the_gap_is_in_pooled_deviations_and_keeps_its_sign_and_epoch():
@@ -43,7 +43,7 @@ def test_the_gap_is_in_pooled_deviations_and_keeps_its_sign_and_epoch():
     other = base.copy()
     other[:, 6] -= 0.3
 
-    found = scaling.compare(base, other, 2)
+    found = scale_check.compare(base, other, 2)
 
     assert found.gap == pytest.approx(-0.3 / (0.1 * math.sqrt(2)))
     assert found.epoch == 7
@@ -55,8 +55,8 @@ def test_the_warm_up_is_not_counted():
     other = curves(seed=1)
     other[:, :3] += 5
 
-    assert scaling.compare(base, other, 3) == scaling.compare(base, curves(seed=1), 3)
-    assert not scaling.compare(base, other, 2).holds
+    assert scale_check.compare(base, other, 3) == scale_check.compare(base, curves(seed=1), 3)
+    assert not scale_check.compare(base, other, 2).holds
 
 
 def test_one_bad_seed_does_not_widen_its_own_measure():
@@ -64,9 +64,9 @@ def test_one_bad_seed_does_not_widen_its_own_measure():
     other = curves(seed=1)
     other[2] += 0.5
 
-    found = scaling.compare(curves(), other, 3)
+    found = scale_check.compare(curves(), other, 3)
 
-    assert abs(found.gap) < scaling.MOST_GAP
+    assert abs(found.gap) < scale_check.MOST_GAP
     assert not found.holds
 
 
@@ -76,22 +76,22 @@ def test_a_run_that_diverged_holds_nothing(bad, arm):
     base, other = curves(), curves(seed=1)
     {"base": base, "other": other}[arm][1, 9:] = bad
 
-    assert not scaling.compare(base, other, 3).holds
+    assert not scale_check.compare(base, other, 3).holds
 
 
 def test_the_target_is_the_mean_at_three_quarters_between_two_epochs():
     base = np.array([[8.0, 6.0, 4.0, 2.0, 1.0, 0.0], [8.0, 6.0, 4.0, 2.0, 1.0, 0.0]])
 
-    assert scaling.target_of(base) == pytest.approx(1.5)  # epoch 4.5 of 6
-    assert scaling.epochs_to(1.5, base) == pytest.approx(4.5)
-    assert scaling.epochs_to(9.0, base) == 1
-    assert scaling.epochs_to(-1.0, base) == math.inf
+    assert scale_check.target_of(base) == pytest.approx(1.5)  # epoch 4.5 of 6
+    assert scale_check.epochs_to(1.5, base) == pytest.approx(4.5)
+    assert scale_check.epochs_to(9.0, base) == 1
+    assert scale_check.epochs_to(-1.0, base) == math.inf
 
 
 @pytest.mark.parametrize(("base", "other", "warmup"), [((1, 5), (1, 5), 0), ((3, 5), (3, 4), 0), ((3, 5), (3, 5), 5)])
 def test_curves_that_cannot_be_compared_are_refused(base, other, warmup):
     with pytest.raises(ValueError, match="two seeds"):
-        scaling.compare(np.ones(base), np.ones(other), warmup)
+        scale_check.compare(np.ones(base), np.ones(other), warmup)
 
 
 GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
@@ -121,7 +121,7 @@ def test_the_advice_says_what_follows(scaled, unscaled, said):
     digits = configs.load("digits")
     config = replace(digits, optimizer=replace(digits.optimizer, name="sgd"))
 
-    (sentence,) = scaling._advice(config, 32, scaled, unscaled, None)
+    (sentence,) = scale_check._advice(config, 32, scaled, unscaled, None)
 
     assert said in sentence
 
@@ -129,7 +129,7 @@ def test_the_advice_says_what_follows(scaled, unscaled, said):
 def test_the_noise_scale_caps_the_batch_of_the_config_and_of_the_check():
     noise = Noise(32, 256, 50, signal=1.0, spread=100.0)
 
-    told = scaling._advice(configs.load("digits"), 32, GOOD, BAD, noise)
+    told = scale_check._advice(configs.load("digits"), 32, GOOD, BAD, noise)
 
     assert [sentence.split(":")[0] for sentence in told[1:]] == [
         "Batch 128 is past the noise scale of about 100",
@@ -145,7 +145,7 @@ def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(nam
     )
 
     asked = replace(digits, optimizer=optimizer, folds=5, micro_batch=8, batch=128, noise_cap=True)
-    arms = scaling.arms(asked, 16, 1000)
+    arms = scale_check.arms(asked, 16, 1000)
 
     applied = {arm: learning_rate.apply(config, 1000) for arm, config in arms.items()}
     same = (
@@ -167,14 +167,14 @@ def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(tiny, t
     monkeypatch.setattr(training, "train", lambda *given, **more: stopped)
 
     with pytest.raises(KeyboardInterrupt):
-        scaling._losses(tiny, tmp_path, tmp_path, images, print)
+        scale_check._losses(tiny, tmp_path, tmp_path, images, print)
 
     assert not (tmp_path / "losses.json").exists()
 
 
 def test_the_command_writes_curves_and_says_what_came_out(trained, tiny, written_config, tmp_path, capsys, monkeypatch):
     """The same command again trains nothing; another config is not mixed with the first."""
-    monkeypatch.setattr(scaling, "SEEDS", 2)
+    monkeypatch.setattr(scale_check, "SEEDS", 2)
     short = replace(tiny, epochs=2)
 
     def run(config):

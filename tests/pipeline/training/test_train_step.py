@@ -13,12 +13,13 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import learning_rate, model
-from pipeline import state as states
 from pipeline.errors import ConfigError
-from pipeline.step import Step
+from pipeline.models import architectures
+from pipeline.training import learning_rate
+from pipeline.training import train_state as states
+from pipeline.training.train_step import Step
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 BATCH = 32
 computed = {}  # by what was asked of `after`
 
@@ -45,7 +46,7 @@ def made(config, replicas=1):
     try:
         keras.utils.set_random_seed(config.seed)
         applied = learning_rate.apply(config, 320)
-        built = model.build(config, applied.batchnorm_momentum)
+        built = architectures.build(config, applied.batchnorm_momentum)
         optimizer = learning_rate.optimizer(applied)
         optimizer.build(built.trainable_variables)
         state = states.initial(built, optimizer, average=applied.ema_momentum is not None, counted=True)

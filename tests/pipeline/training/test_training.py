@@ -14,14 +14,17 @@ import jax
 import keras
 import numpy as np
 import pytest
-from conftest import write_competition
 
-from pipeline import artifact, checkpoint, files, learning_rate, training
+from pipeline import artifact
+from pipeline.data import image_files
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
-from pipeline.loop import Loop
-from pipeline.step import Step
+from pipeline.session import checkpoint
+from pipeline.training import learning_rate, training
+from pipeline.training.loop import Loop
+from pipeline.training.train_step import Step
+from tests.pipeline.conftest import write_competition
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def quiet(line: str) -> None:
@@ -261,7 +264,7 @@ def test_images_that_were_read_before_are_not_read_again(competition, tiny, tmp_
 
 def test_the_next_session_does_not_decode_again(competition, tiny, tmp_path, monkeypatch):
     """Images are kept decoded beside the checkpoints; the run that goes on is the one that began."""
-    monkeypatch.setattr(files, "CACHED_ABOVE", 4)
+    monkeypatch.setattr(image_files, "CACHED_ABOVE", 4)
     said: list[str] = []
 
     for steps in (2, 4):

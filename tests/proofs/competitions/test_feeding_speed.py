@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.data import Batches
-from proofs import feeding
+from pipeline.data.dataset import Batches
+from proofs.competitions import feeding_speed
 
 GOOD = {
     "images_per_second": {
@@ -17,14 +17,14 @@ GOOD = {
 def test_an_image_that_comes_twice_is_counted(monkeypatch):
     monkeypatch.setattr(Batches, "order", lambda self, epoch: np.arange(len(self)) // 2)
 
-    found = feeding.counted(((40, 8),))
+    found = feeding_speed.counted(((40, 8),))
 
     assert (found["wrong"], found["strayed"]) == (3 * 40, 0)
-    assert not feeding.counted_row(found).passed
+    assert not feeding_speed.counted_row(found).passed
 
 
 def test_ten_and_thirteen_times_as_fast_pass():
-    assert [row.passed for row in feeding.judged(GOOD)] == [True, True]
+    assert [row.passed for row in feeding_speed.judged(GOOD)] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_ten_and_thirteen_times_as_fast_pass():
 def test_what_must_not_be_is_a_miss(rates, others, expected):
     found = {**GOOD, **others, "images_per_second": {**GOOD["images_per_second"], **rates}}
 
-    assert [row.passed for row in feeding.judged(found)] == expected
+    assert [row.passed for row in feeding_speed.judged(found)] == expected

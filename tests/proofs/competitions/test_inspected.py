@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline import config as configs
-from proofs import inspected
+from proofs.competitions import inspected
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(

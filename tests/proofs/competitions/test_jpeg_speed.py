@@ -6,7 +6,7 @@ from copy import deepcopy
 import pytest
 from PIL import Image
 
-from proofs import jpeg
+from proofs.competitions import jpeg_speed
 
 GOOD = {
     "500x375": {
@@ -24,7 +24,7 @@ GOOD = {
 
 
 def verdicts(found):
-    return [row.passed for row in jpeg.judged(found)]
+    return [row.passed for row in jpeg_speed.judged(found)]
 
 
 def test_nearer_and_faster_and_cached_pass():
@@ -65,7 +65,7 @@ def test_what_must_not_be_is_a_miss(where, name, value, expected):
 
 
 def test_the_photographs_are_made_once_and_the_same(tmp_path):
-    made = [jpeg.make(tmp_path / name, 500, 375, 3) for name in ("a", "a", "b")]
+    made = [jpeg_speed.make(tmp_path / name, 500, 375, 3) for name in ("a", "a", "b")]
 
     sums = [[hashlib.sha256(path.read_bytes()).hexdigest() for path in paths] for paths in made]
     assert sums[0] == sums[1] == sums[2]

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from proofs import hostile, judged, payloads
-from proofs.guard import Guard
-from proofs.hostile import Broken, Case
+from proofs.hostile import claims, payloads
+from proofs.hostile.claims import Broken, Case
+from proofs.hostile.guard import Guard
+from proofs.spoiled_inputs import judgement
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("name", payloads.pickles(Path("x")))
@@ -22,7 +23,7 @@ def test_a_payload_is_alive(tmp_path, name):
 
 def careless(path: Path, text: str = "x") -> Case:
     """Return a case that writes to a path relative to the given folder."""
-    return Case("x", "x", lambda given: (given / path).write_text(text) and hostile.HARMLESS)
+    return Case("x", "x", lambda given: (given / path).write_text(text) and claims.HARMLESS)
 
 
 @pytest.mark.parametrize("path", ["../x", "../../../evil", "../../../marker", "../../../home/.bashrc"])
@@ -30,11 +31,11 @@ def test_the_guard_sees_a_write_outside_and_puts_the_tree_back(tmp_path, path):
     """Each case begins with the same tree."""
     guard, shown = Guard(tmp_path), []
 
-    (first,) = hostile.fend(guard, [careless(Path(path))], shown.append)
-    (second,) = hostile.fend(guard, [careless(Path("x"))], shown.append)
+    (first,) = claims.fend(guard, [careless(Path(path))], shown.append)
+    (second,) = claims.fend(guard, [careless(Path("x"))], shown.append)
 
     assert first.wrong and len(shown) == 1
-    assert (second.how, second.wrong) == (hostile.HARMLESS, "")
+    assert (second.how, second.wrong) == (claims.HARMLESS, "")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_a_case_that_ends_in_neither_is_wrong(tmp_path, error, wrong):
     def act(given: Path) -> str:
         raise error
 
-    (found,) = hostile.fend(Guard(tmp_path), [Case("x", "x", act)], lambda line: None)
+    (found,) = claims.fend(Guard(tmp_path), [Case("x", "x", act)], lambda line: None)
 
     assert wrong in found.wrong
 
@@ -56,4 +57,4 @@ def test_markup_that_is_not_escaped_is_seen(text):
     """Of those texts that are markup; the others are harmless as they are."""
     harmless = ("javascript:alert(1)", "<!--", "&lt;script&gt;", "\u202e<b>", "{{7*7}}", "${7*7}")
 
-    assert bool(judged.active(f"<body><p>{text}</p>")) == (text not in harmless)
+    assert bool(judgement.active(f"<body><p>{text}</p>")) == (text not in harmless)

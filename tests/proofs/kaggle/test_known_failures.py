@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from deploy import relay, secrets
-from localkaggle.datasets import Datasets
+from deploy.client import secrets
+from deploy.relay import relay
+from localkaggle.services.datasets import Datasets
 from pipeline import artifact
-from proofs import catalogue
-from proofs.cases import CASES
-from proofs.catalogue import ELSEWHERE, Outcome
+from proofs.kaggle import known_failures
+from proofs.kaggle.failure_cases import CASES
+from proofs.kaggle.known_failures import ELSEWHERE, Outcome
 
 BY_ID = {case.id: case for case in CASES}
 
@@ -21,10 +22,10 @@ def rows() -> dict[str, Outcome]:
     """All rows, tried once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "_known", set())  # the keys of these Kaggles are nobody's afterwards
-        return {outcome.id: outcome for outcome in catalogue.rows()}
+        return {outcome.id: outcome for outcome in known_failures.rows()}
 
 
-@pytest.mark.parametrize("name", catalogue.ROWS)
+@pytest.mark.parametrize("name", known_failures.ROWS)
 def test_a_row_ends_as_documented(rows, name):
     """By its exit code, a word of its message, and what Kaggle holds then."""
     assert rows[name].passed, f"{name}, {rows[name].what}: expected {rows[name].expected}; got {rows[name].got}"
@@ -34,7 +35,7 @@ def test_no_row_is_missing_and_none_is_there_twice(rows):
     """A row that nobody tries would pass for ever."""
     named = [*BY_ID, *ELSEWHERE, "K29"]
 
-    assert sorted(named) == sorted(rows) == list(catalogue.ROWS)
+    assert sorted(named) == sorted(rows) == list(known_failures.ROWS)
     assert len(CASES) == len(BY_ID)
 
 
@@ -49,21 +50,21 @@ def test_no_row_is_missing_and_none_is_there_twice(rows):
 )
 def test_a_row_that_ends_otherwise_is_told(change, said):
     """The code, the word, what was made, what else was promised: each counts alone."""
-    (outcome,) = catalogue.outcomes([replace(BY_ID["K16"], **change)])
+    (outcome,) = known_failures.outcomes([replace(BY_ID["K16"], **change)])
 
     assert not outcome.passed and said in outcome.got
 
 
 def test_a_row_without_its_test_is_told():
     """Tests are renamed."""
-    test = "tests/pipeline/test_mounts.py::test_that_was_renamed"
+    test = "tests/pipeline/runtime/test_mounts.py::test_that_was_renamed"
 
-    assert not catalogue.elsewhere("K24", "why", test).passed
+    assert not known_failures.elsewhere("K24", "why", test).passed
 
 
 def test_a_publish_after_a_killed_one_is_whole():
     """Whatever was uploaded before the kill."""
-    row = catalogue.hybrid(3, seed=1)
+    row = known_failures.hybrid(3, seed=1)
 
     assert row.passed, row.figure
 
@@ -84,14 +85,14 @@ def test_a_storage_that_mixes_uploads_is_noticed(monkeypatch):
 
     monkeypatch.setattr(Datasets, "receive", keeping)
 
-    row = catalogue.hybrid(3, seed=1)
+    row = known_failures.hybrid(3, seed=1)
 
     assert not row.passed and "other bytes than were sent" in row.figure
 
 
 def test_the_weights_of_another_run_are_refused_at_home_and_on_kaggle():
     """By push-infer while nothing is spent, and by infer whatever is mounted."""
-    row = catalogue.stale(3, seed=1)
+    row = known_failures.stale(3, seed=1)
 
     assert row.passed, row.figure
 
@@ -100,7 +101,7 @@ def test_rows_leave_the_environment_as_it_was(monkeypatch):
     """They sign in to Kaggles of their own."""
     monkeypatch.setenv("KAGGLE_USERNAME", "ann")
 
-    catalogue.outcomes([BY_ID["K48"]])
+    known_failures.outcomes([BY_ID["K48"]])
 
     assert os.environ["KAGGLE_USERNAME"] == "ann" and os.environ["KAGGLE_API_ENVIRONMENT"] == "LOCALHOST"
 
@@ -116,6 +117,6 @@ def test_a_side_that_takes_the_weights_of_another_run_is_noticed(monkeypatch, wh
     """At home, and on Kaggle: each is looked at alone."""
     monkeypatch.setattr(where, name, lambda *given, **named: None)
 
-    row = catalogue.stale(4, seed=1)
+    row = known_failures.stale(4, seed=1)
 
     assert not row.passed and said in row.figure

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from proofs import judged, mutants_of_outputs, mutated
-from proofs.judged import Said
+from proofs.spoiled_inputs import claims, judgement, spoiled_outputs
+from proofs.spoiled_inputs.judgement import Said
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = b"id,p\na,0\nb,0\n"
 
 
 def test_there_are_many_mutants_each_by_its_own_name():
     """The same seed draws the same ones."""
-    there = mutated.everything(ROOT)
-    drawn = mutated.sample(there, mutated.SEED, short=False)
+    there = claims.everything(ROOT)
+    drawn = claims.sample(there, claims.SEED, short=False)
 
     names = [(mutant.family, mutant.subject, mutant.name, mutant.train) for mutant in there]
     assert len(set(names)) == len(names) > 1000 and len(drawn) >= 300
-    assert {mutant.family for mutant in drawn} == set(mutated.DRAWN) == {mutant.family for mutant in there}
-    assert drawn == mutated.sample(there, mutated.SEED, short=False)
+    assert {mutant.family for mutant in drawn} == set(claims.DRAWN) == {mutant.family for mutant in there}
+    assert drawn == claims.sample(there, claims.SEED, short=False)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_there_are_many_mutants_each_by_its_own_name():
 )
 def test_the_judge_reads_a_submission_by_itself(submission, wrong):
     """With Python's csv module, and nothing of what wrote it."""
-    found = judged.invalid(submission, SAMPLE, judged.share)
+    found = judgement.invalid(submission, SAMPLE, judgement.share)
 
     assert wrong in found and bool(wrong) == bool(found)
 
@@ -62,14 +62,14 @@ def test_the_judge_reads_a_submission_by_itself(submission, wrong):
 )
 def test_the_judge_reads_a_refusal(said, wrong):
     """An exit code, what is wrong, and what to edit."""
-    found = judged.mute(said, ["x.csv"])
+    found = judgement.mute(said, ["x.csv"])
 
     assert wrong in found and bool(wrong) == bool(found)
 
 
 def test_the_judge_sees_an_output_that_was_taken_and_should_not_be(tmp_path):
     """As if the gate had let it through."""
-    written = next(mutants_of_outputs.predictions(tmp_path, 1))
-    lie = mutants_of_outputs.Written("predictions", "x", Said(0, ""), True, b"id,label\n", written.asked)
+    written = next(spoiled_outputs.predictions(tmp_path, 1))
+    lie = spoiled_outputs.Written("predictions", "x", Said(0, ""), True, b"id,label\n", written.asked)
 
-    assert mutated.fault(written) == "" and "0 ids of 24" in mutated.fault(lie)
+    assert claims.fault(written) == "" and "0 ids of 24" in claims.fault(lie)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import artifact, checkpoint
-from proofs import crash, recorder, saving
+from pipeline import artifact
+from pipeline.session import checkpoint
+from proofs.shared import crash_states, disk_recorder
+from proofs.training import crash_safety
 
-ROOT = Path(__file__).resolve().parents[2]
-NEXT, AGAIN = saving.BEFORE[:2]
+ROOT = Path(__file__).resolve().parents[3]
+NEXT, AGAIN = crash_safety.BEFORE[:2]
 
 
 def quiet(line: str) -> None:
@@ -66,7 +68,7 @@ def sync(folder: Path) -> None:
 @pytest.mark.parametrize("held", [NEXT, AGAIN], ids=lambda held: held.name)
 def test_a_save_without_a_fault_is_not_blamed(held):
     """Else the tests below would show nothing."""
-    judged = saving.judge(plain(), held, seed=0)
+    judged = crash_safety.judge(plain(), held, seed=0)
 
     assert judged.states > 40
     assert judged.wrong == ()
@@ -88,10 +90,12 @@ def test_a_save_without_a_fault_is_not_blamed(held):
 )
 def test_each_fault_of_a_save_is_found(wrong, held):
     """Each is a mistake that one makes, and that no test without a crash shows."""
-    assert saving.judge(plain(wrong), held, seed=0).wrong
+    assert crash_safety.judge(plain(wrong), held, seed=0).wrong
 
 
-@pytest.mark.parametrize(("module", "part"), [(checkpoint, saving.flips), (artifact, saving.artifact_flips)])
+@pytest.mark.parametrize(
+    ("module", "part"), [(checkpoint, crash_safety.flips), (artifact, crash_safety.artifact_flips)]
+)
 def test_a_reader_that_takes_a_manifest_at_its_word_is_found_out(monkeypatch, module, part):
     """As ours did, before a manifest held its own sha256."""
     monkeypatch.setattr(module, "opened", json.loads)
@@ -102,11 +106,11 @@ def test_a_reader_that_takes_a_manifest_at_its_word_is_found_out(monkeypatch, mo
     assert "missed: manifest.json" in row.figure
 
 
-def trees(work, tmp_path: Path, before: dict[str, bytes | None] | None = None) -> list[crash.Tree]:
+def trees(work, tmp_path: Path, before: dict[str, bytes | None] | None = None) -> list[crash_states.Tree]:
     """Return what a crash may leave of something that works in a folder."""
     top = tmp_path / "top"
-    crash.write(before or {}, top)
-    return [tree for _, tree in crash.states(recorder.record(top, lambda: work(top)), seed=0)]
+    crash_states.write(before or {}, top)
+    return [tree for _, tree in crash_states.states(disk_recorder.record(top, lambda: work(top)), seed=0)]
 
 
 def test_a_write_may_be_cut_off_missing_or_zeros(tmp_path):
@@ -166,13 +170,13 @@ def test_a_write_that_is_not_watched_is_no_silent_gap(tmp_path):
         os.truncate(tmp_path / "a", 3)
 
     with pytest.raises(RuntimeError, match="does not watch every call"):
-        recorder.record(tmp_path, work)
+        disk_recorder.record(tmp_path, work)
 
 
 def test_what_was_recorded_is_what_was_done_before(tmp_path):
     """Nothing stays replaced afterwards."""
     functions = (os.open, os.rename, io.open, open)
-    recorder.record(tmp_path, lambda: (tmp_path / "a").write_text("ä"))
+    disk_recorder.record(tmp_path, lambda: (tmp_path / "a").write_text("ä"))
 
     assert (os.open, os.rename, io.open, open) == functions
     assert (tmp_path / "a").read_text() == "ä"
@@ -194,9 +198,9 @@ def test_the_kernel_sees_the_calls_that_were_recorded(tmp_path):
     folders = [tmp_path / name / "checkpoints" for name in ("recorded", "traced")]
     for folder in folders:
         for step in (1, 2):
-            checkpoint.save(folder, step, saving.arrays(step), saving.DETAILS)
-    recording = recorder.record(
-        folders[0].parent, lambda: checkpoint.save(folders[0], 2, saving.arrays(9), saving.DETAILS)
+            checkpoint.save(folder, step, crash_safety.arrays(step), crash_safety.DETAILS)
+    recording = disk_recorder.record(
+        folders[0].parent, lambda: checkpoint.save(folders[0], 2, crash_safety.arrays(9), crash_safety.DETAILS)
     )
     log = tmp_path / "log"
     done = subprocess.run(
@@ -224,11 +228,11 @@ def test_the_kernel_sees_the_calls_that_were_recorded(tmp_path):
     assert Counter(seen)["fsync"] == 5
 
 
-def kind(change: crash.Change) -> str:
+def kind(change: crash_states.Change) -> str:
     """Return the kind of call that made a change."""
-    if isinstance(change, crash.Sync):
+    if isinstance(change, crash_states.Sync):
         return "fsync"
-    if isinstance(change, crash.Write):
+    if isinstance(change, crash_states.Write):
         return "write"
     named = [node for _, _, node in change.changes]
     return "rename" if len(named) > 1 else "remove" if named == [None] else "make"

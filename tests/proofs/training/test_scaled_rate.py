@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proofs import scaling
+from proofs.training import scaled_rate
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 ARM = {"gap": 1.0, "epoch": 9, "ratio": 1.0, "spread": 1.0, "holds": True}
 SLOW = {**ARM, "gap": 40.0, "ratio": None, "holds": False}
 CHECKED = {"scaled": ARM, "unscaled": SLOW, "limits": {"gap": 2.0, "ratio": 1.15, "spread": 3.0}}
@@ -18,7 +18,7 @@ NOISE = {"ours": {"scale": 120.0, "steps": 50}, "reference": {"scale": 130.0, "s
 
 
 def test_a_rule_that_holds_and_a_check_that_can_tell_pass():
-    assert [row.passed for row in scaling.judged(CHECKED)] == [True, True]
+    assert [row.passed for row in scaled_rate.judged(CHECKED)] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_rule_that_holds_and_a_check_that_can_tell_pass():
 def test_what_must_not_be_is_told(arm, value, expected):
     spoiled = {**CHECKED, arm: value}
 
-    assert [row.passed for row in scaling.judged(spoiled)] == expected
+    assert [row.passed for row in scaled_rate.judged(spoiled)] == expected
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_what_must_not_be_is_told(arm, value, expected):
     ],
 )  # fmt: skip
 def test_a_noise_scale_that_is_off_is_told(which, name, value):
-    assert scaling.noisy(NOISE).passed
+    assert scaled_rate.noisy(NOISE).passed
     found = deepcopy(NOISE)
     found[which][name] = value
 
-    assert not scaling.noisy(found).passed
+    assert not scaled_rate.noisy(found).passed
 
 
 def test_a_competition_without_data_here_needs_a_folder():

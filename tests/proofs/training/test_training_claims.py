@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from proofs import lives, training
-from proofs.lives import Run
+from proofs.training import claims, killed_runs
+from proofs.training.killed_runs import Run
 
-ROOT = Path(__file__).resolve().parent.parent
-STEPS = lives.EPOCHS * lives.IMAGES * 9 // 10 // lives.BATCH
+ROOT = Path(__file__).resolve().parents[3]
+STEPS = killed_runs.EPOCHS * killed_runs.IMAGES * 9 // 10 // killed_runs.BATCH
 
 
 def test_training_can_be_stopped_anywhere_and_moved_anywhere():
@@ -37,7 +37,7 @@ def good() -> list[Run]:
 
 
 def verdicts(runs: list[Run]) -> list[bool]:
-    return [row.passed for row in training.judged(runs, short=False)]
+    return [row.passed for row in claims.judged(runs, short=False)]
 
 
 def test_runs_that_end_as_the_unbroken_one_pass():

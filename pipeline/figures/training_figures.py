@@ -1,7 +1,4 @@
-"""Figures: what a person looks at in a run, as PNG files made from the files that the run wrote.
-
-A picture never ends a run: what cannot be drawn is told, and left out of the paths that come back.
-"""
+"""Training figures: what a person looks at in a training, as PNG files made from the files that it wrote."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +8,13 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from pipeline import data
-from pipeline import target as targets
 from pipeline.config import Config
-from pipeline.inference import Predictions
+from pipeline.data import dataset
+from pipeline.data import labels as targets
+from pipeline.figures import drawing
 
-COLUMNS = 10
 REST = "all else"  # most of it: building the model and its first state
-BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 
 
 def of_training(output: Path, *, status: str = "complete", show: Callable[[str], None] = print) -> list[Path]:
@@ -42,7 +36,7 @@ def of_training(output: Path, *, status: str = "complete", show: Callable[[str],
 
     curves = {output / "curves.png": lambda path: _curves(_histories(output), path)}
     if status == "partial":
-        return _drawn(curves if any(path.is_file() for path in _history_files(output)) else {}, show)
+        return drawing.draw_each(curves if any(path.is_file() for path in _history_files(output)) else {}, show)
     try:
         kind = manifest()["target"]["kind"]
     except Exception:  # whatever it is: the pictures that need it tell it
@@ -50,7 +44,7 @@ def of_training(output: Path, *, status: str = "complete", show: Callable[[str],
     beside = {output / "confusion.png": confusion} if kind in ("classes", "ordinal") else {}
     if kind == "regression":
         beside = {output / "predicted.png": scatter}
-    return _drawn(
+    return drawing.draw_each(
         {
             **curves,
             **beside,
@@ -66,83 +60,28 @@ def of_scaling(output: Path, *, show: Callable[[str], None] = print) -> list[Pat
     def draw(path: Path) -> None:
         _arms(json.loads((output / "scaling.json").read_text(encoding="utf-8")), path)
 
-    return _drawn({output / "scaling.png": draw}, show)
+    return drawing.draw_each({output / "scaling.png": draw}, show)
 
 
 def training_sample(
-    examples: data.Examples, config: Config, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
+    examples: dataset.Examples, config: Config, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
 ) -> list[Path]:
     """Draw images.png: the first images of the first training batch, augmented as in training, with their labels; nothing of a table."""
     if config.data.kind == "table":
         return []
 
     def draw(path: Path) -> None:
-        batches = data.Batches.of(examples, config, batch=rows * COLUMNS)
+        batches = dataset.Batches.of(examples, config, batch=rows * drawing.COLUMNS)
         pixels, labels = batches.at(0)
         captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))
-        _grid(
+        drawing.grid(
             pixels,
             captions,
             path,
             f"{len(pixels)} of {len(examples)} training images as the model sees them, and their labels",
         )
 
-    return _drawn({output / "images.png": draw}, show)
-
-
-def test_sample(
-    predictions: Predictions, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
-) -> list[Path]:
-    """Draw predictions.png: the test images that the model was least sure of, the least first; nothing where there is no confidence."""
-    values = predictions.values
-
-    def draw(path: Path) -> None:
-        confidence = values.max(axis=1)
-        chosen = np.argsort(confidence, kind="stable")[: rows * COLUMNS]
-        captions = [f"{predictions.labels[index]}  {confidence[index]:.0%}" for index in chosen]
-        _grid(predictions.test.inputs(chosen), captions, path, _least_sure(len(chosen), len(values)))
-
-    shares = values.shape[1] > 1 and np.allclose(values.sum(axis=1), 1, atol=1e-3)
-    return _drawn({output / "predictions.png": draw}, show) if shares and predictions.test.images else []
-
-
-def _least_sure(shown: int, there: int) -> str:
-    which = "that the model is least sure of" if shown < there else "with the least certain first"
-    return f"{shown} of {there} test images {which}: prediction and confidence"
-
-
-def _drawn(pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]) -> list[Path]:
-    """Draw each picture at its path; return the paths of those that came out."""
-    paths = []
-    for path, draw in pictures.items():
-        try:
-            draw(path)
-        except Exception as error:  # whatever it is: what it would have shown is in the files
-            plt.close("all")
-            show(f"Warning: {path} was not drawn: {type(error).__name__}: {error}")
-        else:
-            paths.append(path)
-    return paths
-
-
-def _plain(text: str) -> str:
-    """Return a label as matplotlib has to get it: between two dollars it would read mathematics."""
-    return text.replace("$", r"\$")
-
-
-def _grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -> None:
-    """Draw uint8 images (n, height, width, channels) with a caption each."""
-    rows = -(-len(pixels) // COLUMNS)
-    height = 0.95 * pixels.shape[1] / pixels.shape[2] + 0.18  # of a row, with its caption
-    size = (COLUMNS * 0.95, rows * height + 0.4)
-    figure, axes = plt.subplots(rows, COLUMNS, figsize=size, squeeze=False, layout="constrained")
-    for axis in axes.flat:
-        axis.axis("off")
-    for axis, image, caption in zip(axes.flat, pixels, captions, strict=False):
-        axis.imshow(image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None, vmin=0, vmax=255)
-        axis.set_title(_plain(caption), fontsize=8, pad=2)
-    figure.suptitle(title, fontsize=11)
-    _save(figure, path)
+    return drawing.draw_each({output / "images.png": draw}, show)
 
 
 def _histories(output: Path) -> list[pd.DataFrame]:
@@ -160,11 +99,11 @@ def _scatter(validation: pd.DataFrame, names: Sequence[str], path: Path) -> None
     for axis, name in zip(axes.flat, names, strict=True):
         end = f"_{name}" if len(names) > 1 else ""
         true, predicted = validation[f"label{end}"].astype(float), validation[f"prediction{end}"].astype(float)
-        axis.scatter(true, predicted, s=9, color=BLUE, alpha=0.6, lw=0)
+        axis.scatter(true, predicted, s=9, color=drawing.BLUE, alpha=0.6, lw=0)
         ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
-        axis.plot(ends, ends, color=GREY, lw=0.8)
-        axis.set(title=_plain(name), xlabel="true", ylabel="predicted", aspect="equal")
-    _save(figure, path)
+        axis.plot(ends, ends, color=drawing.GREY, lw=0.8)
+        axis.set(title=drawing.plain(name), xlabel="true", ylabel="predicted", aspect="equal")
+    drawing.save(figure, path)
 
 
 def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
@@ -172,7 +111,10 @@ def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
     many = len(histories) > 1
     second = next(name for name in histories[0].columns if name.startswith("validation_") and name != "validation_loss")
     for axis, name in ((left, "loss"), (middle, second.removeprefix("validation_"))):
-        for column, color, label in ((name, BLUE, "training"), (f"validation_{name}", ORANGE, "validation")):
+        for column, color, label in (
+            (name, drawing.BLUE, "training"),
+            (f"validation_{name}", drawing.ORANGE, "validation"),
+        ):
             for history in histories:
                 axis.plot(history["epoch"], history[column], color=color, label=label, lw=1 if many else None)
                 label = "_"  # matplotlib leaves it out of the legend
@@ -181,30 +123,30 @@ def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
         )
         axis.legend(frameon=False)
     for history in histories:
-        right.plot(history["epoch"], history["learning_rate"], color=GREY)
+        right.plot(history["epoch"], history["learning_rate"], color=drawing.GREY)
     right.set(title="Learning rate as applied", xlabel="epoch", ylim=(0, None))
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def _arms(checked: Mapping[str, Any], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    colors = {"base": BLUE, "scaled": ORANGE, "unscaled": GREY}
+    colors = {"base": drawing.BLUE, "scaled": drawing.ORANGE, "unscaled": drawing.GREY}
     for name, arm in checked["arms"].items():
         losses = np.array(arm["losses"], float)  # a run that diverged has None from there on, and no line
         epochs = np.arange(1, losses.shape[1] + 1)
         verdict = "" if name == "base" else ": holds" if checked[name]["holds"] else ": does not hold"
         axis.plot(epochs, losses.mean(axis=0), color=colors[name], label=f"{name}, batch {arm['batch']}{verdict}")
         axis.fill_between(epochs, losses.min(axis=0), losses.max(axis=0), color=colors[name], alpha=0.2, lw=0)
-    axis.axvspan(0, checked["warmup_epochs"], color=GREY, alpha=0.1, lw=0, label="warm-up, not counted")
+    axis.axvspan(0, checked["warmup_epochs"], color=drawing.GREY, alpha=0.1, lw=0, label="warm-up, not counted")
     if checked["target"] is not None:
-        axis.axhline(checked["target"], color=BLUE, lw=0.8, ls=":", label="target")
+        axis.axhline(checked["target"], color=drawing.BLUE, lw=0.8, ls=":", label="target")
     config = checked["config"]
     axis.set(
         title=f"{config['name']}, {config['optimizer']['name']}: mean and range of {len(losses)} seeds",
         xlabel="epoch", ylabel="training loss", yscale="log", xlim=(0, None),
     )  # fmt: skip
     axis.legend(frameon=False)
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> None:
@@ -215,7 +157,7 @@ def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> 
     figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
     axis.imshow(counts, cmap="Blues")
     if len(classes) <= 30:
-        places, shown = range(len(classes)), [_plain(name) for name in classes]
+        places, shown = range(len(classes)), [drawing.plain(name) for name in classes]
         axis.set(xticks=places, yticks=places, xticklabels=shown, yticklabels=shown)
         for (row, column), count in np.ndenumerate(counts):
             if count:
@@ -234,18 +176,18 @@ def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> 
         ylabel="true",
         title=f"{what}: {right} of {len(validation)} right",
     )
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def _time(seconds: dict[str, float], path: Path) -> None:
     each = phases(seconds)
     figure, axis = plt.subplots(figsize=(7, 0.42 * len(each) + 1), layout="constrained")
-    bars = axis.barh(list(each), list(each.values()), color=BLUE)
+    bars = axis.barh(list(each), list(each.values()), color=drawing.BLUE)
     axis.bar_label(bars, fmt="%.1f s", padding=3)
     axis.invert_yaxis()
     axis.margins(x=0.15)
     axis.set(title=f"Where the {sum(each.values()):.1f} seconds of training went", xlabel="seconds")
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def phases(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -260,10 +202,3 @@ def phases(seconds: Mapping[str, float]) -> dict[str, float]:
     each[REST] = max(seconds.get("total", 0.0) - sum(each.values()), 0.0)
     told = {name: round(value, 3) for name, value in each.items() if value >= 0.05}  # less is shown as 0.0
     return dict(sorted(told.items(), key=lambda phase: -phase[1]))
-
-
-def _save(figure: Figure, path: Path) -> None:
-    for axis in figure.axes:
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import data, figures, report, seal
 from pipeline.config import Data
-from pipeline.inference import Predictions
-from pipeline.target import Target
+from pipeline.data import dataset
+from pipeline.data.labels import Target
+from pipeline.figures import prediction_figures, training_figures
+from pipeline.inference.inference import Predictions
+from pipeline.report import report
+from pipeline.storage import checksums
 
 AWKWARD = ("$x_$", "$", "a $b$ \\$", "_^{")
 
@@ -41,7 +44,7 @@ def test_a_label_may_be_any_text(output):
     relabelled(output)
     said: list[str] = []
 
-    paths = figures.of_training(output, show=said.append)
+    paths = training_figures.of_training(output, show=said.append)
 
     assert [path.name for path in paths] == ["curves.png", "confusion.png", "time.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
@@ -54,18 +57,18 @@ def sample(values: np.ndarray, labels: tuple[str, ...], pixels: np.ndarray, *, i
     def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
         yield first, pixels[first:last], {}
 
-    test = data.TestSet(tuple(map(str, range(len(pixels)))), blocks, images)
+    test = dataset.TestSet(tuple(map(str, range(len(pixels)))), blocks, images)
     return Predictions(test, values, labels, {}, 0)
 
 
 def test_images_with_such_labels_are_drawn(tiny, tmp_path):
     """In the notebooks of both sides."""
     pixels = np.zeros((4, 8, 8, 1), np.uint8)
-    images = data.Examples(tuple("abcd"), pixels, np.arange(4, dtype=np.int32), Target("classes", AWKWARD))
+    images = dataset.Examples(tuple("abcd"), pixels, np.arange(4, dtype=np.int32), Target("classes", AWKWARD))
     said: list[str] = []
 
-    drawn = figures.training_sample(images, tiny, tmp_path, show=said.append)
-    drawn += figures.test_sample(sample(np.full((4, 4), 0.25), AWKWARD, pixels), tmp_path, show=said.append)
+    drawn = training_figures.training_sample(images, tiny, tmp_path, show=said.append)
+    drawn += prediction_figures.least_sure(sample(np.full((4, 4), 0.25), AWKWARD, pixels), tmp_path, show=said.append)
 
     assert [path.name for path in drawn] == ["images.png", "predictions.png"]
     assert not said
@@ -78,15 +81,15 @@ def test_where_nothing_can_be_shown_there_is_no_picture(tmp_path, values, images
     """Numbers and independent labels have no confidence, and a row of a table is no image."""
     predictions = sample(values, AWKWARD, np.zeros((4, 8, 8, 1), np.uint8), images=images)
 
-    assert figures.test_sample(predictions, tmp_path) == []
+    assert prediction_figures.least_sure(predictions, tmp_path) == []
 
 
 def test_the_rows_of_a_table_are_no_picture(tiny, tmp_path):
     """Whatever their labels are."""
     config = replace(tiny, data=Data(kind="table", numeric_columns=("age",)), model="mlp", model_options={})
-    rows = data.Examples(("a", "b"), np.zeros((2, 2), np.float32), np.arange(2), Target("classes", ("x", "y")))
+    rows = dataset.Examples(("a", "b"), np.zeros((2, 2), np.float32), np.arange(2), Target("classes", ("x", "y")))
 
-    assert figures.training_sample(rows, config, tmp_path) == []
+    assert training_figures.training_sample(rows, config, tmp_path) == []
 
 
 @pytest.mark.parametrize("names", [("price",), ("$x_$", "y")])
@@ -101,7 +104,7 @@ def test_numbers_are_drawn_as_predicted_against_true(output, names):
     (output / "validation.csv").write_text("".join(",".join(row) + "\n" for row in [header, *rows]))
     said: list[str] = []
 
-    paths = figures.of_training(output, show=said.append)
+    paths = training_figures.of_training(output, show=said.append)
 
     assert [path.name for path in paths] == ["curves.png", "predicted.png", "time.png"]
     assert not said
@@ -111,7 +114,9 @@ def test_the_bars_of_the_time_are_together_the_time(output):
     """What no phase names is a bar too."""
     manifest = json.loads((output / "artifact" / "manifest.json").read_text())
 
-    assert sum(figures.phases(manifest["seconds"]).values()) == pytest.approx(manifest["seconds"]["total"], abs=0.3)
+    assert sum(training_figures.phases(manifest["seconds"]).values()) == pytest.approx(
+        manifest["seconds"]["total"], abs=0.3
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,7 @@ def test_a_picture_that_cannot_be_drawn_is_told_and_left_out(output, missing, le
     (output / missing).unlink()
     said: list[str] = []
 
-    paths = figures.of_training(output, show=said.append)
+    paths = training_figures.of_training(output, show=said.append)
 
     assert [path.name for path in paths] == left
     assert len(said) == 3 - len(left)
@@ -138,7 +143,7 @@ def test_a_picture_that_cannot_be_written_is_told_too(tiny, tmp_path):
     """The disk is full, or the folder is not ours."""
     said: list[str] = []
 
-    paths = figures.test_sample(
+    paths = prediction_figures.least_sure(
         sample(np.array([[1.0, 0.0]]), ("a",), np.zeros((1, 8, 8, 1), np.uint8)),
         tmp_path / "nowhere",
         show=said.append,
@@ -150,7 +155,7 @@ def test_a_picture_that_cannot_be_written_is_told_too(tiny, tmp_path):
 
 def test_the_report_of_a_real_run_has_its_numbers(output):
     """Of the files as training writes them today; the other tests of reports make theirs by hand."""
-    told = seal.opened((output / "artifact" / "manifest.json").read_bytes())
+    told = checksums.opened((output / "artifact" / "manifest.json").read_bytes())
 
     page = report.write(output).read_text(encoding="utf-8")
 

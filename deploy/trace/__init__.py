@@ -1,0 +1,4 @@
+"""What was asked of Kaggle, what came of it, and where a submission came from.
+
+Comes in: the journal and the runs folder. Goes out: lines for a person and values for a script. Never imported here: `deploy.setup`.
+"""

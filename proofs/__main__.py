@@ -1,0 +1,34 @@
+"""python -m proofs SUBJECT [--short] [--record] [--json]: measure again what docs/results.md claims. `invoke prove` starts it."""
+
+import argparse
+from importlib import import_module
+from typing import Any
+
+from commands.console import ROOT, reported, show
+from commands.local import SUBJECTS
+from deploy.errors import UsageError
+from proofs.shared import results_table
+
+
+@reported
+def prove(subject: str, *, short: bool, record: bool, json: bool) -> dict[str, Any]:
+    """Measure one subject, show each row, and return the table with its exit code."""
+    if subject not in SUBJECTS:
+        raise UsageError(f"Nothing is claimed about {subject!r}; expected one of: {', '.join(SUBJECTS)}.")
+    pictures = ROOT / "docs" / "pictures" if record else None
+    rows = import_module(f"proofs.{subject}.claims").rows(ROOT, short=short, show=show, pictures=pictures)
+    command = f"invoke prove {subject}{' --short' if short else ''}"
+    measured = results_table.measure(subject, rows, ROOT, command=command, show=show)
+    if record:
+        results_table.record(measured, ROOT / "docs" / "results.md")
+    missed = sum(not row.passed for row in measured.rows)
+    show(f"{len(measured.rows) - missed} of {len(measured.rows)} claims hold")
+    return {**measured.to_json(), "exit_code": 0 if measured.passed else 1}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser("python -m proofs", description=__doc__)
+    parser.add_argument("subject", help=f"one of: {', '.join(SUBJECTS)}")
+    for option in ("--short", "--record", "--json"):
+        parser.add_argument(option, action="store_true")
+    prove(**vars(parser.parse_args()))

@@ -1,0 +1,1 @@
+"""Hostile names, archives, arrays and pages neither write elsewhere nor run code."""

@@ -1,0 +1,1 @@
+"""The chain runs end to end."""
