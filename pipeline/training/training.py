@@ -15,14 +15,11 @@ from typing import Any
 import jax
 import keras
 import numpy as np
-import pandas as pd
 
 from pipeline import artifact, metrics
 from pipeline.config import Config
 from pipeline.data import dataset, folds
-from pipeline.data import labels as targets
-from pipeline.errors import CheckpointError, ConfigError, DataError, DivergedError, writing
-from pipeline.metrics import Metric
+from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
 from pipeline.models import architectures
 from pipeline.models.backbones import published
 from pipeline.runtime import compile_cache, devices
@@ -32,15 +29,13 @@ from pipeline.session import checkpoint
 from pipeline.session.progress_log import Fold
 from pipeline.session.time_limit import Session
 from pipeline.submission.prediction_format import Form
-from pipeline.training import gradient_noise, learning_rate
+from pipeline.training import gradient_noise, held_out_results, learning_rate
 from pipeline.training.hard_examples import keep_examples, worst
 from pipeline.training.learning_rate import Applied
 from pipeline.training.loop import LEFT, Loop
 
 GOLDEN_ROWS = 8
 DECODED = "decoded"
-# What validation.npz calls the predictions.
-ARRAY = {"classes": "probabilities", "ordinal": "probabilities", "multilabel": "probabilities", "regression": "values"}
 
 
 @dataclass(frozen=True)
@@ -205,12 +200,14 @@ def train(
         raise DivergedError(
             f"The trained model's outputs are not finite (optimizer.base_rate={config.optimizer.base_rate:g})"
         )
-    _write_validation(output, examples, pairs, held, found)
+    held_out_results.write(output, examples, pairs, held, found)
     losses = target.losses(examples.labels[held], found[held])
     chosen = worst(losses)
     pictures = examples.inputs[held[chosen]] if config.data.kind != "table" else None
     keep_examples(output, chosen, losses[chosen], pictures)
-    measured = _metrics(examples, pairs, fitted, found, metric, show)
+    measured = held_out_results.metrics_of(
+        examples, pairs, [(one.steps, one.metrics) for one in fitted], found, metric, show
+    )
     seconds["final evaluation"] = time.monotonic() - begun
     seconds["total"] = time.monotonic() - started
     origins = provenance or provenance_module.from_checkout()
@@ -335,71 +332,3 @@ def _fit(
         return None
     metrics = run.best["metrics"] if config.keep == "best" and run.best else run.metrics
     return Fitted(run.run_id, run.step, metrics, run.final_weights(), run.compiled.micro_batch, run.pretrained)
-
-
-def _write_validation(
-    output: Path, examples: dataset.Examples, pairs: Sequence[folds.Pair], held: np.ndarray, found: np.ndarray
-) -> None:
-    """Write what each example got from the model that was not trained on it: validation.csv, and validation.npz in the same order."""
-    target, several = (
-        examples.target,
-        examples.target.kind in ("multilabel", "regression") and len(examples.classes) > 1,
-    )
-    table = pd.DataFrame({"id": [examples.ids[index] for index in held]})
-    if several:
-        for place, name in enumerate(target.names):
-            table[f"label_{name}"] = target.truth(examples.labels[held])[:, place]
-            table[f"prediction_{name}"] = found[held, place]
-    else:
-        table["label"] = targets.labels_of(target, examples.labels, held)
-        table["prediction"] = target.best(found[held])
-    if target.kind in ("classes", "ordinal"):
-        table["confidence"] = found[held].max(axis=1).round(6)
-    if len(pairs) > 1:
-        fold = np.zeros(len(examples), int)
-        for number, (_, rows) in enumerate(pairs, start=1):
-            fold[rows] = number
-        table["fold"] = fold[held]
-    with writing(output / "validation.csv"):
-        table.to_csv(output / "validation.csv", index=False)
-    with writing(output / "validation.npz"):
-        np.savez(output / "validation.npz", **{ARRAY[target.kind]: found[held]})
-
-
-def _metrics(
-    examples: dataset.Examples,
-    pairs: Sequence[folds.Pair],
-    fitted: Sequence[Fitted],
-    found: np.ndarray,
-    metric: Metric,
-    show: Callable[[str], None],
-) -> dict[str, Any]:
-    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its examples and steps.
-
-    A metric may have no value on what was held back (AUC of one class); hours of training are not lost for that.
-    """
-
-    def scored(rows: np.ndarray) -> dict[str, float]:
-        scores = {}
-        if examples.target.kind in ("classes", "ordinal"):
-            scores["validation_accuracy"] = float((found[rows].argmax(axis=1) == examples.labels[rows]).mean())
-        try:
-            scores[f"validation_{metric.name}"] = metric(examples.target.truth(examples.labels[rows]), found[rows])
-        except DataError as error:
-            show(f"Warning: {metric.name} has no value on {len(rows)} validation rows: {str(error).splitlines()[0]}")
-        return scores
-
-    each = [{**one.metrics, **scored(rows)} for (_, rows), one in zip(pairs, fitted, strict=True)]
-    if len(pairs) == 1:
-        return {"metrics": each[0]}
-    names = {name: None for metrics in each for name in metrics}
-    values = {name: [metrics[name] for metrics in each if name in metrics] for name in names}
-    values = {name: value for name, value in values.items() if len(value) > 1}
-    overall = scored(np.arange(len(examples)))  # over all examples, as in validation.csv
-    overall |= {f"{name}_mean": float(np.mean(value)) for name, value in values.items()}
-    overall |= {f"{name}_sd": float(np.std(value, ddof=1)) for name, value in values.items()}
-    told = [
-        {"training_images": len(rows), "validation_images": len(held), "steps": one.steps, "metrics": metrics}
-        for (rows, held), one, metrics in zip(pairs, fitted, each, strict=True)
-    ]
-    return {"metrics": overall, "folds": told}

@@ -1,0 +1,84 @@
+"""Held-out results: what each example got from the model that was not trained on it, as files and as metrics."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.data import dataset, folds
+from pipeline.data import labels as targets
+from pipeline.errors import DataError, writing
+from pipeline.metrics import Metric
+
+# What validation.npz calls the predictions.
+ARRAY = {"classes": "probabilities", "ordinal": "probabilities", "multilabel": "probabilities", "regression": "values"}
+
+
+def write(
+    output: Path, examples: dataset.Examples, pairs: Sequence[folds.Pair], held: np.ndarray, found: np.ndarray
+) -> None:
+    """Write what each example got from the model that was not trained on it: validation.csv, and validation.npz in the same order."""
+    target, several = (
+        examples.target,
+        examples.target.kind in ("multilabel", "regression") and len(examples.classes) > 1,
+    )
+    table = pd.DataFrame({"id": [examples.ids[index] for index in held]})
+    if several:
+        for place, name in enumerate(target.names):
+            table[f"label_{name}"] = target.truth(examples.labels[held])[:, place]
+            table[f"prediction_{name}"] = found[held, place]
+    else:
+        table["label"] = targets.labels_of(target, examples.labels, held)
+        table["prediction"] = target.best(found[held])
+    if target.kind in ("classes", "ordinal"):
+        table["confidence"] = found[held].max(axis=1).round(6)
+    if len(pairs) > 1:
+        fold = np.zeros(len(examples), int)
+        for number, (_, rows) in enumerate(pairs, start=1):
+            fold[rows] = number
+        table["fold"] = fold[held]
+    with writing(output / "validation.csv"):
+        table.to_csv(output / "validation.csv", index=False)
+    with writing(output / "validation.npz"):
+        np.savez(output / "validation.npz", **{ARRAY[target.kind]: found[held]})
+
+
+def metrics_of(
+    examples: dataset.Examples,
+    pairs: Sequence[folds.Pair],
+    trained: Sequence[tuple[int, dict[str, float]]],
+    found: np.ndarray,
+    metric: Metric,
+    show: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its examples and steps.
+
+    `trained`: of each fold, its steps and what its loop measured. `found`: float32 (n, classes), a prediction for each example. A metric may have no value on what was held back (AUC of one class); hours of training are not lost for that.
+    """
+
+    def scored(rows: np.ndarray) -> dict[str, float]:
+        scores = {}
+        if examples.target.kind in ("classes", "ordinal"):
+            scores["validation_accuracy"] = float((found[rows].argmax(axis=1) == examples.labels[rows]).mean())
+        try:
+            scores[f"validation_{metric.name}"] = metric(examples.target.truth(examples.labels[rows]), found[rows])
+        except DataError as error:
+            show(f"Warning: {metric.name} has no value on {len(rows)} validation rows: {str(error).splitlines()[0]}")
+        return scores
+
+    each = [{**measured, **scored(rows)} for (_, rows), (_, measured) in zip(pairs, trained, strict=True)]
+    if len(pairs) == 1:
+        return {"metrics": each[0]}
+    names = {name: None for metrics in each for name in metrics}
+    values = {name: [metrics[name] for metrics in each if name in metrics] for name in names}
+    values = {name: value for name, value in values.items() if len(value) > 1}
+    overall = scored(np.arange(len(examples)))  # over all examples, as in validation.csv
+    overall |= {f"{name}_mean": float(np.mean(value)) for name, value in values.items()}
+    overall |= {f"{name}_sd": float(np.std(value, ddof=1)) for name, value in values.items()}
+    told = [
+        {"training_images": len(rows), "validation_images": len(held), "steps": steps, "metrics": metrics}
+        for (rows, held), (steps, _), metrics in zip(pairs, trained, each, strict=True)
+    ]
+    return {"metrics": overall, "folds": told}
