@@ -1,4 +1,5 @@
-"""Console: how the commands speak: what they print, ask and end with. Secrets go out of here hidden.
+"""Console: how the commands speak: what they print, ask and end with. Secrets go out of here
+hidden.
 
 Nothing heavy is imported before a command runs, so that `invoke --list` is instant.
 """
@@ -21,7 +22,9 @@ _ends: list[int] = []  # the exit code, where a task was interrupted
 
 @atexit.register  # so early that it is the last
 def _end() -> None:
-    """End before Python takes the system's signals back: the timer of `deadline.end_soon` would kill the process then (exit code 142)."""
+    """End before Python takes the system's signals back: the timer of `deadline.end_soon` would
+    kill the process then (exit code 142).
+    """
     if _ends:
         with suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -58,7 +61,9 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
             code, message = known, secrets.redact(str(error))
         else:
             if result and result.get("exit_code"):
-                sys.exit(result["exit_code"])  # measured, and missed: not an error, and not a success
+                sys.exit(
+                    result["exit_code"]
+                )  # measured, and missed: not an error, and not a success
             return
         if code in (DEADLINE, CTRL_C):
             from deploy.client import deadline
@@ -77,14 +82,18 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
 
 
 def limited(minutes: float, **longer: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a task an end: `--minutes`, by default these; `longer`: with that option, by default those."""
+    """Give a task an end: `--minutes`, by default these; `longer`: with that option, by default
+    those.
+    """
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(body)
         def run(*arguments: Any, **options: Any) -> Any:
             from deploy.client.deadline import within
 
-            default = next((most for option, most in longer.items() if options.get(option)), minutes)
+            default = next(
+                (most for option, most in longer.items() if options.get(option)), minutes
+            )
             allowed = number("minutes", options.get("minutes") or str(default), 0.01, 60 * 24 * 14)
             message = f"This took longer than {allowed:g} minutes. Nothing is lost: give the same command again, or: invoke status"
             with within(allowed * 60, message):
@@ -111,12 +120,16 @@ def number(option: str, text: str, least: float, most: float) -> float:
     except ValueError:
         value = float("nan")
     if not least <= value <= most:
-        raise UsageError(f"--{option} {text[:40]}: expected a number from {least:.3g} to {most:g}.\nCorrect it.")
+        raise UsageError(
+            f"--{option} {text[:40]}: expected a number from {least:.3g} to {most:g}.\nCorrect it."
+        )
     return value
 
 
 def interpreter(machine: str, path: str) -> str:
-    """Return the interpreter's absolute path. Raises `UsageError` unless it is a Python that can run notebooks."""
+    """Return the interpreter's absolute path. Raises `UsageError` unless it is a Python that can
+    run notebooks.
+    """
     import subprocess
 
     from deploy.errors import UsageError
@@ -153,7 +166,9 @@ def agreed(yes: bool) -> Callable[[Any], None]:
         if yes:
             return
         if not sys.stdin.isatty():
-            raise UsageError("Nobody can be asked whether to push; expected a terminal, or the answer.\nAdd --yes.")
+            raise UsageError(
+                "Nobody can be asked whether to push; expected a terminal, or the answer.\nAdd --yes."
+            )
         try:
             answer = input("Push it? [y/N] ")
         except EOFError:  # Ctrl-D is no yes

@@ -1,4 +1,6 @@
-"""Kaggle's tasks: those that push to Kaggle, watch, pull and submit, and what all tasks need of a config."""
+"""Kaggle's tasks: those that push to Kaggle, watch, pull and submit, and what all tasks need of a
+config.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,25 +19,43 @@ YES = {"yes": "push without asking; for scripts"}
 AGAIN = {"again": "push also if this very notebook was pushed already and has not failed"}
 PLACEHOLDER = "owner"
 KERNEL = {"kernel": "which of the two notebooks: train-tpu (default) or infer-gpu"}
-RUN = {"run": "owner/slug/version, as ann/digits-train-tpu/3; default: the last one that was pushed from here"}
+RUN = {
+    "run": "owner/slug/version, as ann/digits-train-tpu/3; default: the last one that was pushed from here"
+}
 
 
 def minutes(most: int) -> dict[str, str]:
     """Return the help of --minutes for a task that is given these."""
-    return {"minutes": f"end after this many, by default {most}; the same command goes on from there"}
+    return {
+        "minutes": f"end after this many, by default {most}; the same command goes on from there"
+    }
 
 
-def project(config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any) -> Any:
+def project(
+    config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any
+) -> Any:
     """Return what the Kaggle side needs to know of a config."""
     from deploy.relay.relay import Project
     from pipeline import config as configs
 
     settings = configs.load(config)
     sample = settings.data.sample_submission
-    owner, slug, file = (*str(settings.model_options.get("pretrained", "")).split("/", 2), "", "")[:3]
-    needs = f"{owner}/{slug}" if owner and slug and file else ""  # a file of a dataset, and no path from the root
+    owner, slug, file = (*str(settings.model_options.get("pretrained", "")).split("/", 2), "", "")[
+        :3
+    ]
+    needs = (
+        f"{owner}/{slug}" if owner and slug and file else ""
+    )  # a file of a dataset, and no path from the root
     return Project(
-        ROOT, config, settings.competition, settings.handoff, runs, builds, sample=sample, needs=needs, **more
+        ROOT,
+        config,
+        settings.competition,
+        settings.handoff,
+        runs,
+        builds,
+        sample=sample,
+        needs=needs,
+        **more,
     )
 
 
@@ -57,7 +77,9 @@ def settled(config: str, **more: Any) -> Any:
 
 
 def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], int]:
-    """Return how the model side judges a submission for that config before it is spent; `constant`: one may say the same of all rows."""
+    """Return how the model side judges a submission for that config before it is spent; `constant`:
+    one may say the same of all rows.
+    """
     from pipeline import config as configs
     from pipeline.submission import prediction_format
     from pipeline.submission import submission_csv as rules
@@ -87,16 +109,24 @@ def finished(result: Any, config: str) -> dict[str, Any]:
 @task(name="relay", help={**CONFIG, **JSON, **YES})
 @reported
 @limited(60 * 24 * 14)
-def relay_chain(c: Context, config: str = "", yes: bool = False, json: bool = False) -> dict[str, Any]:
-    """Run the whole chain on kaggle.com; spends quota and one submission. Example: invoke relay --config digits"""
+def relay_chain(
+    c: Context, config: str = "", yes: bool = False, json: bool = False
+) -> dict[str, Any]:
+    """Run the whole chain on kaggle.com; spends quota and one submission. Example: invoke relay
+    --config digits
+    """
     from deploy.relay import relay
 
     ours = settled(config)  # a push that was killed may have reached Kaggle
-    return finished(relay.run(connect(), ours, show=show, check=checker(config), agree=agreed(yes)), config)
+    return finished(
+        relay.run(connect(), ours, show=show, check=checker(config), agree=agreed(yes)), config
+    )
 
 
 def owner_of_a_build() -> str:
-    """Return who is signed in; where nobody is, a placeholder, and say so: a build is looked at, and goes nowhere."""
+    """Return who is signed in; where nobody is, a placeholder, and say so: a build is looked at,
+    and goes nowhere.
+    """
     from deploy.errors import CredentialError, Unreachable
 
     try:
@@ -105,24 +135,42 @@ def owner_of_a_build() -> str:
         show(
             f"{str(error).splitlines()[0]} The owner is the placeholder {PLACEHOLDER!r}; to give another: --owner NAME"
         )
-        show("A push builds anew with the name that is signed in, so its bundle has another sha256.")
+        show(
+            "A push builds anew with the name that is signed in, so its bundle has another sha256."
+        )
         return PLACEHOLDER
 
 
-@task(help={**CONFIG, **JSON, **KERNEL, "owner": "the name before the slash in its address; default: who is signed in"})
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        **KERNEL,
+        "owner": "the name before the slash in its address; default: who is signed in",
+    }
+)
 @reported
 def build(
     c: Context, kernel: str = "train-tpu", config: str = "", owner: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Build a notebook into build/ and send nothing; needs no account. Example: invoke build --kernel train-tpu"""
+    """Build a notebook into build/ and send nothing; needs no account. Example: invoke build
+    --kernel train-tpu
+    """
     from deploy.kernel import output
     from deploy.relay import relay
 
     ours = settled(config) if kernel == relay.INFER else project(config)
-    artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT if kernel == relay.INFER else None
+    artifact = (
+        relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT if kernel == relay.INFER else None
+    )
     built = relay.build(ours, kernel, owner or owner_of_a_build(), artifact=artifact)
     show(f"Built {built.notebook}: {built.size:,} bytes, bundle {built.sha256}. Nothing was sent.")
-    return {"handle": built.handle, "notebook": str(built.notebook), "bundle_sha256": built.sha256, "size": built.size}
+    return {
+        "handle": built.handle,
+        "notebook": str(built.notebook),
+        "bundle_sha256": built.sha256,
+        "size": built.size,
+    }
 
 
 @task(
@@ -148,7 +196,9 @@ def push_train(
     minutes: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Show what a training would cost and change, and push it; of a partial one, the next session. Example: invoke push-train --config digits"""
+    """Show what a training would cost and change, and push it; of a partial one, the next session.
+    Example: invoke push-train --config digits
+    """
     from deploy.relay import chained_sessions, relay
 
     chained_sessions.refuse_both(again, until_done)
@@ -157,8 +207,15 @@ def push_train(
         done = chained_sessions.train(connect(), ours, show=show, agree=agreed(yes), fresh=fresh)
         show(f"{done.run} is complete; its output is in {done.folder}")
         show(f"Next: {relay.after_pull(ours, done.run, done.folder)}")
-        return {"run": str(done.run), "status": "complete", "folder": str(done.folder), "sessions": done.sessions}
-    run = relay.push(connect(), ours, relay.TRAIN, again=again, fresh=fresh, show=show, agree=agreed(yes))
+        return {
+            "run": str(done.run),
+            "status": "complete",
+            "folder": str(done.folder),
+            "sessions": done.sessions,
+        }
+    run = relay.push(
+        connect(), ours, relay.TRAIN, again=again, fresh=fresh, show=show, agree=agreed(yes)
+    )
     show(f"{run.url}\nNext: invoke watch --config {config}".lstrip())
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
@@ -167,15 +224,24 @@ def push_train(
 @reported
 @limited(15)
 def push_infer(
-    c: Context, config: str = "", again: bool = False, yes: bool = False, minutes: str = "", json: bool = False
+    c: Context,
+    config: str = "",
+    again: bool = False,
+    yes: bool = False,
+    minutes: str = "",
+    json: bool = False,
 ) -> dict[str, Any]:
-    """Push the inference for the model that was pulled and published last. Example: invoke push-infer"""
+    """Push the inference for the model that was pulled and published last. Example: invoke
+    push-infer
+    """
     from deploy.kernel import output
     from deploy.relay import relay
 
     ours = settled(config)
     artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT
-    run = relay.push(connect(), ours, relay.INFER, artifact=artifact, again=again, show=show, agree=agreed(yes))
+    run = relay.push(
+        connect(), ours, relay.INFER, artifact=artifact, again=again, show=show, agree=agreed(yes)
+    )
     show(f"{run.url}\nNext: invoke watch --kernel infer-gpu --config {config}".lstrip())
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
@@ -223,7 +289,12 @@ def watch(
 @reported
 @limited(120)
 def pull(
-    c: Context, kernel: str = "train-tpu", run: str = "", config: str = "", minutes: str = "", json: bool = False
+    c: Context,
+    kernel: str = "train-tpu",
+    run: str = "",
+    config: str = "",
+    minutes: str = "",
+    json: bool = False,
 ) -> dict[str, Any]:
     """Download and verify what a run wrote, into runs/. Example: invoke pull --kernel infer-gpu"""
     from deploy.kernel import saved_progress
@@ -246,7 +317,9 @@ def pull(
 @reported
 @limited(120)
 def publish(c: Context, config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
-    """Make the model of the last training a version of a private dataset. Example: invoke publish --config digits"""
+    """Make the model of the last training a version of a private dataset. Example: invoke publish
+    --config digits
+    """
     from deploy.relay import relay
 
     ours = settled(config)
@@ -268,17 +341,31 @@ def publish(c: Context, config: str = "", minutes: str = "", json: bool = False)
 @reported
 @limited(780)
 def submit(
-    c: Context, run: str = "", config: str = "", constant: bool = False, minutes: str = "", json: bool = False
+    c: Context,
+    run: str = "",
+    config: str = "",
+    constant: bool = False,
+    minutes: str = "",
+    json: bool = False,
 ) -> dict[str, Any]:
-    """Check and submit the inference that was pulled last; spends one submission. Example: invoke submit"""
+    """Check and submit the inference that was pulled last; spends one submission. Example: invoke
+    submit
+    """
     from deploy.relay import relay
 
     ours = settled(config)
     known = relay.known_run(ours, run, relay.INFER)
     folder = relay.pulled(ours, known)
-    scored = relay.submit(connect(), ours, known, folder, check=checker(config, constant=constant), show=show)
+    scored = relay.submit(
+        connect(), ours, known, folder, check=checker(config, constant=constant), show=show
+    )
     show(f"score {scored.score}, submission {scored.ref}")
-    return {"run": str(known), "submission": str(folder / "submission.csv"), "ref": scored.ref, "score": scored.score}
+    return {
+        "run": str(known),
+        "submission": str(folder / "submission.csv"),
+        "ref": scored.ref,
+        "score": scored.score,
+    }
 
 
 @task(
@@ -291,7 +378,9 @@ def submit(
 )
 @reported
 @limited(5)
-def status(c: Context, of: str = "", config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
+def status(
+    c: Context, of: str = "", config: str = "", minutes: str = "", json: bool = False
+) -> dict[str, Any]:
     """Show what was asked of Kaggle, how it stands, and the quota. Example: invoke status"""
     from deploy.trace import lineage
     from deploy.trace import status as standing

@@ -1,4 +1,6 @@
-"""Tasks of this machine: the rehearsal, reports, checks and proofs. None of them needs an account, and none spends anything."""
+"""Tasks of this machine: the rehearsal, reports, checks and proofs. None of them needs an account,
+and none spends anything.
+"""
 
 import os
 import sys
@@ -16,7 +18,9 @@ SUBJECTS = ("house", "relay", "kaggle", "training", "competitions")
 
 
 def foreign(address: str, slug: str) -> Any:
-    """Return the competition that is made at MODULE:FUNCTION. Raises `UsageError` unless there is one of that slug."""
+    """Return the competition that is made at MODULE:FUNCTION. Raises `UsageError` unless there is
+    one of that slug.
+    """
     from deploy.errors import UsageError
     from localkaggle.competitions import foreign
 
@@ -79,7 +83,11 @@ def dry_run(
     given = {"TPU": tpu_python, "GPU": gpu_python}
     python = {machine: interpreter(machine, path) for machine, path in given.items() if path}
     with LocalKaggle(
-        runs / "kaggle", competitions=[hosted], datasets=datasets, offline=not internet, python=python
+        runs / "kaggle",
+        competitions=[hosted],
+        datasets=datasets,
+        offline=not internet,
+        python=python,
     ) as local:
         for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
             del os.environ[name]  # a token of the user's own would win over those of this Kaggle
@@ -88,10 +96,16 @@ def dry_run(
         try:
             result = relay.run(connect(), ours, show=show, check=checker(config))
         except (KeyboardInterrupt, Detached):
-            raise Detached(f"Interrupted. This Kaggle has ended, with its runs; what it left is in {runs}") from None
+            raise Detached(
+                f"Interrupted. This Kaggle has ended, with its runs; what it left is in {runs}"
+            ) from None
         except RelayError as error:
             lacking = "dataset_sources" in getattr(error, "kinds", ())
-            mounts = "A rehearsal has the datasets that it is given: --dataset OWNER/SLUG=DIR\n" if lacking else ""
+            mounts = (
+                "A rehearsal has the datasets that it is given: --dataset OWNER/SLUG=DIR\n"
+                if lacking
+                else ""
+            )
             note = f"{mounts}(This was a rehearsal: its Kaggle has ended, and what it left is in {runs}. Once it is mended: invoke dry-run)"
             raise type(error)(f"{error}\n{note}") from error
     return finished(result, config)
@@ -106,8 +120,12 @@ def dry_run(
     }
 )
 @reported
-def scale_check(c: Context, config: str = "", input: str = "", batch: str = "", json: bool = False) -> dict[str, Any]:
-    """See whether the rate holds at 8 times the batch, on this machine. Example: invoke scale-check --config digits_sgd"""
+def scale_check(
+    c: Context, config: str = "", input: str = "", batch: str = "", json: bool = False
+) -> dict[str, Any]:
+    """See whether the rate holds at 8 times the batch, on this machine. Example: invoke scale-check
+    --config digits_sgd
+    """
     import time
 
     from deploy.errors import UsageError
@@ -116,7 +134,10 @@ def scale_check(c: Context, config: str = "", input: str = "", batch: str = "", 
     from pipeline import config as configs
 
     folder = ROOT / "runs" / f"scale-check-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    slug, images = configs.load(config).competition, int(number("batch", batch, 1, 2**20)) if batch else None
+    slug, images = (
+        configs.load(config).competition,
+        int(number("batch", batch, 1, 2**20)) if batch else None,
+    )
     if not input:
         if slug not in competitions.NAMES:
             raise UsageError(
@@ -125,11 +146,11 @@ def scale_check(c: Context, config: str = "", input: str = "", batch: str = "", 
             )
         competitions.EMBEDDED[slug]().write(folder / "data")
     given = f" --batch {images}" if images else ""
-    again = (
-        f"python -m pipeline scale-check --config {config} --input {input or folder / 'data'} --output {folder}{given}"
-    )
+    again = f"python -m pipeline scale-check --config {config} --input {input or folder / 'data'} --output {folder}{given}"
     show(f"It takes nine trainings. Stopped before its end, it goes on by: {again}")
-    result = model_side.scale_check(config, Path(input) if input else folder / "data", folder, images, show)
+    result = model_side.scale_check(
+        config, Path(input) if input else folder / "data", folder, images, show
+    )
     for path in (folder / "scaling.json", *result["pictures"]):
         show(f"wrote {path}")
     return result
@@ -145,8 +166,12 @@ def scale_check(c: Context, config: str = "", input: str = "", batch: str = "", 
     }
 )
 @reported
-def report(c: Context, run: str = "", config: str = "", title: str = "", json: bool = False) -> dict[str, Any]:
-    """Write one HTML page of a training: curves, classes, worst examples, provenance. Example: invoke report --run out"""
+def report(
+    c: Context, run: str = "", config: str = "", title: str = "", json: bool = False
+) -> dict[str, Any]:
+    """Write one HTML page of a training: curves, classes, worst examples, provenance. Example:
+    invoke report --run out
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
     from deploy.kernel import output
     from deploy.relay import relay
@@ -159,7 +184,11 @@ def report(c: Context, run: str = "", config: str = "", title: str = "", json: b
         found = relay.known_run(ours, run, relay.TRAIN)
         folder, known = relay.pulled(ours, found), str(found)
     # A folder that was pulled stays what the run wrote: the next pull compares it.
-    beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}") if output.noted(folder) else None
+    beside = (
+        folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}")
+        if output.noted(folder)
+        else None
+    )
     show(f"The training {known + ', ' if known else ''}in {folder}")
     page = model_side.write(folder, title=title or None, page=beside)
     show(f"wrote {page}")
@@ -192,13 +221,24 @@ def inspect(
     label: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Say what is in a competition folder, and propose a config. Example: invoke inspect --input data/leaves --write leaves"""
+    """Say what is in a competition folder, and propose a config. Example: invoke inspect --input
+    data/leaves --write leaves
+    """
     from deploy.errors import UsageError
     from pipeline import __main__ as model_side
 
     if not input:
-        raise UsageError("--input is missing; expected the competition's folder.\nGive it: invoke inspect --input DIR")
-    given = {"write": write, "page": page, "competition": competition, "sample": sample, "train": train, "test": test}
+        raise UsageError(
+            "--input is missing; expected the competition's folder.\nGive it: invoke inspect --input DIR"
+        )
+    given = {
+        "write": write,
+        "page": page,
+        "competition": competition,
+        "sample": sample,
+        "train": train,
+        "test": test,
+    }
     return model_side.inspect(Path(input), {**given, "label": label}, show)
 
 
@@ -210,7 +250,11 @@ def check(c: Context) -> None:
 
     from deploy.errors import UsageError
 
-    lacking = [name for name in ("ruff", "mypy", "pytest", "xdist", "hypothesis") if find_spec(name) is None]
+    lacking = [
+        name
+        for name in ("ruff", "mypy", "pytest", "xdist", "hypothesis")
+        if find_spec(name) is None
+    ]
     if lacking:
         raise UsageError(
             f"This Python has no {', '.join(lacking)}; expected what the checks need.\n"
@@ -230,10 +274,15 @@ def check(c: Context) -> None:
     },
 )
 @reported
-def prove(c: Context, subject: str, short: bool = False, record: bool = False, json: bool = False) -> None:
-    """Measure again what docs/results.md claims; exit 1 on a miss. Example: invoke prove relay --short"""
+def prove(
+    c: Context, subject: str, short: bool = False, record: bool = False, json: bool = False
+) -> None:
+    """Measure again what docs/results.md claims; exit 1 on a miss. Example: invoke prove relay
+    --short
+    """
     # A program of its own: proofs see every command, so no command may see them.
     given = {"--short": short, "--record": record, "--json": json}
     os.chdir(ROOT)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "proofs", subject, *(name for name in given if given[name])])  # noqa: S606
+    words = ["-m", "proofs", subject, *(name for name in given if given[name])]
+    os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - our own words

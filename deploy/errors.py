@@ -68,7 +68,9 @@ class NotFound(Refused):
 
 
 class SourcesRefused(Refused):
-    """Kaggle started the run without one of its sources. `kinds`: of which, as in kernel-metadata.json; `version`: of that run."""
+    """Kaggle started the run without one of its sources. `kinds`: of which, as in
+    kernel-metadata.json; `version`: of that run.
+    """
 
     def __init__(self, message: str, version: int = 0, kinds: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -119,11 +121,20 @@ class Detached(RelayError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn "no space", "read-only" and "permission denied" while writing `path` into a `DiskError` that says what to do."""
+    """Turn "no space", "read-only" and "permission denied" while writing `path` into a `DiskError`
+    that says what to do.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.errno not in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EFBIG,
+            errno.EROFS,
+            errno.EACCES,
+            errno.EPERM,
+        ):
             raise
         raise DiskError(
             f"Could not write {path}: {error.strerror}.\n"

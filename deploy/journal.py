@@ -2,11 +2,13 @@
 
 Reads  and gives rows of three tables: pushes, publishes, submissions
 
-The intent is committed before the call and the outcome after it, so an entry that stays "intended" tells that we do not
-know. `watch`, `pull`, `publish`, `push-infer` and `submit` take the version that we made ourselves from here. No secrets.
+The intent is committed before the call and the outcome after it, so an entry that stays "intended"
+tells that we do not know. `watch`, `pull`, `publish`, `push-infer` and `submit` take the version
+that we made ourselves from here. No secrets.
 
-Each entry has the address of the Kaggle that was asked, and only entries of the same Kaggle are given: version 1 of a
-rehearsal is not version 1 of the site. An entry without an address is older than that column, and is believed nowhere.
+Each entry has the address of the Kaggle that was asked, and only entries of the same Kaggle are
+given: version 1 of a rehearsal is not version 1 of the site. An entry without an address is older
+than that column, and is believed nowhere.
 """
 
 import sqlite3
@@ -20,8 +22,9 @@ from deploy.client import server_address
 from deploy.client.secrets import redact
 from deploy.errors import DiskError, writing
 
-# `before`: the version before the call; noted right before it where nothing else tells that it was made. `sent`: 1 from then on.
-# Of a training, `base`: the version that it went on from, `route`: how that came to it; `step`, `left`: how far it got, once that was seen.
+# `before`: the version before the call; noted right before it where nothing else tells that it was
+# made. `sent`: 1 from then on. Of a training, `base`: the version that it went on from, `route`:
+# how that came to it; `step`, `left`: how far it got, once that was seen.
 COLUMNS = {
     "pushes": (
         "server",
@@ -41,13 +44,37 @@ COLUMNS = {
         "left",
     ),
     "publishes": ("server", "config", "handle", "run_id", "weights_sha256", "before", "version"),
-    "submissions": ("server", "config", "competition", "handle", "kernel_version", "sent", "ref", "status", "score"),
+    "submissions": (
+        "server",
+        "config",
+        "competition",
+        "handle",
+        "kernel_version",
+        "sent",
+        "ref",
+        "status",
+        "score",
+    ),
 }
 INTENDED, DONE = "intended", "done"
-# Ends of a call after which it is known that nothing was made; after any other, and without one, it may have been.
-ABSENT, GONE = "not made", "gone"  # found out later: it never arrived; it was there, and is not any more
+# Ends of a call after which it is known that nothing was made; after any other, and without one, it
+# may have been.
+ABSENT, GONE = (
+    "not made",
+    "gone",
+)  # found out later: it never arrived; it was there, and is not any more
 NOT_MADE = (
-    *(ABSENT, GONE, "CredentialError", "Denied", "DiskError", "NoQuota", "NotFound", "Refused", "SourcesRefused"),
+    *(
+        ABSENT,
+        GONE,
+        "CredentialError",
+        "Denied",
+        "DiskError",
+        "NoQuota",
+        "NotFound",
+        "Refused",
+        "SourcesRefused",
+    ),
     "UsageError",
 )
 
@@ -56,7 +83,8 @@ class Journal:
     """The journal at that path, made on first use.
 
     Args:
-        at: the address of the Kaggle whose entries are written and read; default: the one that this process speaks to.
+        at: the address of the Kaggle whose entries are written and read; default: the one that this
+            process speaks to.
 
     Raises:
         DiskError: if the file cannot be made, or is no journal.
@@ -81,7 +109,9 @@ class Journal:
 
     @contextmanager
     def recording(self, table: str, **intent: Any) -> Iterator[dict[str, Any]]:
-        """Commit the intent, give a dict to put the outcome into, and commit that; after an exception, its kind."""
+        """Commit the intent, give a dict to put the outcome into, and commit that; after an
+        exception, its kind.
+        """
         at = datetime.now(UTC).isoformat(timespec="seconds")
         entry = self._insert(table, {**intent, "at": at, "outcome": INTENDED})
         outcome: dict[str, Any] = {"id": entry}
@@ -118,11 +148,14 @@ class Journal:
             return [dict(row) for row in rows]
 
     def elsewhere(self) -> dict[str, int]:
-        """Return how many entries speak of other Kaggles: {address: number}; "" for those that do not say of which."""
+        """Return how many entries speak of other Kaggles: {address: number}; "" for those that do
+        not say of which.
+        """
         found: dict[str, int] = {}
         with self._open() as base:
             for table in COLUMNS:
-                rows = base.execute(f"SELECT server, COUNT(*) AS number FROM {table} GROUP BY server")  # noqa: S608 - ours
+                count = f"SELECT server, COUNT(*) AS number FROM {table} GROUP BY server"  # noqa: S608 - ours
+                rows = base.execute(count)
                 for row in rows:
                     found[row["server"] or ""] = found.get(row["server"] or "", 0) + row["number"]
         found.pop(self.server, None)
@@ -140,11 +173,15 @@ class Journal:
             return int(cursor.lastrowid or 0)
 
     def _known(self, table: str, values: dict[str, Any]) -> list[str]:
-        """Return the names, after they were found in the list above: they become part of a statement."""
+        """Return the names, after they were found in the list above: they become part of a
+        statement.
+        """
         allowed = {*COLUMNS[table], "at", "outcome"}
         unknown = set(values) - allowed
         if unknown:
-            raise KeyError(f"{table} has no columns {sorted(unknown)}; expected some of {sorted(allowed)}")
+            raise KeyError(
+                f"{table} has no columns {sorted(unknown)}; expected some of {sorted(allowed)}"
+            )
         return list(values)
 
     @contextmanager
@@ -162,5 +199,7 @@ class Journal:
 
 
 def _told(values: dict[str, Any]) -> list[Any]:
-    """Return the values as they are kept and looked for: without secrets, as nothing else can be kept."""
+    """Return the values as they are kept and looked for: without secrets, as nothing else can be
+    kept.
+    """
     return [redact(value) if isinstance(value, str) else value for value in values.values()]

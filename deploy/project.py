@@ -14,12 +14,15 @@ class Project:
     """What is relayed, and where its records are.
 
     Attributes:
-        root: of the repository. runs: holds the journal and what was pulled. builds: holds the bundles.
-        config: a name in pipeline/configs/ or the path of a .py file; competition, handoff: as it says.
+        root: of the repository. runs: holds the journal and what was pulled. builds: holds the
+            bundles.
+        config: a name in pipeline/configs/ or the path of a .py file; competition, handoff: as it
+            says.
         needs: owner/slug of a dataset that the training reads; "": none.
         sample: the competition's file that shows what a submission looks like.
         kernels: the folder of the notebooks; default root/kernels.
-        deadline_seconds: for each wait, for a run, a dataset or a score. queue_seconds: for a run to get a machine; 0: the same.
+        deadline_seconds: for each wait, for a run, a dataset or a score. queue_seconds: for a run
+            to get a machine; 0: the same.
     """
 
     root: Path

@@ -1,4 +1,6 @@
-"""python -m localkaggle serve|export: a Kaggle on this machine for any Kaggle client, and its competitions as folders."""
+"""python -m localkaggle serve|export: a Kaggle on this machine for any Kaggle client, and its
+competitions as folders.
+"""
 
 import argparse
 import shlex
@@ -26,14 +28,20 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="serve|export")
-    serve = commands.add_parser("serve", help="serve until Ctrl-C", description="Serve on 127.0.0.1 until Ctrl-C.")
+    serve = commands.add_parser(
+        "serve", help="serve until Ctrl-C", description="Serve on 127.0.0.1 until Ctrl-C."
+    )
     serve.set_defaults(command=_serve)
     serve.add_argument("--port", type=_port, default=0, help="default: a free one")
     serve.add_argument(
-        "--folder", type=Path, help="where to keep everything; default: a temporary folder, removed at the end"
+        "--folder",
+        type=Path,
+        help="where to keep everything; default: a temporary folder, removed at the end",
     )
     serve.add_argument(
-        "--offline", action="store_true", help="no session gets the internet, not even those that ask for it"
+        "--offline",
+        action="store_true",
+        help="no session gets the internet, not even those that ask for it",
     )
     serve.add_argument(
         "--layout",
@@ -76,7 +84,9 @@ def _port(text: str) -> int:
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 1 <= seconds <= 12 * 3600:
-        raise argparse.ArgumentTypeError(f"{text} is no length of a session: expected 1 to 43200 seconds")
+        raise argparse.ArgumentTypeError(
+            f"{text} is no length of a session: expected 1 to 43200 seconds"
+        )
     return seconds
 
 
@@ -91,8 +101,15 @@ def _placed(text: str) -> tuple[str, Path]:
 
 def _serve(options: argparse.Namespace) -> int:
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    folder = options.folder if options.folder is not None else Path(tempfile.mkdtemp(prefix="localkaggle-"))
+    before = {
+        number: signal.signal(number, lambda *_: stop.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    folder = (
+        options.folder
+        if options.folder is not None
+        else Path(tempfile.mkdtemp(prefix="localkaggle-"))
+    )
     try:
         return _serve_in(folder, options, stop)
     finally:
@@ -131,9 +148,13 @@ def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) 
             f"# A Kaggle on 127.0.0.1:{kaggle.port}, competitions: {', '.join(kaggle.competitions)}; its files are in {folder}"
         )
         if not namespaces():
-            print("# Namespaces are not permitted here: paths are remapped, and the internet cannot be switched off.")
+            print(
+                "# Namespaces are not permitted here: paths are remapped, and the internet cannot be switched off."
+            )
         print("# Paste this into another shell, and use kaggle or invoke there:")
-        print("unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN  # a token of your own would win over the key below")
+        print(
+            "unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN  # a token of your own would win over the key below"
+        )
         for name, value in kaggle.environment.items():
             print(f"export {name}={shlex.quote(value)}")
         print("# Ctrl-C ends it.", flush=True)
@@ -150,7 +171,9 @@ def _export(options: argparse.Namespace) -> int:
         )
         return 2
     try:
-        if options.folder.exists() and (not options.folder.is_dir() or any(options.folder.iterdir())):
+        if options.folder.exists() and (
+            not options.folder.is_dir() or any(options.folder.iterdir())
+        ):
             print(
                 f"Error: {options.folder} is not an empty folder; expected one, or a new name.\nChoose another.",
                 file=sys.stderr,

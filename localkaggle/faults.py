@@ -1,7 +1,8 @@
 """Faults: what can go wrong between a client and Kaggle, at any call, planned in advance.
 
-A fault comes before the call (nothing happened) or after it (it happened, and the answer is lost or wrong). Which answers Kaggle has really
-given in these ways is in docs/facts.md; the others are those of any network.
+A fault comes before the call (nothing happened) or after it (it happened, and the answer is lost or
+wrong). Which answers Kaggle has really given in these ways is in docs/facts.md; the others are
+those of any network.
 """
 
 import json
@@ -83,7 +84,10 @@ def _refuse(code: int, message: str, **headers: str) -> Callable[[Answer, str], 
 
 
 def _become(answer: Answer, code: int, value: Any) -> None:
-    answer.code, answer.body = code, value if isinstance(value, bytes) else json.dumps(value).encode()
+    answer.code, answer.body = (
+        code,
+        value if isinstance(value, bytes) else json.dumps(value).encode(),
+    )
     for name in ("Content-Type", "Location"):
         del answer.headers[name]
     answer.headers["Content-Type"] = "text/html" if isinstance(value, bytes) else "application/json"
@@ -102,7 +106,9 @@ def _empty(answer: Answer, operation: str) -> bool:
 
 
 def _edit(edit: Callable[[dict[str, Any]], bool]) -> Callable[[Answer, str], bool]:
-    """Return a change of the JSON object in the body; `edit` returns whether it found what to change."""
+    """Return a change of the JSON object in the body; `edit` returns whether it found what to
+    change.
+    """
 
     def change(answer: Answer, operation: str) -> bool:
         value = answer.value()
@@ -201,7 +207,9 @@ def _other_bytes(answer: Answer, operation: str) -> bool:
     if operation != "storage" or not answer.body:
         return False
     middle = len(answer.body) // 2
-    answer.body = answer.body[:middle] + bytes([answer.body[middle] ^ 1]) + answer.body[middle + 1 :]
+    answer.body = (
+        answer.body[:middle] + bytes([answer.body[middle] ^ 1]) + answer.body[middle + 1 :]
+    )
     return True
 
 
@@ -239,7 +247,9 @@ def edited(**values: Any) -> Kind:
 
 
 def meanwhile(happens: Callable[[], object], *, after: bool = True, cut: float = 1.0) -> Kind:
-    """Return the way in which something else happens while the answer, a true one, is on its way; or, not `after`, instead of it."""
+    """Return the way in which something else happens while the answer, a true one, is on its way;
+    or, not `after`, instead of it.
+    """
 
     def change(answer: Answer, operation: str) -> bool:
         happens()
@@ -257,7 +267,9 @@ KINDS: dict[str, Kind] = {
     "502": Kind(False, _refuse(502, "Bad gateway")),
     "503, Retry-After 0": Kind(False, _refuse(503, "Unavailable", Retry_After="0")),
     "429, Retry-After 0": Kind(False, _refuse(429, "Too many requests", Retry_After="0")),
-    "429, Retry-After nonsense": Kind(False, _refuse(429, "Too many requests", Retry_After="tomorrow")),
+    "429, Retry-After nonsense": Kind(
+        False, _refuse(429, "Too many requests", Retry_After="tomorrow")
+    ),
     "429, Retry-After an hour": Kind(False, _refuse(429, "Too many requests", Retry_After="3600")),
     "400": Kind(False, _refuse(400, "Bad request")),
     "401": Kind(False, _refuse(401, "Unauthorized")),
@@ -278,10 +290,14 @@ KINDS: dict[str, Kind] = {
     "one byte a second": Kind(True, _same, drip=True),
     "unknown word": Kind(True, _edit(_unknown_word), only=STATUSES),
     "a field is missing": Kind(
-        True, _edit(_field_missing), only=(*STATUSES, *MADE, "StartBlobUpload", "GetDataset", "CreateCodeSubmission")
+        True,
+        _edit(_field_missing),
+        only=(*STATUSES, *MADE, "StartBlobUpload", "GetDataset", "CreateCodeSubmission"),
     ),
     "an error with 200": Kind(True, _edit(_error_text), only=MADE),
-    "an older answer": Kind(True, _edit(_older), only=(*STATUSES, *LISTS, "GetDataset", "ListSubmissions")),
+    "an older answer": Kind(
+        True, _edit(_older), only=(*STATUSES, *LISTS, "GetDataset", "ListSubmissions")
+    ),
     "endless pages": Kind(True, _edit(_endless), only=LISTS),
     "a name that climbs": Kind(True, _edit(_names(lambda name: f"../../{name}")), only=LISTS),
     "an absolute name": Kind(True, _edit(_names(lambda name: f"/tmp/{name}")), only=LISTS),  # noqa: S108 - it must be refused
@@ -297,7 +313,8 @@ KINDS: dict[str, Kind] = {
 class Faults:
     """What is planned, and what has come: `seen` holds the operation of every request since then.
 
-    Following a log is not counted: when it asks again depends on the clock. `log` strikes all of these requests.
+    Following a log is not counted: when it asks again depends on the clock. `log` strikes all of
+    these requests.
     """
 
     seen: list[str] = field(default_factory=list)
@@ -310,10 +327,14 @@ class Faults:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def plan(self, faults: dict[int, str], log: str = "") -> None:
-        """Forget what came, and let the request of each index (0 is the next one) go wrong in this way."""
+        """Forget what came, and let the request of each index (0 is the next one) go wrong in this
+        way.
+        """
         unknown = {*faults.values(), *filter(None, [log])} - KINDS.keys()
         if unknown:
-            raise ValueError(f"unknown kinds {sorted(unknown)}; expected some of {', '.join(KINDS)}")
+            raise ValueError(
+                f"unknown kinds {sorted(unknown)}; expected some of {', '.join(KINDS)}"
+            )
         with self._lock:
             self._ended.set()  # whoever is kept in silence may go
             self._ended = threading.Event()
@@ -321,7 +342,9 @@ class Faults:
             self._said, self._own = {}, {}
 
     def say(self, operation: str, kinds: Iterable[str | Kind | None]) -> None:
-        """Let the next requests of this operation go wrong in these ways, one after the other; None lets one through."""
+        """Let the next requests of this operation go wrong in these ways, one after the other; None
+        lets one through.
+        """
         with self._lock:
             self._said[operation] = iter(kinds)
 
@@ -350,7 +373,8 @@ class Faults:
         """Let one request go wrong, and return whether the connection can still be used.
 
         Args:
-            handle: does what was asked and returns the answer's bytes. ignore: reads the request and does nothing.
+            handle: does what was asked and returns the answer's bytes. ignore: reads the request
+                and does nothing.
             write: sends bytes.
         """
         kind, ended = self._own[index] if name == OWN else KINDS[name], self._ended

@@ -1,4 +1,6 @@
-"""Wire: HTTP for the server. Each request is a call of a service, an upload, a download, or a log to follow."""
+"""Wire: HTTP for the server. Each request is a call of a service, an upload, a download, or a log
+to follow.
+"""
 
 import base64
 import contextlib
@@ -46,7 +48,9 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one connection. `kaggle` does the rest."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # head and body are written apart; each answer would wait 40 ms for the client's ACK
+    disable_nagle_algorithm = (
+        True  # head and body are written apart; each answer would wait 40 ms for the client's ACK
+    )
 
     def __init__(self, kaggle: Account, *arguments: Any) -> None:
         self.kaggle = kaggle
@@ -90,7 +94,10 @@ class Handler(BaseHTTPRequestHandler):
         if address.netloc and address.hostname not in ("localhost", "127.0.0.1"):
             self.close_connection = True  # its body stays unread
             return self._fail(
-                Fault(403, f"This is a Kaggle on 127.0.0.1; it leads nowhere else, and not to {address.hostname}")
+                Fault(
+                    403,
+                    f"This is a Kaggle on 127.0.0.1; it leads nowhere else, and not to {address.hostname}",
+                )
             )
         path = re.sub(r"^/api(?=/v1/)", "", unquote(address.path))
         call = re.fullmatch(r"/v1/([a-z]+\.[A-Za-z]+)/([A-Za-z]+)", path)
@@ -106,7 +113,9 @@ class Handler(BaseHTTPRequestHandler):
             if path.startswith("/storage/") and self.command in ("GET", "HEAD"):
                 return self._download(path.split("/")[2])
             if log and self.command == "GET":
-                return self._stream(log.group(1), parse_qs(address.query).get("versionLabel", [""])[0])
+                return self._stream(
+                    log.group(1), parse_qs(address.query).get("versionLabel", [""])[0]
+                )
             if call and self.command == "POST":
                 return self._call(call.group(1), call.group(2), body)
             raise Fault(404, "Not found")
@@ -123,7 +132,9 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_HEAD = handle_one
 
     def _call(self, service: str, method: str, body: bytes) -> None:
-        """Dispatch one call, note it, and only then answer: whoever holds the answer finds the call in the journal."""
+        """Dispatch one call, note it, and only then answer: whoever holds the answer finds the call
+        in the journal.
+        """
         location: dict[str, str] = {}
         code, answer = 500, None  # unless something better comes of it
         try:
@@ -132,7 +143,9 @@ class Handler(BaseHTTPRequestHandler):
         except Redirect as redirect:
             code = 302
             name, _ = self.kaggle.storage.objects[redirect.key]
-            location["Location"] = f"{self._base()}/storage/{redirect.key}/{quote(name)}?X-Goog-Signature=local"
+            location["Location"] = (
+                f"{self._base()}/storage/{redirect.key}/{quote(name)}?X-Goog-Signature=local"
+            )
         except Fault as fault:
             code, answer = fault.code, fault.message
             raise
@@ -150,7 +163,9 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(answer, dict):
             for file in answer.get("files") or []:
                 if isinstance(file, dict) and str(file.get("url", "")).isdigit():
-                    file["url"] = f"{self._base()}/storage/{file['url']}/file?X-Goog-Signature=local"
+                    file["url"] = (
+                        f"{self._base()}/storage/{file['url']}/file?X-Goog-Signature=local"
+                    )
             if str(answer.get("createUrl", "")).startswith(BASE):
                 answer["createUrl"] = self._base() + answer["createUrl"].removeprefix(BASE)
         return answer
@@ -177,8 +192,12 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(size - start))
         self.send_header("Accept-Ranges", "bytes")
         if not wanted:
-            md5 = base64.b64encode(hashlib.md5(found[1].read_bytes(), usedforsecurity=False).digest()).decode()
-            self.send_header("x-goog-hash", f"md5={md5}")  # as Google's storage does, where Kaggle keeps its files
+            md5 = base64.b64encode(
+                hashlib.md5(found[1].read_bytes(), usedforsecurity=False).digest()
+            ).decode()
+            self.send_header(
+                "x-goog-hash", f"md5={md5}"
+            )  # as Google's storage does, where Kaggle keeps its files
         self.send_header("ETag", f'"{found[1].stat().st_mtime_ns:x}-{size:x}"')
         if wanted:
             self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
@@ -206,10 +225,14 @@ class Handler(BaseHTTPRequestHandler):
         if version is None:
             raise Fault(404, "Not found")
         if version.done.is_set():
-            return self._send(200, version.log.text().encode(), {"Content-Type": "application/json"})
+            return self._send(
+                200, version.log.text().encode(), {"Content-Type": "application/json"}
+            )
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")  # a client that reads by the chunk gets each line as it comes
+        self.send_header(
+            "Transfer-Encoding", "chunked"
+        )  # a client that reads by the chunk gets each line as it comes
         self.end_headers()
         for piece in version.log.follow():
             self._chunk(f"data: {piece}\n\n".encode())
@@ -222,7 +245,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         if hasattr(socket, "TCP_QUICKACK"):
-            # Through a proxy the client keeps the body until its head is acknowledged, which Linux would do after 40 ms.
+            # Through a proxy the client keeps the body until its head is acknowledged, which Linux
+            # would do after 40 ms.
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             announced = self.headers.get("Content-Length") or "0"
@@ -253,7 +277,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _operation(path: str) -> str:
-    """Return the method that a path calls, or the kind of what it leads to: "storage", "upload" or "log"."""
+    """Return the method that a path calls, or the kind of what it leads to: "storage", "upload" or
+    "log".
+    """
     parts = urlsplit(path).path.strip("/").split("/")
     if "v1" in parts:
         return "log" if "stream" in parts else parts[-1]

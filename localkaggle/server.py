@@ -1,7 +1,8 @@
 """Server: Kaggle's protocol on 127.0.0.1, for any of Kaggle's own clients.
 
-It answers `POST /api/v1/<service>/<Method>` as the site would, and the same call as a proxy for http://localhost: that is how the
-official client can be led here by environment variables alone, without a patch.
+It answers `POST /api/v1/<service>/<Method>` as the site would, and the same call as a proxy for
+http://localhost: that is how the official client can be led here by environment variables alone,
+without a patch.
 """
 
 import base64
@@ -40,20 +41,26 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 class LocalKaggle:
-    """A Kaggle with one account. A context manager: it serves inside, and ends all sessions on the way out.
+    """A Kaggle with one account. A context manager: it serves inside, and ends all sessions on the
+    way out.
 
     Args:
         folder: empty or new; holds everything it stores.
-        competitions: slugs of embedded ones, each built when it is first asked for, or `Competition`s.
+        competitions: slugs of embedded ones, each built when it is first asked for, or
+            `Competition`s.
         port: of 127.0.0.1; 0 takes a free one.
         offline: give no session the internet, not even those that ask for it.
-        layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …) or "flat" (`<slug>`).
+        layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …) or
+            "flat" (`<slug>`).
         verified: whether the account is; if not, a TPU push gets a CPU in silence.
-        session_seconds: how long a session may take, by "TPU", "GPU", "CPU"; what is left out is Kaggle's. Then it is killed.
+        session_seconds: how long a session may take, by "TPU", "GPU", "CPU"; what is left out is
+            Kaggle's. Then it is killed.
         own_output: whether a notebook may list its own output as a source.
-        memory_bytes, output_bytes: of a session. queue_seconds, ready_seconds: how long a push queues, and a dataset is processed.
+        memory_bytes, output_bytes: of a session. queue_seconds, ready_seconds: how long a push
+            queues, and a dataset is processed.
         datasets: {owner/slug: folder} that others published, there from the beginning.
-        python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than this one's.
+        python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than
+            this one's.
         session: makes a session; another than `Session` for what is not about notebooks.
     """
 
@@ -81,10 +88,16 @@ class LocalKaggle:
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
-            raise FileExistsError(f"{self.folder} is not empty; expected a new folder, or an empty one")
+            raise FileExistsError(
+                f"{self.folder} is not empty; expected a new folder, or an empty one"
+            )
         self.layout, self.offline = layout, offline
         self._seconds = {**SESSION_SECONDS, **(session_seconds or {})}
-        self._memory_bytes, self._output_bytes, self._python = memory_bytes, output_bytes, dict(python or {})
+        self._memory_bytes, self._output_bytes, self._python = (
+            memory_bytes,
+            output_bytes,
+            dict(python or {}),
+        )
         self._session = session
         self.competitions = Hosted(self.folder / "competitions", competitions)
         self.key, self.token = secrets.token_hex(16), f"KGAT_{secrets.token_hex(16)}"
@@ -127,10 +140,12 @@ class LocalKaggle:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables that lead any of Kaggle's clients here, with credentials of this Kaggle alone.
+        """Environment variables that lead any of Kaggle's clients here, with credentials of this
+        Kaggle alone.
 
-        HOME is private because a token in the real one would win over these credentials, and be sent; the proxy for https is a port
-        that nobody listens on, so that what escapes fails at once.
+        HOME is private because a token in the real one would win over these credentials, and be
+        sent; the proxy for https is a port that nobody listens on, so that what escapes fails at
+        once.
         """
         home = self.folder / "home"
         for name in (".kaggle", "tmp"):
@@ -149,11 +164,16 @@ class LocalKaggle:
         }
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.faults.close()
         self.kernels.close()
@@ -168,7 +188,12 @@ class LocalKaggle:
         if request.token != self.token:
             raise Fault(404, "Token not found")
         answer = security_types.IntrospectTokenResponse()
-        answer.active, answer.username, answer.user_id, answer.scope = True, USER, 1, "resources.admin:*"
+        answer.active, answer.username, answer.user_id, answer.scope = (
+            True,
+            USER,
+            1,
+            "resources.admin:*",
+        )
         return answer
 
     def user(self, header: str | None) -> str | None:
@@ -199,7 +224,9 @@ class LocalKaggle:
         inputs: dict[str, Path] = {}
         for slug in request.competition_data_sources or []:
             if slug in self.competitions:
-                inputs[self._place("competitions", slug)] = self.competitions.folder(slug, hidden=rerun)
+                inputs[self._place("competitions", slug)] = self.competitions.folder(
+                    slug, hidden=rerun
+                )
         for handle in request.dataset_data_sources or []:
             mounted = self.datasets.mounted(handle)
             if mounted:
@@ -228,7 +255,9 @@ class LocalKaggle:
     def dispatch(self, service: str, method: str, body: bytes, authorization: str | None) -> Any:
         """Answer one call with what becomes JSON. Raises `Fault` or `Redirect`."""
         home, module = SERVICES.get(service, (None, None))
-        cls = getattr(module, f"Api{method}Request", None) or getattr(module, f"{method}Request", None)
+        cls = getattr(module, f"Api{method}Request", None) or getattr(
+            module, f"{method}Request", None
+        )
         owner = self if home == "" else getattr(self, home or "", None)
         if cls is None or not method[:1].isupper() or not hasattr(owner, method):
             raise Fault(404, f"{service}/{method} is not served here")
@@ -236,7 +265,9 @@ class LocalKaggle:
             data = json.loads(body or b"{}")
             known = {field.json_name for field in cls._fields}
             if not isinstance(data, dict) or set(data) - known:
-                raise ValueError(f"unknown fields {sorted(set(data) - known) if isinstance(data, dict) else data!r}")
+                raise ValueError(
+                    f"unknown fields {sorted(set(data) - known) if isinstance(data, dict) else data!r}"
+                )
             request = cls.from_dict(data)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Fault(400, f"Malformed request: {error}") from error

@@ -1,1 +1,3 @@
-"""The model side: config → data → model → learning_rate → training → artifact → inference → submission."""
+"""The model side: config → data → model → learning_rate → training → artifact → inference →
+submission.
+"""

@@ -1,4 +1,6 @@
-"""python -m pipeline describe|train|infer|scale-check|report|inspect: what the notebooks call, and what else any machine with the data can do."""
+"""python -m pipeline describe|train|infer|scale-check|report|inspect: what the notebooks call, and
+what else any machine with the data can do.
+"""
 
 import argparse
 import json
@@ -42,7 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (PipelineError, KeyboardInterrupt) as error:
         code, message = getattr(error, "exit_code", 130), f"Error: {error}"
         if isinstance(error, KeyboardInterrupt):
-            more = "goes on from the last checkpoint" if options.command in (_train, _scale_check) else "begins again"
+            more = (
+                "goes on from the last checkpoint"
+                if options.command in (_train, _scale_check)
+                else "begins again"
+            )
             message = f"Interrupted. The same command {more}."
         print(message, file=sys.stderr)
         if options.json:
@@ -55,9 +61,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "python -m pipeline", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m pipeline",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="describe|train|infer|scale-check|report|inspect")
+    commands = parser.add_subparsers(
+        required=True, metavar="describe|train|infer|scale-check|report|inspect"
+    )
     for name, function, summary in (
         ("describe", _describe, "print parameters, shapes and the optimizer's numbers as applied"),
         ("train", _train, "train, or go on training, and write OUT/artifact"),
@@ -67,44 +78,75 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             _scale_check,
             "see whether the rate holds at 8 times the batch: nine runs; exit 1 if it does not",
         ),
-        ("report", _report, "write OUT/report.html, one page of what a training left in OUT, be it complete or not"),
-        ("inspect", _inspect, "say what is in a competition folder that no config describes yet, and propose a config"),
+        (
+            "report",
+            _report,
+            "write OUT/report.html, one page of what a training left in OUT, be it complete or not",
+        ),
+        (
+            "inspect",
+            _inspect,
+            "say what is in a competition folder that no config describes yet, and propose a config",
+        ),
     ):
         command = commands.add_parser(name, help=summary, description=summary)
         command.set_defaults(command=function)
-        command.add_argument("--json", action="store_true", help="end with one JSON object on the last line")
+        command.add_argument(
+            "--json", action="store_true", help="end with one JSON object on the last line"
+        )
         if name == "report":
-            command.add_argument("--output", required=True, type=Path, help="the --output of a training")
+            command.add_argument(
+                "--output", required=True, type=Path, help="the --output of a training"
+            )
             command.add_argument("--title", help="of the page; default: the config's name")
             continue
         if name == "inspect":
-            command.add_argument("input", type=Path, help="the competition folder, as Kaggle mounts it")
+            command.add_argument(
+                "input", type=Path, help="the competition folder, as Kaggle mounts it"
+            )
             for option, words in INSPECT.items():
                 command.add_argument(f"--{option}", default="", help=words)
             continue
         command.add_argument(
-            "--config", required=True, help="a name in pipeline/configs/, or the path of a .py file of the same form"
+            "--config",
+            required=True,
+            help="a name in pipeline/configs/, or the path of a .py file of the same form",
         )
         if name != "describe":
             command.add_argument(
-                "--input", required=True, type=Path, help="the competition folder, as Kaggle mounts it"
+                "--input",
+                required=True,
+                type=Path,
+                help="the competition folder, as Kaggle mounts it",
             )
             command.add_argument("--output", required=True, type=Path, help="where to write")
         if name == "train":
-            command.add_argument("--max-steps", type=int, help="stop after this step of the run, with status partial")
             command.add_argument(
-                "--fresh", action="store_true", help="set earlier checkpoints and history aside, and begin again"
+                "--max-steps", type=int, help="stop after this step of the run, with status partial"
+            )
+            command.add_argument(
+                "--fresh",
+                action="store_true",
+                help="set earlier checkpoints and history aside, and begin again",
             )
         if name == "infer":
-            command.add_argument("--artifact", required=True, type=Path, help="the folder with manifest.json")
-            command.add_argument("--precision", default="float32", help="float32 (default) or mixed_float16")
+            command.add_argument(
+                "--artifact", required=True, type=Path, help="the folder with manifest.json"
+            )
+            command.add_argument(
+                "--precision", default="float32", help="float32 (default) or mixed_float16"
+            )
         if name == "scale-check":
             command.add_argument(
-                "--batch", type=int, help="images a step to scale from; default: the config's base_batch"
+                "--batch",
+                type=int,
+                help="images a step to scale from; default: the config's base_batch",
             )
         if name == "describe":
             command.add_argument(
-                "--images", type=int, help=f"training images to count steps with (default: {IMAGES} are assumed)"
+                "--images",
+                type=int,
+                help=f"training images to count steps with (default: {IMAGES} are assumed)",
             )
     return parser.parse_args(arguments)
 
@@ -119,7 +161,9 @@ def _existing(folder: Path) -> Path:
 
 
 def _backend(*allowed: str) -> None:
-    """Choose Keras' backend, the first unless the environment chose one; that has to be done before Keras is imported."""
+    """Choose Keras' backend, the first unless the environment chose one; that has to be done before
+    Keras is imported.
+    """
     chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
     if chosen not in allowed:
         raise ConfigError(
@@ -166,13 +210,17 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
 def _train(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
     if options.max_steps is not None and options.max_steps < 1:
-        raise ConfigError(f"--max-steps {options.max_steps}: expected 1 or more.\nLeave it out to train to the end.")
+        raise ConfigError(
+            f"--max-steps {options.max_steps}: expected 1 or more.\nLeave it out to train to the end."
+        )
     folder = _existing(options.input)
     _backend("jax")
     from pipeline.figures import training_figures
     from pipeline.training import training
 
-    trained = training.train(config, folder, options.output, max_steps=options.max_steps, fresh=options.fresh)
+    trained = training.train(
+        config, folder, options.output, max_steps=options.max_steps, fresh=options.fresh
+    )
     if trained.manifest is None:
         return {"status": trained.status, "output": str(options.output)}
     pictures = training_figures.of_training(options.output)
@@ -202,7 +250,9 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
         raise ConfigError(
             f"--config {config.name}: the artifact was trained with {loaded.config.name}.\nGive --config {loaded.config.name}, or another --artifact."
         )
-    predictions = inference.infer(loaded, folder, options.output, config=config, precision=options.precision)
+    predictions = inference.infer(
+        loaded, folder, options.output, config=config, precision=options.precision
+    )
     return {
         "submission": str(options.output / "submission.csv"),
         "rows": len(predictions.ids),
@@ -217,9 +267,15 @@ def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def scale_check(
-    name: str, folder: Path, output: Path, batch: int | None = None, show: Callable[[str], None] = print
+    name: str,
+    folder: Path,
+    output: Path,
+    batch: int | None = None,
+    show: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Check a config's rate (`pipeline.training.scale_check`), draw the picture, and return the result with its exit code."""
+    """Check a config's rate (`pipeline.training.scale_check`), draw the picture, and return the
+    result with its exit code.
+    """
     config = config_module.load(name)
     folder = _existing(folder)
     _backend("jax")
@@ -252,7 +308,9 @@ def _inspect(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> dict[str, Any]:
-    """Show what is in a competition folder and the config that is proposed, and return both; `given`: what `INSPECT` names."""
+    """Show what is in a competition folder and the config that is proposed, and return both;
+    `given`: what `INSPECT` names.
+    """
     from pipeline.inspection import config_proposal, inspection, inspection_page
     from pipeline.inspection.tables import Given
 
@@ -262,7 +320,9 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
         config_proposal.refuse_taken(path)
     name, competition = config_proposal.names(folder, path, given["competition"])
     labels = tuple(filter(None, given["label"].split(",")))
-    found = inspection.inspect(folder, Given(given["sample"], given["train"], given["test"], labels))
+    found = inspection.inspect(
+        folder, Given(given["sample"], given["train"], given["test"], labels)
+    )
     proposed = config_proposal.propose(found, name, competition)
     text = config_proposal.text(found, proposed)
     lines, problem = [*found.findings, *proposed.findings], None
@@ -273,7 +333,9 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
     for line in lines:
         show(f"{line.level:9}{line.about:18}{line.text}")
     if given["page"]:
-        show(f"wrote {inspection_page.write(found, lines, text, Path(given['page']), problem=str(problem or ''))}")
+        show(
+            f"wrote {inspection_page.write(found, lines, text, Path(given['page']), problem=str(problem or ''))}"
+        )
     if problem is not None:
         raise problem
     if path is None:

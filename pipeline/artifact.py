@@ -1,7 +1,9 @@
-"""Artifact: trained weights and a manifest. The contract between training and inference, which meet nowhere else.
+"""Artifact: trained weights and a manifest. The contract between training and inference, which meet
+nowhere else.
 
-Weights travel as arrays by name into a model that shared code rebuilds, never as a serialized model: Keras 3.15 on Kaggle's TPU image
-saves models that 3.13.2 on its GPU image cannot load, and loading a model can run code. No pickle is read or written.
+Weights travel as arrays by name into a model that shared code rebuilds, never as a serialized
+model: Keras 3.15 on Kaggle's TPU image saves models that 3.13.2 on its GPU image cannot load, and
+loading a model can run code. No pickle is read or written.
 """
 
 import errno
@@ -54,11 +56,15 @@ class Artifact:
     Attributes:
         manifest: everything in manifest.json.
         config: the run's config, rebuilt.
-        target: what the model's outputs mean, and in which order. encoding: of a table; None of images.
-        prior: float32 (k,), the mean prediction over the validation examples: what an input that cannot be read gets.
-        weights: arrays by name, in the model's order; with folds "fold-1/<name>" and so on, a fold after the other.
+        target: what the model's outputs mean, and in which order. encoding: of a table; None of
+            images.
+        prior: float32 (k,), the mean prediction over the validation examples: what an input that
+            cannot be read gets.
+        weights: arrays by name, in the model's order; with folds "fold-1/<name>" and so on, a fold
+            after the other.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
-        golden_outputs: float32 (g, k), predictions computed in float32 by the run that trained; the mean over the folds.
+        golden_outputs: float32 (g, k), predictions computed in float32 by the run that trained; the
+            mean over the folds.
     """
 
     manifest: Mapping[str, Any]
@@ -89,7 +95,10 @@ class Artifact:
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
     """Return the model's weights by name: float32 arrays, in the model's order."""
-    return {weight_names.weight(weight): np.asarray(weight.numpy(), np.float32) for weight in model.weights}
+    return {
+        weight_names.weight(weight): np.asarray(weight.numpy(), np.float32)
+        for weight in model.weights
+    }
 
 
 def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
@@ -101,8 +110,12 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
     wanted = {weight_names.weight(weight): tuple(weight.shape) for weight in model.weights}
     given = {name: tuple(array.shape) for name, array in weights.items()}
     if wanted != given:
-        differing = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
-        shown = "; ".join(f"{name}: weights {given.get(name)}, model {wanted.get(name)}" for name in differing[:5])
+        differing = sorted(
+            name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name)
+        )
+        shown = "; ".join(
+            f"{name}: weights {given.get(name)}, model {wanted.get(name)}" for name in differing[:5]
+        )
         raise ArtifactError(
             f"{len(differing)} weights do not fit the model: {shown}.\n"
             "Expected the same names and shapes. Use the commit that the manifest names, or train again."
@@ -118,7 +131,9 @@ def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     ['fold-1/a/kernel', 'fold-2/a/kernel']
     """
     return {
-        f"fold-{number}/{name}": array for number, part in enumerate(folds, start=1) for name, array in part.items()
+        f"fold-{number}/{name}": array
+        for number, part in enumerate(folds, start=1)
+        for name, array in part.items()
     }
 
 
@@ -137,22 +152,27 @@ def save(
 ) -> dict[str, Any]:
     """Write the artifact folder beside its place, rename it there, and return its manifest.
 
-    An older artifact is renamed to `.<name>-old` first and removed last. If the second rename fails it gets its name back; after a kill
-    between the two, the next save gives it back.
+    An older artifact is renamed to `.<name>-old` first and removed last. If the second rename fails
+    it gets its name back; after a kill between the two, the next save gives it back.
 
     Args:
         folder: where; its parent exists.
-        model: the trained Keras model. folds: the weights of each fold, where there are any, which are saved in place of the model's.
+        model: the trained Keras model. folds: the weights of each fold, where there are any, which
+            are saved in place of the model's.
         config, target, encoding, prior: of the run, as `Artifact` has them.
         golden_inputs: of (g, …). golden_outputs: float32 (g, k), predictions.
-        details: run_id, status, versions, git_commit, bundle_sha256, metrics, and what else the manifest should say.
+        details: run_id, status, versions, git_commit, bundle_sha256, metrics, and what else the
+            manifest should say.
 
     Raises:
-        DivergedError: if a weight or a golden output is not finite. DiskError: if there is no space. An older artifact is still there.
+        DivergedError: if a weight or a golden output is not finite. DiskError: if there is no
+            space. An older artifact is still there.
     """
     weights = joined(folds) if folds else weights_of(model)
     wrong = [
-        name for name, array in {**weights, "golden outputs": golden_outputs}.items() if not np.isfinite(array).all()
+        name
+        for name, array in {**weights, "golden outputs": golden_outputs}.items()
+        if not np.isfinite(array).all()
     ]
     if wrong:
         raise DivergedError(
@@ -170,7 +190,10 @@ def save(
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             _write(fresh / WEIGHTS, _npz(weights))
-            _write(fresh / GOLDEN, _npz({"inputs": golden_inputs, "outputs": golden_outputs.astype(np.float32)}))
+            _write(
+                fresh / GOLDEN,
+                _npz({"inputs": golden_inputs, "outputs": golden_outputs.astype(np.float32)}),
+            )
             files = {
                 name: {"sha256": sha256(fresh / name), "size": (fresh / name).stat().st_size}
                 for name in (WEIGHTS, GOLDEN)
@@ -183,7 +206,11 @@ def save(
                 "encoding": None if encoding is None else encoding.to_json(),
                 "prior": [float(value) for value in prior],
                 "weights_sha256": files[WEIGHTS]["sha256"],
-                "golden": {"file": GOLDEN, "rows": len(golden_inputs), "outputs": "predictions, float32"},
+                "golden": {
+                    "file": GOLDEN,
+                    "rows": len(golden_inputs),
+                    "outputs": "predictions, float32",
+                },
                 "files": files,
             }
             missing = [key for key in KEYS if key not in manifest]
@@ -209,15 +236,17 @@ def save(
 
 
 def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
-    """Return the artifact in a folder, after every byte in it was checked against its manifest, and the manifest against itself.
+    """Return the artifact in a folder, after every byte in it was checked against its manifest, and
+    the manifest against itself.
 
     Args:
         folder: holds manifest.json and the files it names.
-        expect: values that the manifest must have, for example run_id and weights_sha256 of the run that was pushed.
+        expect: values that the manifest must have, for example run_id and weights_sha256 of the run
+            that was pushed.
 
     Raises:
-        ArtifactError: if an announced file is missing or changed, the manifest is not what `expect` says, or the parts do not fit each
-            other. Files that are not announced are not read.
+        ArtifactError: if an announced file is missing or changed, the manifest is not what `expect`
+            says, or the parts do not fit each other. Files that are not announced are not read.
     """
     path = folder / MANIFEST
     content, manifest, files = _manifest(path)
@@ -241,14 +270,22 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
     try:
         config = config_module.from_json(manifest["config"])
         target = _target(manifest, config)
-        encoding = Encoding.from_json(manifest["encoding"], config.data) if config.data.kind == "table" else None
+        encoding = (
+            Encoding.from_json(manifest["encoding"], config.data)
+            if config.data.kind == "table"
+            else None
+        )
         prior = np.array(manifest["prior"], np.float32)
         weights, golden = _arrays(folder / WEIGHTS), _arrays(folder / GOLDEN)
-        found = Artifact(manifest, config, target, encoding, prior, weights, golden["inputs"], golden["outputs"])
+        found = Artifact(
+            manifest, config, target, encoding, prior, weights, golden["inputs"], golden["outputs"]
+        )
     except PipelineError as error:
         raise ArtifactError(f"{path}: {error}") from error
     except Exception as error:  # what is not ours makes zipfile and numpy raise a dozen kinds
-        raise ArtifactError(f"{folder} cannot be read: {type(error).__name__}: {str(error)[:300]}.\n{AGAIN}") from error
+        raise ArtifactError(
+            f"{folder} cannot be read: {type(error).__name__}: {str(error)[:300]}.\n{AGAIN}"
+        ) from error
     problem = _problem(found)
     if problem:
         raise ArtifactError(f"{folder} contradicts itself: {problem}.\n{AGAIN}")
@@ -256,7 +293,9 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
 
 
 def _manifest(path: Path) -> tuple[bytes, dict[str, Any], dict[str, tuple[str, int]]]:
-    """Return the bytes of manifest.json, what it says, and of each file that it announces the sha256 and the size."""
+    """Return the bytes of manifest.json, what it says, and of each file that it announces the
+    sha256 and the size.
+    """
     with reading(path, ArtifactError, AGAIN):
         if not path.is_file():
             raise ArtifactError(
@@ -269,7 +308,10 @@ def _manifest(path: Path) -> tuple[bytes, dict[str, Any], dict[str, tuple[str, i
             json.dumps(
                 manifest, ensure_ascii=False
             ).encode()  # half of a surrogate pair could be neither shown nor written
-            files = {str(name): (entry["sha256"], entry["size"]) for name, entry in manifest.get("files", {}).items()}
+            files = {
+                str(name): (entry["sha256"], entry["size"])
+                for name, entry in manifest.get("files", {}).items()
+            }
             for name, (digest, size) in files.items():
                 if not isinstance(digest, str) or not isinstance(size, int):
                     raise ValueError(f"files[{name!r}] has sha256 {digest!r} and size {size!r}")
@@ -284,11 +326,14 @@ def _manifest(path: Path) -> tuple[bytes, dict[str, Any], dict[str, tuple[str, i
 def _verify(folder: Path, name: str, digest: str, size: int) -> None:
     """Refuse a file that is not there with these bytes."""
     file = folder / name
-    # The name comes over the network: it is no path, and a link could be led elsewhere after it was checked.
+    # The name comes over the network: it is no path, and a link could be led elsewhere after it was
+    # checked.
     good = re.fullmatch(r"[\w .-]{1,200}", name)
     with reading(file, ArtifactError, AGAIN):
         if not good or not file.is_file() or file.is_symlink():
-            raise ArtifactError(f"{folder / name[:200]} is missing; {MANIFEST} announces it.\n{AGAIN}")
+            raise ArtifactError(
+                f"{folder / name[:200]} is missing; {MANIFEST} announces it.\n{AGAIN}"
+            )
         found = file.stat().st_size, sha256(file)
     if found != (size, digest):
         raise ArtifactError(
@@ -298,7 +343,9 @@ def _verify(folder: Path, name: str, digest: str, size: int) -> None:
 
 
 def _target(manifest: Mapping[str, Any], config: Config) -> Target:
-    """Return what the outputs mean. In another order of the classes than `pipeline.data.labels` gives, each prediction would get a wrong one."""
+    """Return what the outputs mean. In another order of the classes than `pipeline.data.labels`
+    gives, each prediction would get a wrong one.
+    """
     target, value = Target.from_json(manifest["target"]), manifest["classes"]
     number = config.num_classes or config.outputs
     order = float if config.target == "ordinal" else str
@@ -319,8 +366,16 @@ def _target(manifest: Mapping[str, Any], config: Config) -> Target:
 def _problem(found: Artifact) -> str | None:
     """Return in what weights and golden arrays do not fit the config; None where they fit."""
     config, inputs, outputs = found.config, found.golden_inputs, found.golden_outputs
-    shape, kind = config.data.shape, np.dtype(np.float32 if config.data.kind == "table" else np.uint8)
-    if inputs.dtype != kind or len(inputs.shape) != len(shape) + 1 or len(inputs) < 1 or inputs.shape[1:] != shape:
+    shape, kind = (
+        config.data.shape,
+        np.dtype(np.float32 if config.data.kind == "table" else np.uint8),
+    )
+    if (
+        inputs.dtype != kind
+        or len(inputs.shape) != len(shape) + 1
+        or len(inputs) < 1
+        or inputs.shape[1:] != shape
+    ):
         return f"golden inputs are {inputs.dtype} {inputs.shape}; expected {kind} (1 or more, {', '.join(map(str, shape))})"
     if not np.isfinite(inputs).all():
         return "golden inputs are not finite"

@@ -11,7 +11,8 @@ PipelineError         exit code 1: the run failed
 ├── ReportError       1: a file that a run left cannot be shown: it is broken, or it contradicts another
 └── DiskError         8: the local disk is full or cannot be written
 
-Each message says what was received, what was expected, and the edit that fixes it. The exit codes are those of docs/design.md.
+Each message says what was received, what was expected, and the edit that fixes it. The exit codes
+are those of docs/design.md.
 """
 
 import traceback
@@ -48,7 +49,8 @@ class DivergedError(PipelineError):
     """The numbers of a run are no longer finite; `what` says which, and with what rate."""
 
     def __init__(self, what: str) -> None:
-        # To go on is not advised: under another rate it is refused, and under this one every step comes out as it did.
+        # To go on is not advised: under another rate it is refused, and under this one every step
+        # comes out as it did.
         super().__init__(
             f"{what}; expected finite numbers. Nothing of this state was saved.\n"
             "Lower optimizer.base_rate or raise warmup_epochs in the config; then begin again with --fresh (which sets the old "
@@ -76,7 +78,9 @@ class DiskError(PipelineError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn whatever the disk answers while `path` is written into a `DiskError` that says what to do."""
+    """Turn whatever the disk answers while `path` is written into a `DiskError` that says what to
+    do.
+    """
     try:
         yield
     except OSError as error:
@@ -89,7 +93,9 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterator[None]:
-    """Turn whatever the disk answers while `path` is read into an error of this kind; `advice` is the edit that mends it."""
+    """Turn whatever the disk answers while `path` is read into an error of this kind; `advice` is
+    the edit that mends it.
+    """
     try:
         yield
     except OSError as error:
@@ -100,7 +106,11 @@ def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterato
 
 def place(error: BaseException, file: Path) -> str:
     """Return " (line <n>)" for the last line of `file` that led to the error, or "" where none did."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) == file
+    ]
     if isinstance(error, SyntaxError) and error.filename == str(file):
         lines.append(error.lineno)
     return f" (line {lines[-1]})" if lines else ""

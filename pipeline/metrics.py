@@ -1,6 +1,7 @@
 """Metric: what a competition scores with, by the name that a config gives it.
 
-Every metric is called as `metric(truth, predicted)`, with n rows, and does the rest (argmax, threshold, ranking, clipping) itself:
+Every metric is called as `metric(truth, predicted)`, with n rows, and does the rest (argmax,
+threshold, ranking, clipping) itself:
 
     target        truth                                        predicted
     classes       int (n,), from 0 to k - 1                    probabilities, float (n, k)
@@ -8,10 +9,12 @@ Every metric is called as `metric(truth, predicted)`, with n rows, and does the 
     multilabel    0 or 1, (n, k)                               probabilities, float (n, k)
     regression    numbers, float (n, k)                        numbers, float (n, k)
 
-A value that does not exist is refused and never comes out as NaN: auc and qwk need two classes in the truth, r2 a column that varies.
-Of several columns (labels, or classes one against the rest) those without a value are left out, and the others are averaged.
+A value that does not exist is refused and never comes out as NaN: auc and qwk need two classes in
+the truth, r2 a column that varies. Of several columns (labels, or classes one against the rest)
+those without a value are left out, and the others are averaged.
 
-To add a metric, write one function of (truth, predicted) that gives a float, or NaN where there is no value, and name it in `METRICS`.
+To add a metric, write one function of (truth, predicted) that gives a float, or NaN where there is
+no value, and name it in `METRICS`.
 """
 
 import math
@@ -33,7 +36,11 @@ NUMBERS = frozenset({"regression"})
 # What stands for a number in a name: its form, its type, and how a person is told.
 PARAMETERS: dict[str, tuple[str, Callable[[str], float], str]] = {
     "<k>": (r"[1-9][0-9]{0,5}", int, "a whole number from 1 to 999999"),
-    "<beta>": (r"(?=.*[1-9])[0-9]{1,3}(\.[0-9]{1,6})?", float, "a number above 0 and below 1000, such as 0.5"),
+    "<beta>": (
+        r"(?=.*[1-9])[0-9]{1,3}(\.[0-9]{1,6})?",
+        float,
+        "a number above 0 and below 1000, such as 0.5",
+    ),
 }
 MOST_RESAMPLES, LEAST_RESAMPLES, RESAMPLED_VALUES = 1000, 100, 10**7
 
@@ -43,14 +50,16 @@ class Metric:
     """A way to score predictions.
 
     Attributes:
-        name: as in a config; in `METRICS`, `<k>` or `<beta>` at its end stands for a number, which `score` gets as k or beta.
+        name: as in a config; in `METRICS`, `<k>` or `<beta>` at its end stands for a number, which
+            `score` gets as k or beta.
         score: a function of truth, as above, and of what `takes` says.
         greater_is_better: False where the best value is the lowest.
         takes: what `score` gets, which is also what a submission to such a competition holds.
-            "classes": hard labels. int (n,), the first of the most probable classes; for labels 0 or 1 (n, k), where 1 is above 0.5.
-            "ranking": labels, best first, and only the first k of them. int (n, k), the classes by falling probability; of equal ones
-            the first class first.
-            "scores": the probabilities, or the numbers of a regression. float64 (n, k), as they were given.
+            "classes": hard labels. int (n,), the first of the most probable classes; for labels 0
+            or 1 (n, k), where 1 is above 0.5. "ranking": labels, best first, and only the first k
+            of them. int (n, k), the classes by falling probability; of equal ones the first class
+            first. "scores": the probabilities, or the numbers of a regression. float64 (n, k), as
+            they were given.
         targets: the kinds of target that it suits.
     """
 
@@ -64,7 +73,8 @@ class Metric:
         """Return the value of the predictions, a finite float.
 
         Raises:
-            DataError: if truth and predictions are not of the form above, or not finite, or the metric has no value for these rows.
+            DataError: if truth and predictions are not of the form above, or not finite, or the
+                metric has no value for these rows.
 
         >>> find("map@2", "classes")(np.array([2, 0]), np.array([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3]]))
         0.75
@@ -133,11 +143,15 @@ def default(target: str) -> str:
     return DEFAULTS[target]
 
 
-def interval(metric: Metric, truth: np.ndarray, predicted: np.ndarray, seed: int) -> tuple[float, float]:
-    """Return a 95 % interval of the metric's value: the percentiles 2.5 and 97.5 over resamples of the rows (Efron's bootstrap, 1979).
+def interval(
+    metric: Metric, truth: np.ndarray, predicted: np.ndarray, seed: int
+) -> tuple[float, float]:
+    """Return a 95 % interval of the metric's value: the percentiles 2.5 and 97.5 over resamples of
+    the rows (Efron's bootstrap, 1979).
 
-    There are 1000 resamples, fewer (to 100) of more than 10,000 values; those for which the metric has no value are skipped. It tells how
-    much other rows of the same kind would change the value, and nothing of what another training would.
+    There are 1000 resamples, fewer (to 100) of more than 10,000 values; those for which the metric
+    has no value are skipped. It tells how much other rows of the same kind would change the value,
+    and nothing of what another training would.
 
     Raises:
         DataError: as the metric itself does.
@@ -159,7 +173,9 @@ def interval(metric: Metric, truth: np.ndarray, predicted: np.ndarray, seed: int
     return float(low), float(high)
 
 
-def _prepared(metric: Metric, truth: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _prepared(
+    metric: Metric, truth: np.ndarray, predicted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return both as `metric.score` takes them, after a look at their form."""
     truth, predicted = np.asarray(truth), np.asarray(predicted, np.float64)
     one_each = truth.ndim == 1
@@ -169,7 +185,11 @@ def _prepared(metric: Metric, truth: np.ndarray, predicted: np.ndarray) -> tuple
     else:
         fits = bool(metric.targets - CLASSES) and columns > 0 and truth.shape == predicted.shape
     if not (fits and len(truth)):
-        forms = ["truth (n,) with probabilities (n, k), k of 2 or more"] if metric.targets & CLASSES else []
+        forms = (
+            ["truth (n,) with probabilities (n, k), k of 2 or more"]
+            if metric.targets & CLASSES
+            else []
+        )
         forms += ["(n, k) for both"] if metric.targets - CLASSES else []
         raise DataError(
             f"{metric.name} was given truth of the shape {truth.shape} and predictions of the shape {predicted.shape}.\n"
@@ -212,15 +232,17 @@ def balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the mean of each class's share of right rows, over the classes in the truth."""
     from sklearn.metrics import recall_score
 
-    # It is scikit-learn's balanced_accuracy_score, which warns of a class that is predicted and never true.
+    # It is scikit-learn's balanced_accuracy_score, which warns of a class that is predicted and
+    # never true.
     return float(recall_score(truth, predicted, labels=np.unique(truth), average="macro"))
 
 
 def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float:
-    """Return the mean F-score over classes, or over the columns of labels; recall counts beta times as much as precision.
+    """Return the mean F-score over classes, or over the columns of labels; recall counts beta times
+    as much as precision.
 
-    Of two classes too it is the mean, where some competitions take the second class alone. What is neither true nor predicted in any
-    row is left out; NaN if that is each label.
+    Of two classes too it is the mean, where some competitions take the second class alone. What is
+    neither true nor predicted in any row is left out; NaN if that is each label.
     """
     from sklearn.metrics import fbeta_score
 
@@ -230,18 +252,22 @@ def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float
 
 
 def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the quadratic weighted kappa (Cohen, 1968): 1 is agreement, 0 what chance gives, -1 the least; NaN of one class."""
+    """Return the quadratic weighted kappa (Cohen, 1968): 1 is agreement, 0 what chance gives, -1
+    the least; NaN of one class.
+    """
     from sklearn.metrics import cohen_kappa_score
 
     if truth.min() == truth.max():
         return math.nan
-    # All up to the highest: of the classes that occur alone, neighbours in the list would count as neighbours.
+    # All up to the highest: of the classes that occur alone, neighbours in the list would count as
+    # neighbours.
     every = np.arange(max(truth.max(), predicted.max()) + 1)
     return float(cohen_kappa_score(truth, predicted, labels=every, weights="quadratic"))
 
 
 def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the area under the ROC curve: of two classes that of the second; of more, or of labels, the mean over columns.
+    """Return the area under the ROC curve: of two classes that of the second; of more, or of
+    labels, the mean over columns.
 
     A column of the truth that is all 0 or all 1 has none and is left out; NaN if each is.
     """
@@ -253,18 +279,21 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
     for column, scores in zip(truth.T == 1, predicted.T, strict=True):
         below, above = np.sort(scores[~column]), scores[column]
         if len(below) and len(above):
-            # Of all pairs the share in which the 1 is above the 0; equal ones count half. It is what scikit-learn's roc_auc_score gives,
-            # which takes 65 times as long for 1000 columns of 5000 rows: minutes for an interval.
+            # Of all pairs the share in which the 1 is above the 0; equal ones count half. It is
+            # what scikit-learn's roc_auc_score gives, which takes 65 times as long for 1000 columns
+            # of 5000 rows: minutes for an interval.
             pairs = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
             areas.append(pairs.mean() / (2 * len(below)))
     return float(np.mean(areas)) if areas else math.nan
 
 
 def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean negative logarithm of the probability of what is true; for labels, over all rows and columns.
+    """Return the mean negative logarithm of the probability of what is true; for labels, over all
+    rows and columns.
 
-    Probabilities are clipped to 2.2e-16 from 0 and 1, so the worst value of a row is 36.04; before, each row of classes is divided by
-    its sum. Weights of a blend that add up to 1.001 at most are rounding.
+    Probabilities are clipped to 2.2e-16 from 0 and 1, so the worst value of a row is 36.04; before,
+    each row of classes is divided by its sum. Weights of a blend that add up to 1.001 at most are
+    rounding.
 
     Raises:
         DataError: if a prediction is no probability, or all of a row are 0.
@@ -278,12 +307,16 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
             "expected probabilities.\nHand over what a softmax or a sigmoid gives."
         )
     if truth.ndim == 1:
-        return float(metrics.log_loss(truth, predicted / totals, labels=np.arange(predicted.shape[1])))
+        return float(
+            metrics.log_loss(truth, predicted / totals, labels=np.arange(predicted.shape[1]))
+        )
     return float(metrics.log_loss(truth.ravel(), np.minimum(predicted, 1).ravel(), labels=[0, 1]))
 
 
 def average_precision_at(truth: np.ndarray, ranking: np.ndarray, k: int) -> float:
-    """Return the mean of 1 / place of the true class, 0 where that is not among the first k; a k above the classes takes all."""
+    """Return the mean of 1 / place of the true class, 0 where that is not among the first k; a k
+    above the classes takes all.
+    """
     hits = ranking[:, :k] == truth[:, None]
     return float((hits / np.arange(1, hits.shape[1] + 1)).sum(axis=1).mean())
 
@@ -319,7 +352,9 @@ def mae(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the share of the variance that is explained, the mean over the columns whose truth varies; NaN if none does."""
+    """Return the share of the variance that is explained, the mean over the columns whose truth
+    varies; NaN if none does.
+    """
     from sklearn.metrics import r2_score
 
     varied = truth.min(axis=0) < truth.max(axis=0)

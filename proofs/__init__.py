@@ -1,1 +1,3 @@
-"""What the project claims, measured again by `invoke prove`: one package a subject, one row a claim."""
+"""What the project claims, measured again by `invoke prove`: one package a subject, one row a
+claim.
+"""

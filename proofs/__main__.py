@@ -1,4 +1,6 @@
-"""python -m proofs SUBJECT [--short] [--record] [--json]: measure again what docs/results.md claims. `invoke prove` starts it."""
+"""python -m proofs SUBJECT [--short] [--record] [--json]: measure again what docs/results.md
+claims. `invoke prove` starts it.
+"""
 
 import argparse
 from importlib import import_module
@@ -14,9 +16,13 @@ from proofs.shared import results_table
 def prove(subject: str, *, short: bool, record: bool, json: bool) -> dict[str, Any]:
     """Measure one subject, show each row, and return the table with its exit code."""
     if subject not in SUBJECTS:
-        raise UsageError(f"Nothing is claimed about {subject!r}; expected one of: {', '.join(SUBJECTS)}.")
+        raise UsageError(
+            f"Nothing is claimed about {subject!r}; expected one of: {', '.join(SUBJECTS)}."
+        )
     pictures = ROOT / "docs" / "pictures" if record else None
-    rows = import_module(f"proofs.{subject}.claims").rows(ROOT, short=short, show=show, pictures=pictures)
+    rows = import_module(f"proofs.{subject}.claims").rows(
+        ROOT, short=short, show=show, pictures=pictures
+    )
     command = f"invoke prove {subject}{' --short' if short else ''}"
     measured = results_table.measure(subject, rows, ROOT, command=command, show=show)
     if record:

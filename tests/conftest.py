@@ -1,6 +1,8 @@
-"""What every test stands on: no network but 127.0.0.1, no credentials of the developer, no accelerator.
+"""What every test stands on: no network but 127.0.0.1, no credentials of the developer, no
+accelerator.
 
-The environment is set before anything imports kaggle (which reads it at import) or JAX (which counts devices once).
+The environment is set before anything imports kaggle (which reads it at import) or JAX (which
+counts devices once).
 """
 
 import os
@@ -16,9 +18,11 @@ ROOT = Path(__file__).resolve().parents[1]
 GUARD = Path(__file__).resolve().parent / "guard"
 HOME = Path(tempfile.mkdtemp(prefix="relay-tests-"))
 VIOLATIONS = HOME / "network-violations.txt"
-# The port 9 of this machine answers nobody: what escapes to a real address through a proxy fails at once.
+# The port 9 of this machine answers nobody: what escapes to a real address through a proxy fails at
+# once.
 DEAD = "http://127.0.0.1:9"
-# The files that take longest, the longest first: at the end one of two workers would wait for the other.
+# The files that take longest, the longest first: at the end one of two workers would wait for the
+# other.
 LONG = (
     "test_relay.py",
     "proofs/competitions/test_competitions_claims.py",
@@ -36,11 +40,17 @@ LONG = (
     "pipeline/training/test_mixup.py",
 )
 
-# What XLA compiled, for both workers and every Python that they start: half of the time was spent on compiling the same models again.
+# What XLA compiled, for both workers and every Python that they start: half of the time was spent
+# on compiling the same models again.
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has it from the process that started it
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(HOME / "compiled")
 for name in list(os.environ):
-    if name.startswith("KAGGLE") or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+    if name.startswith("KAGGLE") or name.lower() in (
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "no_proxy",
+    ):
         del os.environ[name]
 os.environ.update(
     HOME=str(HOME),
@@ -53,13 +63,16 @@ os.environ.update(
     KERAS_BACKEND="jax",
     JAX_PLATFORMS="cpu",
     XLA_FLAGS="--xla_force_host_platform_device_count=8",
-    # XLA has a thread for each of the eight, which wait for each other; if one of them is taken by something else, it ends the process.
+    # XLA has a thread for each of the eight, which wait for each other; if one of them is taken by
+    # something else, it ends the process.
     PJRT_NPROC="16",
     JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
     TF_CPP_MIN_LOG_LEVEL="2",
     MPLBACKEND="agg",
     RELAY_NETWORK_VIOLATIONS=str(VIOLATIONS),
-    PYTHONPATH=os.pathsep.join([str(GUARD), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    PYTHONPATH=os.pathsep.join(
+        [str(GUARD), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    ),
 )
 tempfile.tempdir = str(HOME)
 sys.path.insert(0, str(GUARD))
@@ -71,7 +84,9 @@ sitecustomize.install()
 
 @pytest.fixture(scope="session", autouse=True)
 def no_network() -> Iterator[None]:
-    """Fail the run if this process or any Python it started asked for an address outside of 127.0.0.0/8."""
+    """Fail the run if this process or any Python it started asked for an address outside of
+    127.0.0.0/8.
+    """
     yield
     found = VIOLATIONS.read_text() if VIOLATIONS.exists() else ""
     shutil.rmtree(HOME, ignore_errors=True)
@@ -79,13 +94,17 @@ def no_network() -> Iterator[None]:
 
 
 def pytest_unconfigure() -> None:
-    """Leave nothing behind, be it in the process that only gives out the tests: hundreds of folders of them are gigabytes."""
+    """Leave nothing behind, be it in the process that only gives out the tests: hundreds of folders
+    of them are gigabytes.
+    """
     shutil.rmtree(HOME, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget after each test with what it signed in: the same letters may mean something else in the next."""
+    """Forget after each test with what it signed in: the same letters may mean something else in
+    the next.
+    """
     from deploy.client import secrets
 
     monkeypatch.setattr(secrets, "_known", set())

@@ -7,10 +7,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = ("pipeline", "deploy", "localkaggle")
-MODULES = sorted(path for side in (*SIDES, "proofs", "commands") for path in (ROOT / side).rglob("*.py"))
+MODULES = sorted(
+    path for side in (*SIDES, "proofs", "commands") for path in (ROOT / side).rglob("*.py")
+)
 NOTEBOOKS = sorted((ROOT / "kernels").glob("*/notebook.py"))
-# What may import what: a package, or a module that lies in none, imports only what stands before it. `|` stands between neighbours on one floor,
-# which do not import each other. `configs` is the user's, and may import everything.
+# What may import what: a package, or a module that lies in none, imports only what stands before
+# it. `|` stands between neighbours on one floor, which do not import each other. `configs` is the
+# user's, and may import everything.
 FLOORS = {
     "pipeline": "errors storage runtime config metrics data models submission artifact session training|inference figures pages "
     "report|inspection __main__",
@@ -50,19 +53,25 @@ def test_no_side_imports_another(path):
     assert not roots(path) & others
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "pipeline").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "pipeline").rglob("*.py")), ids=lambda path: path.stem
+)
 def test_the_model_side_knows_no_kaggle_client(path):
     """What travels to Kaggle runs without the client, which the TPU image does not have."""
     assert not roots(path) & {"kaggle", "kagglesdk", "kagglehub", "requests", "invoke"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "deploy").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "deploy").rglob("*.py")), ids=lambda path: path.stem
+)
 def test_the_kaggle_side_starts_no_framework(path):
     """A task answers in well under a second only if nothing heavy is imported."""
     assert not roots(path) & HEAVY
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "deploy").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "deploy").rglob("*.py")), ids=lambda path: path.stem
+)
 def test_only_the_client_package_speaks_to_kaggle(path):
     """Every call goes through the client, with its credentials, transfers, timeouts and verdicts."""
     if unit(path) != "deploy.client":
@@ -75,7 +84,11 @@ def test_no_package_imports_one_above_it(top):
     floors = [floor.split("|") for floor in FLOORS[top].split()]
     level = {f"{top}.{name}": number for number, floor in enumerate(floors) for name in floor}
     upwards = []
-    for path in (path for path in MODULES if path.relative_to(ROOT).parts[0] == top and path.name != "__init__.py"):
+    for path in (
+        path
+        for path in MODULES
+        if path.relative_to(ROOT).parts[0] == top and path.name != "__init__.py"
+    ):
         own = unit(path)
         if own == "pipeline.configs":
             continue
@@ -87,12 +100,16 @@ def test_no_package_imports_one_above_it(top):
 
 
 def unit(path: Path) -> str:
-    """Return the package below the top in which a module lies, or the module itself where it lies in none."""
+    """Return the package below the top in which a module lies, or the module itself where it lies
+    in none.
+    """
     return ".".join(path.relative_to(ROOT).with_suffix("").parts[:2])
 
 
 @pytest.mark.parametrize(
-    "folder", sorted({path.parent for path in MODULES}), ids=lambda path: str(path.relative_to(ROOT))
+    "folder",
+    sorted({path.parent for path in MODULES}),
+    ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_a_package_has_at_most_sixteen_modules_and_says_what_it_is_for(folder):
     """Who looks for the place of a change reads one screen of names."""
@@ -108,7 +125,9 @@ def test_a_notebook_imports_calls_and_shows(path):
     tree = ast.parse(path.read_text())
 
     defined = [
-        node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.Try))
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.Try))
     ]
 
     assert not defined
@@ -118,7 +137,9 @@ def test_a_notebook_imports_calls_and_shows(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.parent.name)
 def test_the_first_code_cell_of_a_notebook_proves_the_accelerator(path):
     """A session without it costs a minute, not nine hours."""
-    cells = [cell for cell in path.read_text().split("# %%")[1:] if not cell.startswith(" [markdown]")]
+    cells = [
+        cell for cell in path.read_text().split("# %%")[1:] if not cell.startswith(" [markdown]")
+    ]
 
     assert "devices.prove(" in cells[0]
 

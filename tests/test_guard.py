@@ -37,7 +37,9 @@ def test_a_child_process_is_watched_too(own_notes):
     """A Python that a test starts inherits the guard."""
     code = "import socket; socket.create_connection(('192.0.2.1', 80), 1)"
 
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
+    )
 
     assert child.returncode == 1
     assert "PermissionError" in child.stderr
@@ -46,6 +48,9 @@ def test_a_child_process_is_watched_too(own_notes):
 
 def test_the_loopback_can_be_reached():
     """127.0.0.1 is where the local Kaggle lives."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as plug:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as plug,
+    ):
         assert plug.getpeername() == server.getsockname()
     assert not Path(os.environ["RELAY_NETWORK_VIOLATIONS"]).exists()

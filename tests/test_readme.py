@@ -18,7 +18,11 @@ BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
 def listed() -> str:
     """Return what `invoke --list` prints."""
     return subprocess.run(
-        [sys.executable, "-m", "invoke", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "invoke", "--list"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
 
 
@@ -48,13 +52,19 @@ def test_ci_calls_the_readme_s_test_command():
     assert BLOCKS[1].strip() in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
-@pytest.mark.parametrize("line", [line for block in BLOCKS for line in block.splitlines() if "python -m" in line])
+@pytest.mark.parametrize(
+    "line", [line for block in BLOCKS for line in block.splitlines() if "python -m" in line]
+)
 def test_every_module_command_of_the_readme_parses(line):
     """The words of the command are known to its own parser."""
     words = shlex.split(line)
 
     shown = subprocess.run(
-        [sys.executable, *words[1:4], "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, *words[1:4], "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
 
     for option in (word for word in words if word.startswith("--")):

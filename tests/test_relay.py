@@ -1,4 +1,6 @@
-"""The whole chain, through Kaggle's own client, against the local Kaggle: what must work, and what must fail by name."""
+"""The whole chain, through Kaggle's own client, against the local Kaggle: what must work, and what
+must fail by name.
+"""
 
 import csv
 import json
@@ -40,11 +42,19 @@ def quiet(line: str) -> None:
 
 @pytest.fixture(scope="session")
 def dry_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what `invoke dry-run --json` printed last, in a copy of the project: the developer's own runs are left alone."""
+    """Return what `invoke dry-run --json` printed last, in a copy of the project: the developer's
+    own runs are left alone.
+    """
     copy = tmp_path_factory.mktemp("project") / "kaggle-relay"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "build", "tests", "docs"))
+    shutil.copytree(
+        ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "invoke", "dry-run", "--json"], cwd=copy, capture_output=True, text=True, timeout=400
+        [sys.executable, "-m", "invoke", "dry-run", "--json"],
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        timeout=400,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     end: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -52,8 +62,12 @@ def dry_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture
-def open_kaggle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[LocalKaggle, Kaggle]]]:
-    """Return a function that starts a local Kaggle and signs in; no session of it gets the internet."""
+def open_kaggle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., tuple[LocalKaggle, Kaggle]]]:
+    """Return a function that starts a local Kaggle and signs in; no session of it gets the
+    internet.
+    """
     with ExitStack() as stack:
 
         def start(**options: Any) -> tuple[LocalKaggle, Kaggle]:
@@ -76,7 +90,12 @@ def written(folder: Path, kernel: str, code: str) -> Path:
 def pushed(kaggle: Kaggle, tmp_path: Path, kernel: str, **options: Any) -> push_and_watch.Run:
     """Build a kernel for digits and push it."""
     built = bundle.build(
-        kernel, config="digits", competition="digits", owner=kaggle.username, out=tmp_path / "build", **options
+        kernel,
+        config="digits",
+        competition="digits",
+        owner=kaggle.username,
+        out=tmp_path / "build",
+        **options,
     )
     return push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
@@ -89,10 +108,16 @@ def watched(kaggle: Kaggle, run: push_and_watch.Run) -> str:
 
 
 def test_the_dry_run_keeps_its_promise(dry_run):
-    """One line of JSON at the end, with every key that scripts rely on, and a score that means something."""
+    """One line of JSON at the end, with every key that scripts rely on, and a score that means
+    something.
+    """
     assert set(dry_run) >= PROMISED
     assert dry_run["score"] >= 0.97
-    assert (dry_run["train_version"], dry_run["dataset_version"], dry_run["infer_version"]) == (1, 1, 1)
+    assert (dry_run["train_version"], dry_run["dataset_version"], dry_run["infer_version"]) == (
+        1,
+        1,
+        1,
+    )
 
 
 def test_the_submission_has_a_row_for_every_id_of_the_sample(dry_run):
@@ -116,10 +141,17 @@ def test_the_notebooks_were_really_executed(dry_run):
     """Every code cell of both ran, in order, and the pictures are in them."""
     folder = Path(dry_run["submission"]).parent.parent
     for kernel, pictures in (("train-tpu", 4), ("infer-gpu", 1)):
-        notebook = nbformat.read(folder / f"digits-{kernel}-v1" / "__notebook__.ipynb", as_version=4)
+        notebook = nbformat.read(
+            folder / f"digits-{kernel}-v1" / "__notebook__.ipynb", as_version=4
+        )
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
 
-        shown = [o for cell in code for o in cell.outputs if o.output_type == "display_data" and "image/png" in o.data]
+        shown = [
+            o
+            for cell in code
+            for o in cell.outputs
+            if o.output_type == "display_data" and "image/png" in o.data
+        ]
 
         assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
         assert len(shown) == pictures
@@ -128,7 +160,9 @@ def test_the_notebooks_were_really_executed(dry_run):
 def test_the_artifact_knows_the_bundle_that_made_it(dry_run):
     """From the submission back to the commit, without a gap."""
     folder = Path(dry_run["submission"]).parent.parent
-    artifact = json.loads((folder / "digits-train-tpu-v1" / "artifact" / "manifest.json").read_text())
+    artifact = json.loads(
+        (folder / "digits-train-tpu-v1" / "artifact" / "manifest.json").read_text()
+    )
     trained = json.loads((folder / "digits-train-tpu-v1" / "bundle.json").read_text())
     inferred = json.loads((folder / "digits-infer-gpu-v1" / "bundle.json").read_text())
 
@@ -154,7 +188,9 @@ def test_an_unknown_competition_is_refused_before_anything_runs():
 
 
 def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(open_kaggle, tmp_path):
-    """An account that is not verified gets a CPU in silence; the notebook notices before it spends anything."""
+    """An account that is not verified gets a CPU in silence; the notebook notices before it spends
+    anything.
+    """
     local, kaggle = open_kaggle(verified=False)
     run = pushed(kaggle, tmp_path, "train-tpu")
 
@@ -166,7 +202,9 @@ def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(open_k
     assert local.kernels.version(run.handle, run.version).seconds < 60
 
 
-def inferring(kaggle: Kaggle, tmp_path: Path, dry_run: dict[str, Any], **options: Any) -> push_and_watch.Run:
+def inferring(
+    kaggle: Kaggle, tmp_path: Path, dry_run: dict[str, Any], **options: Any
+) -> push_and_watch.Run:
     """Push infer-gpu for the artifact of the dry run."""
     artifact = Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact"
     found = artifact_manifest.verify(artifact)
@@ -176,13 +214,17 @@ def inferring(kaggle: Kaggle, tmp_path: Path, dry_run: dict[str, Any], **options
 
 def published(kaggle: Kaggle, artifact: Path) -> datasets.DatasetVersion:
     handle = bundle.dataset_handle(kaggle.username, "digits")
-    return datasets.publish(kaggle, artifact, handle, title=bundle.title(handle), deadline_seconds=60, show=quiet)
+    return datasets.publish(
+        kaggle, artifact, handle, title=bundle.title(handle), deadline_seconds=60, show=quiet
+    )
 
 
 def test_an_inference_that_opens_a_socket_fails(open_kaggle, tmp_path, dry_run):
     """The internet is really off: the same chain with one cell more, the first, ends with an error."""
     _, kaggle = open_kaggle()
-    published(kaggle, Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact")
+    published(
+        kaggle, Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact"
+    )
     own = tmp_path / "kernels"
     shutil.copytree(ROOT / "kernels" / "infer-gpu", own / "infer-gpu")
     notebook = own / "infer-gpu" / "notebook.py"
@@ -196,13 +238,17 @@ def test_an_inference_that_opens_a_socket_fails(open_kaggle, tmp_path, dry_run):
 
 
 def test_an_inference_refuses_the_artifact_of_another_run(open_kaggle, tmp_path, dry_run):
-    """An old dataset version is mounted in place of the new one: it is named, and nothing is predicted."""
+    """An old dataset version is mounted in place of the new one: it is named, and nothing is
+    predicted.
+    """
     _, kaggle = open_kaggle()
     trained = Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact"
     older = tmp_path / "older"
     shutil.copytree(trained, older)
     told = json.loads((older / "manifest.json").read_text())
-    (older / "manifest.json").write_bytes(artifact_manifest.sealed({**told, "run_id": "digits-19990101-000000-abcdef"}))
+    (older / "manifest.json").write_bytes(
+        artifact_manifest.sealed({**told, "run_id": "digits-19990101-000000-abcdef"})
+    )
     published(kaggle, older)
 
     run = inferring(kaggle, tmp_path, dry_run)
@@ -215,7 +261,9 @@ def test_bytes_that_changed_after_the_pull_are_not_published(open_kaggle, tmp_pa
     """One flipped bit in the weights is found before anything is sent."""
     local, kaggle = open_kaggle()
     changed = tmp_path / "changed"
-    shutil.copytree(Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact", changed)
+    shutil.copytree(
+        Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact", changed
+    )
     weights = bytearray((changed / "weights.npz").read_bytes())
     weights[len(weights) // 2] ^= 1
     (changed / "weights.npz").write_bytes(weights)
@@ -226,7 +274,8 @@ def test_bytes_that_changed_after_the_pull_are_not_published(open_kaggle, tmp_pa
     assert not [call for call in local.journal if call[0] == "StartBlobUpload"]
 
 
-# The six errors of a scored rerun, each by a notebook that behaves in sight and not on the hidden test set
+# The six errors of a scored rerun, each by a notebook that behaves in sight and not on the hidden
+# test set
 
 ANSWER = """
 import csv, os, time
@@ -242,8 +291,12 @@ with open("submission.csv", "w", newline="") as file:
 """
 RERUNS = {
     "Notebook Timeout": {"before": "if rerun: time.sleep(300)"},
-    "Notebook Threw Exception": {"before": "if rerun: raise ValueError('the hidden test set is larger')"},
-    "Notebook Exceeded Allowed Compute": {"before": "if rerun: filled = bytearray(10**9); time.sleep(60)"},
+    "Notebook Threw Exception": {
+        "before": "if rerun: raise ValueError('the hidden test set is larger')"
+    },
+    "Notebook Exceeded Allowed Compute": {
+        "before": "if rerun: filled = bytearray(10**9); time.sleep(60)"
+    },
     "Submission CSV Not Found": {"after": "if rerun: os.remove('submission.csv')"},
     "Submission Scoring Error": {"before": "rows = rows[:101]"},
 }
@@ -255,7 +308,9 @@ LIMITS = {
 
 
 def submitted(kaggle: Kaggle, tmp_path: Path, code: str) -> submissions.Submission:
-    run = pushed(kaggle, tmp_path, "score-gpu", kernels=written(tmp_path / "kernels", "score-gpu", code))
+    run = pushed(
+        kaggle, tmp_path, "score-gpu", kernels=written(tmp_path / "kernels", "score-gpu", code)
+    )
     watched(kaggle, run)
     folder = output.pull(kaggle, run, tmp_path / "runs")
     return submissions.submit(
@@ -310,7 +365,9 @@ def test_no_credential_of_this_machine_reaches_a_session(open_kaggle, tmp_path, 
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
     code = "import os\nprint(sorted(os.environ))\nassert 'planted-secret' not in str(os.environ)\nassert 'KAGGLE_KEY' not in os.environ"
 
-    run = pushed(kaggle, tmp_path, "score-gpu", kernels=written(tmp_path / "kernels", "score-gpu", code))
+    run = pushed(
+        kaggle, tmp_path, "score-gpu", kernels=written(tmp_path / "kernels", "score-gpu", code)
+    )
 
     assert watched(kaggle, run) == "COMPLETE"
     assert "planted-secret" in os.environ["AWS_SECRET_ACCESS_KEY"]

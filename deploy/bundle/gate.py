@@ -3,7 +3,8 @@
 Reads  the notebook and the metadata, as they would be pushed
 Gives  nothing, or one `UsageError` that names every problem at once
 
-Kaggle's client checks almost none of this, and Kaggle itself answers most of it with a run on the wrong machine.
+Kaggle's client checks almost none of this, and Kaggle itself answers most of it with a run on the
+wrong machine.
 """
 
 import re
@@ -37,10 +38,14 @@ KNOWN = {
     *("id", "title", "code_file", "language", "kernel_type", "machine_shape"),
     *("competition_sources", "dataset_sources", "kernel_sources", "model_sources"),
 }
-SECRETS = tuple((shape.kind, shape.pattern) for shape in PLAIN)  # for deploy/setup/doctor.py; find and redact know more
+SECRETS = tuple(
+    (shape.kind, shape.pattern) for shape in PLAIN
+)  # for deploy/setup/doctor.py; find and redact know more
 
 
-def check(notebook: Mapping[str, Any], metadata: Mapping[str, Any], *, size: int, offline: bool) -> None:
+def check(
+    notebook: Mapping[str, Any], metadata: Mapping[str, Any], *, size: int, offline: bool
+) -> None:
     """Raise `UsageError` unless this may be pushed.
 
     Args:
@@ -49,11 +54,19 @@ def check(notebook: Mapping[str, Any], metadata: Mapping[str, Any], *, size: int
         size: bytes of the notebook's file.
         offline: the kernel is scored with the internet off, so it must not ask for it.
     """
-    problems = [*_notebook(notebook, size), *_metadata(metadata, offline), *secrets(notebook, metadata)]
+    problems = [
+        *_notebook(notebook, size),
+        *_metadata(metadata, offline),
+        *secrets(notebook, metadata),
+    ]
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         # What is refused is quoted, and may hold a key itself.
-        raise UsageError(redact(f"The bundle {metadata.get('id')} may not be pushed:\n{listed}\nNothing was sent."))
+        raise UsageError(
+            redact(
+                f"The bundle {metadata.get('id')} may not be pushed:\n{listed}\nNothing was sent."
+            )
+        )
 
 
 def _notebook(notebook: Mapping[str, Any], size: int) -> Iterator[str]:
@@ -79,7 +92,9 @@ def _metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
         pins = " It silently makes a TPU run a CPU run." if key.startswith("docker") else ""
         yield f"kernel-metadata.json has the key {key!r}, which nothing may set.{pins} Remove it"
     owner, _, slug = str(metadata.get("id", "")).partition("/")
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", owner) or not re.fullmatch(r"[a-z0-9-]{5,50}", slug):
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", owner) or not re.fullmatch(
+        r"[a-z0-9-]{5,50}", slug
+    ):
         yield f"id is {metadata.get('id')!r}; expected owner/slug, the slug of 5 to 50 lower-case letters, digits and hyphens"
     title = str(metadata.get("title", ""))
     if slugify(title) != slug:
@@ -133,12 +148,16 @@ def _texts(notebook: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator
         where = f"cell {place} ({redact(text.partition(chr(10))[0])[:60]})"
         yield where, text
         yield from _values({key: value for key, value in cell.items() if key != "source"}, where)
-    yield from _values({key: value for key, value in notebook.items() if key != "cells"}, "the notebook")
+    yield from _values(
+        {key: value for key, value in notebook.items() if key != "cells"}, "the notebook"
+    )
     yield from _values(metadata, "kernel-metadata.json")
 
 
 def _values(value: Any, where: str, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each name and each text in there as it stands, behind its name: JSON would write other characters around a key."""
+    """Yield each name and each text in there as it stands, behind its name: JSON would write other
+    characters around a key.
+    """
     if isinstance(value, Mapping):
         for key, held in value.items():
             yield where, str(key)

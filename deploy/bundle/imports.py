@@ -1,17 +1,19 @@
 """Imports: which files a notebook needs, found by following what its cells import.
 
-Nothing is run: each file is parsed. A file is needed if a cell, the config, or another needed file imports it, or starts
-it as a process: a text that is exactly the name of a module, as in `[python, "-m", "pipeline.inference.gpu_worker"]`,
-counts as an import.
+Nothing is run: each file is parsed. A file is needed if a cell, the config, or another needed file
+imports it, or starts it as a process: a text that is exactly the name of a module, as in `[python,
+"-m", "pipeline.inference.gpu_worker"]`, counts as an import.
 """
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from deploy.errors import UsageError
 
 # What stays at home: it speaks to Kaggle, or stands in for it.
+MODULE = re.compile(r"pipeline(\.[a-z]\w*)+")
 HOME = frozenset({"commands", "deploy", "localkaggle", "proofs", "tasks", "tests"})
 
 
@@ -25,7 +27,8 @@ def needed(root: Path, sources: Mapping[str, str]) -> dict[str, Path]:
         {path in the bundle: file}, in the order of the paths.
 
     Raises:
-        UsageError: if a source cannot be parsed, or imports a module that is not there or stays at home.
+        UsageError: if a source cannot be parsed, or imports a module that is not there or stays at
+            home.
     """
     found: dict[str, Path] = {}
     queue = [(where, name) for where, text in sources.items() for name in _imported(where, text)]
@@ -45,15 +48,21 @@ def read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8: {error.reason} at byte {error.start}.\nSave it as UTF-8.") from error
+        raise UsageError(
+            f"{path} is not UTF-8: {error.reason} at byte {error.start}.\nSave it as UTF-8."
+        ) from error
 
 
 def _imported(where: str, text: str, package: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield what a source imports: `a.b` for `import a.b`, and `a.b.c` for `from a.b import c`, which may be no module."""
+    """Yield what a source imports: `a.b` for `import a.b`, and `a.b.c` for `from a.b import c`,
+    which may be no module.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"{where} is not Python: {error}.\nCorrect it, then build again.") from error
+        raise UsageError(
+            f"{where} is not Python: {error}.\nCorrect it, then build again."
+        ) from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -61,9 +70,8 @@ def _imported(where: str, text: str, package: tuple[str, ...] = ()) -> Iterator[
             above = package[: len(package) + 1 - node.level] if node.level else ()
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("pipeline."):
-            if all(part.isidentifier() for part in node.value.split(".")):
-                yield node.value
+        elif isinstance(node, ast.Constant) and MODULE.fullmatch(str(node.value)):
+            yield str(node.value)
 
 
 def _files(root: Path, name: str, where: str) -> list[Path]:

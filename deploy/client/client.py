@@ -1,10 +1,11 @@
-"""Client: the only door to Kaggle. Typed questions and answers over the official kagglesdk, with timeouts and verdicts.
+"""Client: the only door to Kaggle. Typed questions and answers over the official kagglesdk, with
+timeouts and verdicts.
 
-Reads  handles, versions, files
-Gives  plain values (deploy/client/responses.py); an answer that is missing or unknown never looks like success
+Reads  handles, versions, files Gives  plain values (deploy/client/responses.py); an answer that is
+missing or unknown never looks like success
 
-How often it is asked and what happens where no answer comes is in deploy/client/retries.py.
-Calls about a kernel's run name the version: without it Kaggle answers for the latest, whoever made that.
+How often it is asked and what happens where no answer comes is in deploy/client/retries.py. Calls
+about a kernel's run name the version: without it Kaggle answers for the latest, whoever made that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,27 +15,42 @@ from typing import Any, Self
 import requests
 
 from deploy.client import credentials, failure_messages, file_transfer, responses
-from deploy.client.responses import Dataset, KernelStatus, Limits, Quota, Saved, Scored, Source, split
+from deploy.client.responses import (
+    Dataset,
+    KernelStatus,
+    Limits,
+    Quota,
+    Saved,
+    Scored,
+    Source,
+    split,
+)
 from deploy.client.retries import LOOPBACK, REMOTE, UNREADABLE, Exchange, Pace
 from deploy.errors import Ambiguous, BadAnswer, CredentialError, Refused, Unreachable, UsageError
 
 # Fields of a kernel's metadata as GetKernel tells them: kernel-metadata.json's name → the SDK's.
 ASKED = ("enable_internet", "is_private", "machine_shape")
-SOURCES = {f"{kind}_sources": f"{kind}_data_sources" for kind in ("dataset", "competition", "kernel", "model")}
+SOURCES = {
+    f"{kind}_sources": f"{kind}_data_sources"
+    for kind in ("dataset", "competition", "kernel", "model")
+}
 INVALID = ("tags", "dataset_sources", "competition_sources", "kernel_sources", "model_sources")
 
 
 class Kaggle(Exchange):
     """A signed-in connection. Use `Kaggle.connect()`."""
 
-    def __init__(self, client: Any, username: str, pace: Pace, timeouts: tuple[float, float]) -> None:
+    def __init__(
+        self, client: Any, username: str, pace: Pace, timeouts: tuple[float, float]
+    ) -> None:
         super().__init__(username, pace)
         from kagglesdk.blobs.types import blob_api_service as blobs_types
         from kagglesdk.competitions.types import competition_api_service as competitions_types
         from kagglesdk.datasets.types import dataset_api_service as datasets_types
         from kagglesdk.kernels.types import kernels_api_service as kernels_types
 
-        # The client ships no types: everything behind these names is Any, and leaves this class as a plain value.
+        # The client ships no types: everything behind these names is Any, and leaves this class as
+        # a plain value.
         self._kernels_types: Any = kernels_types
         self._datasets_types: Any = datasets_types
         self._competitions_types: Any = competitions_types
@@ -65,7 +81,9 @@ class Kaggle(Exchange):
             verdict = failure_messages.judge("sign in", error)
             raise verdict or Unreachable(failure_messages.unanswered("sign in", error)) from error
         except (OSError, *UNREADABLE) as error:
-            if str(getattr(error, "doc", "")).lstrip().startswith("<"):  # a page, in place of Kaggle's answer
+            if (
+                str(getattr(error, "doc", "")).lstrip().startswith("<")
+            ):  # a page, in place of Kaggle's answer
                 raise Unreachable(failure_messages.unanswered("sign in", error)) from error
             # What the error says may quote the file, and so the key.
             raise CredentialError(
@@ -77,7 +95,9 @@ class Kaggle(Exchange):
     # Kernels
 
     def save_kernel(self, metadata: Mapping[str, Any], text: str, *, timeout_seconds: int) -> Saved:
-        """Push a kernel: `metadata` as in kernel-metadata.json, `text` the notebook. Sent once; may raise `Ambiguous`."""
+        """Push a kernel: `metadata` as in kernel-metadata.json, `text` the notebook. Sent once; may
+        raise `Ambiguous`.
+        """
         request = self._kernels_types.ApiSaveKernelRequest()
         request.slug = metadata["id"]
         request.new_title = metadata["title"]
@@ -98,7 +118,9 @@ class Kaggle(Exchange):
 
         def order() -> Saved:
             answer = self._kernels.save_kernel(request)
-            invalid = {kind: responses.texts(getattr(answer, f"invalid_{kind}")) for kind in INVALID}
+            invalid = {
+                kind: responses.texts(getattr(answer, f"invalid_{kind}")) for kind in INVALID
+            }
             return Saved(
                 responses.number(answer.version_number),
                 responses.text(answer.url),
@@ -109,8 +131,12 @@ class Kaggle(Exchange):
         return self._write(f"push {metadata['id']}", order)
 
     def kernel_status(self, handle: str, version: int) -> KernelStatus:
-        """Return the state of that version. A word that the client does not know comes back as UNKNOWN(word)."""
-        request = _of_kernel(self._kernels_types.ApiGetKernelSessionStatusRequest(), handle, version)
+        """Return the state of that version. A word that the client does not know comes back as
+        UNKNOWN(word).
+        """
+        request = _of_kernel(
+            self._kernels_types.ApiGetKernelSessionStatusRequest(), handle, version
+        )
 
         def ask() -> KernelStatus:
             try:
@@ -122,21 +148,28 @@ class Kaggle(Exchange):
         return self._read(f"ask for the status of {handle} version {version}", ask)
 
     def kernel_output(self, handle: str, version: int) -> tuple[dict[str, str], str]:
-        """Return the output files of that version, {name: signed address}, all pages, and the log as Kaggle stores it.
+        """Return the output files of that version, {name: signed address}, all pages, and the log
+        as Kaggle stores it.
 
         The names are the server's: validate them before use.
         """
         what = f"list the output of {handle} version {version}"
-        request = _of_kernel(self._kernels_types.ApiListKernelSessionOutputRequest(), handle, version)
+        request = _of_kernel(
+            self._kernels_types.ApiListKernelSessionOutputRequest(), handle, version
+        )
         files: dict[str, str] = {}
         log = ""
         for page in self._pages(what, request, 100, self._kernels.list_kernel_session_output):
             log = log or page.log or ""
             for file in page.files or ():
                 if not isinstance(file.file_name, str) or not isinstance(file.url, str):
-                    raise BadAnswer(f"Could not {what}: a file has no name or no address.\nTry again in a minute.")
+                    raise BadAnswer(
+                        f"Could not {what}: a file has no name or no address.\nTry again in a minute."
+                    )
                 if file.file_name in files:
-                    raise BadAnswer(f"Could not {what}: {file.file_name!r} is listed twice.\nTry again.")
+                    raise BadAnswer(
+                        f"Could not {what}: {file.file_name!r} is listed twice.\nTry again."
+                    )
                 files[file.file_name] = file.url
         return files, log
 
@@ -148,24 +181,34 @@ class Kaggle(Exchange):
         Args:
             stdout: without stderr. patience: seconds; default that of the pace.
         """
-        request = _of_kernel(self._kernels_types.ApiListKernelSessionOutputRequest(), handle, version)
+        request = _of_kernel(
+            self._kernels_types.ApiListKernelSessionOutputRequest(), handle, version
+        )
         request.page_size = 1
         what = f"read the log of {handle} version {version}"
         ask = lambda: responses.text(self._kernels.list_kernel_session_output(request).log)  # noqa: E731
         return responses.log_lines(self._read(what, ask, patience), stdout=stdout)
 
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
-        """Yield (stream, text) of that version's log from its beginning, as it is written; ends with the run or the connection.
+        """Yield (stream, text) of that version's log from its beginning, as it is written; ends
+        with the run or the connection.
 
         Raises:
-            requests.RequestException, ValueError: as the connection breaks. Nothing is repeated here.
+            requests.RequestException, ValueError: as the connection breaks. Nothing is repeated
+            here.
         """
         with file_transfer.copied(self._http._session, self._timeouts) as session:
-            base = self._http._endpoint if "api." in self._http._endpoint else f"{self._http._endpoint}/api"
+            base = (
+                self._http._endpoint
+                if "api." in self._http._endpoint
+                else f"{self._http._endpoint}/api"
+            )
             address = f"{base}/v1/kernels/logs/stream/{handle}"
             label = {"versionLabel": f"v{version}"}
             headers = {"Accept": "text/event-stream, */*", "Content-Type": None}
-            with session.get(address, params=label, headers=headers, stream=True, allow_redirects=False) as answer:
+            with session.get(
+                address, params=label, headers=headers, stream=True, allow_redirects=False
+            ) as answer:
                 answer.raise_for_status()
                 if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
                     yield from responses.log_pieces(answer.text)
@@ -177,24 +220,32 @@ class Kaggle(Exchange):
                         yield from responses.log_pieces(f"[{line.removeprefix('data:')}]")
 
     def get_kernel(self, handle: str, version: int | None = None) -> Source | None:
-        """Return a version of our own kernel, the current one without a number; None where it is not there."""
+        """Return a version of our own kernel, the current one without a number; None where it is
+        not there.
+        """
         request = _of_kernel(self._kernels_types.ApiGetKernelRequest(), handle, version)
 
         def ask() -> Source:
             answer = self._kernels.get_kernel(request)
             metadata, blob = answer.metadata, answer.blob
             asks = {name: getattr(metadata, name, None) for name in ASKED}
-            asks |= {name: responses.texts(getattr(metadata, was, None)) for name, was in SOURCES.items()}
+            asks |= {
+                name: responses.texts(getattr(metadata, was, None)) for name, was in SOURCES.items()
+            }
             newest = responses.number(metadata.current_version_number)
             return Source(version or newest, responses.text(blob.source if blob else ""), asks)
 
         return self._mine(handle, f"look at {handle}", ask)
 
     def quota(self, patience: float | None = None) -> Quota:
-        """Return the accelerator time that is left this week. `patience`: seconds; default that of the pace."""
+        """Return the accelerator time that is left this week. `patience`: seconds; default that of
+        the pace.
+        """
         request = self._kernels_types.ApiGetAcceleratorQuotaStatisticsRequest()
         answer = self._read(
-            "ask for the quota", lambda: self._kernels.get_accelerator_quota_statistics(request), patience
+            "ask for the quota",
+            lambda: self._kernels.get_accelerator_quota_statistics(request),
+            patience,
         )
         return Quota(
             responses.left(answer.gpu_quota),
@@ -210,13 +261,18 @@ class Kaggle(Exchange):
 
         def ask() -> Dataset:
             answer = self._datasets.get_dataset(request)
-            notes = {responses.number(v.version_number): responses.text(v.version_notes) for v in answer.versions or ()}
+            notes = {
+                responses.number(v.version_number): responses.text(v.version_notes)
+                for v in answer.versions or ()
+            }
             return Dataset(responses.number(answer.current_version_number), notes)
 
         return self._mine(handle, f"look at the dataset {handle}", ask)
 
     def dataset_status(self, handle: str) -> str:
-        """Return Kaggle's word for how far the current version is, READY at the end; an unknown word as UNKNOWN(word)."""
+        """Return Kaggle's word for how far the current version is, READY at the end; an unknown
+        word as UNKNOWN(word).
+        """
         request = _of_dataset(self._datasets_types.ApiGetDatasetStatusRequest(), handle)
 
         def ask() -> str:
@@ -233,7 +289,10 @@ class Kaggle(Exchange):
         request.dataset_version_number = version
         files = {}
         for page in self._pages(
-            f"list the files of {handle} version {version}", request, 100, self._datasets.list_dataset_files
+            f"list the files of {handle} version {version}",
+            request,
+            100,
+            self._datasets.list_dataset_files,
         ):
             if page.error_message:
                 raise Refused(
@@ -251,7 +310,9 @@ class Kaggle(Exchange):
         self._read(what, lambda: file_transfer.save(self._datasets.download_dataset(request), path))
 
     def upload(self, path: Path) -> str:
-        """Upload a file and return its token, for `create_dataset`; repeated through blips, as nothing refers to it yet."""
+        """Upload a file and return its token, for `create_dataset`; repeated through blips, as
+        nothing refers to it yet.
+        """
         request = self._blobs_types.ApiStartBlobUploadRequest()
         request.type = self._blobs_types.ApiBlobType.DATASET
         request.name = path.name
@@ -269,7 +330,9 @@ class Kaggle(Exchange):
 
         return self._read(f"upload {path.name}", send)
 
-    def create_dataset(self, handle: str, *, title: str, description: str, tokens: Sequence[str]) -> None:
+    def create_dataset(
+        self, handle: str, *, title: str, description: str, tokens: Sequence[str]
+    ) -> None:
         """Create a private dataset from uploaded files. Sent once; may raise `Ambiguous`."""
         request = self._datasets_types.ApiCreateDatasetRequest()
         request.owner_slug, request.slug = split(handle)
@@ -278,7 +341,9 @@ class Kaggle(Exchange):
         request.is_private = True
         request.files = self._new_files(tokens)
         what = f"create the dataset {handle}"
-        failure_messages.require_ok(what, self._write(what, lambda: self._datasets.create_dataset(request)))
+        failure_messages.require_ok(
+            what, self._write(what, lambda: self._datasets.create_dataset(request))
+        )
 
     def create_dataset_version(self, handle: str, *, notes: str, tokens: Sequence[str]) -> None:
         """Add a version made of exactly these uploaded files. Sent once; may raise `Ambiguous`."""
@@ -288,7 +353,9 @@ class Kaggle(Exchange):
         request.body.files = self._new_files(tokens)
         what = f"add a version to the dataset {handle}"
         # The official client's own wrapper repeats this call, and so makes two versions of one.
-        failure_messages.require_ok(what, self._write(what, lambda: self._datasets.create_dataset_version(request)))
+        failure_messages.require_ok(
+            what, self._write(what, lambda: self._datasets.create_dataset_version(request))
+        )
 
     def _new_files(self, tokens: Sequence[str]) -> list[Any]:
         files = []
@@ -305,7 +372,9 @@ class Kaggle(Exchange):
         request = self._competitions_types.ApiDownloadDataFileRequest()
         request.competition_name, request.file_name = competition, name
         what = f"download {name} of the competition {competition}"
-        self._read(what, lambda: file_transfer.save(self._competitions.download_data_file(request), path))
+        self._read(
+            what, lambda: file_transfer.save(self._competitions.download_data_file(request), path)
+        )
 
     def competition_files(self, competition: str) -> list[str]:
         """Return the names of the competition's files, the first page of them."""
@@ -313,7 +382,11 @@ class Kaggle(Exchange):
         request.competition_name, request.page_size = competition, 100
         what = f"list the files of the competition {competition}"
         return self._read(
-            what, lambda: [responses.text(f.name) for f in self._competitions.list_data_files(request).files or ()]
+            what,
+            lambda: [
+                responses.text(f.name)
+                for f in self._competitions.list_data_files(request).files or ()
+            ],
         )
 
     def open_competition_file(self, competition: str, name: str) -> None:
@@ -323,8 +396,12 @@ class Kaggle(Exchange):
         what = f"open {name} of the competition {competition}"
         self._read(what, lambda: self._competitions.download_data_file(request).close())
 
-    def submit_code(self, competition: str, handle: str, version: int, *, file_name: str, description: str) -> int:
-        """Submit that kernel version and return the submission's number. Sent once; may raise `Ambiguous`."""
+    def submit_code(
+        self, competition: str, handle: str, version: int, *, file_name: str, description: str
+    ) -> int:
+        """Submit that kernel version and return the submission's number. Sent once; may raise
+        `Ambiguous`.
+        """
         request = self._competitions_types.ApiCreateCodeSubmissionRequest()
         request.competition_name = competition
         request.kernel_owner, request.kernel_slug = split(handle)
@@ -338,7 +415,9 @@ class Kaggle(Exchange):
 
         ref, message = self._write(what, order)
         if ref < 1:
-            raise Ambiguous(f"Kaggle took the call to {what} and gave no number: {message!r}.\n{failure_messages.LOOK}")
+            raise Ambiguous(
+                f"Kaggle took the call to {what} and gave no number: {message!r}.\n{failure_messages.LOOK}"
+            )
         return ref
 
     def get_submission(self, ref: int) -> Scored:
@@ -346,10 +425,14 @@ class Kaggle(Exchange):
         request = self._competitions_types.ApiGetSubmissionRequest()
         request.ref = ref
 
-        return self._read(f"look at submission {ref}", lambda: self._scored(self._plain("GetSubmission", request)))
+        return self._read(
+            f"look at submission {ref}", lambda: self._scored(self._plain("GetSubmission", request))
+        )
 
     def list_submissions(self, competition: str) -> list[Scored]:
-        """Return the latest submissions of our team, newest first; as many as a team can make in months."""
+        """Return the latest submissions of our team, newest first; as many as a team can make in
+        months.
+        """
         what = f"list the submissions to {competition}"
         found: dict[int, Scored] = {}
         request = self._competitions_types.ApiListSubmissionsRequest()
@@ -357,7 +440,10 @@ class Kaggle(Exchange):
         for request.page in range(1, 11):
 
             def ask() -> list[Scored]:
-                return [self._scored(row) for row in self._plain("ListSubmissions", request).get("submissions") or ()]
+                return [
+                    self._scored(row)
+                    for row in self._plain("ListSubmissions", request).get("submissions") or ()
+                ]
 
             listed = self._read(what, ask)
             found.update({item.ref: item for item in listed})
@@ -377,10 +463,14 @@ class Kaggle(Exchange):
         request.competition_name = competition
         what = f"ask for the submission limits of {competition}"
         answer = self._read(what, lambda: self._competitions.get_submission_limits(request))
-        return Limits(*map(responses.number, (answer.num_today, answer.num_total, answer.num_allowed_now)))
+        return Limits(
+            *map(responses.number, (answer.num_today, answer.num_total, answer.num_allowed_now))
+        )
 
     def download(self, url: str, path: Path) -> None:
-        """Download a signed address, as `kernel_output` gives them. Raises `Expired` where the storage does not take it."""
+        """Download a signed address, as `kernel_output` gives them. Raises `Expired` where the
+        storage does not take it.
+        """
         self._read(f"download {path.name}", lambda: file_transfer.fetch(self._anonymous, url, path))
 
 
@@ -388,7 +478,9 @@ def _of_kernel(request: Any, handle: str, version: int | None) -> Any:
     request.user_name, request.kernel_slug = split(handle)
     if version is not None:
         if version < 1:
-            raise UsageError(f"{handle}: version {version} cannot be; expected 1 or more.\nCorrect the version.")
+            raise UsageError(
+                f"{handle}: version {version} cannot be; expected 1 or more.\nCorrect the version."
+            )
         request.version_label = f"v{version}"  # a bare number is not found by the real server
     return request
 

@@ -1,7 +1,9 @@
-"""Lookup: where the official client finds credentials, in its own order, and which variables mislead it.
+"""Lookup: where the official client finds credentials, in its own order, and which variables
+mislead it.
 
-Reads  the environment, and the files in ~/.kaggle or KAGGLE_CONFIG_DIR; asks nobody, and starts no client
-Gives  `Found`, and problems with their edits; a secret only to deploy/client/secrets.py, which keeps it out of what is shown
+Reads  the environment, and the files in ~/.kaggle or KAGGLE_CONFIG_DIR; asks nobody, and starts no
+client Gives  `Found`, and problems with their edits; a secret only to deploy/client/secrets.py,
+which keeps it out of what is shown
 """
 
 import json
@@ -17,13 +19,21 @@ from deploy.client import secrets
 from deploy.client.file_transfer import is_loopback
 
 # What the client gives a meaning to; any other KAGGLE_X becomes its setting x.
-KNOWN = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_CONFIG_DIR", "KAGGLE_API_ENVIRONMENT")
+KNOWN = (
+    "KAGGLE_API_TOKEN",
+    "KAGGLE_USERNAME",
+    "KAGGLE_KEY",
+    "KAGGLE_CONFIG_DIR",
+    "KAGGLE_API_ENVIRONMENT",
+)
 Problem = tuple[str, str]  # what is there, and the edit
 
 
 @dataclass(frozen=True)
 class Source:
-    """A place with credentials. `kind`: token, key or login. `path`: the file that holds them; None: variables."""
+    """A place with credentials. `kind`: token, key or login. `path`: the file that holds them;
+    None: variables.
+    """
 
     name: str
     kind: str
@@ -55,7 +65,9 @@ def look() -> Found:
     search.login()
     for name in ("http", "https", "all"):
         secrets.know(_password(getproxies().get(name, "")))
-    return Found(tuple(search.sources), tuple(search.problems), tuple(search.files), search.username)
+    return Found(
+        tuple(search.sources), tuple(search.problems), tuple(search.files), search.username
+    )
 
 
 def config_folder() -> Path:
@@ -69,11 +81,18 @@ def config_folder() -> Path:
 
 
 def settings() -> list[Problem]:
-    """Return the variables, beside the credentials, that change what the client does. Names alone: a value may be secret."""
+    """Return the variables, beside the credentials, that change what the client does. Names alone:
+    a value may be secret.
+    """
     problems = []
     for name in ("VERBOSE", "VERBOSE_OUTPUT"):
         if os.environ.get(name, "").lower() in ("1", "true", "yes"):
-            problems.append((f"{name} is set: `kaggle` prints every request with its key or token", f"unset {name}"))
+            problems.append(
+                (
+                    f"{name} is set: `kaggle` prints every request with its key or token",
+                    f"unset {name}",
+                )
+            )
     for name in sorted(os.environ):
         if not name.startswith("KAGGLE_") or name in KNOWN:
             continue
@@ -91,8 +110,14 @@ def settings() -> list[Problem]:
 
 
 def proxies(local: bool) -> tuple[str, list[Problem]]:
-    """Return the proxies in words, without their passwords, and what is wrong with them. `local`: for a Kaggle on this machine."""
-    there = {name: _host(address) for name, address in getproxies().items() if name in ("http", "https", "all")}
+    """Return the proxies in words, without their passwords, and what is wrong with them. `local`:
+    for a Kaggle on this machine.
+    """
+    there = {
+        name: _host(address)
+        for name, address in getproxies().items()
+        if name in ("http", "https", "all")
+    }
     bypassed = getproxies().get("no", "")
     words = ", ".join(f"{name}_proxy {host}" for name, host in sorted(there.items())) or "none"
     if local:
@@ -104,7 +129,9 @@ def proxies(local: bool) -> tuple[str, list[Problem]]:
                 )
             ]
         if bypassed == "*" or "localhost" in bypassed:
-            return words, [("no_proxy holds localhost, so http_proxy is passed by", "export no_proxy=")]
+            return words, [
+                ("no_proxy holds localhost, so http_proxy is passed by", "export no_proxy=")
+            ]
         return words, []
     used = there.get("https") or there.get("all")
     if not used or bypassed == "*" or "kaggle.com" in bypassed:
@@ -144,13 +171,19 @@ class _Search:
         if text.strip():
             self.sources.append(Source(name, "token", Path(path)))
         else:
-            self.problems.append((f"{name} leads to an empty file", f"Put a token into {path}, or remove it."))
+            self.problems.append(
+                (f"{name} leads to an empty file", f"Put a token into {path}, or remove it.")
+            )
 
     def key(self) -> None:
-        """Look for the older pair of name and key: each from its variable, or else from kaggle.json."""
+        """Look for the older pair of name and key: each from its variable, or else from
+        kaggle.json.
+        """
         path = config_folder() / "kaggle.json"
         held = self._object("kaggle.json", path)
-        name, key = (os.environ.get(f"KAGGLE_{part}", held.get(part.lower())) for part in ("USERNAME", "KEY"))
+        name, key = (
+            os.environ.get(f"KAGGLE_{part}", held.get(part.lower())) for part in ("USERNAME", "KEY")
+        )
         self.username = name if isinstance(name, str) else ""
         for secret in (held.get("key"), key):
             secrets.know(secret, self.username)
@@ -161,7 +194,10 @@ class _Search:
             if len(given) == 1:
                 other = "key" if given == ["KAGGLE_USERNAME"] else "name"
                 self.problems.append(
-                    (f"{given[0]} goes with the {other} of kaggle.json", f"Set both variables, or: unset {given[0]}")
+                    (
+                        f"{given[0]} goes with the {other} of kaggle.json",
+                        f"Set both variables, or: unset {given[0]}",
+                    )
                 )
         elif given:
             self.problems.append(
@@ -172,7 +208,10 @@ class _Search:
             )
         elif held:
             self.problems.append(
-                (f"{path} has no username or no key", "Make a new one at https://www.kaggle.com/settings/api")
+                (
+                    f"{path} has no username or no key",
+                    "Make a new one at https://www.kaggle.com/settings/api",
+                )
             )
 
     def login(self) -> None:
@@ -206,7 +245,9 @@ class _Search:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            self.problems.append((f"{name}: {path} cannot be read: {why}", "Correct the file, or remove it."))
+            self.problems.append(
+                (f"{name}: {path} cannot be read: {why}", "Correct the file, or remove it.")
+            )
             return None
 
 

@@ -1,11 +1,12 @@
 """Credentials: found by the official client's own lookup, and put on one session with timeouts.
 
-Reads  what `kaggle` reads: KAGGLE_API_TOKEN, ~/.kaggle/access_token, kaggle.json or KAGGLE_USERNAME and KAGGLE_KEY,
+Reads  what `kaggle` reads: KAGGLE_API_TOKEN, ~/.kaggle/access_token, kaggle.json or KAGGLE_USERNAME
+and KAGGLE_KEY,
        and what `kaggle auth login` left
 Gives  a kagglesdk client that is signed in, and the user's name
 
-`import kaggle` signs in, prints a page of help where it finds nothing, and waits for ever where the server hangs;
-all three stay in this module.
+`import kaggle` signs in, prints a page of help where it finds nothing, and waits for ever where the
+server hangs; all three stay in this module.
 """
 
 import contextlib
@@ -37,8 +38,10 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
     """Return a kagglesdk client whose session has credentials and timeouts, and the user's name.
 
     Raises:
-        CredentialError: if there are no credentials, if they cannot be read, or if Kaggle does not know them.
-        UsageError: if the client is missing or too old, or KAGGLE_API_ENVIRONMENT is one that it would ignore.
+        CredentialError: if there are no credentials, if they cannot be read, or if Kaggle does not
+            know them.
+        UsageError: if the client is missing or too old, or KAGGLE_API_ENVIRONMENT is one that it
+            would ignore.
         requests.RequestException: if Kaggle had to be asked, and did not answer.
     """
     place = environment()
@@ -64,13 +67,16 @@ def sign_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
             "It reads that variable when it is imported. Set it before Python starts."
         )
     if api.config_values.get(api.CONFIG_NAME_AUTH_METHOD) == "LEGACY_API_KEY":
-        # A token that Kaggle does not know any more would otherwise be sent in place of the good key.
+        # A token that Kaggle does not know any more would otherwise be sent in place of the good
+        # key.
         http._session.auth = (name, api.config_values[api.CONFIG_NAME_KEY])
     return client, str(name)
 
 
 def _unusable() -> CredentialError:
-    """Return what to say where the client found nothing that it can use: a broken file is not the same as none."""
+    """Return what to say where the client found nothing that it can use: a broken file is not the
+    same as none.
+    """
     found = credential_lookup.look()
     token = next((source for source in found.sources if source.kind == "token"), None)
     if token is not None:
@@ -91,10 +97,13 @@ def without(source: credential_lookup.Source) -> str:
 
 
 def environment() -> str:
-    """Return PROD or LOCALHOST. Raises `UsageError` for a KAGGLE_API_ENVIRONMENT that the client would ignore."""
+    """Return PROD or LOCALHOST. Raises `UsageError` for a KAGGLE_API_ENVIRONMENT that the client
+    would ignore.
+    """
     value = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
     if value not in ("PROD", "LOCALHOST"):
-        # The client takes every other value for PROD in silence: a test would talk to the real site.
+        # The client takes every other value for PROD in silence: a test would talk to the real
+        # site.
         raise UsageError(
             f"KAGGLE_API_ENVIRONMENT={value!r} cannot work: expected LOCALHOST, PROD, or nothing.\nUnset it."
         )
@@ -118,7 +127,9 @@ def versions(timeouts: tuple[float, float]) -> dict[str, str]:
 
 
 def _api(timeouts: tuple[float, float]) -> Any:
-    """Return a `KaggleApi` that builds its clients with timeouts, without a voice, and with nothing of our command line."""
+    """Return a `KaggleApi` that builds its clients with timeouts, without a voice, and with nothing
+    of our command line.
+    """
     try:
         version = importlib.metadata.version("kaggle")
         with _without_a_voice():
@@ -137,7 +148,9 @@ def _api(timeouts: tuple[float, float]) -> Any:
         """The official lookup, on sessions with timeouts."""
 
         def build_kaggle_client(self) -> Any:
-            """Build as the base class does, then add timeouts and take away what prints, which would show the key."""
+            """Build as the base class does, then add timeouts and take away what prints, which
+            would show the key.
+            """
             client = super().build_kaggle_client()
             _remember(self.config_values)  # this comes before each first use of a credential
             http = client.http_client()
@@ -158,14 +171,18 @@ def _remember(values: dict[str, Any]) -> None:
     for secret in (values.get("key"), values.get("token"), get_access_token_from_env()[0]):
         secrets.know(secret, user)
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        held = json.loads(Path("~/.kaggle/credentials.json").expanduser().read_text(encoding="utf-8"))
+        held = json.loads(
+            Path("~/.kaggle/credentials.json").expanduser().read_text(encoding="utf-8")
+        )
         for name in ("refresh_token", "access_token"):
             secrets.know(held.get(name))
 
 
 @contextlib.contextmanager
 def _without_a_voice() -> Iterator[None]:
-    """Hide VERBOSE from the client while it is imported: it would log every address from then on, those that are signed too."""
+    """Hide VERBOSE from the client while it is imported: it would log every address from then on,
+    those that are signed too.
+    """
     names = ("VERBOSE", "VERBOSE_OUTPUT")
     hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
@@ -176,10 +193,14 @@ def _without_a_voice() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _in_a_hurry(timeouts: tuple[float, float]) -> Iterator[None]:
-    """Give timeouts to the sessions that `import kaggle` opens by itself, before anyone can mount an adapter."""
+    """Give timeouts to the sessions that `import kaggle` opens by itself, before anyone can mount
+    an adapter.
+    """
     send = requests.Session.send
 
-    def bounded(self: requests.Session, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+    def bounded(
+        self: requests.Session, request: requests.PreparedRequest, **kwargs: Any
+    ) -> requests.Response:
         if kwargs.get("timeout") is None:
             kwargs["timeout"] = timeouts
         return send(self, request, **kwargs)

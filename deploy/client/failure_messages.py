@@ -14,13 +14,22 @@ from typing import Any
 
 from deploy.client.credentials import HOW
 from deploy.client.secrets import redact
-from deploy.errors import Ambiguous, CredentialError, Denied, Expired, NoQuota, NotFound, Refused, RelayError
+from deploy.errors import (
+    Ambiguous,
+    CredentialError,
+    Denied,
+    Expired,
+    NoQuota,
+    NotFound,
+    Refused,
+    RelayError,
+)
 
 RETRY_AFTER_AT_MOST = 120.0  # seconds
 LOOK = "It may or may not have happened; nothing was repeated. Look on kaggle.com, or at: invoke status"
 QUOTA = re.compile(r"maximum .{0,60}(session|quota)|session count|quota", re.IGNORECASE)
-# Sequences that a terminal obeys (those that never end are cut after 200 characters), control characters, and those that turn
-# the direction of writing around.
+# Sequences that a terminal obeys (those that never end are cut after 200 characters), control
+# characters, and those that turn the direction of writing around.
 CONTROL = re.compile(
     r"\x1b\[[0-?]{0,200}[ -/]{0,200}[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
@@ -63,7 +72,10 @@ CRASHES = (
         r"this is the artifact of another run",
         "Kaggle mounted an older version. Publish the artifact again, wait for it, and push infer again.",
     ),
-    (r"No kernel name found", "The notebook has no kernelspec. Make it with invoke build, and push that."),
+    (
+        r"No kernel name found",
+        "The notebook has no kernelspec. Make it with invoke build, and push that.",
+    ),
 )
 
 
@@ -97,16 +109,20 @@ def judge(what: str, error: Exception) -> RelayError | None:
             "Check the name, the owner, and the rules on kaggle.com."
         )
     if code == 404:
-        return NotFound(f"{heading}.\nExpected it to exist. Check the name and the version on kaggle.com.")
+        return NotFound(
+            f"{heading}.\nExpected it to exist. Check the name and the version on kaggle.com."
+        )
     if code == 429 or QUOTA.search(said):
         return NoQuota(f"{heading}.\nTry again later.")
     return Refused(f"{heading}.\nCorrect what it says and try again.")
 
 
 def poisoned(lost: Exception, datasets: Sequence[str]) -> str:
-    """Return what helps where a push with these datasets is answered by 500 again and again; "" for any other answer, or none.
+    """Return what helps where a push with these datasets is answered by 500 again and again; "" for
+    any other answer, or none.
 
-    Kaggle does so, for ever, for a dataset that was deleted and made again under its name (kaggle-cli, issue 187).
+    Kaggle does so, for ever, for a dataset that was deleted and made again under its name
+    (kaggle-cli, issue 187).
     """
     if not datasets or _code(lost.__cause__ or lost) != 500:
         return ""
@@ -122,7 +138,9 @@ def is_busy(error: Exception) -> bool:
 
 
 def retry_after(error: Exception) -> float | None:
-    """Return the seconds that Kaggle asks to wait, between 0 and 120; None where it does not say, or says nonsense."""
+    """Return the seconds that Kaggle asks to wait, between 0 and 120; None where it does not say,
+    or says nonsense.
+    """
     response = getattr(error, "response", None)
     text = response.headers.get("Retry-After", "").strip() if response is not None else ""
     if re.fullmatch(r"[+-]?\d{1,12}(\.\d{1,9})?", text):
@@ -149,38 +167,55 @@ def unanswered(what: str, error: Exception) -> str:
 
 
 def require_ok(what: str, answer: Any) -> None:
-    """Raise `Refused` if Kaggle's answer holds an error, which also comes with HTTP 200; `Ambiguous` if it says neither that nor `ok`."""
+    """Raise `Refused` if Kaggle's answer holds an error, which also comes with HTTP 200;
+    `Ambiguous` if it says neither that nor `ok`.
+    """
     error = plain(told(what, answer.error))
     if error:
         kind = NoQuota if QUOTA.search(error) else Refused
-        raise kind(f"Kaggle refused to {what}: {error}.\nExpected status 'ok'. Correct what it says and try again.")
+        raise kind(
+            f"Kaggle refused to {what}: {error}.\nExpected status 'ok'. Correct what it says and try again."
+        )
     if not isinstance(answer.status, str) or answer.status.lower() != "ok":
-        raise Ambiguous(f"Kaggle took the call to {what} and answered status {answer.status!r}; expected 'ok'.\n{LOOK}")
+        raise Ambiguous(
+            f"Kaggle took the call to {what} and answered status {answer.status!r}; expected 'ok'.\n{LOOK}"
+        )
 
 
 def told(what: str, error: Any) -> str:
-    """Return the error inside an answer that came with HTTP 200: a text, or an object with a code, which is raised."""
+    """Return the error inside an answer that came with HTTP 200: a text, or an object with a code,
+    which is raised.
+    """
     if isinstance(error, dict):
         said = " ".join(plain(str(error.get("message", ""))).split())[:500]
         if error.get("code") == 429 or QUOTA.search(said):
-            raise NoQuota(f"Kaggle refused to {what}: {error.get('code')} {said}.\nTry again later.")
-        raise Refused(f"Kaggle refused to {what}: {error.get('code')} {said}.\nCorrect what it says and try again.")
+            raise NoQuota(
+                f"Kaggle refused to {what}: {error.get('code')} {said}.\nTry again later."
+            )
+        raise Refused(
+            f"Kaggle refused to {what}: {error.get('code')} {said}.\nCorrect what it says and try again."
+        )
     if error is not None and not isinstance(error, str):
         raise TypeError(f"{type(error).__name__} in place of an error's text")
     return error or ""
 
 
 def plain(text: str) -> str:
-    """Return the text without what a terminal would obey, and without secrets. Newlines and tabs stay.
+    """Return the text without what a terminal would obey, and without secrets. Newlines and tabs
+    stay.
 
     >>> plain("\\x1b[31mred\\x1b[0m")
     'red'
     """
-    return redact(CONTROL.sub("", text))  # before anybody cuts it: a part of a key has no shape any more
+    return redact(
+        CONTROL.sub("", text)
+    )  # before anybody cuts it: a part of a key has no shape any more
 
 
 def _of_storage(error: Exception) -> bool:
-    """Return whether the storage answered, and not Kaggle: files are got, and every call of Kaggle's is posted."""
+    """Return whether the storage answered, and not Kaggle: files are got, and every call of
+    Kaggle's is posted.
+    """
     request = getattr(getattr(error, "response", None), "request", None)
     return getattr(request, "method", "") == "GET"
 

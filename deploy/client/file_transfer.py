@@ -3,8 +3,8 @@
 Reads  a signed address from Kaggle's answer, or a local file
 Gives  a complete local file, or an uploaded blob; never half of one
 
-Every connection of the Kaggle side goes through `Guard`: the official client has no timeouts (measured: it waits for
-ever) and follows a redirect to any host over plain HTTP.
+Every connection of the Kaggle side goes through `Guard`: the official client has no timeouts
+(measured: it waits for ever) and follows a redirect to any host over plain HTTP.
 """
 
 import base64
@@ -26,7 +26,10 @@ from deploy.errors import BadAnswer, writing
 
 CHUNK_BYTES = 1 << 20
 UNPACKED_AT_MOST = 20 * 10**9  # what an output may have in all
-SUSPECT, RATIO_AT_MOST = 10**8, 200  # bytes from which on the ratio counts: no table of numbers packs as well as that
+SUSPECT, RATIO_AT_MOST = (
+    10**8,
+    200,
+)  # bytes from which on the ratio counts: no table of numbers packs as well as that
 PARTIAL = ".relay-part"  # the ending of a file that is still coming; no output may have it
 
 
@@ -46,7 +49,9 @@ def is_loopback(url: str) -> bool:
 
 
 class Guard(HTTPAdapter):
-    """Give each request timeouts (seconds: to connect, between two bytes) and refuse addresses that are not safe."""
+    """Give each request timeouts (seconds: to connect, between two bytes) and refuse addresses that
+    are not safe.
+    """
 
     def __init__(self, timeouts: tuple[float, float]) -> None:
         super().__init__()
@@ -55,7 +60,9 @@ class Guard(HTTPAdapter):
     def send(  # type: ignore[override]  # the base class spells the defaults out; they are passed through
         self, request: requests.PreparedRequest, **kwargs: Any
     ) -> requests.Response:
-        """Send, or raise `BadAnswer` where the address is neither https nor this machine; redirects come here too."""
+        """Send, or raise `BadAnswer` where the address is neither https nor this machine; redirects
+        come here too.
+        """
         url = request.url or ""
         if urlsplit(url).scheme != "https" and not is_loopback(url):
             raise BadAnswer(
@@ -97,7 +104,8 @@ def save(response: requests.Response, path: Path) -> None:
     """Write the body of a streamed answer to `path`, complete or not at all.
 
     Raises:
-        requests.RequestException: if the connection breaks, or fewer bytes come than were announced.
+        requests.RequestException: if the connection breaks, or fewer bytes come than were
+        announced.
         DiskError: if the disk is full or cannot be written.
     """
     response.raise_for_status()
@@ -107,7 +115,8 @@ def save(response: requests.Response, path: Path) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # Google's storage, where Kaggle keeps its files, tells the MD5; not a defence, but it finds what the wire did.
+            # Google's storage, where Kaggle keeps its files, tells the MD5; not a defence, but it
+            # finds what the wire did.
             digest = hashlib.md5(usedforsecurity=False)
             with part.open("wb") as file:
                 for chunk in response.iter_content(CHUNK_BYTES):
@@ -118,7 +127,9 @@ def save(response: requests.Response, path: Path) -> None:
                 raise requests.ConnectionError(f"{path.name}: {received} bytes came of {announced}")
             told = re.search(r"md5=([A-Za-z0-9+/=]+)", response.headers.get("x-goog-hash", ""))
             if told and not encoded and told[1] != base64.b64encode(digest.digest()).decode():
-                raise requests.ConnectionError(f"{path.name}: other bytes came than the storage has")
+                raise requests.ConnectionError(
+                    f"{path.name}: other bytes came than the storage has"
+                )
             _unzip_one(response.url, part, path.name)
             part.replace(path)
         finally:
@@ -126,15 +137,23 @@ def save(response: requests.Response, path: Path) -> None:
 
 
 def _unzip_one(url: str, part: Path, name: str) -> None:
-    """Replace `part` by its only member where Kaggle sent `name` compressed, which it does as it likes."""
-    if not urlsplit(url).path.endswith(".zip") or name.endswith(".zip") or not zipfile.is_zipfile(part):
+    """Replace `part` by its only member where Kaggle sent `name` compressed, which it does as it
+    likes.
+    """
+    if (
+        not urlsplit(url).path.endswith(".zip")
+        or name.endswith(".zip")
+        or not zipfile.is_zipfile(part)
+    ):
         return
     plain = part.with_name(part.name + ".plain")
     try:
         _unpack(part, plain, name)
         plain.replace(part)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
-        raise requests.ConnectionError(f"{name} came as an archive that cannot be read: {error}") from error
+        raise requests.ConnectionError(
+            f"{name} came as an archive that cannot be read: {error}"
+        ) from error
     finally:
         plain.unlink(missing_ok=True)
 
@@ -169,13 +188,16 @@ def put(session: requests.Session, url: str, path: Path) -> None:
     """Upload the file to a signed address.
 
     Raises:
-        requests.RequestException: if it was not taken whole; nothing refers to the blob yet, so it may be sent again.
+        requests.RequestException: if it was not taken whole; nothing refers to the blob yet, so it
+        may be sent again.
     """
     with path.open("rb") as file:
         # An empty file object would be sent chunked, without a length.
         response = session.put(url, data=file if path.stat().st_size else b"")
     if response.status_code not in (200, 201):
-        raise requests.HTTPError(f"{path.name} was not taken: {response.status_code}", response=response)
+        raise requests.HTTPError(
+            f"{path.name} was not taken: {response.status_code}", response=response
+        )
 
 
 def _shown(url: str) -> str:

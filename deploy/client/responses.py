@@ -14,7 +14,9 @@ MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 @dataclass(frozen=True)
 class Saved:
-    """Kaggle's answer to a push. `invalid`: what it did not accept, by kind; the run then starts without it."""
+    """Kaggle's answer to a push. `invalid`: what it did not accept, by kind; the run then starts
+    without it.
+    """
 
     version: int
     url: str
@@ -32,7 +34,9 @@ class KernelStatus:
 
 @dataclass(frozen=True)
 class Source:
-    """A version of a kernel: its number, the text that was pushed, and what it asks for, named as in kernel-metadata.json."""
+    """A version of a kernel: its number, the text that was pushed, and what it asks for, named as
+    in kernel-metadata.json.
+    """
 
     version: int
     text: str
@@ -69,7 +73,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Quota:
-    """Accelerator seconds left this week, and when the next one begins, in UTC; None where Kaggle did not say."""
+    """Accelerator seconds left this week, and when the next one begins, in UTC; None where Kaggle
+    did not say.
+    """
 
     gpu_seconds: float | None
     tpu_seconds: float | None
@@ -77,14 +83,18 @@ class Quota:
 
 
 def text(value: Any) -> str:
-    """Return a text that Kaggle may leave out. Raises `TypeError` for anything else: the answer cannot be read then."""
+    """Return a text that Kaggle may leave out. Raises `TypeError` for anything else: the answer
+    cannot be read then.
+    """
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} in place of a text")
     return value or ""
 
 
 def number(value: Any) -> int:
-    """Return a whole number that Kaggle may leave out, 0 then. Raises `TypeError` for anything else."""
+    """Return a whole number that Kaggle may leave out, 0 then. Raises `TypeError` for anything
+    else.
+    """
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise TypeError(f"{type(value).__name__} in place of a number")
     return value or 0
@@ -99,18 +109,24 @@ def split(handle: str) -> tuple[str, str]:
     """Return owner and slug of `owner/slug`. Raises `UsageError` for anything else."""
     owner, slash, slug = handle.partition("/")
     if not (owner and slash and slug) or "/" in slug:
-        raise UsageError(f"{handle!r} is not a handle; expected owner/slug.\nCopy it from the address on kaggle.com.")
+        raise UsageError(
+            f"{handle!r} is not a handle; expected owner/slug.\nCopy it from the address on kaggle.com."
+        )
     return owner, slug
 
 
 def log_pieces(log: str) -> list[tuple[str, str]]:
-    """Return (stream, text) of the pieces of a log, which Kaggle stores as a JSON array and may cut anywhere.
+    """Return (stream, text) of the pieces of a log, which Kaggle stores as a JSON array and may cut
+    anywhere.
 
     >>> log_pieces('[{"stream_name":"stdout","time":0.5,"data":"a b"}]')
     [('stdout', 'a b')]
     """
     try:
-        return [(str(piece.get("stream_name", "")), str(piece["data"])) for piece in json.loads(log or "[]")]
+        return [
+            (str(piece.get("stream_name", "")), str(piece["data"]))
+            for piece in json.loads(log or "[]")
+        ]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return [("", log)]  # cut, or not JSON at all: shown as it is
 
@@ -122,12 +138,15 @@ def log_lines(log: str, *, stdout: bool = False) -> list[str]:
     ['one line']
     """
     whole = "".join(data for stream, data in log_pieces(log) if not (stdout and stream == "stderr"))
-    # A piece may end inside a character; its halves fit together again, and what is left over cannot be encoded.
+    # A piece may end inside a character; its halves fit together again, and what is left over
+    # cannot be encoded.
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace").splitlines()
 
 
 class Plain:
-    """The type of an answer that is taken as it came: where the client knows no word of one row, it reads no row at all."""
+    """The type of an answer that is taken as it came: where the client knows no word of one row, it
+    reads no row at all.
+    """
 
     @classmethod
     def prepare_from(cls, response: Any) -> dict[str, Any]:
@@ -139,14 +158,21 @@ class Plain:
 
 
 def scored(row: dict[str, Any], read: Callable[[dict[str, Any]], Any]) -> Scored:
-    """Return the submission that a row describes; with the status UNKNOWN(word) where the client cannot read the row.
+    """Return the submission that a row describes; with the status UNKNOWN(word) where the client
+    cannot read the row.
 
     Its number and description must be there in any case: without them nobody can tell whose it is.
     """
     ref, description = number(row.get("ref")), text(row.get("description"))
     try:
         item = read(row)
-        return Scored(ref, item.status.name, description, text(item.public_score), text(item.error_description))
+        return Scored(
+            ref,
+            item.status.name,
+            description,
+            text(item.public_score),
+            text(item.error_description),
+        )
     except MALFORMED:
         return Scored(ref, f"UNKNOWN({row.get('status')})", description, "", "")
 

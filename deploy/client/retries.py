@@ -1,7 +1,8 @@
 """Exchange: how Kaggle is asked and told, whatever the call is.
 
-Questions are repeated through blips, with full jitter, for at most `pace.patience` seconds. A call that changes
-something is sent once: where its answer is lost it raises `Ambiguous`, and the caller looks before it concludes.
+Questions are repeated through blips, with full jitter, for at most `pace.patience` seconds. A call
+that changes something is sent once: where its answer is lost it raises `Ambiguous`, and the caller
+looks before it concludes.
 """
 
 import email.utils
@@ -51,7 +52,8 @@ class Exchange:
 
     Attributes:
         signed_by: "key" or "token", by what each call is signed.
-        ahead_seconds: of this machine's clock before Kaggle's, by the last answer; None until one came.
+        ahead_seconds: of this machine's clock before Kaggle's, by the last answer; None until one
+            came.
     """
 
     def __init__(self, username: str, pace: Pace) -> None:
@@ -61,7 +63,9 @@ class Exchange:
         self.ahead_seconds: float | None = None
 
     def _attend(self, http: Any) -> None:
-        """Learn from the client's connection by what it signs, and from each answer what time it is at Kaggle's end."""
+        """Learn from the client's connection by what it signs, and from each answer what time it is
+        at Kaggle's end.
+        """
         self.signed_by = "key" if isinstance(http._session.auth, tuple) else "token"
         http._response_processor = self._note_time
 
@@ -72,7 +76,9 @@ class Exchange:
         except (ValueError, TypeError, OverflowError):
             return  # a date that cannot be read tells nothing
 
-    def _pages(self, what: str, request: Any, size: int, ask: Callable[[Any], Any]) -> Iterator[Any]:
+    def _pages(
+        self, what: str, request: Any, size: int, ask: Callable[[Any], Any]
+    ) -> Iterator[Any]:
         request.page_size, seen = size, {""}
         for _ in range(PAGES_AT_MOST):
             page = self._read(what, lambda: ask(request))
@@ -81,13 +87,19 @@ class Exchange:
             if not token:
                 return
             if token in seen:
-                raise BadAnswer(f"Could not {what}: Kaggle repeats the page {token!r}.\nTry again in a minute.")
+                raise BadAnswer(
+                    f"Could not {what}: Kaggle repeats the page {token!r}.\nTry again in a minute."
+                )
             seen.add(token)
             request.page_token = token
-        raise BadAnswer(f"Could not {what}: there are more than {PAGES_AT_MOST} pages.\nWrite fewer files.")
+        raise BadAnswer(
+            f"Could not {what}: there are more than {PAGES_AT_MOST} pages.\nWrite fewer files."
+        )
 
     def _mine(self, handle: str, what: str, ask: Callable[[], T]) -> T | None:
-        """Ask for a thing of ours; None where it is not there, which Kaggle tells by 404 or, to the owner too, by 403."""
+        """Ask for a thing of ours; None where it is not there, which Kaggle tells by 404 or, to the
+        owner too, by 403.
+        """
         try:
             return self._read(what, ask)
         except NotFound:
@@ -98,7 +110,9 @@ class Exchange:
             raise
 
     def _read(self, what: str, ask: Callable[[], T], patience: float | None = None) -> T:
-        """Ask, and ask again through blips; full jitter, so that many watchers do not come back together."""
+        """Ask, and ask again through blips; full jitter, so that many watchers do not come back
+        together.
+        """
         end = time.monotonic() + (self.pace.patience if patience is None else patience)
         ceiling = self.pace.first / 5
         while True:
@@ -118,7 +132,9 @@ class Exchange:
                 ceiling = min(ceiling * 2, self.pace.most)
 
     def _write(self, what: str, order: Callable[[], T]) -> T:
-        """Send once. Raises `Ambiguous` where no answer, or no readable one, came: it may have happened."""
+        """Send once. Raises `Ambiguous` where no answer, or no readable one, came: it may have
+        happened.
+        """
         try:
             return order()
         except UNREADABLE as error:

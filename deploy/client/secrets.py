@@ -3,8 +3,8 @@
 Reads  a text
 Gives  where a secret seems to be (`find`), or the text without it (`redact`)
 
-A secret is known by its shape, or because it is in use: a variable of the environment, or one that `know` was told. Only the standard
-library is needed, so that a task which only prints stays quick.
+A secret is known by its shape, or because it is in use: a variable of the environment, or one that
+`know` was told. Only the standard library is needed, so that a task which only prints stays quick.
 """
 
 import base64
@@ -144,9 +144,15 @@ PLAIN = (
         rf"{_LEFT}eyJ(?P<secret>[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{3,}}(?:\.[A-Za-z0-9_-]{{0,8192}}){{0,3}})",
     ),
     _shape("a Hugging Face token", "hf_", rf"{_LEFT}hf_(?P<secret>[A-Za-z0-9]{{30,}})"),
-    _shape("a GitHub token", "ghp_ gho_ ghu_ ghs_ ghr_", rf"{_LEFT}gh[pousr]_(?P<secret>[A-Za-z0-9]{{30,}})"),
+    _shape(
+        "a GitHub token",
+        "ghp_ gho_ ghu_ ghs_ ghr_",
+        rf"{_LEFT}gh[pousr]_(?P<secret>[A-Za-z0-9]{{30,}})",
+    ),
     _shape("a GitHub token", "github_pat_", rf"{_LEFT}github_pat_(?P<secret>[A-Za-z0-9_]{{22,}})"),
-    _shape("an AWS key", "akia asia", rf"{_LEFT}(?:AKIA|ASIA)(?P<secret>[A-Z0-9]{{16}})(?![A-Za-z0-9])"),
+    _shape(
+        "an AWS key", "akia asia", rf"{_LEFT}(?:AKIA|ASIA)(?P<secret>[A-Z0-9]{{16}})(?![A-Za-z0-9])"
+    ),
     _shape(
         "an AWS secret",
         "aws secret akia",
@@ -158,7 +164,9 @@ PLAIN = (
         "sk-",
         rf"{_LEFT}(?<![-_])sk-(?:(?:ant|proj|svcacct|admin|or|lf)-(?P<secret>{_A_DIGIT}[A-Za-z0-9_-]{{16,}}))",
     ),
-    _shape("an API key", "sk-", rf"{_LEFT}(?<![-_])sk-(?P<secret>(?=[A-Za-z]*[0-9])[A-Za-z0-9]{{32,}})"),
+    _shape(
+        "an API key", "sk-", rf"{_LEFT}(?<![-_])sk-(?P<secret>(?=[A-Za-z]*[0-9])[A-Za-z0-9]{{32,}})"
+    ),
     _shape("a Google key", "aiza", rf"{_LEFT}AIza(?P<secret>[A-Za-z0-9_-]{{35}})(?![A-Za-z0-9_-])"),
     _shape(
         "a Weights & Biases key",
@@ -184,7 +192,8 @@ SHAPES = (
     ),
 )
 _HINTS = re.compile("|".join({re.escape(hint) for shape in SHAPES for hint in shape.hints}))
-# Of the environment: names that say what their value is. Those of others have to look like a secret too.
+# Of the environment: names that say what their value is. Those of others have to look like a secret
+# too.
 _OURS = re.compile(r"KAGGLE_(?:\w+_)?(?:KEY|TOKEN)")
 _OTHERS = re.compile(r"(?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)")
 _OTHERS_LIKE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])\S{12,}", re.DOTALL)
@@ -194,7 +203,8 @@ _seen: tuple[tuple[set[str], dict[Any, Any]], set[str]] | None = None
 
 
 def know(value: object, user: str = "") -> None:
-    """Keep this value out of all texts from now on, whatever its shape; also as it stands in headers and addresses.
+    """Keep this value out of all texts from now on, whatever its shape; also as it stands in
+    headers and addresses.
 
     Args:
         value: of a credential; what is no text, or is shorter than `AT_LEAST`, is passed over.
@@ -255,7 +265,9 @@ def guard_tracebacks() -> None:
     sys.unraisablehook = lambda args: _show(args.exc_type, args.exc_value, args.exc_traceback)
 
 
-def _show(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+def _show(
+    kind: type[BaseException], error: BaseException | None, trace: TracebackType | None
+) -> None:
     try:
         text = redact("".join(traceback.format_exception(kind, error, trace)))
     except Exception as second:  # Python would show the first one itself, and whole

@@ -1,4 +1,5 @@
-"""Server: which Kaggle this process speaks to, so that a record of one is never taken for a record of another.
+"""Server: which Kaggle this process speaks to, so that a record of one is never taken for a record
+of another.
 
 Reads  the environment, as the official client does
 Gives  an address without credentials: the site's, or host:port of a Kaggle on this machine
@@ -14,7 +15,8 @@ SITE = "api.kaggle.com"
 def address() -> str:
     """Return the address of the Kaggle that this process speaks to.
 
-    A local Kaggle is reached as the proxy for http://localhost; so the proxy is what tells two of them apart.
+    A local Kaggle is reached as the proxy for http://localhost; so the proxy is what tells two of
+    them apart.
 
     Raises:
         UsageError: for a KAGGLE_API_ENVIRONMENT that the client would ignore.

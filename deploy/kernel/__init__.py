@@ -1,4 +1,5 @@
 """One run of one notebook on Kaggle: pushed, watched, pulled.
 
-Comes in: a bundle. Goes out: its status, its log and its verified output. Never imported here: `deploy.relay`, which chains runs.
+Comes in: a bundle. Goes out: its status, its log and its verified output. Never imported here:
+`deploy.relay`, which chains runs.
 """

@@ -1,4 +1,5 @@
-"""Manifest: the Kaggle side's look at an artifact, without a framework: which files, how large, which bytes.
+"""Manifest: the Kaggle side's look at an artifact, without a framework: which files, how large,
+which bytes.
 
 Reads  <artifact>/manifest.json, written by the train run (docs/design.md)
 Gives  what deploying needs of it, and the proof that the files are those that the run wrote
@@ -19,7 +20,8 @@ AGAIN = "Pull it again: invoke pull (it sets a changed folder aside). If Kaggle 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What deploying needs of a manifest. `files`: {name: (bytes, sha256)} of every other file in the folder.
+    """What deploying needs of a manifest. `files`: {name: (bytes, sha256)} of every other file in
+    the folder.
 
     `bundle_sha256` is empty where the training was no bundle's.
     """
@@ -37,7 +39,8 @@ def sha256(path: Path) -> str:
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as the bytes of its file, with the sha256 of the rest of it inside, as the run that trained writes it.
+    """Return a manifest as the bytes of its file, with the sha256 of the rest of it inside, as the
+    run that trained writes it.
 
     >>> sealed({"run_id": "r1", "files": {}}) == sealed({"files": {}, "run_id": "r1", "manifest_sha256": "of an older text"})
     True
@@ -47,19 +50,30 @@ def sealed(manifest: Mapping[str, Any]) -> bytes:
 
 
 def verify(artifact: Path) -> Manifest:
-    """Return the manifest of the folder, after every file in it was found equal to what the manifest says.
+    """Return the manifest of the folder, after every file in it was found equal to what the
+    manifest says.
 
     Raises:
         UsageError: if there is no artifact.
-        Unverified: if a file is missing, is one too many, or has other bytes; or if the manifest was changed itself.
+        Unverified: if a file is missing, is one too many, or has other bytes; or if the manifest
+            was changed itself.
     """
     path = artifact / NAME
     if not path.is_file():
-        raise UsageError(f"{artifact} holds no {NAME}; expected a pulled artifact.\nRun: invoke pull")
+        raise UsageError(
+            f"{artifact} holds no {NAME}; expected a pulled artifact.\nRun: invoke pull"
+        )
     manifest = _parse(path)
-    there = {file.relative_to(artifact).as_posix(): file for file in artifact.rglob("*") if not file.is_dir()}
+    there = {
+        file.relative_to(artifact).as_posix(): file
+        for file in artifact.rglob("*")
+        if not file.is_dir()
+    }
     problems = [f"{name} is missing" for name in sorted(set(manifest.files) - set(there))]
-    problems += [f"{name} is not in the manifest" for name in sorted(set(there) - set(manifest.files) - {NAME})]
+    problems += [
+        f"{name} is not in the manifest"
+        for name in sorted(set(there) - set(manifest.files) - {NAME})
+    ]
     for name in sorted(set(manifest.files) & set(there)):
         size, digest = manifest.files[name]
         if there[name].is_symlink():
@@ -80,10 +94,20 @@ def _parse(path: Path) -> Manifest:
     try:
         content = path.read_bytes()
         value = json.loads(content)
-        files = {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in value["files"].items()}
+        files = {
+            str(name): (int(entry["size"]), str(entry["sha256"]))
+            for name, entry in value["files"].items()
+        }
         texts = [value[key] for key in ("run_id", "weights_sha256")]
         texts.append(value["bundle_sha256"] or "")  # null: trained from a checkout
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise Unverified(
             f"{path} cannot be read: {type(error).__name__}: {error}.\n"
             f"Expected run_id, weights_sha256, bundle_sha256 and files.\n{AGAIN}"

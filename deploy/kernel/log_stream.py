@@ -1,7 +1,8 @@
 """Live: the log of a run while it is written, followed in the background.
 
-Reads  Kaggle's stream of the log, again from its beginning whenever the connection breaks
-Gives  the newest line of progress, or of words; nothing that goes wrong here ends a watch, since the status alone decides
+Reads  Kaggle's stream of the log, again from its beginning whenever the connection breaks Gives
+the newest line of progress, or of words; nothing that goes wrong here ends a watch, since the
+status alone decides
 """
 
 import json
@@ -19,7 +20,8 @@ from deploy.errors import RelayError
 
 LINE_AT_MOST = 10_000
 FOR_EVER = 10 * 365 * 24 * 3600.0  # what is longer, or no number, is no estimate
-# What a notebook prints beside what it says: the cells that write the package, pieces of JSON, and paths.
+# What a notebook prints beside what it says: the cells that write the package, pieces of JSON, and
+# paths.
 NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|\S*/\S*$""")
 # How the numbers of a progress line are shown; a run may write more of them.
 PROGRESS = {
@@ -51,7 +53,10 @@ class Live:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._left.set()  # the thread waits for bytes, and is not waited for
 
@@ -62,7 +67,9 @@ class Live:
         numbers = {name: value for name, value in known.items() if isinstance(value, (int, float))}
         told = "".join(PROGRESS[name].format(value) for name, value in numbers.items()).lstrip()
         ahead = self.seconds_ahead
-        return (told + (f"  {clock(ahead)} to go" if ahead is not None else "")).lstrip() or self._words
+        return (
+            told + (f"  {clock(ahead)} to go" if ahead is not None else "")
+        ).lstrip() or self._words
 
     @property
     def seconds_ahead(self) -> float | None:

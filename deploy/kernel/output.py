@@ -19,7 +19,16 @@ from typing import Any
 from deploy.client import file_transfer, server_address
 from deploy.client.client import Kaggle
 from deploy.client.responses import log_lines
-from deploy.errors import BadAnswer, DeadlinePassed, Denied, Expired, Refused, RunFailed, Unverified, writing
+from deploy.errors import (
+    BadAnswer,
+    DeadlinePassed,
+    Denied,
+    Expired,
+    Refused,
+    RunFailed,
+    Unverified,
+    writing,
+)
 from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, failed
 
@@ -30,7 +39,9 @@ UNDER_WAY = r"\.[A-Za-z0-9-]+-v[0-9]+-[a-z0-9_]{8}"  # the folder of a pull, unt
 
 @dataclass(frozen=True)
 class Note:
-    """What a pull leaves in its folder. `run`: owner/slug/version. `server`: of which Kaggle. `at`: when, in UTC."""
+    """What a pull leaves in its folder. `run`: owner/slug/version. `server`: of which Kaggle. `at`:
+    when, in UTC.
+    """
 
     run: str
     server: str
@@ -42,19 +53,24 @@ def folder_name(run: Run) -> str:
     return f"{run.handle.partition('/')[2]}-v{run.version}"
 
 
-def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = lambda line: None) -> Path:
-    """Download all that this version wrote into `into/<slug>-v<N>/`, verified, in one rename, and return that folder.
+def pull(
+    kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Download all that this version wrote into `into/<slug>-v<N>/`, verified, in one rename, and
+    return that folder.
 
-    Files go to a fresh folder first; what a pull that was killed left of its own is removed. Every file that `outputs.json` and
-    `artifact/manifest.json` name must have the size and sha256 that they say, and the artifact's `bundle_sha256` must be the run's.
-    An equal folder that is there already is kept; another one, changed since or of another Kaggle, is renamed to
+    Files go to a fresh folder first; what a pull that was killed left of its own is removed. Every
+    file that `outputs.json` and `artifact/manifest.json` name must have the size and sha256 that
+    they say, and the artifact's `bundle_sha256` must be the run's. An equal folder that is there
+    already is kept; another one, changed since or of another Kaggle, is renamed to
     `<slug>-v<N>-aside-<n>`, and that is shown.
 
     Raises:
         DeadlinePassed: if the run has not ended.
         BadAnswer: if a name would leave the folder. Nothing is written then.
         RunFailed: if it ended badly and left no file; with its own error.
-        Unverified: if the artifact is not what its manifest says, or there is no output although the run is complete.
+        Unverified: if the artifact is not what its manifest says, or there is no output although
+            the run is complete.
         DiskError: if the disk is full, or cannot be written.
     """
     target = into / folder_name(run)
@@ -89,7 +105,9 @@ def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = 
         for name, place in places.items():
             path = fresh / place
             if not path.resolve().is_relative_to(fresh.resolve()):
-                raise BadAnswer(f"{run} lists {name!r}, which lies outside of {target}; nothing was kept.")
+                raise BadAnswer(
+                    f"{run} lists {name!r}, which lies outside of {target}; nothing was kept."
+                )
             _download(kaggle, run, name, files, path)
         note = fresh / f"{run.handle.partition('/')[2]}.log"
         if log and not note.exists():
@@ -97,7 +115,9 @@ def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = 
                 note.write_text("\n".join(log_lines(log)) + "\n", encoding="utf-8")
         _verify_outputs(fresh, run, complete=status == "COMPLETE")
         _verify(fresh / ARTIFACT, run)
-        ours = Note(str(run), server_address.address(), datetime.now(UTC).isoformat(timespec="seconds"))
+        ours = Note(
+            str(run), server_address.address(), datetime.now(UTC).isoformat(timespec="seconds")
+        )
         told = noted(target)
         same = told is None or (told.run, told.server) == (ours.run, ours.server)
         whole = target.is_dir() and same and _tree(target) == _tree(fresh)
@@ -107,7 +127,9 @@ def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = 
                 (fresh / NOTE).replace(target / NOTE)  # equal now, whenever it was pulled
                 return target
             if target.exists() or target.is_symlink():
-                show(f"{target} is not what {run} wrote; it is now {_aside(target).name}, and can be removed.")
+                show(
+                    f"{target} is not what {run} wrote; it is now {_aside(target).name}, and can be removed."
+                )
             fresh.chmod(0o755)
             fresh.rename(target)
         return target
@@ -115,7 +137,8 @@ def pull(kaggle: Kaggle, run: Run, into: Path, *, show: Callable[[str], None] = 
 
 @contextmanager
 def _fresh(target: Path) -> Iterator[Path]:
-    """Give a folder beside the target, held while the pull lives and removed at its end; and remove what pulls that were killed left.
+    """Give a folder beside the target, held while the pull lives and removed at its end; and remove
+    what pulls that were killed left.
 
     What is not in its place in the end is of no use: the next pull fetches everything anew.
     """
@@ -135,12 +158,16 @@ def _fresh(target: Path) -> Iterator[Path]:
         try:
             yield fresh
         finally:
-            shutil.rmtree(fresh, ignore_errors=True)  # after the rename there is nothing left to remove
+            shutil.rmtree(
+                fresh, ignore_errors=True
+            )  # after the rename there is nothing left to remove
 
 
 @contextmanager
 def _hold(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold a folder as long as this process lives, at most; tell whether it is held: not where another process holds it, or nothing can."""
+    """Hold a folder as long as this process lives, at most; tell whether it is held: not where
+    another process holds it, or nothing can.
+    """
     try:
         import fcntl
 
@@ -160,7 +187,9 @@ def _hold(folder: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def _aside(target: Path) -> Path:
-    """Rename what is in the way, and return its new place: it may be the only copy of somebody's work."""
+    """Rename what is in the way, and return its new place: it may be the only copy of somebody's
+    work.
+    """
     number = 1
     while (place := target.with_name(f"{target.name}-aside-{number}")).exists():
         number += 1
@@ -178,7 +207,8 @@ def noted(folder: Path) -> Note | None:
 
 
 def sealed(folder: Path) -> dict[str, tuple[str, int]] | None:
-    """Return {name: (sha256, bytes)} of all that the run wrote, by its own list; None where it made none.
+    """Return {name: (sha256, bytes)} of all that the run wrote, by its own list; None where it made
+    none.
 
     Raises:
         Unverified: if the list cannot be read, or is missing although the run made one.
@@ -192,16 +222,27 @@ def sealed(folder: Path) -> dict[str, tuple[str, int]] | None:
         return None
     try:
         files = json.loads(told.read_text(encoding="utf-8"))["files"]
-        return {str(name): (str(entry["sha256"]), int(entry["size"])) for name, entry in files.items()}
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        return {
+            str(name): (str(entry["sha256"]), int(entry["size"])) for name, entry in files.items()
+        }
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise Unverified(f"{told} cannot be read: {error}.") from error
 
 
 def unchanged(path: Path, folder: Path, name: str, run: str = "") -> bool:
-    """Return True once the file was found to be what the run wrote as `name`; False where no list says what that was.
+    """Return True once the file was found to be what the run wrote as `name`; False where no list
+    says what that was.
 
     Raises:
-        Unverified: if it is not, or the list is missing or unreadable; the message ends with how to get it again.
+        Unverified: if it is not, or the list is missing or unreadable; the message ends with how to
+            get it again.
     """
     again = f"Pull it again: invoke pull --run {run or name_of(folder)} (it sets the changed folder aside)."
     try:
@@ -213,7 +254,9 @@ def unchanged(path: Path, folder: Path, name: str, run: str = "") -> bool:
     digest = artifact_manifest.sha256(path)
     if name not in files or files[name][0] != digest:
         expected = (
-            f"sha256 {files[name][0][:12]}…, as {folder / OUTPUTS} says" if name in files else "a file that it wrote"
+            f"sha256 {files[name][0][:12]}…, as {folder / OUTPUTS} says"
+            if name in files
+            else "a file that it wrote"
         )
         raise Unverified(
             f"{path} is not what the run wrote: it has sha256 {digest[:12]}…, expected {expected}.\n{again}"
@@ -222,7 +265,9 @@ def unchanged(path: Path, folder: Path, name: str, run: str = "") -> bool:
 
 
 def name_of(folder: Path) -> str:
-    """Return owner/slug/version of the run that a pulled folder is of; with these words for what nothing tells."""
+    """Return owner/slug/version of the run that a pulled folder is of; with these words for what
+    nothing tells.
+    """
     told = noted(folder)
     named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
     return told.run if told else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
@@ -254,7 +299,9 @@ def safe(name: str) -> PurePosixPath:
     bad = (
         not name
         or any(
-            part in ("", ".", "..") or len(part.encode(errors="replace")) > 200 or part.endswith(file_transfer.PARTIAL)
+            part in ("", ".", "..")
+            or len(part.encode(errors="replace")) > 200
+            or part.endswith(file_transfer.PARTIAL)
             for part in parts
         )
         or re.search(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:", name)
@@ -275,7 +322,8 @@ def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], path: 
     except BadAnswer:
         raise  # an address that is not safe does not get better
     except (Refused, Denied, Expired):
-        # A signed address expires while the files before it are downloaded; one more listing renews all of them.
+        # A signed address expires while the files before it are downloaded; one more listing renews
+        # all of them.
         renewed, _ = kaggle.kernel_output(run.handle, run.version)
         if name not in renewed:
             raise
@@ -300,7 +348,9 @@ def _verify(artifact: Path, run: Run) -> None:
 
 
 def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
-    """Compare what came with what the run's last cell wrote down; raise `Unverified` where they differ."""
+    """Compare what came with what the run's last cell wrote down; raise `Unverified` where they
+    differ.
+    """
     for notebook in folder.glob("*.ipynb"):
         try:
             whole = "cells" in json.loads(notebook.read_text(encoding="utf-8"))
@@ -316,10 +366,16 @@ def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
         files = sealed(folder) or {}
     except Unverified as error:
         said = str(error).replace(str(folder), str(run))
-        raise Unverified(f"{said}\nKaggle may need a minute: pull again. If it stays so, push again.") from error
+        raise Unverified(
+            f"{said}\nKaggle may need a minute: pull again. If it stays so, push again."
+        ) from error
     for name, (digest, size) in files.items():
         path = folder / safe(name)
-        if not path.is_file() or path.stat().st_size != size or artifact_manifest.sha256(path) != digest:
+        if (
+            not path.is_file()
+            or path.stat().st_size != size
+            or artifact_manifest.sha256(path) != digest
+        ):
             raise Unverified(
                 f"{name} of {run} is {'not what the run wrote' if path.is_file() else 'missing'}; expected {size} bytes, sha256"
                 f" {digest[:12]}….\nKaggle may need a minute: pull again."
@@ -328,5 +384,7 @@ def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
 
 def _tree(folder: Path) -> dict[str, str]:
     """Return {name: sha256} of all that the run wrote into it."""
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    found = {
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
+    }
     return {name: artifact_manifest.sha256(path) for name, path in found.items() if name != NOTE}

@@ -76,18 +76,27 @@ def parse(text: str) -> Run:
 
 
 def push(
-    kaggle: Kaggle, bundle: Bundle, *, timeout_seconds: int, again: bool = False, show: Show = lambda line: None
+    kaggle: Kaggle,
+    bundle: Bundle,
+    *,
+    timeout_seconds: int,
+    again: bool = False,
+    show: Show = lambda line: None,
 ) -> Run:
-    """Push the bundle and return the run that Kaggle started for it; the run that holds it already, if there is one.
+    """Push the bundle and return the run that Kaggle started for it; the run that holds it already,
+    if there is one.
 
     Args:
         timeout_seconds: after which Kaggle stops the session; there is no call to stop one.
         again: push even if the current version holds this very bundle and has not failed.
 
     Raises:
-        NoQuota: if Kaggle says that the week's accelerator time is used up, or that too many sessions run.
-        Refused: if Kaggle says no; SourcesRefused, if it started the run without one of its sources.
-        Ambiguous: if no answer came, and the version that is there now cannot be told to be ours or not.
+        NoQuota: if Kaggle says that the week's accelerator time is used up, or that too many
+            sessions run.
+        Refused: if Kaggle says no; SourcesRefused, if it started the run without one of its
+            sources.
+        Ambiguous: if no answer came, and the version that is there now cannot be told to be ours or
+            not.
     """
     before = kaggle.get_kernel(bundle.handle)
     run = None if again else _holding(kaggle, bundle, before)
@@ -95,7 +104,9 @@ def push(
         adopted(run, show)
         return run
     text = bundle.notebook.read_text(encoding="utf-8")
-    gate.without_secrets(f"the bundle of {bundle.handle}", text)  # it may have been edited since it was built
+    gate.without_secrets(
+        f"the bundle of {bundle.handle}", text
+    )  # it may have been edited since it was built
     try:
         saved = kaggle.save_kernel(bundle.metadata, text, timeout_seconds=timeout_seconds)
     except Ambiguous as error:
@@ -103,8 +114,14 @@ def push(
     said = failure_messages.plain(saved.error)
     if said:
         kind = NoQuota if failure_messages.QUOTA.search(said) else Refused
-        later = "Try again later: invoke status" if kind is NoQuota else "Correct what it says and push again."
-        raise kind(f"Kaggle refused to run {bundle.handle}: {said}\nExpected a new version. {later}")
+        later = (
+            "Try again later: invoke status"
+            if kind is NoQuota
+            else "Correct what it says and push again."
+        )
+        raise kind(
+            f"Kaggle refused to run {bundle.handle}: {said}\nExpected a new version. {later}"
+        )
     _require_sources(bundle, saved.version, saved.invalid)
     if saved.version < 1:
         raise Ambiguous(
@@ -124,7 +141,9 @@ def adopted(run: Run, show: Show) -> None:
 
 
 def holding(kaggle: Kaggle, bundle: Bundle) -> Run | None:
-    """Return the run of the current version if it holds the bundle, with all it asks for, and has not failed."""
+    """Return the run of the current version if it holds the bundle, with all it asks for, and has
+    not failed.
+    """
     return _holding(kaggle, bundle, kaggle.get_kernel(bundle.handle))
 
 
@@ -136,20 +155,25 @@ def _holding(kaggle: Kaggle, bundle: Bundle, source: Source | None) -> Run | Non
 
 
 def _run(bundle: Bundle, version: int) -> Run:
-    return Run(bundle.handle, version, page(f"https://www.kaggle.com/code/{bundle.handle}"), bundle.sha256)
+    return Run(
+        bundle.handle, version, page(f"https://www.kaggle.com/code/{bundle.handle}"), bundle.sha256
+    )
 
 
 def _missing(bundle: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
     """Return what the bundle asks for and the version does not have, by kind."""
     lacking = {
-        kind: tuple(sorted(set(bundle.metadata.get(kind, [])) - set(source.asks.get(kind) or ()))) for kind in SOURCES
+        kind: tuple(sorted(set(bundle.metadata.get(kind, [])) - set(source.asks.get(kind) or ())))
+        for kind in SOURCES
     }
     return {kind: names for kind, names in lacking.items() if names}
 
 
 def _require_sources(bundle: Bundle, version: int, wrong: Mapping[str, tuple[str, ...]]) -> None:
     """Raise `SourcesRefused` if anything that the bundle asks for was not accepted."""
-    named = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items() if names]
+    named = [
+        f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items() if names
+    ]
     if named:
         raise SourcesRefused(
             f"Kaggle did not accept all that {bundle.handle} asks for ({failure_messages.plain('; '.join(named))}).\n"
@@ -176,7 +200,9 @@ def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous) ->
 
 
 def find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | None:
-    """Return the version after `before` whose source holds this bundle, newest first; None if there is none."""
+    """Return the version after `before` whose source holds this bundle, newest first; None if there
+    is none.
+    """
     newest = kaggle.get_kernel(handle)
     if newest is None:
         return None
@@ -187,7 +213,14 @@ def find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | None
     return None
 
 
-def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queue_seconds: float | None = None) -> str:
+def watch(
+    kaggle: Kaggle,
+    run: Run,
+    *,
+    deadline_seconds: float,
+    show: Show,
+    queue_seconds: float | None = None,
+) -> str:
     """Follow that version until it ends, and return "COMPLETE".
 
     Args:
@@ -197,7 +230,8 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queu
 
     Raises:
         NotFound, Denied: if there is no such run, or not for this user.
-        RunFailed: if it ended otherwise; with Kaggle's message, the failing cell, its error and what usually helps.
+        RunFailed: if it ended otherwise; with Kaggle's message, the failing cell, its error and
+            what usually helps.
         DeadlinePassed: after the deadline; the run goes on, and the message says how to re-attach.
         Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
         Detached: on Ctrl-C; the message says how to re-attach.
@@ -215,7 +249,11 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queu
                 name, failure = _look(kaggle, run, young=young, met=last not in ("", NOT_YET))
                 if name == "RUNNING":
                     running = running or now
-                seen = f"{name}  {live.line}{_projected(run, live, now - running, left)}".rstrip() if running else name
+                seen = (
+                    f"{name}  {live.line}{_projected(run, live, now - running, left)}".rstrip()
+                    if running
+                    else name
+                )
                 if name == "COMPLETE" or seen != last:
                     show(f"{run}  {clock(now - began)}  {seen if name == 'RUNNING' else name}")
                     # Something happened: look often again.
@@ -225,7 +263,11 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queu
                 if name in ("ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"):
                     then = f"What it wrote until then, if anything: invoke pull --run {run}"
                     raise RunFailed(failed(kaggle, run, name, failure, then))
-                end = running + deadline_seconds if running else began + (queue_seconds or deadline_seconds)
+                end = (
+                    running + deadline_seconds
+                    if running
+                    else began + (queue_seconds or deadline_seconds)
+                )
                 if now + pause > end:
                     waited = "running" if running else "waiting for a machine"
                     raise DeadlinePassed(
@@ -242,7 +284,9 @@ def watch(kaggle: Kaggle, run: Run, *, deadline_seconds: float, show: Show, queu
 
 
 def _quota_left(kaggle: Kaggle, run: Run) -> float | None:
-    """Return the seconds that the week has left for this run's accelerator; None where Kaggle does not say."""
+    """Return the seconds that the week has left for this run's accelerator; None where Kaggle does
+    not say.
+    """
     try:
         quota = kaggle.quota(patience=0)
     except RelayError:
@@ -251,7 +295,9 @@ def _quota_left(kaggle: Kaggle, run: Run) -> float | None:
 
 
 def _projected(run: Run, live: Live, seconds: float, left: float | None) -> str:
-    """Return what the run will have taken at its end, of what the week had left when the watch began."""
+    """Return what the run will have taken at its end, of what the week had left when the watch
+    began.
+    """
     ahead = live.seconds_ahead
     if ahead is None or left is None:
         return ""
@@ -286,7 +332,9 @@ def _missed(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
         )
     try:
         current = kaggle.get_kernel(run.handle)
-        there = f"the newest version is {current.version}" if current else "there is no such notebook"
+        there = (
+            f"the newest version is {current.version}" if current else "there is no such notebook"
+        )
     except RelayError:
         there = "Kaggle knows none"
     return NotFound(
@@ -296,7 +344,9 @@ def _missed(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
 
 
 def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
-    """Return what is known of a run that ended as `name`: its message, its failing cell, its log; `then`: what to do next."""
+    """Return what is known of a run that ended as `name`: its message, its failing cell, its log;
+    `then`: what to do next.
+    """
     if name == "NEW_SCRIPT":
         return f"{run} was saved and not run; expected a run.\nPush again: invoke push-train or push-infer"
     try:
@@ -305,7 +355,11 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
         lines = log.split("\n") if log else []
     except RelayError as error:
         lines = [f"(the log could not be read: {str(error).splitlines()[0]})"]
-    errors = [line.strip() for line in lines if re.match(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)", line)]
+    errors = [
+        line.strip()
+        for line in lines
+        if re.match(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)", line)
+    ]
     cells = re.findall(r'Exception encountered at "In \[(\d+)\]"', "\n".join(lines))
     parts = [f"{run} ended as {name}; expected COMPLETE.", failure_messages.plain(failure).strip()]
     if cells:
@@ -313,7 +367,9 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
     if errors:
         parts.append(f"The failing cell said: {errors[-1]}")
     if lines:
-        parts.append(f"The end of its log:\n{chr(10).join('  | ' + line for line in lines[-TAIL_LINES:])}")
+        parts.append(
+            f"The end of its log:\n{chr(10).join('  | ' + line for line in lines[-TAIL_LINES:])}"
+        )
     known = failure_messages.crash("\n".join([failure, *lines[-TAIL_LINES:]]))
     parts.append(known or "Correct the cause and push again.")
     parts.append(then)

@@ -1,9 +1,12 @@
-"""Left: how far a training got, and what of its output the next session needs, told by the pulled folder alone.
+"""Left: how far a training got, and what of its output the next session needs, told by the pulled
+folder alone.
 
-Reads  outputs.json, artifact/, and every `checkpoints/step-<n>/` (docs/design.md), at the top or in the folders of folds
-Gives  a `Left`: complete or partial, and every file to go on from, by its sha256
+Reads  outputs.json, artifact/, and every `checkpoints/step-<n>/` (docs/design.md), at the top or in
+the folders of folds Gives  a `Left`: complete or partial, and every file to go on from, by its
+sha256
 
-A checkpoint counts only if its manifest holds its own sha256 and that of the state beside it: a session that was killed may leave others.
+A checkpoint counts only if its manifest holds its own sha256 and that of the state beside it: a
+session that was killed may leave others.
 """
 
 import json
@@ -15,7 +18,12 @@ from typing import Any
 
 from deploy.kernel import artifact_manifest, output
 
-CHECKPOINTS, HISTORY, PROGRESS, COMPILED = "checkpoints", "history.csv", "progress.jsonl", "compiled"
+CHECKPOINTS, HISTORY, PROGRESS, COMPILED = (
+    "checkpoints",
+    "history.csv",
+    "progress.jsonl",
+    "compiled",
+)
 NOISE = "noise.json"  # by which the batch was chosen
 STEP = re.compile(r"step-(\d{8,})(\.replaced)?")
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})(?:\.replaced)?/manifest\.json")
@@ -30,8 +38,10 @@ class Left:
 
     Attributes:
         complete: there is an artifact.
-        steps: the newest whole checkpoint's step, by the folder that holds `checkpoints` ("" or "fold-1"); totals: of how many.
-        run_id, checkpoint, checkpoint_sha256: of the checkpoint of the last of these folders: its run, its folder, its manifest's seal.
+        steps: the newest whole checkpoint's step, by the folder that holds `checkpoints` ("" or
+            "fold-1"); totals: of how many.
+        run_id, checkpoint, checkpoint_sha256: of the checkpoint of the last of these folders: its
+            run, its folder, its manifest's seal.
         files: {name: sha256} of all that the next session takes.
     """
 
@@ -51,11 +61,15 @@ class Left:
     def __str__(self) -> str:
         if self.complete:
             return "complete"
-        told = [told_step(step, self.totals.get(place, 0), place) for place, step in self.steps.items()]
+        told = [
+            told_step(step, self.totals.get(place, 0), place) for place, step in self.steps.items()
+        ]
         return f"partial, {', '.join(told)}"
 
     def expect(self, route: str) -> dict[str, Any]:
-        """Return what the bundle of the next session carries. Without folders, executables are left behind: they are many files."""
+        """Return what the bundle of the next session carries. Without folders, executables are left
+        behind: they are many files.
+        """
         files = {
             name: digest
             for name, digest in self.files.items()
@@ -80,12 +94,16 @@ def told_step(step: int, total: int, place: str = "") -> str:
 
 
 def read(folder: Path) -> Left | None:
-    """Return what the run of this pulled folder left; None where there is neither an artifact nor a whole checkpoint.
+    """Return what the run of this pulled folder left; None where there is neither an artifact nor a
+    whole checkpoint.
 
     Raises:
-        Unverified: if a file is not what the run's own list says; the message says how to get it again.
+        Unverified: if a file is not what the run's own list says; the message says how to get it
+            again.
     """
-    listed = output.sealed(folder) if (folder / output.OUTPUTS).is_file() else None  # a run that was killed made none
+    listed = (
+        output.sealed(folder) if (folder / output.OUTPUTS).is_file() else None
+    )  # a run that was killed made none
     status = _json(folder / output.OUTPUTS).get("status")
     artifact = (folder / output.ARTIFACT / artifact_manifest.NAME).is_file()
     if artifact if status is None else status == "complete":
@@ -101,13 +119,21 @@ def read(folder: Path) -> Left | None:
         key = place.as_posix().removeprefix(".")
         steps[key] = int(told["step"])
         totals[key] = _total(folder / place / PROGRESS)
-        run_id, newest, seal = str(told["details"]["run_id"]), name, str(told[artifact_manifest.SEAL])
+        run_id, newest, seal = (
+            str(told["details"]["run_id"]),
+            name,
+            str(told[artifact_manifest.SEAL]),
+        )
         files.update(_digests(folder, [path / artifact_manifest.NAME, path / "state.npz"]))
         beside = [folder / place / name for name in (HISTORY, PROGRESS)]
         files.update(_digests(folder, [path for path in beside if path.is_file()]))
     if not steps:
         return None
-    more = [path for path in sorted(folder.rglob("*")) if path.is_file() and _carried(path.relative_to(folder), listed)]
+    more = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and _carried(path.relative_to(folder), listed)
+    ]
     files.update(_digests(folder, more))
     for name, digest in files.items():
         if listed is not None and listed.get(name, ("", 0))[0] != digest:
@@ -116,7 +142,8 @@ def read(folder: Path) -> Left | None:
 
 
 def glance(names: list[str], log: list[str]) -> str:
-    """Return the same in words, from the names of a run's files and its log, before anything is downloaded; "" for neither.
+    """Return the same in words, from the names of a run's files and its log, before anything is
+    downloaded; "" for neither.
 
     >>> glance(["checkpoints/step-00000040/manifest.json"], ['{"step": 39, "steps": 120}', "Stopped"])
     'partial, step 40 of 120'
@@ -124,7 +151,9 @@ def glance(names: list[str], log: list[str]) -> str:
     if f"{output.ARTIFACT}/{artifact_manifest.NAME}" in names:
         return "complete"
     saved = [int(found[1]) for name in names if (found := LISTED.fullmatch(name))]
-    folds = [name.split("/")[0] for name in names if name.startswith(FOLD) and LISTED.fullmatch(name)]
+    folds = [
+        name.split("/")[0] for name in names if name.startswith(FOLD) and LISTED.fullmatch(name)
+    ]
     if not saved:
         return ""
     if folds:
@@ -133,9 +162,13 @@ def glance(names: list[str], log: list[str]) -> str:
 
 
 def _places(folder: Path) -> Iterator[Path]:
-    """Yield the folders that may hold checkpoints, relative: the top, then the folds in their order."""
+    """Yield the folders that may hold checkpoints, relative: the top, then the folds in their
+    order.
+    """
     yield Path()
-    yield from sorted((path.relative_to(folder) for path in folder.glob(f"{FOLD}*") if path.is_dir()), key=_order)
+    yield from sorted(
+        (path.relative_to(folder) for path in folder.glob(f"{FOLD}*") if path.is_dir()), key=_order
+    )
 
 
 def _order(place: object) -> tuple[int, str]:
@@ -143,7 +176,8 @@ def _order(place: object) -> tuple[int, str]:
 
 
 def _carried(name: Path, listed: object) -> bool:
-    """Return whether a file goes along beside the checkpoints: what finished folds left, why the batch is what it is,
+    """Return whether a file goes along beside the checkpoints: what finished folds left, why the
+    batch is what it is,
     and executables, if the run came to its end."""
     if CHECKPOINTS in name.parts:
         return False
@@ -153,15 +187,23 @@ def _carried(name: Path, listed: object) -> bool:
 
 
 def _whole(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """Return the newest checkpoint that is whole, with its manifest. Of one step that without ".replaced" is newer."""
+    """Return the newest checkpoint that is whole, with its manifest. Of one step that without
+    ".replaced" is newer.
+    """
     named = [(STEP.fullmatch(path.name), path) for path in folder.glob("step-*") if path.is_dir()]
-    order = sorted(((int(name[1]), name[2] is None, path) for name, path in named if name), reverse=True)
+    order = sorted(
+        ((int(name[1]), name[2] is None, path) for name, path in named if name), reverse=True
+    )
     for step, _, path in order:
         try:
             content = (path / artifact_manifest.NAME).read_bytes()
             told = json.loads(content)
             whole = artifact_manifest.sealed(told) == content and told["step"] == step
-            if whole and told["sha256"] == artifact_manifest.sha256(path / "state.npz") and told["details"]["run_id"]:
+            if (
+                whole
+                and told["sha256"] == artifact_manifest.sha256(path / "state.npz")
+                and told["details"]["run_id"]
+            ):
                 return path, told
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             continue

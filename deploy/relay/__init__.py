@@ -1,4 +1,5 @@
 """The chain of steps, from training to a score, each safe to run again.
 
-Comes in: a project and its journal. Goes out: runs, datasets and submissions. Never imported here: `deploy.trace` and `deploy.setup`.
+Comes in: a project and its journal. Goes out: runs, datasets and submissions. Never imported here:
+`deploy.trace` and `deploy.setup`.
 """

@@ -3,7 +3,8 @@
 Reads  the journal, and what each session left
 Gives  the complete run, pulled; or an error that says when and how it goes on
 
-It holds nothing in memory that the journal does not: killed at any moment, the same command goes on.
+It holds nothing in memory that the journal does not: killed at any moment, the same command goes
+on.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,9 @@ class Done:
     sessions: int
 
 
-def train(kaggle: Kaggle, project: Project, *, show: Show, agree: Agree | None = None, fresh: bool = False) -> Done:
+def train(
+    kaggle: Kaggle, project: Project, *, show: Show, agree: Agree | None = None, fresh: bool = False
+) -> Done:
     """Push, watch and pull, from one session to the next, until the training is complete.
 
     Args:
@@ -37,7 +40,8 @@ def train(kaggle: Kaggle, project: Project, *, show: Show, agree: Agree | None =
         fresh: begin again, whatever an earlier run left. Whoever goes on later leaves it out.
 
     Raises:
-        NoQuota: if no time is left this week, or no session is free; with the time at which the quota returns.
+        NoQuota: if no time is left this week, or no session is free; with the time at which the
+            quota returns.
         RunFailed: if two sessions in a row got no further.
         Others: as push, watch and pull raise; the same command goes on.
     """
@@ -80,7 +84,8 @@ def _going(kaggle: Kaggle, project: Project, show: Show) -> Run | None:
 
 
 def _once(agree: Agree | None, show: Show) -> Agree:
-    """Return what asks before the first push, and shows the later ones: the first answer was for all of them.
+    """Return what asks before the first push, and shows the later ones: the first answer was for
+    all of them.
 
     A run that was going already was agreed to as one session, and not as the first of many.
     """

@@ -3,7 +3,8 @@
 Reads  the list of the competition's files, and the beginning of one of them
 Gives  the names, or an error that says where the rules are
 
-Kaggle lists the files of most competitions to everybody, and gives a file only to who accepted the rules.
+Kaggle lists the files of most competitions to everybody, and gives a file only to who accepted the
+rules.
 """
 
 from collections.abc import Sequence
@@ -61,5 +62,7 @@ def require_rules(kaggle: Kaggle, competition: str, names: Sequence[str]) -> str
 
 
 def require(kaggle: Kaggle, competition: str) -> None:
-    """Raise as `files` and `require_rules` unless the competition is there and its rules were accepted."""
+    """Raise as `files` and `require_rules` unless the competition is there and its rules were
+    accepted.
+    """
     require_rules(kaggle, competition, files(kaggle, competition))

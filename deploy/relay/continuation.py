@@ -1,9 +1,11 @@
-"""Onward: from where the next session of a training goes on, told by the journal, by Kaggle, and by what was pulled.
+"""Onward: from where the next session of a training goes on, told by the journal, by Kaggle, and by
+what was pulled.
 
 Reads  the pushes of a config, newest first, and what each run left
 Gives  a `Point`: the run that is still the one, or what to go on from and by which route
 
-Nothing is ever "the latest": the bundle carries the sha256 of all that it goes on from (docs/decisions/0007).
+Nothing is ever "the latest": the bundle carries the sha256 of all that it goes on from
+(docs/decisions/0007).
 """
 
 import time
@@ -31,9 +33,11 @@ ENDED = ("COMPLETE", *(status for status in ENDED_BADLY if status != "CANCEL_REQ
 
 @dataclass(frozen=True)
 class Base:
-    """What a session goes on from: the run that left it, its pulled folder, and how it comes to the next one.
+    """What a session goes on from: the run that left it, its pulled folder, and how it comes to the
+    next one.
 
-    `route`: "kernel", the run's own output as a source; or "dataset", the pulled files as a private dataset.
+    `route`: "kernel", the run's own output as a source; or "dataset", the pulled files as a private
+    dataset.
     """
 
     run: Run
@@ -47,7 +51,8 @@ class Point:
     """Where a training stands.
 
     Attributes:
-        base: what the next session goes on from, or what the one of `run` did; None for a run that begins.
+        base: what the next session goes on from, or what the one of `run` did; None for a run that
+            begins.
         run: the last one, if it still goes or is complete; None where a new one has to be pushed.
         status: of that run.
     """
@@ -58,9 +63,11 @@ class Point:
 
 
 def point(kaggle: Kaggle, project: Project, *, show: Show) -> Point:
-    """Return where the training of this config stands; pulls what a partial run left, if it was not pulled yet.
+    """Return where the training of this config stands; pulls what a partial run left, if it was not
+    pulled yet.
 
-    A run that ended badly counts by the whole checkpoints in its output; without any that go further, the run before it does.
+    A run that ended badly counts by the whole checkpoints in its output; without any that go
+    further, the run before it does.
     """
     rows = _rows(kaggle, project)
     refused = any(row["outcome"] == REFUSED for row in rows)
@@ -70,7 +77,9 @@ def point(kaggle: Kaggle, project: Project, *, show: Show) -> Point:
     while row is not None:
         run = _run(row)
         status = reconcile.status(kaggle, run.handle, run.version)
-        if status is None:  # that Kaggle has it no more; what was pulled of those before it is still here
+        if (
+            status is None
+        ):  # that Kaggle has it no more; what was pulled of those before it is still here
             failed, row = True, by_version.get(row["base"])
             continue
         if status not in ENDED:
@@ -79,15 +88,25 @@ def point(kaggle: Kaggle, project: Project, *, show: Show) -> Point:
         if found is not None and found.complete:
             return Point(_base_of(kaggle, project, row, by_version, show), run, status)
         before = by_version.get(row["base"])
-        if found is not None and folder is not None and (before is None or found.step > (before["step"] or 0)):
-            direct = status == "COMPLETE" and not (refused or failed or any(_in_vain(row, by_version) for row in rows))
+        if (
+            found is not None
+            and folder is not None
+            and (before is None or found.step > (before["step"] or 0))
+        ):
+            direct = status == "COMPLETE" and not (
+                refused or failed or any(_in_vain(row, by_version) for row in rows)
+            )
             return Point(Base(run, folder, found, KERNEL if direct else DATASET), None)
         failed, row = True, before  # what did not go further once shall go another way
     return Point(None, None)
 
 
-def look(kaggle: Kaggle, project: Project, run: Run, status: str, *, show: Show) -> tuple[Path | None, Left | None]:
-    """Return the pulled folder of a run that has ended, and what is in it; (None, None) of one that ended badly and left nothing."""
+def look(
+    kaggle: Kaggle, project: Project, run: Run, status: str, *, show: Show
+) -> tuple[Path | None, Left | None]:
+    """Return the pulled folder of a run that has ended, and what is in it; (None, None) of one that
+    ended badly and left nothing.
+    """
     row = _row(project, run)
     if row is not None and row["left"] == NOTHING:
         return None, None
@@ -101,7 +120,9 @@ def look(kaggle: Kaggle, project: Project, run: Run, status: str, *, show: Show)
         except RunFailed as error:
             if status == "COMPLETE":
                 raise
-            show(f"{run} ended as {status} and left nothing to go on from: {str(error).splitlines()[0]}")
+            show(
+                f"{run} ended as {status} and left nothing to go on from: {str(error).splitlines()[0]}"
+            )
             note(project, run, None)
             return None, None
     found = saved_progress.read(folder)
@@ -110,7 +131,9 @@ def look(kaggle: Kaggle, project: Project, run: Run, status: str, *, show: Show)
 
 
 def pulled(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> Path:
-    """Pull the output of a run that may have ended just now: what is not there yet is looked for again."""
+    """Pull the output of a run that may have ended just now: what is not there yet is looked for
+    again.
+    """
     for _ in range(LOOKS - 1):
         try:
             return output.pull(kaggle, run, project.runs, show=show)
@@ -124,12 +147,17 @@ def note(project: Project, run: Run, found: Left | None) -> None:
     row = _row(project, run)
     if row is not None:
         project.journal().note(
-            "pushes", row["id"], step=found.step if found else 0, left=str(found) if found else NOTHING
+            "pushes",
+            row["id"],
+            step=found.step if found else 0,
+            left=str(found) if found else NOTHING,
         )
 
 
 def glance(kaggle: Kaggle, run: Run) -> str:
-    """Return "complete" or "partial, step 40 of 120" of a run that has ended, without a download; "" where nothing tells."""
+    """Return "complete" or "partial, step 40 of 120" of a run that has ended, without a download;
+    "" where nothing tells.
+    """
     try:
         files, log = kaggle.kernel_output(run.handle, run.version)
     except RelayError:
@@ -138,7 +166,9 @@ def glance(kaggle: Kaggle, run: Run) -> str:
 
 
 def require_complete(project: Project, folder: Path) -> None:
-    """Raise `UsageError` if this pulled folder is that of a partial training: it has nothing to publish or to infer with."""
+    """Raise `UsageError` if this pulled folder is that of a partial training: it has nothing to
+    publish or to infer with.
+    """
     found = saved_progress.read(folder)
     if found is not None and not found.complete:
         raise UsageError(
@@ -148,12 +178,18 @@ def require_complete(project: Project, folder: Path) -> None:
 
 
 def stuck(kaggle: Kaggle, project: Project) -> list[Mapping[str, Any]]:
-    """Return the last sessions that got no further than what they went on from, newest first, as far as nobody gave up on them."""
+    """Return the last sessions that got no further than what they went on from, newest first, as
+    far as nobody gave up on them.
+    """
     rows = [row for row in _rows(kaggle, project) if row["outcome"] == DONE and row["version"]]
     steps = {row["version"]: row["step"] or 0 for row in rows}
     found: list[Mapping[str, Any]] = []
     for row in rows:
-        beyond = row["left"] is None or row["left"] == "complete" or (row["step"] or 0) > steps.get(row["base"], 0)
+        beyond = (
+            row["left"] is None
+            or row["left"] == "complete"
+            or (row["step"] or 0) > steps.get(row["base"], 0)
+        )
         if beyond or row["base"] != rows[0]["base"] or "given up" in (row["status"] or ""):
             break
         found.append(row)
@@ -167,7 +203,9 @@ def give_up(project: Project, rows: list[Mapping[str, Any]]) -> None:
 
 
 def _in_vain(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> bool:
-    """Return whether a session that got the output of another as its source got no further than that."""
+    """Return whether a session that got the output of another as its source got no further than
+    that.
+    """
     before = rows.get(row["base"])
     return (
         row["route"] == KERNEL
@@ -179,7 +217,9 @@ def _in_vain(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> b
 
 def _rows(kaggle: Kaggle, project: Project) -> list[dict[str, Any]]:
     handle = bundle.kernel_handle(kaggle.username, project.competition, TRAIN)
-    return project.journal().recent("pushes", last_runs.LOOK_BACK, handle=handle, config=project.name)
+    return project.journal().recent(
+        "pushes", last_runs.LOOK_BACK, handle=handle, config=project.name
+    )
 
 
 def _row(project: Project, run: Run) -> dict[str, Any] | None:
@@ -197,7 +237,9 @@ def _base_of(
     rows: Mapping[int, Mapping[str, Any]],
     show: Callable[[str], None],
 ) -> Base | None:
-    """Return what this push went on from, as it was, so that its bundle can be built again; None for a run that began."""
+    """Return what this push went on from, as it was, so that its bundle can be built again; None
+    for a run that began.
+    """
     before = rows.get(row["base"])
     if before is None:
         return None

@@ -1,4 +1,5 @@
-"""Handover: what the next kernel needs becomes a version of a private dataset, recorded in the journal.
+"""Handover: what the next kernel needs becomes a version of a private dataset, recorded in the
+journal.
 
 Reads  a verified artifact; or what a training left, where its own output cannot be mounted
 Gives  the version, once its bytes came back equal
@@ -25,16 +26,30 @@ FILES_AT_MOST = 200  # of a checkpoint: several folds have a few each
 def recorded(
     kaggle: Kaggle, project: Project, folder: Path, handle: str, name: str, *, show: Show, most: int
 ) -> DatasetVersion:
-    """Publish a folder with its manifest.json, and record its version in the journal under that name."""
+    """Publish a folder with its manifest.json, and record its version in the journal under that
+    name.
+    """
     found, journal = artifact_manifest.verify(folder), project.journal()
     # The last call that was sent: commands since then may have ended before they sent anything.
-    calls = (row for row in journal.recent("publishes", LOOK_BACK, handle=handle) if row["before"] is not None)
+    calls = (
+        row
+        for row in journal.recent("publishes", LOOK_BACK, handle=handle)
+        if row["before"] is not None
+    )
     last, sent_after = next(calls, None), None
-    if last is not None and last["outcome"] not in NOT_MADE and (last["outcome"] != DONE or last["run_id"] == name):
+    if (
+        last is not None
+        and last["outcome"] not in NOT_MADE
+        and (last["outcome"] != DONE or last["run_id"] == name)
+    ):
         # A version was made, or may have been: that it is not seen yet is no reason for another.
         sent_after = last["before"]
     with journal.recording(
-        "publishes", config=project.name, handle=handle, run_id=name, weights_sha256=found.weights_sha256
+        "publishes",
+        config=project.name,
+        handle=handle,
+        run_id=name,
+        weights_sha256=found.weights_sha256,
     ) as outcome:
         version = publish.publish(
             kaggle,
@@ -51,9 +66,16 @@ def recorded(
     return version
 
 
-def checkpoint(kaggle: Kaggle, project: Project, folder: Path, left: Left, *, show: Show) -> DatasetVersion:
-    """Publish what the next session takes of this pulled folder, flat, since Kaggle's datasets have no folders here."""
-    handle, expect = bundle.checkpoint_handle(kaggle.username, project.competition), left.expect(DATASET)
+def checkpoint(
+    kaggle: Kaggle, project: Project, folder: Path, left: Left, *, show: Show
+) -> DatasetVersion:
+    """Publish what the next session takes of this pulled folder, flat, since Kaggle's datasets have
+    no folders here.
+    """
+    handle, expect = (
+        bundle.checkpoint_handle(kaggle.username, project.competition),
+        left.expect(DATASET),
+    )
     with tempfile.TemporaryDirectory(prefix="relay-checkpoint-") as temporary:
         files = {}
         for name, digest in expect["files"].items():
@@ -70,4 +92,6 @@ def checkpoint(kaggle: Kaggle, project: Project, folder: Path, left: Left, *, sh
         }
         (Path(temporary) / artifact_manifest.NAME).write_bytes(artifact_manifest.sealed(told))
         name = f"{left.run_id} at step {left.step}"  # of no artifact
-        return recorded(kaggle, project, Path(temporary), handle, name, show=show, most=FILES_AT_MOST)
+        return recorded(
+            kaggle, project, Path(temporary), handle, name, show=show, most=FILES_AT_MOST
+        )

@@ -17,18 +17,24 @@ LOOK_BACK = 100  # entries of the journal
 
 
 def last_run(project: Project, kernel: str) -> Run:
-    """Return the last run of this kernel and config that we pushed ourselves. Raises `UsageError` if there is none."""
+    """Return the last run of this kernel and config that we pushed ourselves. Raises `UsageError`
+    if there is none.
+    """
     found = _last(project, kernel)
     return Run(found["handle"], found["version"], found["url"] or "", found["bundle_sha256"])
 
 
 def last_pulled(project: Project, kernel: str) -> Path:
-    """Return where the output of that run was pulled to. Raises `UsageError` if it was not, or is gone."""
+    """Return where the output of that run was pulled to. Raises `UsageError` if it was not, or is
+    gone.
+    """
     return pulled(project, last_run(project, kernel))
 
 
 def pulled(project: Project, run: Run) -> Path:
-    """Return where the output of this run was pulled to. Raises `UsageError` if it was not, is gone, or is another run's."""
+    """Return where the output of this run was pulled to. Raises `UsageError` if it was not, is
+    gone, or is another run's.
+    """
     folder = project.runs / output.folder_name(run)
     if not folder.is_dir():
         raise UsageError(
@@ -58,15 +64,22 @@ def _made(journal: Journal, run: Run) -> str:
     """Return when we made this version; "" where somebody else did, or nobody knows."""
     rows = journal.recent("pushes", LOOK_BACK, handle=run.handle, version=run.version)
     return max(
-        (str(row["at"]) for row in rows if row["before"] is not None and row["before"] < run.version), default=""
+        (
+            str(row["at"])
+            for row in rows
+            if row["before"] is not None and row["before"] < run.version
+        ),
+        default="",
     )
 
 
 def known_run(project: Project, named: str | None, kernel: str) -> Run:
-    """Return the run named as `owner/slug/version`, with what the journal knows of it, or the last one of `kernel`.
+    """Return the run named as `owner/slug/version`, with what the journal knows of it, or the last
+    one of `kernel`.
 
     Raises:
-        UsageError: if nothing is named and there is no such kernel, or no last run of it; or if the name is none.
+        UsageError: if nothing is named and there is no such kernel, or no last run of it; or if the
+            name is none.
     """
     if not named and kernel not in (TRAIN, INFER):
         raise UsageError(
@@ -76,11 +89,15 @@ def known_run(project: Project, named: str | None, kernel: str) -> Run:
         return last_run(project, kernel)
     run = push_and_watch.parse(named)
     found = project.journal().last("pushes", handle=run.handle, version=run.version)
-    return Run(run.handle, run.version, found["url"] or "", found["bundle_sha256"]) if found else run
+    return (
+        Run(run.handle, run.version, found["url"] or "", found["bundle_sha256"]) if found else run
+    )
 
 
 def _last(project: Project, kernel: str) -> dict[str, Any]:
-    """Return the newest push, which must have become a version: an older one is not what the user means."""
+    """Return the newest push, which must have become a version: an older one is not what the user
+    means.
+    """
     found = project.journal().last("pushes", kernel=kernel, config=project.name)
     task = "push-train" if kernel == TRAIN else "push-infer"
     if found is None:

@@ -1,10 +1,12 @@
-"""Publish: an artifact becomes a version of a private dataset, and is claimed so only after its bytes came back equal.
+"""Publish: an artifact becomes a version of a private dataset, and is claimed so only after its
+bytes came back equal.
 
 Reads  a pulled artifact and its manifest
 Gives  a `DatasetVersion` that is ready to be mounted
 
-The official client may upload bytes of an earlier, failed run, may drop a file, and may make two versions of one call;
-so the files go up from a fresh folder, the call is sent once, and the result is downloaded and compared.
+The official client may upload bytes of an earlier, failed run, may drop a file, and may make two
+versions of one call; so the files go up from a fresh folder, the call is sent once, and the result
+is downloaded and compared.
 """
 
 import shutil
@@ -33,7 +35,9 @@ from deploy.kernel.artifact_manifest import Manifest
 Show = Callable[[str], None]
 
 FILES_AT_MOST = 20
-TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is looked through; no text of an artifact is as large
+TEXT_AT_MOST = (
+    50 * 10**6
+)  # bytes of a file that is looked through; no text of an artifact is as large
 LOST = 12  # polls for the version of a call whose answer was lost, and for sizes that agree
 SETTLED = ("READY", "FAILED", "DELETED")
 
@@ -59,19 +63,24 @@ def publish(
     sent_after: int | None = None,
     most: int = FILES_AT_MOST,
 ) -> DatasetVersion:
-    """Publish the artifact as the next version of the dataset, or return the current one where it is equal.
+    """Publish the artifact as the next version of the dataset, or return the current one where it
+    is equal.
 
     Args:
         artifact: a folder with manifest.json; every file in it is verified first.
         handle: owner/slug. title: slugifies to the slug; used when the dataset is created.
         deadline_seconds: for all of it.
-        sending: is told the version before ours, right before the one call that must not be made twice.
-        sent_after: that number, if an earlier call may have been made and nobody knows what came of it.
+        sending: is told the version before ours, right before the one call that must not be made
+            twice.
+        sent_after: that number, if an earlier call may have been made and nobody knows what came of
+            it.
         most: so many files at most.
 
     Raises:
-        UsageError: if it has folders or too many files, or a secret seems to be in one of its texts. Nothing is sent then.
-        Unverified: if the artifact is not what its manifest says, or what came back is not what was sent.
+        UsageError: if it has folders or too many files, or a secret seems to be in one of its
+            texts. Nothing is sent then.
+        Unverified: if the artifact is not what its manifest says, or what came back is not what was
+            sent.
         Refused: if Kaggle says no, or somebody else adds versions at the same time.
         DeadlinePassed: if it is not ready in time; the same command goes on from there.
         Ambiguous: if the call's answer was lost and no version has appeared.
@@ -85,7 +94,9 @@ def publish(
                 if path.is_file():
                     (staging / path.relative_to(artifact)).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(path, staging / path.relative_to(artifact))
-        found = artifact_manifest.verify(staging)  # the copy, which nothing else can change any more
+        found = artifact_manifest.verify(
+            staging
+        )  # the copy, which nothing else can change any more
         sizes = {path.name: path.stat().st_size for path in staging.iterdir()}
         if len(sizes) > most or any("/" in name for name in found.files):
             raise UsageError(
@@ -122,7 +133,9 @@ def publish(
 
 
 def _require_no_secrets(staging: Path, name: str) -> None:
-    """Raise `UsageError` if one seems to be in the texts among these files, in their names, or in the name of the dataset."""
+    """Raise `UsageError` if one seems to be in the texts among these files, in their names, or in
+    the name of the dataset.
+    """
     gate.without_secrets("the dataset's name", name)
     for path in sorted(staging.iterdir()):
         gate.without_secrets("a file's name", path.name)
@@ -134,15 +147,26 @@ def _require_no_secrets(staging: Path, name: str) -> None:
             gate.without_secrets(path.name, text)
 
 
-def _settled(kaggle: Kaggle, handle: str, end: float, show: Show, sent_after: int | None) -> int | None:
-    """Return the current version, None without a dataset, once no other is on its way: an unfinished one is not current yet."""
+def _settled(
+    kaggle: Kaggle, handle: str, end: float, show: Show, sent_after: int | None
+) -> int | None:
+    """Return the current version, None without a dataset, once no other is on its way: an
+    unfinished one is not current yet.
+    """
     pause, last, looks = kaggle.pace.first, "", 0
     while True:
-        status = _status(kaggle, handle)  # first: what is ready by now is counted in the number that is asked for next
+        status = _status(
+            kaggle, handle
+        )  # first: what is ready by now is counted in the number that is asked for next
         now = kaggle.dataset(handle)
         version = now.version if now else None
         arrived = sent_after is None or (version or 0) > sent_after
-        if now is not None and status in SETTLED and (version or status != "READY") and (arrived or looks >= LOST):
+        if (
+            now is not None
+            and status in SETTLED
+            and (version or status != "READY")
+            and (arrived or looks >= LOST)
+        ):
             return version
         if now is None and (arrived or looks >= LOST):
             return None
@@ -164,9 +188,11 @@ def _wait(
     show: Show,
     lost: Ambiguous | None,
 ) -> None:
-    """Return when the current version is the expected one, ready, and lists the files that were sent.
+    """Return when the current version is the expected one, ready, and lists the files that were
+    sent.
 
-    Sizes that stay others are left to the comparison of the bytes: Kaggle may have converted a file, or count otherwise.
+    Sizes that stay others are left to the comparison of the bytes: Kaggle may have converted a
+    file, or count otherwise.
     """
     pause, last, looks, others = kaggle.pace.first, "", 0, 0
     while True:
@@ -183,7 +209,9 @@ def _wait(
                 "Look at its versions on kaggle.com, then publish again."
             )
         if status in ("FAILED", "DELETED"):
-            raise RunFailed(f"{handle} is {status} at version {version}; expected {expected}, READY.\nPublish again.")
+            raise RunFailed(
+                f"{handle} is {status} at version {version}; expected {expected}, READY.\nPublish again."
+            )
         if version == expected and status == "READY":
             listed = _listed(kaggle, handle, version)
             whole = listed.keys() == sizes.keys()
@@ -191,9 +219,18 @@ def _wait(
             if listed == sizes or (whole and others >= LOST):
                 return
         looks += 1
-        if lost is not None and version < expected and status in ("READY", "NOT_THERE_YET") and looks >= LOST:
+        if (
+            lost is not None
+            and version < expected
+            and status in ("READY", "NOT_THERE_YET")
+            and looks >= LOST
+        ):
             raise lost
-        _sleep(pause, end, f"{handle} is at {seen}; expected version {expected}, READY, with {len(sizes)} files.")
+        _sleep(
+            pause,
+            end,
+            f"{handle} is at {seen}; expected version {expected}, READY, with {len(sizes)} files.",
+        )
         pause = min(pause * 1.5, kaggle.pace.most)
 
 
@@ -220,8 +257,8 @@ def _listed(kaggle: Kaggle, handle: str, version: int) -> dict[str, int]:
 def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> bool:
     """Return whether that version has our manifest, which names every other file by its sha256.
 
-    Not the notes: the first version of a dataset has none, and notes can be edited. What differs is read once more, since
-    another version would be made of it.
+    Not the notes: the first version of a dataset has none, and notes can be edited. What differs is
+    read once more, since another version would be made of it.
 
     Raises:
         NotFound: if it has a manifest, by its list of files, and does not give it.

@@ -28,8 +28,9 @@ class Preview:
 
     Attributes:
         handle: the kernel. version: the current one; 0 before the first.
-        changes: {name: "new", "gone" or "+3 -1" lines} by the names of the modules, and "notebook" for the rest of the code;
-            {name: "this; was that"} for a setting, and for the "artifact" that an inference accepts.
+        changes: {name: "new", "gone" or "+3 -1" lines} by the names of the modules, and "notebook"
+            for the rest of the code; {name: "this; was that"} for a setting, and for the "artifact"
+            that an inference accepts.
         accelerator: "TPU" or "GPU". hours_left: of it, this week; None where Kaggle does not say.
         active: the runs of ours that have not ended, as far as the journal knows.
     """
@@ -43,8 +44,15 @@ class Preview:
 
     def lines(self) -> list[str]:
         """Return it as lines for a person."""
-        left = "unknown" if self.hours_left is None else f"{self.hours_left:.1f} hours are left this week"
-        told = [f"push        {self.handle}, version {self.version + 1}", f"{self.accelerator} quota   {left}"]
+        left = (
+            "unknown"
+            if self.hours_left is None
+            else f"{self.hours_left:.1f} hours are left this week"
+        )
+        told = [
+            f"push        {self.handle}, version {self.version + 1}",
+            f"{self.accelerator} quota   {left}",
+        ]
         told += [f"active      {run}" for run in self.active]
         if self.version and not self.changes:
             told.append(f"changes     none since version {self.version}")
@@ -57,7 +65,8 @@ def look(kaggle: Kaggle, bundle: Bundle, journal: Journal) -> Preview:
     """Return what pushing the bundle would do.
 
     Raises:
-        NoQuota: if no time is left this week, or as many sessions as Kaggle allows are active: there is no call to stop one.
+        NoQuota: if no time is left this week, or as many sessions as Kaggle allows are active:
+            there is no call to stop one.
     """
     accelerator = "TPU" if bundle.metadata["enable_tpu"] else "GPU"
     try:
@@ -115,7 +124,8 @@ def _active(kaggle: Kaggle, journal: Journal, accelerator: str) -> tuple[str, ..
 
 
 def _artifact(before: str, after: str, bundle: Bundle, journal: Journal) -> dict[str, str]:
-    """Return which artifact would be accepted and which was, where they differ, with the dataset version that we made of each; of a
+    """Return which artifact would be accepted and which was, where they differ, with the dataset
+    version that we made of each; of a
     training, the checkpoint that it goes on from.
     """
     datasets = bundle.metadata.get("dataset_sources") or [""]
@@ -126,7 +136,9 @@ def _artifact(before: str, after: str, bundle: Bundle, journal: Journal) -> dict
             return "none"
         if "step" in expect:
             return f"step {expect['step']} of {expect.get('run_id')}"
-        made = journal.last("publishes", handle=datasets[0], run_id=str(expect.get("run_id")), outcome=DONE)
+        made = journal.last(
+            "publishes", handle=datasets[0], run_id=str(expect.get("run_id")), outcome=DONE
+        )
         version = f" in {made['handle']} version {made['version']}" if made else ""
         return f"{expect.get('run_id')}, weights {str(expect.get('weights_sha256'))[:12]}{version}"
 
@@ -145,7 +157,9 @@ def _settings(current: Source, bundle: Bundle) -> dict[str, str]:
     for name in SOURCES:
         was, now = set(current.asks.get(name) or ()), set(bundle.metadata.get(name) or ())
         if was != now:
-            told[name] = f"{', '.join(sorted(now)) or 'none'}; was {', '.join(sorted(was)) or 'none'}"
+            told[name] = (
+                f"{', '.join(sorted(now)) or 'none'}; was {', '.join(sorted(was)) or 'none'}"
+            )
     return told
 
 
@@ -155,7 +169,9 @@ def _identity(text: str) -> dict[str, Any]:
         cells = json.loads(text)["cells"]
         sources = ("".join(cell["source"]) for cell in cells)
         head = f"{WRITES}bundle.json\n"
-        return dict(json.loads(next(text.removeprefix(head) for text in sources if text.startswith(head))))
+        return dict(
+            json.loads(next(text.removeprefix(head) for text in sources if text.startswith(head)))
+        )
     except (ValueError, TypeError, KeyError, StopIteration, RecursionError):
         return {}
 
@@ -175,7 +191,9 @@ def _changes(before: str, after: str) -> dict[str, str]:
 
 
 def _parts(text: str) -> dict[str, str]:
-    """Return {module or "notebook": source} of a bundle; all of it as "notebook" where it is none of ours."""
+    """Return {module or "notebook": source} of a bundle; all of it as "notebook" where it is none
+    of ours.
+    """
     try:
         cells = json.loads(text)["cells"]
         sources = ["".join(cell["source"]) for cell in cells]

@@ -1,4 +1,5 @@
-"""Settlement: what came of a push that nobody has heard of again, found out before anything is repeated.
+"""Settlement: what came of a push that nobody has heard of again, found out before anything is
+repeated.
 
 Reads  the journal, and the versions that Kaggle has
 Gives  a journal in which the last push of each kernel is done, was not made, or is gone
@@ -16,8 +17,12 @@ from deploy.kernel.push_and_watch import Run, Show
 from deploy.project import INFER, TRAIN, Project
 
 
-def pushed(kaggle: Kaggle, project: Project, built: Bundle, *, show: Show = lambda line: None) -> Run | None:
-    """Return the run that the journal knows of this bundle, unless it failed or is gone; after a push without an answer, look for it."""
+def pushed(
+    kaggle: Kaggle, project: Project, built: Bundle, *, show: Show = lambda line: None
+) -> Run | None:
+    """Return the run that the journal knows of this bundle, unless it failed or is gone; after a
+    push without an answer, look for it.
+    """
     journal = project.journal()
     last = journal.last("pushes", handle=built.handle, bundle_sha256=built.sha256)
     if last is not None and last["outcome"] not in (DONE, *NOT_MADE):
@@ -41,7 +46,9 @@ def pushed(kaggle: Kaggle, project: Project, built: Bundle, *, show: Show = lamb
 
 
 def status(kaggle: Kaggle, handle: str, version: int) -> str | None:
-    """Return the state of our own version; None if it is not there, once a new one would have been seen."""
+    """Return the state of our own version; None if it is not there, once a new one would have been
+    seen.
+    """
     end = time.monotonic() + kaggle.pace.most
     while True:
         try:
@@ -56,7 +63,9 @@ def unclear(project: Project) -> list[dict[str, Any]]:
     """Return the last push of each kernel of which nobody knows what came."""
     journal = project.journal()
     last = [journal.last("pushes", kernel=kernel, config=project.name) for kernel in (TRAIN, INFER)]
-    return [entry for entry in last if entry is not None and entry["outcome"] not in (DONE, *NOT_MADE)]
+    return [
+        entry for entry in last if entry is not None and entry["outcome"] not in (DONE, *NOT_MADE)
+    ]
 
 
 def settle(kaggle: Kaggle, project: Project, *, show: Show) -> None:
@@ -81,4 +90,6 @@ def settle(kaggle: Kaggle, project: Project, *, show: Show) -> None:
         else:
             url = push_and_watch.page(f"https://www.kaggle.com/code/{entry['handle']}")
             journal.note("pushes", entry["id"], outcome=DONE, version=found.version, url=url)
-            show(f"The last push of {entry['kernel']} had no answer; it became {entry['handle']}/{found.version}.")
+            show(
+                f"The last push of {entry['kernel']} had no answer; it became {entry['handle']}/{found.version}."
+            )

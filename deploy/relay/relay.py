@@ -1,9 +1,10 @@
 """Relay: the whole chain, and its single steps as the tasks call them.
 
-Reads  a `Project`, and the journal of what was made before
-Gives  train: build → push → watch → pull → publish; then infer: build → push → watch → pull → submit
+Reads  a `Project`, and the journal of what was made before Gives  train: build → push → watch →
+pull → publish; then infer: build → push → watch → pull → submit
 
-Each step takes what the one before it made from the journal, by version; so the chain can be left and entered anywhere.
+Each step takes what the one before it made from the journal, by version; so the chain can be left
+and entered anywhere.
 """
 
 import csv
@@ -82,8 +83,11 @@ class Result:
         }
 
 
-def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Agree | None = None) -> Result:
-    """Run the whole chain. Each step raises as its module says; the tasks go on from where it stopped.
+def run(
+    kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Agree | None = None
+) -> Result:
+    """Run the whole chain. Each step raises as its module says; the tasks go on from where it
+    stopped.
 
     Args:
         show: is given one line a step, and what the steps themselves show.
@@ -117,13 +121,22 @@ def run(kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Ag
 
 
 def build(
-    project: Project, kernel: str, owner: str, *, artifact: Path | None = None, base: Base | None = None
+    project: Project,
+    kernel: str,
+    owner: str,
+    *,
+    artifact: Path | None = None,
+    base: Base | None = None,
 ) -> Bundle:
-    """Build the bundle of a kernel; one that infers is told which artifact to accept, a training what to go on from."""
+    """Build the bundle of a kernel; one that infers is told which artifact to accept, a training
+    what to go on from.
+    """
     expect: Mapping[str, Any] | None = base.left.expect(base.route) if base is not None else None
     if kernel == INFER:
         if artifact is None:
-            raise UsageError(f"{INFER} needs the artifact that it shall accept; expected a folder.\nRun: invoke pull")
+            raise UsageError(
+                f"{INFER} needs the artifact that it shall accept; expected a folder.\nRun: invoke pull"
+            )
         if not artifact.exists():
             continuation.require_complete(project, artifact.parent)
         found = artifact_manifest.verify(artifact)
@@ -153,7 +166,8 @@ def push(
     fresh: bool = False,
     agree: Agree | None = None,
 ) -> Run:
-    """Build and push a kernel, and record the version that Kaggle gave. A training that is partial goes on from what it left.
+    """Build and push a kernel, and record the version that Kaggle gave. A training that is partial
+    goes on from what it left.
 
     Args:
         again: push also if the current version holds this bundle already.
@@ -161,7 +175,8 @@ def push(
         agree: is shown what the push would do, before anything is spent; raises to stop.
 
     Raises:
-        UsageError, Denied: if the competition is not there, or its rules are not accepted. The run would be worth nothing.
+        UsageError, Denied: if the competition is not there, or its rules are not accepted. The run
+            would be worth nothing.
     """
     base, built, again = _bundle(kaggle, project, kernel, artifact, show, again=again, fresh=fresh)
     if artifact is not None and project.handoff == "dataset":
@@ -194,13 +209,17 @@ def push(
         dataset_upload.checkpoint(kaggle, project, base.folder, base.left, show=show)
     try:
         with journal.recording("pushes", **intent, before=seen.version) as outcome:
-            run = push_and_watch.push(kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show)
+            run = push_and_watch.push(
+                kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show
+            )
             outcome.update(version=run.version, url=run.url)
     except SourcesRefused as error:
         if base is None or base.route != KERNEL or "kernel_sources" not in error.kinds:
             raise
         journal.note("pushes", outcome["id"], version=error.version or None)
-        show(f"{error}\nIt is the notebook's own output. What it left goes by a dataset in its place.")
+        show(
+            f"{error}\nIt is the notebook's own output. What it left goes by a dataset in its place."
+        )
         _ended(kaggle, project, Run(built.handle, error.version, "", built.sha256), show)
         return push(kaggle, project, kernel, show=show)  # it was agreed to
     if run.version <= seen.version:
@@ -213,11 +232,20 @@ def push(
 
 
 def _bundle(
-    kaggle: Kaggle, project: Project, kernel: str, artifact: Path | None, show: Show, *, again: bool, fresh: bool
+    kaggle: Kaggle,
+    project: Project,
+    kernel: str,
+    artifact: Path | None,
+    show: Show,
+    *,
+    again: bool,
+    fresh: bool,
 ) -> tuple[Base | None, Bundle, bool]:
-    """Return what this push goes on from, its bundle, and whether it makes a version even if an earlier one holds that.
+    """Return what this push goes on from, its bundle, and whether it makes a version even if an
+    earlier one holds that.
 
-    The bundle of the last run, if that is the one still, is built again: if it differs, something was changed since.
+    The bundle of the last run, if that is the one still, is built again: if it differs, something
+    was changed since.
     """
     if kernel != TRAIN or fresh:
         return None, build(project, kernel, kaggle.username, artifact=artifact), again or fresh
@@ -229,7 +257,9 @@ def _bundle(
     further = base is not None and point.run is None
     if base is not None and further:
         way = "its own output" if base.route == KERNEL else "a dataset"
-        show(f"{base.run} is {base.left}. This goes on from it, through {way}; to begin again: --fresh")
+        show(
+            f"{base.run} is {base.left}. This goes on from it, through {way}; to begin again: --fresh"
+        )
     return base, built, again or further
 
 
@@ -249,7 +279,11 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     status = "ERROR"
     try:
         status = push_and_watch.watch(
-            kaggle, run, deadline_seconds=project.deadline_seconds, queue_seconds=project.queue_seconds, show=show
+            kaggle,
+            run,
+            deadline_seconds=project.deadline_seconds,
+            queue_seconds=project.queue_seconds,
+            show=show,
         )
     except RunFailed:
         if found:
@@ -268,7 +302,9 @@ def pull(kaggle: Kaggle, project: Project, run: Run, *, show: Show = lambda line
     return folder
 
 
-def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: Show) -> DatasetVersion:
+def publish(
+    kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: Show
+) -> DatasetVersion:
     """Publish the artifact that this run wrote, from its pulled folder, and record its version."""
     artifact = trained / output.ARTIFACT
     continuation.require_complete(project, trained)
@@ -279,10 +315,14 @@ def publish(kaggle: Kaggle, project: Project, run: Run, trained: Path, *, show: 
             f"The artifact in {artifact} was made by bundle {found.bundle_sha256[:12] or 'none'}; {run} has {run.bundle_sha256[:12]}.\n"
             f"It is another run's. Pull again, which sets {trained.name} aside: invoke pull --run {run} --config {project.config}"
         )
-    return dataset_upload.recorded(kaggle, project, artifact, handle, found.run_id, show=show, most=FILES_AT_MOST)
+    return dataset_upload.recorded(
+        kaggle, project, artifact, handle, found.run_id, show=show, most=FILES_AT_MOST
+    )
 
 
-def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check: Check, show: Show) -> Submission:
+def submit(
+    kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check: Check, show: Show
+) -> Submission:
     """Check and submit a pulled inference, and record its score."""
     journal = project.journal()
     made = journal.recent("submissions", LOOK_BACK, handle=run.handle, kernel_version=run.version)
@@ -314,7 +354,9 @@ def submit(kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check:
 
 
 def after_pull(project: Project, run: Run, folder: Path) -> str:
-    """Return the command that goes on from what a run wrote; empty where it is neither of ours nor the last training."""
+    """Return the command that goes on from what a run wrote; empty where it is neither of ours nor
+    the last training.
+    """
     competition, (owner, _, _) = project.competition, run.handle.partition("/")
     if run.handle == bundle.kernel_handle(owner, competition, INFER):
         if not (folder / submissions.FILE).is_file():
@@ -333,12 +375,19 @@ def after_pull(project: Project, run: Run, folder: Path) -> str:
 
 
 def _require_published(kaggle: Kaggle, project: Project, artifact: Path) -> None:
-    """Raise `UsageError` unless the last thing that we published is this artifact, and current: Kaggle mounts the newest version."""
-    held, handle = artifact_manifest.verify(artifact), bundle.dataset_handle(kaggle.username, project.competition)
+    """Raise `UsageError` unless the last thing that we published is this artifact, and current:
+    Kaggle mounts the newest version.
+    """
+    held, handle = (
+        artifact_manifest.verify(artifact),
+        bundle.dataset_handle(kaggle.username, project.competition),
+    )
     rows = project.journal().recent("publishes", LOOK_BACK, handle=handle)
     # One that sent nothing, or was refused, hides none before it.
     made = (
-        row for row in rows if row["outcome"] == DONE or (row["before"] is not None and row["outcome"] not in NOT_MADE)
+        row
+        for row in rows
+        if row["outcome"] == DONE or (row["before"] is not None and row["outcome"] not in NOT_MADE)
     )
     found = next(made, None)
     if found is None or found["outcome"] != DONE or found["run_id"] != held.run_id:

@@ -3,9 +3,10 @@
 Reads  a run, its submission.csv, and a function that checks it against the competition's sample
 Gives  a `Submission` with its score
 
-A submission is spent only after the file was checked, and once: its description names the run, by which an earlier
-or an unanswered submission of the same run is found again. Kaggle scores what the run writes, never a local file; so a
-pulled file that was changed since is refused: what is checked would not be what is scored.
+A submission is spent only after the file was checked, and once: its description names the run, by
+which an earlier or an unanswered submission of the same run is found again. Kaggle scores what the
+run writes, never a local file; so a pulled file that was changed since is refused: what is checked
+would not be what is scored.
 """
 
 import math
@@ -41,7 +42,8 @@ LOOKS = 3  # at the list, for a submission whose answer was lost
 FILE = "submission.csv"
 SAMPLE = "sample_submission.csv"
 NAMED = "[run "  # begins the part of a description that names the run
-# What Kaggle says when the rerun fails, what usually causes it, and the edit. Kaggle's list, by name.
+# What Kaggle says when the rerun fails, what usually causes it, and the edit. Kaggle's list, by
+# name.
 CAUSES = {
     "timeout": "The hidden test set takes longer than the notebook may. Predict in larger batches, or with a smaller model.",
     "threw exception": "Something that holds for the public files does not for the hidden ones: a number of rows, a folder,"
@@ -83,20 +85,24 @@ def submit(
 
     Args:
         submission: the run's submission.csv, as pulled.
-        check: is called with it and the competition's sample, before anything is spent; raises to stop.
+        check: is called with it and the competition's sample, before anything is spent; raises to
+            stop.
         sample: its name among the competition's files.
         message: for the submission's description, before the name of the run.
         known: the number of an earlier submission of this run; 0 if there is none that we know of.
         unclear: whether an earlier call may have been made and nobody knows what came of it.
-        sending: is told right before the one call that spends. sent: is told the number as soon as Kaggle has given it.
+        sending: is told right before the one call that spends. sent: is told the number as soon as
+            Kaggle has given it.
 
     Raises:
         Unverified: if the file was pulled, and is not what the run wrote.
         UsageError: if there is no submission.csv, or a secret seems to be in the message.
         NoQuota: if no submission is left today.
         Refused, CredentialError: if Kaggle says no.
-        RunFailed: if the scored rerun failed; with Kaggle's word for it, its usual cause, and the edit.
-        DeadlinePassed: if there is no score in time; the same command follows the same submission again.
+        RunFailed: if the scored rerun failed; with Kaggle's word for it, its usual cause, and the
+            edit.
+        DeadlinePassed: if there is no score in time; the same command follows the same submission
+            again.
         Ambiguous: if no answer came, and the submission is not in the list either.
     """
     if not submission.is_file():
@@ -151,7 +157,9 @@ def _still(kaggle: Kaggle, known: int, run: Run, show: Show) -> int:
     try:
         found = kaggle.get_submission(known)
     except (NotFound, Denied):
-        show(f"The journal has submission {known} of {run}, and Kaggle has not. It is not counted on any more.")
+        show(
+            f"The journal has submission {known} of {run}, and Kaggle has not. It is not counted on any more."
+        )
         return 0
     another = (
         NAMED in found.description and _name(run) not in found.description
@@ -172,7 +180,14 @@ def _earlier(kaggle: Kaggle, competition: str, run: Run) -> int:
     return 0
 
 
-def _send(kaggle: Kaggle, run: Run, competition: str, message: str, show: Show, sending: Callable[[], None]) -> int:
+def _send(
+    kaggle: Kaggle,
+    run: Run,
+    competition: str,
+    message: str,
+    show: Show,
+    sending: Callable[[], None],
+) -> int:
     limits = kaggle.submission_limits(competition)
     if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
         show(f"Kaggle knows no team of yours in {competition}: have you accepted its rules?")
@@ -182,18 +197,26 @@ def _send(kaggle: Kaggle, run: Run, competition: str, message: str, show: Show, 
             "Expected at least one. Try again after midnight UTC: invoke submit"
         )
     else:
-        left = "1 submission is" if limits.allowed_now == 1 else f"{limits.allowed_now} submissions are"
+        left = (
+            "1 submission is"
+            if limits.allowed_now == 1
+            else f"{limits.allowed_now} submissions are"
+        )
         show(f"{left} left in {competition}; spending one.")
     description = f"{message} {_name(run)}".strip()
     sending()
     try:
-        return kaggle.submit_code(competition, run.handle, run.version, file_name=FILE, description=description)
+        return kaggle.submit_code(
+            competition, run.handle, run.version, file_name=FILE, description=description
+        )
     except Ambiguous as error:
         for _ in range(LOOKS):
             time.sleep(kaggle.pace.first)
             ref = _earlier(kaggle, competition, run)
             if ref:
-                show(f"The answer was lost ({str(error).splitlines()[0]}), and the submission is there: {ref}.")
+                show(
+                    f"The answer was lost ({str(error).splitlines()[0]}), and the submission is there: {ref}."
+                )
                 return ref
         raise
 
@@ -236,6 +259,7 @@ def _score(item: Scored) -> float | None:
 def _failed(item: Scored, run: Run) -> str:
     said = failure_messages.plain(item.error).strip() or "no reason was given"
     cause = next(
-        (text for word, text in CAUSES.items() if word in said.lower()), "Look at the submission on kaggle.com."
+        (text for word, text in CAUSES.items() if word in said.lower()),
+        "Look at the submission on kaggle.com.",
     )
     return f"Submission {item.ref} of {run} failed: {said}\nExpected a score. {cause}"

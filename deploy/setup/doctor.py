@@ -37,7 +37,8 @@ TESTED = ("2.2.4", "2.2.5")  # of the client
 FREE_BYTES = 2 * 10**9
 SKEW_SECONDS = 300  # signed addresses and logins live by the clock
 IMAGE_DAYS = 90
-# What an inference would be told to accept, so that its notebook can be built before there is a training.
+# What an inference would be told to accept, so that its notebook can be built before there is a
+# training.
 EXPECT = {"run_id": "doctor", "weights_sha256": "0" * 64}
 Show = Callable[[str], None]
 
@@ -68,7 +69,8 @@ class Check:
 
 
 def exit_code(rows: Sequence[Check]) -> int:
-    """Return the exit code of the whole: 0 without a FAIL; else 3 for credentials or permission, 6 for no answer, 2.
+    """Return the exit code of the whole: 0 without a FAIL; else 3 for credentials or permission, 6
+    for no answer, 2.
 
     >>> exit_code([Check("disk", FAIL, "full", "", 8), Check("rules", FAIL, "not accepted", "", 3)])
     3
@@ -86,7 +88,8 @@ def examine(
     timeouts: tuple[float, float] = TIMEOUTS,
     today: date | None = None,
 ) -> list[Check]:
-    """Return all rows, in the order in which one would mend them; each is shown as soon as it is there.
+    """Return all rows, in the order in which one would mend them; each is shown as soon as it is
+    there.
 
     Args:
         root: of the repository.
@@ -94,7 +97,9 @@ def examine(
         pace, timeouts: how patiently Kaggle is asked.
         today: default: this day.
     """
-    return _Examination(root, project, show, pace, timeouts, today or datetime.now(UTC).date()).rows()
+    return _Examination(
+        root, project, show, pace, timeouts, today or datetime.now(UTC).date()
+    ).rows()
 
 
 class _Examination:
@@ -145,7 +150,9 @@ class _Examination:
     def _row(self, name: str, look: Callable[[], Check], *needs: str) -> None:
         """Look, and let nothing that goes wrong reach the next row."""
         lacking = next((need for need in needs if self._rows[need].verdict in (FAIL, SKIP)), None)
-        silent = "sign-in" in needs and any(row.exit_code == Unreachable.exit_code for row in self._rows.values())
+        silent = "sign-in" in needs and any(
+            row.exit_code == Unreachable.exit_code for row in self._rows.values()
+        )
         try:
             if lacking or silent:
                 why = f"the row {lacking!r}" if lacking else "Kaggle's silence in a row above"
@@ -159,8 +166,16 @@ class _Examination:
             if isinstance(known, int):
                 row = _failed(name, str(error), known)
             else:
-                row = Check(name, FAIL, f"this row fell over: {type(error).__name__}: {error}", "Report it.", 2)
-        self._rows[name] = shown = replace(row, name=name, found=_clean(row.found), fix=_clean(row.fix))
+                row = Check(
+                    name,
+                    FAIL,
+                    f"this row fell over: {type(error).__name__}: {error}",
+                    "Report it.",
+                    2,
+                )
+        self._rows[name] = shown = replace(
+            row, name=name, found=_clean(row.found), fix=_clean(row.fix)
+        )
         self._show(str(shown))
 
     # This machine
@@ -168,8 +183,12 @@ class _Examination:
     def _python(self) -> Check:
         there = platform.python_version()
         try:
-            wanted = tomllib.loads((self._root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-            bounds = re.fullmatch(r">=(\d+)\.(\d+),<(\d+)\.(\d+)", wanted["requires-python"].replace(" ", ""))
+            wanted = tomllib.loads((self._root / "pyproject.toml").read_text(encoding="utf-8"))[
+                "project"
+            ]
+            bounds = re.fullmatch(
+                r">=(\d+)\.(\d+),<(\d+)\.(\d+)", wanted["requires-python"].replace(" ", "")
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             bounds = None
         if bounds is None:
@@ -195,29 +214,49 @@ class _Examination:
         return Check("", WARN, f"{found}: not tested with this version", fix)
 
     def _proxy(self) -> Check:
-        return _warned(*credential_lookup.proxies(os.environ.get("KAGGLE_API_ENVIRONMENT") == "LOCALHOST"))
+        return _warned(
+            *credential_lookup.proxies(os.environ.get("KAGGLE_API_ENVIRONMENT") == "LOCALHOST")
+        )
 
     def _credentials(self) -> Check:
         if not self._found.sources:
             problems = "".join(f"; {what}" for what, _ in self._found.problems)
             fixes = "".join(f"{fix}\n" for _, fix in self._found.problems)
-            return Check("", FAIL, f"no credentials were found{problems}", f"{fixes}{credentials.HOW}", 3)
+            return Check(
+                "", FAIL, f"no credentials were found{problems}", f"{fixes}{credentials.HOW}", 3
+            )
         first, *others = self._found.sources
-        also = f"; also there, and not used: {', '.join(source.name for source in others)}" if others else ""
+        also = (
+            f"; also there, and not used: {', '.join(source.name for source in others)}"
+            if others
+            else ""
+        )
         return _warned(f"{first.name} ({first.kind}){also}", self._found.problems)
 
     def _permissions(self) -> Check:
         files = self._found.files
         if not files or os.name == "nt":
-            return Check("", SKIP, "no file holds credentials" if not files else "Windows has other permissions")
+            return Check(
+                "",
+                SKIP,
+                "no file holds credentials" if not files else "Windows has other permissions",
+            )
         unread = [path for path in files if not os.access(path, os.R_OK)]
         if unread:
             listed = " ".join(map(str, unread))
-            return Check("", FAIL, f"this user may not read {listed}", f"Make them yours, then: chmod 600 {listed}", 3)
+            return Check(
+                "",
+                FAIL,
+                f"this user may not read {listed}",
+                f"Make them yours, then: chmod 600 {listed}",
+                3,
+            )
         open_to_others = [path for path in files if path.stat().st_mode & 0o077]
         if open_to_others:
             listed = " ".join(map(str, open_to_others))
-            return Check("", WARN, f"other users of this machine may read {listed}", f"chmod 600 {listed}")
+            return Check(
+                "", WARN, f"other users of this machine may read {listed}", f"chmod 600 {listed}"
+            )
         return Check("", PASS, f"{', '.join(str(path) for path in files)}: yours alone")
 
     def _disk(self) -> Check:
@@ -227,7 +266,9 @@ class _Examination:
         free = shutil.disk_usage(there).free
         found = f"{free / 1e9:.1f} GB are free for {runs}"
         if free < FREE_BYTES:
-            return Check("", FAIL, f"{found}; expected {FREE_BYTES / 1e9:.0f} GB", "Free some space.", 8)
+            return Check(
+                "", FAIL, f"{found}; expected {FREE_BYTES / 1e9:.0f} GB", "Free some space.", 8
+            )
         if not os.access(there, os.W_OK):
             return Check("", FAIL, f"{there} cannot be written", "Correct its permissions.", 8)
         return Check("", PASS, found)
@@ -269,14 +310,28 @@ class _Examination:
         found += " left this week"
         gone = [name for name, seconds in left.items() if seconds is not None and seconds < 60]
         if gone:
-            return Check("", WARN, found, f"Nothing can be pushed to the {' or '.join(gone)} until the week's end.")
+            return Check(
+                "",
+                WARN,
+                found,
+                f"Nothing can be pushed to the {' or '.join(gone)} until the week's end.",
+            )
         if None in left.values():
-            return Check("", WARN, found, "See https://www.kaggle.com/settings for the quota of this account.")
+            return Check(
+                "",
+                WARN,
+                found,
+                "See https://www.kaggle.com/settings for the quota of this account.",
+            )
         return Check("", PASS, found)
 
     def _competition(self) -> Check:
         self.files = competition_rules.files(self.kaggle, self.project.competition)
-        return Check("", PASS, f"{self.project.competition} is there, with {', '.join(self.files[:3]) or 'no file'}")
+        return Check(
+            "",
+            PASS,
+            f"{self.project.competition} is there, with {', '.join(self.files[:3]) or 'no file'}",
+        )
 
     def _rules(self) -> Check:
         slug = self.project.competition
@@ -284,7 +339,10 @@ class _Examination:
         if name:
             return Check("", PASS, f"accepted: Kaggle gives {name}")
         return Check(
-            "", WARN, "not known: there is no file to ask for", f"Look at {competition_rules.rules_address(slug)}"
+            "",
+            WARN,
+            "not known: there is no file to ask for",
+            f"Look at {competition_rules.rules_address(slug)}",
         )
 
     def _submissions(self) -> Check:
@@ -293,7 +351,12 @@ class _Examination:
             fix = f"Accept the rules at {competition_rules.rules_address(self.project.competition)}"
             return Check("", WARN, "Kaggle knows no team of yours in this competition", fix)
         found = f"{limits.allowed_now} left now; {limits.today} made today, {limits.total} in all"
-        return Check("", PASS if limits.allowed_now > 0 else WARN, found, "" if limits.allowed_now > 0 else "Wait.")
+        return Check(
+            "",
+            PASS if limits.allowed_now > 0 else WARN,
+            found,
+            "" if limits.allowed_now > 0 else "Wait.",
+        )
 
     def _things(self) -> Check:
         owner, slug, found = self.kaggle.username, self.project.competition, []
@@ -309,7 +372,9 @@ class _Examination:
             last = self.project.journal().last("pushes", config=self.project.name, outcome=DONE)
             before = last["handle"].partition("/")[0] if last else owner
             if before != owner:
-                fix = f"Sign in as {before} to go on with those runs; a push as {owner} starts anew."
+                fix = (
+                    f"Sign in as {before} to go on with those runs; a push as {owner} starts anew."
+                )
                 problems.append((f"the last push was {before}'s, and you are {owner}", fix))
         return _warned(", ".join(found), problems)
 
@@ -318,7 +383,9 @@ class _Examination:
     def _config(self) -> Check:
         self.project = self._open()
         ours = self.project
-        return Check("", PASS, f"{ours.config}: competition {ours.competition}, handoff {ours.handoff}")
+        return Check(
+            "", PASS, f"{ours.config}: competition {ours.competition}, handoff {ours.handoff}"
+        )
 
     def _notebooks(self) -> Check:
         ours, self.bundles = self.project, []
@@ -339,14 +406,20 @@ class _Examination:
                     needs=ours.needs,
                 )
                 self.bundles.append(built)
-        found = (f"{b.handle} ({b.metadata['title']!r}, {b.metadata['machine_shape']})" for b in self.bundles)
+        found = (
+            f"{b.handle} ({b.metadata['title']!r}, {b.metadata['machine_shape']})"
+            for b in self.bundles
+        )
         return Check("", PASS, ", ".join(found))
 
     def _commit(self) -> Check:
         commit = self.bundles[0].git_commit
         if not commit:
             return Check(
-                "", WARN, "there is no commit", "git init && git add -A && git commit: a run names its commit."
+                "",
+                WARN,
+                "there is no commit",
+                "git init && git add -A && git commit: a run names its commit.",
             )
         if any(built.git_dirty for built in self.bundles):
             found = f"{commit[:12]}, and what would be pushed differs from it"
@@ -357,7 +430,11 @@ class _Examination:
         """Show which versions Kaggle's images had when somebody last looked."""
         pinned, day = kaggle_images.pins(self._root), kaggle_images.seen(self._root)
         if not pinned or day is None:
-            return Check("", SKIP, f"{pinned or 'constraints/ holds nothing'}; docs/facts.md does not date the images")
+            return Check(
+                "",
+                SKIP,
+                f"{pinned or 'constraints/ holds nothing'}; docs/facts.md does not date the images",
+            )
         age = (self._today - day).days
         if age > IMAGE_DAYS:
             fix = "Compare with the versions that a run prints, and correct constraints/ and docs/facts.md."
@@ -379,4 +456,6 @@ def _warned(found: str, problems: Sequence[credential_lookup.Problem]) -> Check:
     if not problems:
         return Check("", PASS, found)
     listed = "; ".join(what for what, _ in problems)
-    return Check("", WARN, f"{found}; {listed}", "\n".join(dict.fromkeys(fix for _, fix in problems)))
+    return Check(
+        "", WARN, f"{found}; {listed}", "\n".join(dict.fromkeys(fix for _, fix in problems))
+    )

@@ -1,7 +1,7 @@
 """Start: the template becomes a competitor's own.
 
-Reads  pipeline/configs/digits.py, as text, and what Kaggle says of the competition
-Gives  pipeline/configs/<name>.py, and relay.toml, which names the config that the tasks take by default
+Reads  pipeline/configs/digits.py, as text, and what Kaggle says of the competition Gives
+pipeline/configs/<name>.py, and relay.toml, which names the config that the tasks take by default
 
 A config that is there is never overwritten. The same command again changes nothing.
 """
@@ -51,7 +51,8 @@ class Started:
     Attributes:
         created: the config is new. remembered: it was not the default before.
         handles: what will be used on Kaggle, by what it is.
-        checked: whether Kaggle was asked for the competition and its rules; if not, `unchecked` says why.
+        checked: whether Kaggle was asked for the competition and its rules; if not, `unchecked`
+            says why.
     """
 
     config: str
@@ -69,10 +70,12 @@ class Started:
 
 
 def default_config(root: Path) -> str:
-    """Return the config that the tasks take where none is named: that of relay.toml, or "digits" where there is no such file.
+    """Return the config that the tasks take where none is named: that of relay.toml, or "digits"
+    where there is no such file.
 
     Raises:
-        UsageError: if the file cannot be read, says something else, or names a config that is not there.
+        UsageError: if the file cannot be read, says something else, or names a config that is not
+            there.
     """
     name = _named(root)
     if name is None:
@@ -86,18 +89,29 @@ def default_config(root: Path) -> str:
     return name
 
 
-def begin(root: Path, competition: str, *, config: str = "", user: str = "", show: Show = lambda line: None) -> Started:
+def begin(
+    root: Path,
+    competition: str,
+    *,
+    config: str = "",
+    user: str = "",
+    show: Show = lambda line: None,
+) -> Started:
     """Write the config of a competition, make it the default, and say what will be used on Kaggle.
 
     Args:
         root: of the repository.
-        competition: Kaggle's slug. config: the new config's name; default: the slug with underscores.
-        user: owner of the handles, where there are no credentials to tell; with them it must be theirs.
+        competition: Kaggle's slug. config: the new config's name; default: the slug with
+            underscores.
+        user: owner of the handles, where there are no credentials to tell; with them it must be
+            theirs.
         show: is given one line each.
 
     Raises:
-        UsageError: if a name cannot work, Kaggle knows no such competition, or another config of that name is there.
-        Denied: if the competition's rules are not accepted. Nothing is written then, as after any other error.
+        UsageError: if a name cannot work, Kaggle knows no such competition, or another config of
+            that name is there.
+        Denied: if the competition's rules are not accepted. Nothing is written then, as after any
+            other error.
         DiskError: if the files cannot be written.
     """
     name = _name(competition, config)
@@ -114,12 +128,17 @@ def begin(root: Path, competition: str, *, config: str = "", user: str = "", sho
     if remembered:
         _write(root / FILE, REMEMBERED.format(name=name))
 
-    handles = {kernel: bundle.kernel_handle(owner, competition, kernel) for kernel in (relay.TRAIN, relay.INFER)}
+    handles = {
+        kernel: bundle.kernel_handle(owner, competition, kernel)
+        for kernel in (relay.TRAIN, relay.INFER)
+    }
     handles["artifact"] = bundle.dataset_handle(owner, competition)
     show(f"{path} {'is written' if created else 'is there already; nothing was changed'}")
     show(f"{root / FILE} {'names it as the default' if remembered else 'names it already'}")
     if unchecked:
-        show(f"Not checked, because {unchecked}: whether the competition is there and its rules are accepted.")
+        show(
+            f"Not checked, because {unchecked}: whether the competition is there and its rules are accepted."
+        )
         show(f"Accept them at {competition_rules.rules_address(competition)}")
     else:
         show(f"The competition {competition} is there, and its rules are accepted")
@@ -146,7 +165,9 @@ def _named(root: Path) -> str | None:
         ) from error
     name = value.get("config")
     if not isinstance(name, str) or set(value) != {"config"} or not NAME.fullmatch(name):
-        raise UsageError(f'{path} holds {value}; expected one line, config = "NAME".\nCorrect it, or remove the file.')
+        raise UsageError(
+            f'{path} holds {value}; expected one line, config = "NAME".\nCorrect it, or remove the file.'
+        )
     return name
 
 
@@ -173,7 +194,9 @@ def _name(competition: str, config: str) -> str:
 
 
 def _text(template: Path, name: str, competition: str) -> str:
-    """Return the template's text with the two names, its own docstring, and comments on what to edit."""
+    """Return the template's text with the two names, its own docstring, and comments on what to
+    edit.
+    """
     try:
         text = template.read_text(encoding="utf-8")
         tree = ast.parse(text)
@@ -181,28 +204,45 @@ def _text(template: Path, name: str, competition: str) -> str:
         raise UsageError(
             f"{template} cannot be read: {error}.\nExpected the template of a config. Restore it: git checkout {template}"
         ) from error
-    calls = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    calls = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+    ]
     arguments = {word.arg: word.value for call in calls[-1:] for word in call.keywords if word.arg}
     lines, doc = text.splitlines(), tree.body[0] if tree.body else None
     wanted = {"name": name, "competition": competition}
     for argument, value in wanted.items():
         node = arguments.get(argument)
-        if not isinstance(node, ast.Constant) or not re.fullmatch(rf'\s+{argument}="[^"]*",', lines[node.lineno - 1]):
+        if not isinstance(node, ast.Constant) or not re.fullmatch(
+            rf'\s+{argument}="[^"]*",', lines[node.lineno - 1]
+        ):
             raise UsageError(
                 f'{template} has no line {argument}="…", to set; expected one in CONFIG = Config(…).\n'
                 f"Restore it: git checkout {template}"
             )
         lines[node.lineno - 1] = f'    {argument}="{value}",'
     for line, comment in sorted(
-        ((arguments[argument].lineno - 1, comment) for argument, comment in COMMENTS.items() if argument in arguments),
+        (
+            (arguments[argument].lineno - 1, comment)
+            for argument, comment in COMMENTS.items()
+            if argument in arguments
+        ),
         reverse=True,
     ):
         if not lines[line - 1].lstrip().startswith("#"):
             lines.insert(line, f"    # {comment}")
     begins = 0
-    if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant) and isinstance(doc.value.value, str):
+    if (
+        isinstance(doc, ast.Expr)
+        and isinstance(doc.value, ast.Constant)
+        and isinstance(doc.value.value, str)
+    ):
         begins = doc.end_lineno or 0
-    return "\n".join([*DOC.format(name=name, competition=competition).splitlines(), *lines[begins:]]) + "\n"
+    return (
+        "\n".join([*DOC.format(name=name, competition=competition).splitlines(), *lines[begins:]])
+        + "\n"
+    )
 
 
 def _is_there(path: Path, text: str) -> bool:
@@ -227,7 +267,9 @@ def _ask(competition: str, user: str) -> tuple[str, str]:
     found = credential_lookup.look()
     owner = user or found.username or "<you>"
     if not found.sources:
-        return owner, "; ".join(what for what, _ in found.problems) or "there are no Kaggle credentials"
+        return owner, "; ".join(
+            what for what, _ in found.problems
+        ) or "there are no Kaggle credentials"
     try:
         kaggle = Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
         if user and user != kaggle.username:

@@ -23,7 +23,9 @@ def pins(root: Path) -> str:
 
 
 def seen(root: Path) -> date | None:
-    """Return the last day that the line about the images names, of a month its last day; None where there is none."""
+    """Return the last day that the line about the images names, of a month its last day; None where
+    there is none.
+    """
     path = root / "docs" / "facts.md"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     line = next((line for line in lines if re.search(r"\bimage: Python", line)), "")

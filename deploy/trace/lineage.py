@@ -1,9 +1,11 @@
-"""Origin: from a submission back to the commit, without a gap: what was run, on what, and what came of it.
+"""Origin: from a submission back to the commit, without a gap: what was run, on what, and what came
+of it.
 
-Reads  the pulled folders and the journals beside them; asks nobody
-Gives  one `Link` a step: commit → bundle → train run → accelerator → artifact → dataset version → infer run → submission → score
+Reads  the pulled folders and the journals beside them; asks nobody Gives  one `Link` a step: commit
+→ bundle → train run → accelerator → artifact → dataset version → infer run → submission → score
 
-A file is a run's if it has the sha256 that the run itself wrote into outputs.json; where it lies and what it is called prove nothing.
+A file is a run's if it has the sha256 that the run itself wrote into outputs.json; where it lies
+and what it is called prove nothing.
 """
 
 import json
@@ -24,7 +26,9 @@ LOOK_BACK = 100  # entries of the journal
 
 @dataclass(frozen=True)
 class Link:
-    """One step. `what`: its name. `value`: what is known of it. `proof`: the file or record that says so."""
+    """One step. `what`: its name. `value`: what is known of it. `proof`: the file or record that
+    says so.
+    """
 
     what: str
     value: str
@@ -54,7 +58,10 @@ def trace(project: Project, submission: Path) -> list[Link]:
         "" if listed else ", by a run that kept no list of what it wrote"
     )
     links = [Link("submission", value, str(proof))]
-    links += [Link("also written by", output.name_of(other), str(other / output.OUTPUTS)) for other in others]
+    links += [
+        Link("also written by", output.name_of(other), str(other / output.OUTPUTS))
+        for other in others
+    ]
     links.append(_score(journal, infer))
     links += _run("infer", infer, told, folder)
     expect = told.get("expect") or {}
@@ -67,10 +74,14 @@ def trace(project: Project, submission: Path) -> list[Link]:
 
 
 def _folder(project: Project, submission: Path) -> tuple[Path, list[Path]]:
-    """Return the pulled folder whose submission.csv this is, and those of other runs that wrote an equal one."""
+    """Return the pulled folder whose submission.csv this is, and those of other runs that wrote an
+    equal one.
+    """
     if not submission.is_file():
         what = "is a folder" if submission.is_dir() else "is missing"
-        raise UsageError(f"{submission} {what}; expected the path of a submission.csv.\nCorrect --of.")
+        raise UsageError(
+            f"{submission} {what}; expected the path of a submission.csv.\nCorrect --of."
+        )
     here = submission.resolve().parent
     if submission.name == FILE and (here / output.BUNDLE).is_file():
         output.unchanged(submission, here, FILE)
@@ -80,7 +91,9 @@ def _folder(project: Project, submission: Path) -> tuple[Path, list[Path]]:
     for path in sorted(project.runs.rglob(output.BUNDLE)):
         if _written(path.parent) == digest:
             told = output.noted(path.parent)
-            found.setdefault((output.name_of(path.parent), told.server if told else ""), path.parent)
+            found.setdefault(
+                (output.name_of(path.parent), told.server if told else ""), path.parent
+            )
     if not found:
         raise UsageError(
             f"{submission} was written by no run that was pulled into {project.runs} (sha256 {digest[:16]}…).\n"
@@ -102,16 +115,22 @@ def _written(folder: Path) -> str:
 
 
 def _journal(project: Project, folder: Path) -> Journal:
-    """Return the journal beside the folder, as far as it speaks of the Kaggle that the folder came from: a rehearsal has its own."""
+    """Return the journal beside the folder, as far as it speaks of the Kaggle that the folder came
+    from: a rehearsal has its own.
+    """
     beside = folder.parent / project.journal().path.name
     told = output.noted(folder)
-    return Journal(beside if beside.is_file() else project.journal().path, told.server if told else None)
+    return Journal(
+        beside if beside.is_file() else project.journal().path, told.server if told else None
+    )
 
 
 def _score(journal: Journal, infer: dict[str, Any] | None) -> Link:
     if infer is None:
         return Link("score", UNKNOWN, "journal")
-    rows = journal.recent("submissions", LOOK_BACK, handle=infer["handle"], kernel_version=infer["version"])
+    rows = journal.recent(
+        "submissions", LOOK_BACK, handle=infer["handle"], kernel_version=infer["version"]
+    )
     made = [row for row in rows if row["ref"]]
     scored = next((row for row in made if row["score"] is not None), None)
     if scored is not None:
@@ -119,8 +138,12 @@ def _score(journal: Journal, infer: dict[str, Any] | None) -> Link:
     return Link("score", UNKNOWN, f"submission {made[0]['ref']}" if made else "journal")
 
 
-def _published(journal: Journal, run_id: str, infer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return what the artifact was published as when the inference was pushed; an older one may be published again later."""
+def _published(
+    journal: Journal, run_id: str, infer: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return what the artifact was published as when the inference was pushed; an older one may be
+    published again later.
+    """
     rows = journal.recent("publishes", LOOK_BACK, run_id=run_id, outcome=DONE) if run_id else []
     return next((row for row in rows if infer is None or row["at"] <= infer["at"]), None)
 
@@ -141,12 +164,18 @@ def _training(project: Project, run_id: str, weights: str) -> list[Link]:
 
 
 def _run(which: str, push: dict[str, Any] | None, told: dict[str, Any], folder: Path) -> list[Link]:
-    commit = str(told.get("git_commit") or "none") + (", with local changes" if told.get("git_dirty") else "")
+    commit = str(told.get("git_commit") or "none") + (
+        ", with local changes" if told.get("git_dirty") else ""
+    )
     place, noted = str(folder / output.BUNDLE), output.noted(folder)
     if push:
         run = Link(f"{which} run", f"{push['handle']}/{push['version']}", "journal")
     else:
-        run = Link(f"{which} run", noted.run if noted else UNKNOWN, str(folder / output.NOTE) if noted else "journal")
+        run = Link(
+            f"{which} run",
+            noted.run if noted else UNKNOWN,
+            str(folder / output.NOTE) if noted else "journal",
+        )
     return [
         run,
         Link(f"{which} bundle", str(told.get("bundle_sha256", UNKNOWN)), place),
@@ -155,14 +184,23 @@ def _run(which: str, push: dict[str, Any] | None, told: dict[str, Any], folder: 
 
 
 def _push(journal: Journal, folder: Path, told: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the push of the version that this folder was pulled from; another version may hold the same bundle."""
+    """Return the push of the version that this folder was pulled from; another version may hold the
+    same bundle.
+    """
     name = re.fullmatch(r"(.+)/(\d+)", output.name_of(folder))
     if name is None or not told.get("bundle_sha256"):
         return None
-    rows = journal.recent("pushes", LOOK_BACK, version=int(name[2]), bundle_sha256=told["bundle_sha256"])
+    rows = journal.recent(
+        "pushes", LOOK_BACK, version=int(name[2]), bundle_sha256=told["bundle_sha256"]
+    )
     slug, whole = name[1].partition("/")[2], output.noted(folder) is not None
     return next(
-        (row for row in rows if row["handle"] == name[1] or (not whole and row["handle"].endswith(f"/{slug}"))), None
+        (
+            row
+            for row in rows
+            if row["handle"] == name[1] or (not whole and row["handle"].endswith(f"/{slug}"))
+        ),
+        None,
     )
 
 

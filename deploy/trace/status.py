@@ -1,4 +1,5 @@
-"""Standing: what was asked of Kaggle, what came of it, and how it stands now, for a person and for a script.
+"""Standing: what was asked of Kaggle, what came of it, and how it stands now, for a person and for
+a script.
 
 Reads  the journal; and Kaggle, for the state of the last runs and the quota
 Gives  plain values, and a table of them that says of each command whether it made or spent anything
@@ -49,7 +50,8 @@ def journal(project: Project) -> dict[str, list[dict[str, Any]]]:
 
 
 def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
-    """Return how the last run of each kernel stands now, and the accelerator hours that are left this week.
+    """Return how the last run of each kernel stands now, and the accelerator hours that are left
+    this week.
 
     What one question meets is told in its place, and does not hide the others' answers.
     """
@@ -61,7 +63,9 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
             try:
                 runs[name] = kaggle.kernel_status(found["handle"], found["version"]).name
                 if kernel == TRAIN and runs[name] in continuation.ENDED:
-                    told = found["left"] or continuation.glance(kaggle, Run(found["handle"], found["version"], "", ""))
+                    told = found["left"] or continuation.glance(
+                        kaggle, Run(found["handle"], found["version"], "", "")
+                    )
                     runs[name] += f", {told}" if told.startswith("partial") else ""
                     partial = told.startswith("partial")
             except RelayError as error:
@@ -74,7 +78,9 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
         seconds = {"TPU": None, "GPU": None}
     return {
         "runs": runs,
-        "hours_left": {name: None if left is None else left / 3600 for name, left in seconds.items()},
+        "hours_left": {
+            name: None if left is None else left / 3600 for name, left in seconds.items()
+        },
         "renewed": renewed.isoformat() if renewed else None,
         "next": f"invoke push-train --until-done --config {project.config}" if partial else None,
     }
@@ -88,8 +94,14 @@ def asked(project: Project) -> list[str]:
         for row in kept
     ]
     kept = project.journal()
-    head = f"Asked of {kept.server}" + ("" if rows else f" with the config {project.name}: nothing yet")
-    lines = [head, *_aligned([("when (UTC)", "task", "what", "what came of it"), *rows])] if rows else [head]
+    head = f"Asked of {kept.server}" + (
+        "" if rows else f" with the config {project.name}: nothing yet"
+    )
+    lines = (
+        [head, *_aligned([("when (UTC)", "task", "what", "what came of it"), *rows])]
+        if rows
+        else [head]
+    )
     for server, count in kept.elsewhere().items():
         entries, speak = ("1 entry", "speaks") if count == 1 else (f"{count} entries", "speak")
         if server:
@@ -125,7 +137,10 @@ def _pushed(row: Row) -> str:
         adopted = row["before"] is None or (row["version"] or 0) <= row["before"]
         made = "was there already, nothing was sent" if adopted else "pushed"
         made += f", going on from version {row['base']}" if row["base"] and not adopted else ""
-        told = [made, *filter(None, [row["status"], row["left"] if row["left"] != "complete" else None])]
+        told = [
+            made,
+            *filter(None, [row["status"], row["left"] if row["left"] != "complete" else None]),
+        ]
         return "; ".join(told)
     if outcome == ABSENT:
         return "made nothing: it never arrived"
@@ -139,7 +154,9 @@ def _pushed(row: Row) -> str:
 def _published(row: Row) -> str:
     outcome, why = row["outcome"], WHY.get(row["outcome"], row["outcome"])
     if row["before"] is None:
-        return "was there already, nothing was sent" if outcome == DONE else f"nothing was sent: {why}"
+        return (
+            "was there already, nothing was sent" if outcome == DONE else f"nothing was sent: {why}"
+        )
     if outcome == DONE:
         return "published"
     if outcome in NOT_MADE:
@@ -171,5 +188,10 @@ def _hours(hours: float) -> str:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the rows with their columns below each other."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    widths = (
+        [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+    )
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

@@ -56,4 +56,6 @@ from pipeline.figures import prediction_figures
 if not os.environ.get("KAGGLE_IS_COMPETITION_RERUN"):
     for picture in prediction_figures.least_sure(predictions, Path.cwd()):
         display(Image(str(picture)))
-    print(provenance.seal(Path.cwd()))  # what was written; `invoke pull` compares what it gets with this list
+    print(
+        provenance.seal(Path.cwd())
+    )  # what was written; `invoke pull` compares what it gets with this list

@@ -31,7 +31,9 @@ from pipeline.runtime import mounts, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))
 settings = config.load(origin.config)
-folder = mounts.competition(mounts.root() / "input", settings.competition, settings.data.sample_submission)
+folder = mounts.competition(
+    mounts.root() / "input", settings.competition, settings.data.sample_submission
+)
 output = Path.cwd()
 print(config.to_text(settings))
 

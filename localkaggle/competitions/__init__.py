@@ -1,6 +1,8 @@
-"""Competitions: what the local Kaggle hosts. Each has files that everybody sees, a hidden test set, and labels that only the server has.
+"""Competitions: what the local Kaggle hosts. Each has files that everybody sees, a hidden test set,
+and labels that only the server has.
 
-All are made from what scikit-learn ships, when they are first asked for: nothing is downloaded, and to import this is quick.
+All are made from what scikit-learn ships, when they are first asked for: nothing is downloaded, and
+to import this is quick.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,6 @@
-"""Breast cancer: scikit-learn's 569 tumours (Wisconsin, from the UCI repository): how probably each is malignant."""
+"""Breast cancer: scikit-learn's 569 tumours (Wisconsin, from the UCI repository): how probably each
+is malignant.
+"""
 
 from functools import cache
 
@@ -9,7 +11,9 @@ from localkaggle.competitions.tables import of_table, split
 
 @cache
 def breast_cancer() -> Competition:
-    """Return the competition: 369 tumours to train, 50 to test in sight, 150 hidden ones with other ids; 37 % are malignant."""
+    """Return the competition: 369 tumours to train, 50 to test in sight, 150 hidden ones with other
+    ids; 37 % are malignant.
+    """
     from sklearn.datasets import load_breast_cancer
 
     data = load_breast_cancer()

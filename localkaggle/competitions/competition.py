@@ -23,8 +23,10 @@ class Competition:
         slug, title: as on Kaggle.
         training: {path: bytes} of the files that both test sets share.
         visible_test, hidden_test: {path: bytes} of the test set and its sample submission.
-        solution: {column: {id: value}} of the hidden test set, with the columns of the sample. Never written to the disk.
-        score: takes the submission's columns and the solution's; raises `ScoringError` for values that it cannot read.
+        solution: {column: {id: value}} of the hidden test set, with the columns of the sample.
+            Never written to the disk.
+        score: takes the submission's columns and the solution's; raises `ScoringError` for values
+            that it cannot read.
         lower_is_better: of two scores; else the higher one is.
         sample: path of the sample submission; its first column has the ids.
         code_only: takes notebooks alone; their scored rerun may use neither internet nor TPU.
@@ -44,14 +46,20 @@ class Competition:
     daily_submissions: int = 5
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the competition's folder as a session finds it mounted; `hidden`: as the scored rerun does."""
-        for name, content in {**self.training, **(self.hidden_test if hidden else self.visible_test)}.items():
+        """Write the competition's folder as a session finds it mounted; `hidden`: as the scored
+        rerun does.
+        """
+        for name, content in {
+            **self.training,
+            **(self.hidden_test if hidden else self.visible_test),
+        }.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
     def judge(self, submission: Path) -> float:
-        """Return the score of a submission for the hidden test set. Rows may be in any order, columns only in the sample's.
+        """Return the score of a submission for the hidden test set. Rows may be in any order,
+        columns only in the sample's.
 
         Raises:
             ScoringError: if its columns, rows, ids or values are not what the sample asks for.
@@ -70,7 +78,11 @@ class Competition:
             raise ScoringError(f"Submission has {len(body)} rows but {len(expected)} were expected")
         if any(len(row) != len(header) for row in body):
             raise ScoringError("A row has another number of values than the header")
-        given = {column: {row[0]: row[place] for row in body} for place, column in enumerate(header) if place}
+        given = {
+            column: {row[0]: row[place] for row in body}
+            for place, column in enumerate(header)
+            if place
+        }
         found = given[header[1]].keys()
         if len(found) != len(body):
             raise ScoringError("Submission has duplicate ids")

@@ -1,4 +1,6 @@
-"""Digits as a table: the same digits as pixels in CSV, laid out as in Kaggle's Digit Recognizer: test.csv has no ids."""
+"""Digits as a table: the same digits as pixels in CSV, laid out as in Kaggle's Digit Recognizer:
+test.csv has no ids.
+"""
 
 from functools import cache
 from typing import TYPE_CHECKING
@@ -14,23 +16,32 @@ if TYPE_CHECKING:
 
 @cache
 def digits_csv() -> Competition:
-    """Return the competition: 1,197 rows to train, 100 to test in sight, 500 hidden ones; an id is the place in test.csv, from 1."""
+    """Return the competition: 1,197 rows to train, 100 to test in sight, 500 hidden ones; an id is
+    the place in test.csv, from 1.
+    """
     images, labels = pixels_and_labels()
     pixels = images.reshape(len(images), -1)
     names = [f"pixel{number}" for number in range(pixels.shape[1])]
-    # Another split than that of `digits`: what is hidden there would otherwise be hidden here, and the same proof twice.
+    # Another split than that of `digits`: what is hidden there would otherwise be hidden here, and
+    # the same proof twice.
     train, visible, hidden = split(len(pixels), visible=100, hidden=500, labels=labels, seed=1)
 
     def test(indices: "np.ndarray") -> dict[str, bytes]:
         return {
             "test.csv": table(names, pixels[indices].tolist()),
-            "sample_submission.csv": table(["ImageId", "Label"], [[place + 1, 0] for place in range(len(indices))]),
+            "sample_submission.csv": table(
+                ["ImageId", "Label"], [[place + 1, 0] for place in range(len(indices))]
+            ),
         }
 
     return Competition(
         slug="digits-csv",
         title="Digits in a Table",
-        training={"train.csv": table(["label", *names], [[labels[row], *pixels[row].tolist()] for row in train])},
+        training={
+            "train.csv": table(
+                ["label", *names], [[labels[row], *pixels[row].tolist()] for row in train]
+            )
+        },
         visible_test=test(visible),
         hidden_test=test(hidden),
         solution={"Label": {str(place + 1): str(labels[row]) for place, row in enumerate(hidden)}},

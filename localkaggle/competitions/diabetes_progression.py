@@ -1,4 +1,6 @@
-"""Diabetes: scikit-learn's 442 patients (Efron et al. 2004): how far the disease got in a year, from ten measurements."""
+"""Diabetes: scikit-learn's 442 patients (Efron et al. 2004): how far the disease got in a year,
+from ten measurements.
+"""
 
 from functools import cache
 
@@ -12,7 +14,8 @@ MISSING = {"sex": 0.02, "bp": 0.05, "s4": 0.03, "s6": 0.04}
 
 @cache
 def diabetes() -> Competition:
-    """Return the competition: 292 patients to train, 50 to test in sight, 100 hidden ones with other ids.
+    """Return the competition: 292 patients to train, 50 to test in sight, 100 hidden ones with
+    other ids.
 
     `sex` is a category: the data set calls its two groups 1 and 2, and does not say which is which.
     """
@@ -22,7 +25,9 @@ def diabetes() -> Competition:
     data = load_diabetes(scaled=False)
     names, measured = data.feature_names, data.data
     # RandomState, since numpy promises that its numbers stay what they are.
-    empty = np.random.RandomState(0).random_sample(measured.shape) < [MISSING.get(name, 0.0) for name in names]
+    empty = np.random.RandomState(0).random_sample(measured.shape) < [
+        MISSING.get(name, 0.0) for name in names
+    ]
     return of_table(
         "diabetes",
         "Diabetes Progression",

@@ -1,4 +1,6 @@
-"""Foreign: a competition that the local Kaggle does not host: a function of any module makes it, so that no label has to lie on the disk."""
+"""Foreign: a competition that the local Kaggle does not host: a function of any module makes it, so
+that no label has to lie on the disk.
+"""
 
 from importlib import import_module
 
@@ -6,10 +8,12 @@ from localkaggle.competitions.competition import Competition
 
 
 def make(address: str) -> Competition:
-    """Return the competition that the function at MODULE:FUNCTION makes; it is called without arguments.
+    """Return the competition that the function at MODULE:FUNCTION makes; it is called without
+    arguments.
 
     Raises:
-        ValueError: if there is no such function, or it makes none; the message says what was expected.
+        ValueError: if there is no such function, or it makes none; the message says what was
+            expected.
 
     >>> make("localkaggle.competitions:diabetes").slug
     'diabetes'
@@ -23,5 +27,7 @@ def make(address: str) -> Competition:
         ) from error
     made = function() if callable(function) else function
     if not isinstance(made, Competition):
-        raise ValueError(f"{address!r} gives {type(made).__name__}; expected a localkaggle.competitions.Competition")
+        raise ValueError(
+            f"{address!r} gives {type(made).__name__}; expected a localkaggle.competitions.Competition"
+        )
     return made

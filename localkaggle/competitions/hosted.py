@@ -1,4 +1,6 @@
-"""Hosted: the competitions of one server, by slug. Each is built and written when it is first asked for: to build all takes seconds."""
+"""Hosted: the competitions of one server, by slug. Each is built and written when it is first asked
+for: to build all takes seconds.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,7 +10,8 @@ from localkaggle.competitions import EMBEDDED, Competition
 
 
 class Hosted(Mapping[str, Competition]):
-    """{slug: Competition}. Whether one is there, and what all are called, can be asked without building any.
+    """{slug: Competition}. Whether one is there, and what all are called, can be asked without
+    building any.
 
     Args:
         folder: gets `<slug>/visible` and `<slug>/hidden`. No label of a hidden test set is written.

@@ -1,4 +1,6 @@
-"""Digits as files: scikit-learn's 1,797 handwritten digits (8x8, from the UCI repository), as PNG files and tables of labels."""
+"""Digits as files: scikit-learn's 1,797 handwritten digits (8x8, from the UCI repository), as PNG
+files and tables of labels.
+"""
 
 import hashlib
 import io
@@ -24,7 +26,9 @@ def pixels_and_labels() -> "tuple[np.ndarray, np.ndarray]":
 
 @cache
 def digits() -> Competition:
-    """Return the embedded competition: 1,197 digits to train, 100 to test in sight, 500 hidden ones with other ids."""
+    """Return the embedded competition: 1,197 digits to train, 100 to test in sight, 500 hidden ones
+    with other ids.
+    """
     from PIL import Image
 
     pixels, labels = pixels_and_labels()
@@ -36,11 +40,16 @@ def digits() -> Competition:
         return buffer.getvalue()
 
     # Ids tell nothing: neither the label, nor the place in scikit-learn's order.
-    names = {index: hashlib.sha256(f"digits {index}".encode()).hexdigest()[:8] for index in range(len(pixels))}
+    names = {
+        index: hashlib.sha256(f"digits {index}".encode()).hexdigest()[:8]
+        for index in range(len(pixels))
+    }
 
     def rows(indices: "np.ndarray", *, labelled: bool) -> bytes:
         ordered = sorted(indices, key=names.__getitem__)
-        return table(["id", "label"], [[names[index], labels[index] if labelled else 0] for index in ordered])
+        return table(
+            ["id", "label"], [[names[index], labels[index] if labelled else 0] for index in ordered]
+        )
 
     def test(indices: "np.ndarray") -> dict[str, bytes]:
         images = {f"test/{names[index]}.png": png(index) for index in indices}
@@ -49,7 +58,10 @@ def digits() -> Competition:
     return Competition(
         slug="digits",
         title="Digits",
-        training={"train.csv": rows(train, labelled=True), **{f"train/{names[i]}.png": png(i) for i in train}},
+        training={
+            "train.csv": rows(train, labelled=True),
+            **{f"train/{names[i]}.png": png(i) for i in train},
+        },
         visible_test=test(visible),
         hidden_test=test(hidden),
         solution={"label": {names[index]: str(labels[index]) for index in hidden}},

@@ -25,7 +25,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
 def split(
     count: int, *, visible: int, hidden: int, labels: "np.ndarray | None" = None, seed: int = 0
 ) -> "tuple[np.ndarray, np.ndarray, np.ndarray]":
-    """Return which of `count` rows train, which are the visible test set, and which the hidden one, each in an order that tells nothing.
+    """Return which of `count` rows train, which are the visible test set, and which the hidden one,
+    each in an order that tells nothing.
 
     labels: shape (count,); each part then has the same share of each.
     """
@@ -34,7 +35,9 @@ def split(
 
     def apart(indices: "np.ndarray", size: int) -> "tuple[np.ndarray, np.ndarray]":
         stratify = None if labels is None else labels[indices]
-        rest, taken = train_test_split(indices, test_size=size, stratify=stratify, random_state=seed)
+        rest, taken = train_test_split(
+            indices, test_size=size, stratify=stratify, random_state=seed
+        )
         return rest, taken
 
     rest, out_of_sight = apart(np.arange(count), hidden)
@@ -55,28 +58,36 @@ def of_table(
     score: Callable[[Columns, Columns], float],
     **more: Any,
 ) -> Competition:
-    """Return a competition of one table: train.csv (id, columns, target), test.csv without the target, and a sample of ids.
+    """Return a competition of one table: train.csv (id, columns, target), test.csv without the
+    target, and a sample of ids.
 
     Args:
         names, rows: of the columns. target, values: what is predicted, and its value for each row.
         placeholder: stands in the sample for every value.
-        parts: as `split` returns them. Ids are numbers from 0 in this order; the two test sets share none.
+        parts: as `split` returns them. Ids are numbers from 0 in this order; the two test sets
+            share none.
         more: of `Competition`.
     """
-    ids = {int(row): str(number) for number, row in enumerate(row for part in parts for row in part)}
+    ids = {
+        int(row): str(number) for number, row in enumerate(row for part in parts for row in part)
+    }
     train, visible, hidden = parts
 
     def test(indices: "np.ndarray") -> dict[str, bytes]:
         return {
             "test.csv": table(["id", *names], [[ids[row], *rows[row]] for row in indices]),
-            "sample_submission.csv": table(["id", target], [[ids[row], placeholder] for row in indices]),
+            "sample_submission.csv": table(
+                ["id", target], [[ids[row], placeholder] for row in indices]
+            ),
         }
 
     return Competition(
         slug=slug,
         title=title,
         training={
-            "train.csv": table(["id", *names, target], [[ids[row], *rows[row], values[row]] for row in train]),
+            "train.csv": table(
+                ["id", *names, target], [[ids[row], *rows[row], values[row]] for row in train]
+            ),
         },
         visible_test=test(visible),
         hidden_test=test(hidden),

@@ -1,4 +1,6 @@
-"""Datasets: the services that take uploads and make versions of them. A version is current only once it is ready."""
+"""Datasets: the services that take uploads and make versions of them. A version is current only
+once it is ready.
+"""
 
 import os
 import re
@@ -58,7 +60,11 @@ class DatasetVersion:
 
     def files(self) -> list[str]:
         """Return the names of its files."""
-        return sorted(path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
+        return sorted(
+            path.relative_to(self.folder).as_posix()
+            for path in self.folder.rglob("*")
+            if path.is_file()
+        )
 
 
 @dataclass
@@ -75,7 +81,9 @@ class Dataset:
 
     def current(self) -> int:
         """Return the number of the newest version that is ready; 0 before the first is."""
-        ready = [number for number, version in enumerate(self.versions, 1) if version.status() == "READY"]
+        ready = [
+            number for number, version in enumerate(self.versions, 1) if version.status() == "READY"
+        ]
         return ready[-1] if ready else 0
 
 
@@ -93,7 +101,9 @@ def placed(text: str) -> tuple[str, Path]:
     if not OWNER.fullmatch(owner) or not SLUG.fullmatch(slug) or not folder:
         raise ValueError(f"{text[:200]!r}: expected OWNER/SLUG=DIR, as ann/weights=data/weights")
     if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
-        raise ValueError(f"{text[:200]!r}: there is no folder {folder[:200]!r}; expected one with the dataset's files")
+        raise ValueError(
+            f"{text[:200]!r}: there is no folder {folder[:200]!r}; expected one with the dataset's files"
+        )
     return handle, Path(folder)
 
 
@@ -119,10 +129,19 @@ class Datasets:
         self.datasets: dict[str, Dataset] = {}
         for number, (handle, files) in enumerate(published.items()):
             owner, _, slug = handle.partition("/")
-            version = DatasetVersion(files.resolve(), "", -1.0, 0.0)  # made before this process began
-            self.datasets[handle] = Dataset(number + 4000, owner, slug, slug, "unknown", False, [version])
+            version = DatasetVersion(
+                files.resolve(), "", -1.0, 0.0
+            )  # made before this process began
+            self.datasets[handle] = Dataset(
+                number + 4000, owner, slug, slug, "unknown", False, [version]
+            )
         self.blobs: dict[str, Blob] = {}
-        self._storage, self._folder, self._ready_seconds, self._address = storage, folder, ready_seconds, address
+        self._storage, self._folder, self._ready_seconds, self._address = (
+            storage,
+            folder,
+            ready_seconds,
+            address,
+        )
 
     # Uploads
 
@@ -141,7 +160,9 @@ class Datasets:
         self.blobs[token] = Blob(require(FILE, name, "file name"), size or 0, self._storage.fresh())
         return token
 
-    def receive(self, token: str, content_range: str | None, body: bytes) -> tuple[int, dict[str, str]]:
+    def receive(
+        self, token: str, content_range: str | None, body: bytes
+    ) -> tuple[int, dict[str, str]]:
         """Take bytes of an upload, or a question how far it is; return the HTTP code and headers."""
         blob = self.blobs.get(token)
         if blob is None:
@@ -184,7 +205,10 @@ class Datasets:
             )
             return answer
         if not 6 <= len(request.title or "") <= 50:
-            answer.status, answer.error = "error", "The dataset title must be between 6 and 50 characters"
+            answer.status, answer.error = (
+                "error",
+                "The dataset title must be between 6 and 50 characters",
+            )
             return answer
         dataset = Dataset(
             len(self.datasets) + 5000,
@@ -194,7 +218,9 @@ class Datasets:
             request.license_name,
             bool(request.is_private),
         )
-        self._add(dataset, request.files, request.directories, request.description or "Initial release")
+        self._add(
+            dataset, request.files, request.directories, request.description or "Initial release"
+        )
         self.datasets[handle] = dataset
         return _accepted(answer, handle)
 
@@ -203,7 +229,9 @@ class Datasets:
         dataset = self._mine(request, user)
         if dataset.current() == 0:
             raise Fault(403, "The dataset is still being processed")
-        self._add(dataset, request.body.files, request.body.directories, request.body.version_notes or "")
+        self._add(
+            dataset, request.body.files, request.body.directories, request.body.version_notes or ""
+        )
         return _accepted(types.ApiCreateDatasetResponse(), f"{dataset.owner}/{dataset.slug}")
 
     def GetDatasetStatus(self, request: Any, user: str) -> Any:
@@ -216,8 +244,16 @@ class Datasets:
         """Describe a dataset."""
         dataset = self._mine(request, user)
         answer = types.ApiDataset()
-        answer.ref, answer.id, answer.title = f"{dataset.owner}/{dataset.slug}", dataset.id, dataset.title
-        answer.is_private, answer.owner_ref, answer.license_name = dataset.is_private, dataset.owner, dataset.license
+        answer.ref, answer.id, answer.title = (
+            f"{dataset.owner}/{dataset.slug}",
+            dataset.id,
+            dataset.title,
+        )
+        answer.is_private, answer.owner_ref, answer.license_name = (
+            dataset.is_private,
+            dataset.owner,
+            dataset.license,
+        )
         answer.current_version_number = dataset.current()
         answer.versions = []
         for number, version in enumerate(dataset.versions[: dataset.current()], 1):
@@ -229,9 +265,17 @@ class Datasets:
     def GetDatasetMetadata(self, request: Any, user: str) -> Any:
         """Return title, licence and the rest of a dataset's settings."""
         dataset = self._mine(request, user)
-        answer, info, licence = types.ApiGetDatasetMetadataResponse(), DatasetInfo(), SettingsLicense()
+        answer, info, licence = (
+            types.ApiGetDatasetMetadataResponse(),
+            DatasetInfo(),
+            SettingsLicense(),
+        )
         licence.name = dataset.license or "unknown"
-        info.dataset_id, info.dataset_slug, info.owner_user = dataset.id, dataset.slug, dataset.owner
+        info.dataset_id, info.dataset_slug, info.owner_user = (
+            dataset.id,
+            dataset.slug,
+            dataset.owner,
+        )
         info.title, info.licenses, info.is_private = dataset.title, [licence], dataset.is_private
         answer.info = info
         return answer
@@ -256,7 +300,11 @@ class Datasets:
         if request.file_name:
             if request.file_name not in version.files():
                 raise Fault(404, "Not found")
-            raise Redirect(self._storage.share(request.file_name.split("/")[-1], version.folder / request.file_name))
+            raise Redirect(
+                self._storage.share(
+                    request.file_name.split("/")[-1], version.folder / request.file_name
+                )
+            )
         archive = self._storage.fresh()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
             for name in version.files():
@@ -280,7 +328,9 @@ class Datasets:
         except BaseException:
             shutil.rmtree(folder)
             raise
-        dataset.versions.append(DatasetVersion(folder, notes, time.monotonic(), self._ready_seconds))
+        dataset.versions.append(
+            DatasetVersion(folder, notes, time.monotonic(), self._ready_seconds)
+        )
 
     def _take(self, folder: Path, files: Any, directories: Any) -> None:
         for file in files:
@@ -319,7 +369,11 @@ class Datasets:
 
 
 def _accepted(answer: Any, handle: str) -> Any:
-    answer.status, answer.ref, answer.url = "ok", f"/{handle}", f"https://www.kaggle.com/datasets/{handle}"
+    answer.status, answer.ref, answer.url = (
+        "ok",
+        f"/{handle}",
+        f"https://www.kaggle.com/datasets/{handle}",
+    )
     return answer
 
 
@@ -340,7 +394,9 @@ def _extract(archive: Path, folder: Path) -> None:
                 continue
             if len(info.filename.encode(errors="replace")) > PATH_AT_MOST:
                 raise Fault(400, f"Invalid name in the archive: {info.filename[:80]!r}")
-            target = folder.joinpath(*(require(FILE, part, "name in the archive") for part in parts))
+            target = folder.joinpath(
+                *(require(FILE, part, "name in the archive") for part in parts)
+            )
             if target.is_file():
                 raise Fault(400, f"Duplicate name in the archive: {info.filename[:80]!r}")
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Kernels: the service that takes pushes, runs them, and tells how they stand.
 
-Statuses advance as on Kaggle: QUEUED, RUNNING, then COMPLETE or ERROR. Which session gets which machine, and the limits, are as
-public reports describe them (docs/facts.md).
+Statuses advance as on Kaggle: QUEUED, RUNNING, then COMPLETE or ERROR. Which session gets which
+machine, and the limits, are as public reports describe them (docs/facts.md).
 """
 
 import json
@@ -99,7 +99,8 @@ class Kernels:
         known: tells whether a source exists: (kind, name) → bool.
         verified: whether the account is; if not, who asks for a TPU gets a CPU, in silence.
         queue_seconds: how long a version stays QUEUED.
-        own_output: whether a kernel may be a source of itself; a version then sees the output of the newest complete one before it.
+        own_output: whether a kernel may be a source of itself; a version then sees the output of
+            the newest complete one before it.
     """
 
     def __init__(
@@ -139,7 +140,9 @@ class Kernels:
                 raise Fault(400, "The title must be between 5 and 50 characters long.")
             # The address is made from the title, whatever slug was asked for.
             name = require(SLUG, slug(title), "title")
-            kernel = self.kernels.get(f"{owner}/{name}") or Kernel(len(self.kernels) + 1000, owner, name, title)
+            kernel = self.kernels.get(f"{owner}/{name}") or Kernel(
+                len(self.kernels) + 1000, owner, name, title
+            )
         given = self._give(request)
         kind = machine(given)
         quick = request.kernel_execution_type == KernelExecutionType.QUICK_SAVE
@@ -150,9 +153,17 @@ class Kernels:
             wanted = getattr(request, f"{kind_of_source}_data_sources") or []
             missing = [source for source in wanted if not self._known(kind_of_source, source)]
             if kind_of_source == "kernel" and not self._own_output:
-                missing += [source for source in wanted if source == f"{owner}/{name}" and source not in missing]
+                missing += [
+                    source
+                    for source in wanted
+                    if source == f"{owner}/{name}" and source not in missing
+                ]
             setattr(answer, f"invalid_{kind_of_source}_sources", missing)
-            setattr(request, f"{kind_of_source}_data_sources", [source for source in wanted if source not in missing])
+            setattr(
+                request,
+                f"{kind_of_source}_data_sources",
+                [source for source in wanted if source not in missing],
+            )
         self.kernels[f"{owner}/{name}"] = kernel
         number = len(kernel.versions) + 1
         folder = self._folder / f"{owner}--{name}--v{number}"
@@ -163,7 +174,10 @@ class Kernels:
         else:
             self._begin(version)
         kernel.versions.append(version)
-        answer.ref, answer.url = f"/code/{owner}/{name}", f"https://www.kaggle.com/code/{owner}/{name}"
+        answer.ref, answer.url = (
+            f"/code/{owner}/{name}",
+            f"https://www.kaggle.com/code/{owner}/{name}",
+        )
         answer.version_number, answer.kernel_id = number, kernel.id
         return answer
 
@@ -210,13 +224,25 @@ class Kernels:
         version = self._version(kernel, request.version_number)
         if request.file_path not in version.files():
             raise Fault(404, "Not found")
-        raise Redirect(self._storage.share(request.file_path.split("/")[-1], version.working / request.file_path))
+        raise Redirect(
+            self._storage.share(
+                request.file_path.split("/")[-1], version.working / request.file_path
+            )
+        )
 
     def GetKernel(self, request: Any, user: str) -> Any:
         """Return a kernel's metadata and source."""
         kernel, version = self._find(request, user)
-        answer, metadata, blob = types.ApiGetKernelResponse(), types.ApiKernelMetadata(), types.ApiKernelBlob()
-        metadata.id, metadata.ref, metadata.title = kernel.id, f"{kernel.owner}/{kernel.slug}", kernel.title
+        answer, metadata, blob = (
+            types.ApiGetKernelResponse(),
+            types.ApiKernelMetadata(),
+            types.ApiKernelBlob(),
+        )
+        metadata.id, metadata.ref, metadata.title = (
+            kernel.id,
+            f"{kernel.owner}/{kernel.slug}",
+            kernel.title,
+        )
         metadata.author, metadata.slug, metadata.current_version_number = (
             kernel.owner,
             kernel.slug,
@@ -233,8 +259,14 @@ class Kernels:
         ):
             setattr(metadata, name, getattr(version.request, name))
         for name in ("dataset", "kernel", "competition", "model"):
-            setattr(metadata, f"{name}_data_sources", getattr(version.request, f"{name}_data_sources"))
-        blob.source, blob.language, blob.slug = version.request.text, version.request.language, kernel.slug
+            setattr(
+                metadata, f"{name}_data_sources", getattr(version.request, f"{name}_data_sources")
+            )
+        blob.source, blob.language, blob.slug = (
+            version.request.text,
+            version.request.language,
+            kernel.slug,
+        )
         blob.kernel_type = version.request.kernel_type
         answer.metadata, answer.blob = metadata, blob
         return answer
@@ -267,7 +299,9 @@ class Kernels:
         return next((v for v in kernel.versions if v.number == number), None) if kernel else None
 
     def latest_output(self, handle: str) -> Path | None:
-        """Return the output's folder of the newest version that is complete, which is what a notebook mounts."""
+        """Return the output's folder of the newest version that is complete, which is what a
+        notebook mounts.
+        """
         kernel = self.kernels.get(handle)
         done = [v for v in kernel.versions if v.status == "COMPLETE"] if kernel else []
         return done[-1].working if done else None
@@ -298,12 +332,17 @@ class Kernels:
 
     def _refuse(self, kind: str) -> str:
         active = [
-            v for k in self.kernels.values() for v in k.versions if not v.done.is_set() and machine(v.given) == kind
+            v
+            for k in self.kernels.values()
+            for v in k.versions
+            if not v.done.is_set() and machine(v.given) == kind
         ]
         if len(active) >= SESSIONS[kind]:
             return f"Maximum batch {kind} session count of {SESSIONS[kind]} reached."
         if kind in WEEKLY_SECONDS and self.used_seconds[kind] >= WEEKLY_SECONDS[kind]:
-            return f"Maximum weekly {kind} quota of {WEEKLY_SECONDS[kind] / 3600:.2f} hours reached."
+            return (
+                f"Maximum weekly {kind} quota of {WEEKLY_SECONDS[kind] / 3600:.2f} hours reached."
+            )
         return ""
 
     def _begin(self, version: Version) -> None:
@@ -320,8 +359,11 @@ class Kernels:
                 version.began, version.status = time.monotonic(), "RUNNING"
                 outcome = session.run()
         except Exception as error:
-            # A fault of this Kaggle or of this machine: the notebook must not look as if it ran for ever.
-            outcome = Outcome("exception", f"The session could not be run: {type(error).__name__}: {error}", 0.0)
+            # A fault of this Kaggle or of this machine: the notebook must not look as if it ran for
+            # ever.
+            outcome = Outcome(
+                "exception", f"The session could not be run: {type(error).__name__}: {error}", 0.0
+            )
         version.seconds = outcome.seconds
         kind = machine(version.given)
         if kind in self.used_seconds:
@@ -330,7 +372,11 @@ class Kernels:
         version.failure = outcome.message
         version.done.set()
         version.status = (
-            "COMPLETE" if outcome.ok else "CANCEL_ACKNOWLEDGED" if outcome.reason == "cancelled" else "ERROR"
+            "COMPLETE"
+            if outcome.ok
+            else "CANCEL_ACKNOWLEDGED"
+            if outcome.reason == "cancelled"
+            else "ERROR"
         )
 
     def _find(self, request: Any, user: str) -> tuple[Kernel, Version]:
@@ -339,7 +385,9 @@ class Kernels:
         if not label:
             return kernel, kernel.versions[-1]
         number = label[1:] if label[:1] == "v" else ""
-        return kernel, self._version(kernel, int(number) if re.fullmatch(r"[0-9]{1,9}", number) else 0)
+        return kernel, self._version(
+            kernel, int(number) if re.fullmatch(r"[0-9]{1,9}", number) else 0
+        )
 
     def _kernel(self, handle: str, user: str) -> Kernel:
         kernel = self.kernels.get(handle)
@@ -368,13 +416,24 @@ def _notebook(request: Any) -> str:
         "execution_count": None,
     }
     kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return json.dumps({"cells": [cell], "metadata": {"kernelspec": kernelspec}, "nbformat": 4, "nbformat_minor": 5})
+    return json.dumps(
+        {
+            "cells": [cell],
+            "metadata": {"kernelspec": kernelspec},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+    )
 
 
 def _pinned(request: Any) -> bool:
-    """Return whether a docker image is pinned, in the request or in the notebook; it overrides the TPU machine."""
+    """Return whether a docker image is pinned, in the request or in the notebook; it overrides the
+    TPU machine.
+    """
     try:
         metadata = json.loads(request.text or "{}").get("metadata", {}).get("kaggle", {})
     except (ValueError, AttributeError):
         metadata = {}  # not a notebook; papermill will say so
-    return bool(request.docker_image) or any(metadata.get(key) for key in ("dockerImageVersionId", "accelerator"))
+    return bool(request.docker_image) or any(
+        metadata.get(key) for key in ("dockerImageVersionId", "accelerator")
+    )

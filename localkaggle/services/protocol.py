@@ -1,6 +1,8 @@
-"""Protocol: what the services of the local Kaggle share: refusals, redirects, stored bytes, names that are safe.
+"""Protocol: what the services of the local Kaggle share: refusals, redirects, stored bytes, names
+that are safe.
 
-Requests and answers are kagglesdk's own classes, so that a field which the real client sends or reads cannot be forgotten.
+Requests and answers are kagglesdk's own classes, so that a field which the real client sends or
+reads cannot be forgotten.
 """
 
 import itertools
@@ -41,14 +43,20 @@ def slug(title: str) -> str:
 
 def require(pattern: re.Pattern[str], name: str, what: str) -> str:
     """Return the name, which came over the network, if it may become part of a path; else 400."""
-    if not pattern.fullmatch(name) or name in (".", "..") or len(name.encode(errors="replace")) > 250:
+    if (
+        not pattern.fullmatch(name)
+        or name in (".", "..")
+        or len(name.encode(errors="replace")) > 250
+    ):
         raise Fault(400, f"Invalid {what}: {name[:80]!r}")
     return name
 
 
 @dataclass
 class Storage:
-    """Objects behind signed addresses: {key: (name, path)}. Kept on the disk below `folder`, under generated names."""
+    """Objects behind signed addresses: {key: (name, path)}. Kept on the disk below `folder`, under
+    generated names.
+    """
 
     folder: Path
     objects: dict[str, tuple[str, Path]] = field(default_factory=dict)

@@ -1,6 +1,8 @@
-"""Submissions: the competition service. A code submission reruns the notebook on the hidden test set, shows no log, and is scored.
+"""Submissions: the competition service. A code submission reruns the notebook on the hidden test
+set, shows no log, and is scored.
 
-The six errors of a rerun carry Kaggle's own names (kaggle.com/code-competition-debugging, as public pages copy it, read 2026-11-21).
+The six errors of a rerun carry Kaggle's own names (kaggle.com/code-competition-debugging, as public
+pages copy it, read 2026-11-21).
 """
 
 import threading
@@ -70,14 +72,21 @@ class Submissions:
     ) -> None:
         self.submissions: dict[int, Submission] = {}
         self._storage, self._folder, self._competitions = storage, folder, competitions
-        self._kernels, self._open, self._announce, self._address = kernels, open_session, announce, address
+        self._kernels, self._open, self._announce, self._address = (
+            kernels,
+            open_session,
+            announce,
+            address,
+        )
 
     # Data
 
     def ListDataFiles(self, request: Any, user: str) -> Any:
         """List a page of the competition's files."""
         folder = self._competitions.folder(self._competition(request).slug)
-        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        names = sorted(
+            path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+        )
         shown, token = page(names, request.page_token or "", request.page_size, most=1000)
         answer = types.ApiListDataFilesResponse()
         answer.files = []
@@ -99,7 +108,10 @@ class Submissions:
 
     def DownloadDataFiles(self, request: Any, user: str) -> Any:
         """Lead to all files as a zip."""
-        folder, archive = self._competitions.folder(self._competition(request).slug), self._storage.fresh()
+        folder, archive = (
+            self._competitions.folder(self._competition(request).slug),
+            self._storage.fresh(),
+        )
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
             for path in sorted(folder.rglob("*")):
                 if path.is_file():
@@ -114,7 +126,11 @@ class Submissions:
         handle = f"{request.kernel_owner}/{request.kernel_slug}"
         if not request.kernel_version:
             raise Fault(403, "Permission 'kernelSessions.get' was denied")
-        version = self._kernels.version(handle, request.kernel_version) if request.kernel_owner == user else None
+        version = (
+            self._kernels.version(handle, request.kernel_version)
+            if request.kernel_owner == user
+            else None
+        )
         if version is None:
             raise Fault(404, "Kernel version not found")
         refusal = self._refusal(competition, version, request.file_name or "", user)
@@ -122,10 +138,15 @@ class Submissions:
             raise Fault(400, refusal)
         submission = self._new(competition, user, request.submission_description or "")
         submission.session = self._open(version, self._folder / f"rerun-{submission.ref}", True)
-        submission.thread = threading.Thread(target=self._rerun, args=(competition, submission), daemon=True)
+        submission.thread = threading.Thread(
+            target=self._rerun, args=(competition, submission), daemon=True
+        )
         submission.thread.start()
         answer = types.ApiCreateCodeSubmissionResponse()
-        answer.ref, answer.message = submission.ref, f"Successfully submitted to {competition.title}"
+        answer.ref, answer.message = (
+            submission.ref,
+            f"Successfully submitted to {competition.title}",
+        )
         return answer
 
     def StartSubmissionUpload(self, request: Any, user: str) -> Any:
@@ -139,7 +160,10 @@ class Submissions:
     def CreateSubmission(self, request: Any, user: str) -> Any:
         """Refuse a file: all competitions here take notebooks."""
         competition = self._competition(request)
-        raise Fault(400, f"Submission not allowed: {competition.title} only accepts Submissions from Notebooks.")
+        raise Fault(
+            400,
+            f"Submission not allowed: {competition.title} only accepts Submissions from Notebooks.",
+        )
 
     def GetSubmission(self, request: Any, user: str) -> Any:
         """Tell how a submission stands."""
@@ -189,7 +213,9 @@ class Submissions:
         )
         return self.submissions[ref]
 
-    def _refusal(self, competition: Competition, version: Version, file_name: str, user: str) -> str:
+    def _refusal(
+        self, competition: Competition, version: Version, file_name: str, user: str
+    ) -> str:
         """Return why nothing is rerun, in Kaggle's words; no submission is spent then."""
         made = self._today(competition.slug, user)
         if version.status != "COMPLETE":
@@ -225,14 +251,19 @@ class Submissions:
         except ScoringError as error:
             submission.error = f"Submission Scoring Error: {error}"
         except Exception as error:
-            # Ours, not the notebook's: Kaggle says as little, and the type helps whoever mends this file.
+            # Ours, not the notebook's: Kaggle says as little, and the type helps whoever mends this
+            # file.
             submission.error = f"Kaggle Error: {type(error).__name__}"
         submission.status = "ERROR" if submission.error else "COMPLETE"
 
 
 def _described(submission: Submission) -> Any:
     item = types.ApiSubmission()
-    item.ref, item.description, item.submitted_by = submission.ref, submission.description, submission.user
+    item.ref, item.description, item.submitted_by = (
+        submission.ref,
+        submission.description,
+        submission.user,
+    )
     item.file_name, item.date = FILE, submission.date
     item.status = SubmissionStatus[submission.status]
     if submission.score is not None:

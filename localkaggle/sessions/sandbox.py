@@ -1,11 +1,13 @@
-"""Sandbox: the inside of one session. Started by `unshare` in new namespaces, it builds Kaggle's file system and becomes the notebook's process.
+"""Sandbox: the inside of one session. Started by `unshare` in new namespaces, it builds Kaggle's
+file system and becomes the notebook's process.
 
-Reads  a JSON specification (see `build`)
-Gives  a process whose root holds the programs of this machine, read-only, and /kaggle as a session on Kaggle finds it
+Reads  a JSON specification (see `build`) Gives  a process whose root holds the programs of this
+machine, read-only, and /kaggle as a session on Kaggle finds it
 
-The host gets no /kaggle: the new root is a tmpfs with the host's entries bound into it, which an ordinary user may make too in a user namespace.
-Left out are its devices, sockets and scratch, the user's home and this project; and no right is kept that could bring them back.
-Uses the standard library alone; the interpreter may be another than the server's.
+The host gets no /kaggle: the new root is a tmpfs with the host's entries bound into it, which an
+ordinary user may make too in a user namespace. Left out are its devices, sockets and scratch, the
+user's home and this project; and no right is kept that could bring them back. Uses the standard
+library alone; the interpreter may be another than the server's.
 """
 
 import ctypes
@@ -20,10 +22,18 @@ from typing import Any
 
 # From <sys/mount.h> and <linux/mount.h>.
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
-MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = 1024, 2048, 4096, 16384, 1 << 18, 1 << 21
+MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = (
+    1024,
+    2048,
+    4096,
+    16384,
+    1 << 18,
+    1 << 21,
+)
 LOCKED = MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME | MS_RELATIME
 SYS_MOUNT_SETATTR, AT_RECURSIVE, AT_FDCWD, MOUNT_ATTR_RDONLY = 442, 0x8000, -100, 1
-# From <asm/unistd.h> (x86-64, and the numbering that newer machines share), <sys/mount.h> and <linux/prctl.h>.
+# From <asm/unistd.h> (x86-64, and the numbering that newer machines share), <sys/mount.h> and
+# <linux/prctl.h>.
 SYS_PIVOT_ROOT = {"x86_64": 155}.get(os.uname().machine, 41)
 MNT_DETACH, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 2, 24, 38
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -47,16 +57,27 @@ def bind(source: str, target: str, *, read_only: bool) -> None:
 def seal(target: str) -> None:
     """Make a mount, and what is mounted below it, read-only."""
     attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
-    if LIBC.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, target.encode(), AT_RECURSIVE, attributes, len(attributes)) == 0:
+    if (
+        LIBC.syscall(
+            SYS_MOUNT_SETATTR, AT_FDCWD, target.encode(), AT_RECURSIVE, attributes, len(attributes)
+        )
+        == 0
+    ):
         return
-    mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | (os.statvfs(target).f_flag & LOCKED))
+    mount(
+        "none",
+        target,
+        None,
+        MS_REMOUNT | MS_BIND | MS_RDONLY | (os.statvfs(target).f_flag & LOCKED),
+    )
 
 
 def build(spec: dict[str, Any]) -> None:
     """Mount the new root.
 
-    `spec` holds: root, an empty folder; working, tmp and private, folders that stay writable; inputs, [[folder, place below
-    /kaggle/input], …]; covered, folders of the host that look empty inside; kept, folders that are seen all the same.
+    `spec` holds: root, an empty folder; working, tmp and private, folders that stay writable;
+    inputs, [[folder, place below /kaggle/input], …]; covered, folders of the host that look empty
+    inside; kept, folders that are seen all the same.
     """
     root = spec["root"]
     mount("none", "/", None, MS_REC | MS_PRIVATE)  # nothing that follows is seen by the host
@@ -78,7 +99,9 @@ def build(spec: dict[str, Any]) -> None:
     try:
         mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     except PermissionError:
-        bind("/proc", f"{root}/proc", read_only=False)  # some containers allow no new one; the old shows more processes
+        bind(
+            "/proc", f"{root}/proc", read_only=False
+        )  # some containers allow no new one; the old shows more processes
     _devices(f"{root}/dev")
     for folder in spec["covered"]:
         if Path(root + folder).is_dir():
@@ -114,7 +137,13 @@ def _devices(folder: str) -> None:
     for name in ("shm", "pts"):
         Path(f"{folder}/{name}").mkdir()
     mount("tmpfs", f"{folder}/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-    mount("devpts", f"{folder}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    mount(
+        "devpts",
+        f"{folder}/pts",
+        "devpts",
+        MS_NOSUID | MS_NOEXEC,
+        "newinstance,ptmxmode=0666,mode=620",
+    )
     Path(f"{folder}/ptmx").symlink_to("pts/ptmx")
 
 
@@ -130,7 +159,9 @@ def _keep(source: str, target: str) -> None:
 
 
 def enter(root: str) -> None:
-    """Make `root` the root, take the old one away, and give up every right that could bring it back."""
+    """Make `root` the root, take the old one away, and give up every right that could bring it
+    back.
+    """
     os.chdir(root)
     Path("old").mkdir()
     if LIBC.syscall(SYS_PIVOT_ROOT, b".", b"old") != 0:
@@ -150,10 +181,14 @@ def enter(root: str) -> None:
 
 
 def loopback_up() -> None:
-    """Switch on `lo`, which a new network namespace has switched off: a notebook's kernel is spoken to through it."""
+    """Switch on `lo`, which a new network namespace has switched off: a notebook's kernel is spoken
+    to through it.
+    """
     get_flags, set_flags, up = 0x8913, 0x8914, 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plug:
-        flags = struct.unpack("16sh", fcntl.ioctl(plug, get_flags, struct.pack("16sh", b"lo", 0)))[1]
+        flags = struct.unpack("16sh", fcntl.ioctl(plug, get_flags, struct.pack("16sh", b"lo", 0)))[
+            1
+        ]
         fcntl.ioctl(plug, set_flags, struct.pack("16sh", b"lo", flags | up))
 
 

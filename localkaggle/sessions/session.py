@@ -1,4 +1,5 @@
-"""Runner: one session. Really executes a pushed notebook, the way Kaggle does, in namespaces of its own.
+"""Runner: one session. Really executes a pushed notebook, the way Kaggle does, in namespaces of its
+own.
 
 Reads  a notebook, the folders to mount, a machine shape and limits
 Gives  what it left in /kaggle/working, its log while it runs, and how it ended
@@ -48,7 +49,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended. `reason`: "", "exception", "time", "memory", "output", "killed" or "cancelled"."""
+    """How a session ended. `reason`: "", "exception", "time", "memory", "output", "killed" or
+    "cancelled".
+    """
 
     reason: str
     message: str
@@ -62,11 +65,15 @@ class Outcome:
 
 @cache
 def namespaces() -> tuple[str, ...]:
-    """Return the command that opens namespaces here, as root or as a user; () where none are permitted."""
+    """Return the command that opens namespaces here, as root or as a user; () where none are
+    permitted.
+    """
     for command in (NAMESPACES, (*NAMESPACES, *AS_USER)):
         try:
             probe = subprocess.run(  # noqa: S603 - fixed words
-                [*command, "--net", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, timeout=20
+                [*command, "--net", "mount", "-t", "tmpfs", "none", "/mnt"],
+                capture_output=True,
+                timeout=20,
             )
         except (OSError, subprocess.TimeoutExpired):
             continue
@@ -77,14 +84,19 @@ def namespaces() -> tuple[str, ...]:
 
 @cache
 def needed(python: str) -> tuple[Path, ...]:
-    """Return the folders that this interpreter needs to start and to import, with no path that the user's shell adds.
+    """Return the folders that this interpreter needs to start and to import, with no path that the
+    user's shell adds.
 
     Raises:
         OSError: if it cannot be run.
     """
     code = "import json, os, sys; print(json.dumps([sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path]))"
     done = subprocess.run(  # noqa: S603 - fixed words
-        [python, "-s", "-c", code], capture_output=True, text=True, timeout=60, env={"PATH": os.environ.get("PATH", "")}
+        [python, "-s", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": os.environ.get("PATH", "")},
     )
     if done.returncode:
         raise OSError(f"{python} does not run: {done.stderr.strip()[-200:]}")
@@ -101,7 +113,9 @@ def outermost(folders: Sequence[Path]) -> list[str]:
     """
     resolved = sorted({path.resolve() for path in folders})
     return [
-        str(path) for path in resolved if not any(path != other and path.is_relative_to(other) for other in resolved)
+        str(path)
+        for path in resolved
+        if not any(path != other and path.is_relative_to(other) for other in resolved)
     ]
 
 
@@ -144,7 +158,11 @@ class Session:
         python: str = sys.executable,
         log: Log,
     ) -> None:
-        self.working, self._scratch, self._private = folder / "working", folder / "tmp", folder / "private"
+        self.working, self._scratch, self._private = (
+            folder / "working",
+            folder / "tmp",
+            folder / "private",
+        )
         self._folder, self._inputs, self._limits, self._hidden = folder, inputs, limits, hidden
         self._internet, self._python, self._log = internet, python, log
         for path in (self.working, self._scratch / "home", self._private):
@@ -158,7 +176,8 @@ class Session:
     def run(self) -> Outcome:
         """Run it to its end and return how it ended. Nothing of it survives.
 
-        With namespaces it does not survive a kill -9 of this process either; without them its first process does not.
+        With namespaces it does not survive a kill -9 of this process either; without them its first
+        process does not.
         """
         self._log.start()
         began = time.monotonic()
@@ -181,7 +200,9 @@ class Session:
         self._cancelled.set()
 
     def kill(self) -> None:
-        """Kill all of its processes by SIGKILL, as a host that fails does; what it has written until then stays."""
+        """Kill all of its processes by SIGKILL, as a host that fails does; what it has written
+        until then stays.
+        """
         self._killed.set()
 
     # Starting
@@ -200,14 +221,18 @@ class Session:
         root.mkdir()
         kept = [str(path) for path in needed(self._python)]
         if self._internet:
-            kept.append(str(Path("/etc/resolv.conf").resolve()))  # often a link into /run, which is left out
+            kept.append(
+                str(Path("/etc/resolv.conf").resolve())
+            )  # often a link into /run, which is left out
         spec = {
             "root": str(root),
             "working": str(self.working),
             "tmp": str(self._scratch),
             "private": str(self._private),
             "inputs": [[str(path), place] for place, path in sorted(self._inputs.items())],
-            "covered": outermost([Path(pwd.getpwuid(os.getuid()).pw_dir), *self._hidden]),  # HOME may be another
+            "covered": outermost(
+                [Path(pwd.getpwuid(os.getuid()).pw_dir), *self._hidden]
+            ),  # HOME may be another
             "kept": kept,
             "isolated": not self._internet,
             "environment": self._environment,
@@ -216,7 +241,9 @@ class Session:
         written = self._folder / "session.json"
         written.write_text(json.dumps(spec))
         network = () if self._internet else ("--net",)
-        return self._spawn([*self._namespaces, *network, sys.executable, str(HERE / "sandbox.py"), str(written)])
+        return self._spawn(
+            [*self._namespaces, *network, sys.executable, str(HERE / "sandbox.py"), str(written)]
+        )
 
     def _spawn(self, command: Sequence[str], cwd: Path | None = None) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - the user's own notebook, in its sandbox
@@ -231,7 +258,9 @@ class Session:
         )
 
     def _describe(self, shape: str, rerun: bool) -> dict[str, str]:
-        """Return the session's environment, made from nothing: no credential of the host can be in it."""
+        """Return the session's environment, made from nothing: no credential of the host can be in
+        it.
+        """
         root = "/kaggle"
         if not self._namespaces:
             root = str(self._folder / "kaggle")
@@ -261,7 +290,8 @@ class Session:
                 "ISTPUVM": "1",
                 "TPU_PROCESS_ADDRESSES": "local",
                 "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-                # Threads: the eight devices wait for each other, each in one; where something else takes one, XLA ends the process.
+                # Threads: the eight devices wait for each other, each in one; where something else
+                # takes one, XLA ends the process.
                 "PJRT_NPROC": "16",
             }
         if not self._namespaces:
@@ -367,7 +397,9 @@ def _size(folder: Path) -> int:
 
 
 def _kill_strays(container: str) -> None:
-    """Kill what a session without a process namespace left: a daemon leaves the tree, its environment stays."""
+    """Kill what a session without a process namespace left: a daemon leaves the tree, its
+    environment stays.
+    """
     for process in psutil.process_iter():
         try:
             if process.environ().get("KAGGLE_CONTAINER_NAME") == container:

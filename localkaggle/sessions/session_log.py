@@ -1,4 +1,6 @@
-"""Log: what a session printed, piece by piece, as Kaggle keeps it: a JSON array with one object a line."""
+"""Log: what a session printed, piece by piece, as Kaggle keeps it: a JSON array with one object a
+line.
+"""
 
 import json
 import threading
@@ -21,7 +23,11 @@ class Log:
 
     def add(self, stream: str, text: str) -> None:
         """Add what was printed to "stdout" or "stderr"."""
-        piece = {"stream_name": stream, "time": round(time.monotonic() - self._began, 6), "data": text}
+        piece = {
+            "stream_name": stream,
+            "time": round(time.monotonic() - self._began, 6),
+            "data": text,
+        }
         with self._changed:
             self._pieces.append(json.dumps(piece))
             self._changed.notify_all()

@@ -1,7 +1,8 @@
 """What a run is: one frozen `Config`, checked when it is made.
 
-Comes in: a Python file of `pipeline/configs/`, or JSON. Goes out: `Config`, `Data` and `Optimizer`, which every other package reads. Never imported here: anything but
-`pipeline.errors`, so that a command can read a config in milliseconds.
+Comes in: a Python file of `pipeline/configs/`, or JSON. Goes out: `Config`, `Data` and `Optimizer`,
+which every other package reads. Never imported here: anything but `pipeline.errors`, so that a
+command can read a config in milliseconds.
 """
 
 from pipeline.config.config import Config, Optimizer, from_json, load, to_text

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-# What a config may say otherwise when a run goes on: nothing that training reads. The images themselves are compared by content.
+# What a config may say otherwise when a run goes on: nothing that training reads. The images
+# themselves are compared by content.
 FREE = {
     "handoff",
     "metric",  # its part in the labels, their log, is in the fingerprint of the data
@@ -44,6 +45,8 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
     flat = {}
     for name, value in config.items():
         flat.update(
-            {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+            {f"{name}.{key}": part for key, part in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
         )
     return flat

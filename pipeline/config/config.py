@@ -1,7 +1,7 @@
 """What a run is: one frozen object that checks itself on construction and goes to JSON and back.
 
-Reads  nothing but its arguments (and, in `load`, one file of pipeline/configs/ or a file of the same form)
-Gives  `Config`, which every other module takes, and which travels inside the artifact
+Reads  nothing but its arguments (and, in `load`, one file of pipeline/configs/ or a file of the
+same form) Gives  `Config`, which every other module takes, and which travels inside the artifact
 
 Uses the standard library alone, so that `tasks.py` can read a config without starting Keras.
 """
@@ -37,16 +37,19 @@ MOST_BATCH, MOST_FOLDS = 2**20, 100
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """An optimizer and the batch at which its numbers were tuned; `learning_rate` scales them to another batch.
+    """An optimizer and the batch at which its numbers were tuned; `learning_rate` scales them to
+    another batch.
 
     Attributes:
         name: "sgd", "adam" or "adamw".
         base_rate: learning rate per optimizer step that worked at `base_batch`.
         base_batch: images per step, over all replicas, when it worked.
         momentum: of SGD, which is Nesterov's. beta_1, beta_2, epsilon: of Adam and AdamW.
-        weight_decay: of SGD and AdamW, decoupled: each step takes rate x decay off the weights (as Keras does it). Adam has none.
-        ema_momentum: of an average of the weights, and of BatchNorm's statistics, that is used for evaluation and in the artifact;
-            None: no average. In step t it is at most (1 + t) / (10 + t), so that the random weights of the start are soon forgotten.
+        weight_decay: of SGD and AdamW, decoupled: each step takes rate x decay off the weights (as
+            Keras does it). Adam has none.
+        ema_momentum: of an average of the weights, and of BatchNorm's statistics, that is used for
+            evaluation and in the artifact; None: no average. In step t it is at most (1 + t) / (10
+            + t), so that the random weights of the start are soon forgotten.
     """
 
     name: str
@@ -91,33 +94,47 @@ class Config:
     Attributes:
         name: the config's own name; the file in pipeline/configs/ is called the same.
         competition: Kaggle's slug of the competition.
-        num_classes: how many labels there are; checked against the data. Left out for a regression, and for several label columns.
-        target: what is predicted, as pipeline.data.labels has it: "classes", "ordinal", "multilabel" or "regression".
+        num_classes: how many labels there are; checked against the data. Left out for a regression,
+            and for several label columns.
+        target: what is predicted, as pipeline.data.labels has it: "classes", "ordinal",
+            "multilabel" or "regression".
         metric: the competition's, a name in pipeline.metrics; "" takes the usual one of the target.
-        model, model_options: a function of `pipeline.models.architectures` and its keyword arguments.
+        model, model_options: a function of `pipeline.models.architectures` and its keyword
+            arguments.
         batch: images per optimizer step, over all replicas. The optimization follows from it alone.
-        noise_cap: measure the gradient-noise scale before the first step, and take a smaller batch where this one is past it.
+        noise_cap: measure the gradient-noise scale before the first step, and take a smaller batch
+            where this one is past it.
         epochs: passes over the training images.
         warmup_epochs: passes in which the rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
-        batchnorm_batch: images that BatchNorm normalizes together; None takes the optimizer's `base_batch`, or the next smaller divisor
-            of `batch`. It changes the result, and nothing else about replicas and memory does.
-        micro_batch: images per forward and backward pass on one replica; None takes what fits, beginning with a replica's whole share.
-        steps_per_call: steps that are handed to the devices at once; more than 1 pays where a step takes less than a millisecond.
-        keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch with the best validation accuracy, or,
-            where several labels or a number are told, the smallest validation loss.
+        batchnorm_batch: images that BatchNorm normalizes together; None takes the optimizer's
+            `base_batch`, or the next smaller divisor of `batch`. It changes the result, and nothing
+            else about replicas and memory does.
+        micro_batch: images per forward and backward pass on one replica; None takes what fits,
+            beginning with a replica's whole share.
+        steps_per_call: steps that are handed to the devices at once; more than 1 pays where a step
+            takes less than a millisecond.
+        keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch
+            with the best validation accuracy, or, where several labels or a number are told, the
+            smallest validation loss.
         patience: epochs without a better one after which the run ends; None: it does not.
-        folds: parts that the labelled images are cut into, stratified by label; a model is trained for each, on all the others. None: one
-            model, and `data.validation_fraction` is held back.
-        views: of an image, whose predictions are averaged in inference: as it is, mirrored where data.flip is set, moved by a pixel where
-            data.crop_padding is. They are left out first where time is short.
+        folds: parts that the labelled images are cut into, stratified by label; a model is trained
+            for each, on all the others. None: one model, and `data.validation_fraction` is held
+            back.
+        views: of an image, whose predictions are averaged in inference: as it is, mirrored where
+            data.flip is set, moved by a pixel where data.crop_padding is. They are left out first
+            where time is short.
         precision: "auto" takes bfloat16 where the hardware has it.
-        handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's output.
-        session_hours: of wall clock, from the start of the process; before they are over the run saves itself and ends as "partial".
-            None: no limit. Kaggle ends a TPU session after 9 hours.
-        stall_seconds: without one finished step, after which the run writes down where it hangs and ends; compiling counts.
+        handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
+            output.
+        session_hours: of wall clock, from the start of the process; before they are over the run
+            saves itself and ends as "partial". None: no limit. Kaggle ends a TPU session after 9
+            hours.
+        stall_seconds: without one finished step, after which the run writes down where it hangs and
+            ends; compiling counts.
         progress_seconds: at least this much time between two lines.
-        checkpoint_seconds: at least this much time between two checkpoints; None follows from what one costs.
+        checkpoint_seconds: at least this much time between two checkpoints; None follows from what
+            one costs.
     """
 
     name: str
@@ -204,7 +221,13 @@ class Config:
         self._check_views()
         for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS)):
             value = getattr(self, name)
-            expect(value in allowed, name, value, "one of " + ", ".join(allowed), f"Set {name} to one of these.")
+            expect(
+                value in allowed,
+                name,
+                value,
+                "one of " + ", ".join(allowed),
+                f"Set {name} to one of these.",
+            )
         expect(
             isinstance(self.model, str) and self.model.isidentifier(),
             "model",
@@ -232,7 +255,8 @@ class Config:
 
     def _check_views(self) -> None:
         whole("views", self.views, 1, 10)
-        # An image seen in a way that training never saw it gives another answer, and not a better one.
+        # An image seen in a way that training never saw it gives another answer, and not a better
+        # one.
         most = (2 if self.data.flip else 1) * (5 if self.data.crop_padding else 1)
         expect(
             self.views <= most,
@@ -244,8 +268,20 @@ class Config:
 
     def _check_target(self) -> None:
         shown = ", ".join(TARGETS)
-        expect(self.target in TARGETS, "target", self.target, f"one of {shown}", "Set target to one of these.")
-        expect(isinstance(self.metric, str), "metric", self.metric, "a text", "See pipeline/metrics.py for the names.")
+        expect(
+            self.target in TARGETS,
+            "target",
+            self.target,
+            f"one of {shown}",
+            "Set target to one of these.",
+        )
+        expect(
+            isinstance(self.metric, str),
+            "metric",
+            self.metric,
+            "a text",
+            "See pipeline/metrics.py for the names.",
+        )
         columns = len(self.data.labels)
         if self.target == "regression" or columns > 1:
             expect(
@@ -256,7 +292,13 @@ class Config:
                 "Set target, or name one column.",
             )
             edit = "Leave num_classes out: it follows from data.label_column."
-            expect(self.num_classes in (0, columns), "num_classes", self.num_classes, f"{columns} or nothing", edit)
+            expect(
+                self.num_classes in (0, columns),
+                "num_classes",
+                self.num_classes,
+                f"{columns} or nothing",
+                edit,
+            )
         else:
             whole("num_classes", self.num_classes, 2, 10**6)
         expect(
@@ -326,10 +368,12 @@ def _build(kind: type, value: object, where: str) -> Any:
 
 
 def load(config: str) -> Config:
-    """Return the config of that name in pipeline/configs/, or the `CONFIG` of the file at that path.
+    """Return the config of that name in pipeline/configs/, or the `CONFIG` of the file at that
+    path.
 
     Raises:
-        ConfigError: if there is no such config, the file cannot be run, holds no `CONFIG`, or one with another name.
+        ConfigError: if there is no such config, the file cannot be run, holds no `CONFIG`, or one
+            with another name.
 
     >>> load("digits").num_classes
     10
@@ -343,7 +387,11 @@ def load(config: str) -> Config:
             "Correct the name, or copy pipeline/configs/digits.py and edit it."
         )
     try:
-        value = getattr(importlib.import_module(f"pipeline.configs.{config}") if named else _run(path), "CONFIG", None)
+        value = getattr(
+            importlib.import_module(f"pipeline.configs.{config}") if named else _run(path),
+            "CONFIG",
+            None,
+        )
     except ConfigError as error:
         raise ConfigError(f"In {path}{place(error, path)}: {error}") from error
     except (Exception, SystemExit) as error:

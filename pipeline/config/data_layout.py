@@ -1,4 +1,6 @@
-"""Layout: where a competition keeps its data, in which form, and what is done to it before a model sees it."""
+"""Layout: where a competition keeps its data, in which form, and what is done to it before a model
+sees it.
+"""
 
 from dataclasses import dataclass
 
@@ -8,9 +10,7 @@ KINDS = ("images", "pixels", "arrays", "table", "tfrecords")
 RESIZES = ("exact", "stretch", "crop", "pad")
 DECODES = ("full", "reduced")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP", "", "*")
-MOST_PIXELS = (
-    10_000  # far above what anyone needs, and far below what would end a run without a word for lack of memory
-)
+MOST_PIXELS = 10_000  # far above what anyone needs, and far below what would end a run without a word for lack of memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,34 +18,51 @@ class Data:
     """Where the inputs and labels of a competition are, and how they are augmented.
 
     Attributes:
-        kind: "images" (a file each), "pixels" (images as columns of a table, one column a pixel, by rows, as in Digit Recognizer), "arrays"
-            (images in one .npy or .npz file, in the order of the tables), "table" (numbers and categories) or "tfrecords" (image files within
+        kind: "images" (a file each), "pixels" (images as columns of a table, one column a pixel, by
+            rows, as in Digit Recognizer), "arrays" (images in one .npy or .npz file, in the order
+            of the tables), "table" (numbers and categories) or "tfrecords" (image files within
             TFRecord files, each a tf.train.Example).
-        height, width: pixels of every image that a model gets. channels: 1 (grey) or 3 (colour). A table has none of the three.
-        resize: of image files: "exact" refuses other sizes, "stretch" brings them to height and width, "crop" keeps the proportions and
-            takes the middle, "pad" keeps them and fills up with zeros.
-        decode: of JPEGs that become smaller: "full", or "reduced", which is faster and less exact (`pipeline.data.image_decoding.Shape`).
-        train_csv: a table with one row an example: `id_column`, the label columns, and with "pixels" and "table" the inputs.
-        test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows are in the order of sample_submission.
-        train_images, test_images: folders of `<id><suffix>`; several folders: names in a tuple, tried in turn.
-        train_array, test_array: .npy files (or .npz with one array in it): uint8 (n, height, width), or with channels as a fourth axis.
-        train_records, test_records: TFRecord files, with * and ?, for example "tfrecords/train*.tfrec"; several patterns: a tuple. There is no
-            train_csv then: `id_column`, `label_column` and `group_column` are names of features.
+        height, width: pixels of every image that a model gets. channels: 1 (grey) or 3 (colour). A
+            table has none of the three.
+        resize: of image files: "exact" refuses other sizes, "stretch" brings them to height and
+            width, "crop" keeps the proportions and takes the middle, "pad" keeps them and fills up
+            with zeros.
+        decode: of JPEGs that become smaller: "full", or "reduced", which is faster and less exact
+            (`pipeline.data.image_decoding.Shape`).
+        train_csv: a table with one row an example: `id_column`, the label columns, and with
+            "pixels" and "table" the inputs.
+        test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows
+            are in the order of sample_submission.
+        train_images, test_images: folders of `<id><suffix>`; several folders: names in a tuple,
+            tried in turn.
+        train_array, test_array: .npy files (or .npz with one array in it): uint8 (n, height,
+            width), or with channels as a fourth axis.
+        train_records, test_records: TFRecord files, with * and ?, for example
+            "tfrecords/train*.tfrec"; several patterns: a tuple. There is no train_csv then:
+            `id_column`, `label_column` and `group_column` are names of features.
         image_feature: of TFRecords, the feature with the bytes of an image file.
         sample_submission: the table whose ids, order, columns and types the submission repeats.
-        id_column: of the tables; train_csv may lack it, except with "images", where an id may be a path below the folder ("cats/1").
-        label_column: of train_csv; for several labels or targets, names in a tuple. The columns of the submission need not be called so.
-        numeric_columns, categorical_columns: of a "table", what a model reads; `invoke inspect` proposes them.
+        id_column: of the tables; train_csv may lack it, except with "images", where an id may be a
+            path below the folder ("cats/1").
+        label_column: of train_csv; for several labels or targets, names in a tuple. The columns of
+            the submission need not be called so.
+        numeric_columns, categorical_columns: of a "table", what a model reads; `invoke inspect`
+            proposes them.
         most_categories: that are told apart in one column; rarer ones count as unknown.
-        suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg, .jpeg and .webp, in small letters or capitals.
-        crop_padding: pixels of zeros around an image before a random crop of the original size; 0: no crop.
+        suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg,
+            .jpeg and .webp, in small letters or capitals.
+        crop_padding: pixels of zeros around an image before a random crop of the original size; 0:
+            no crop.
         flip: mirror half of the images left to right.
-        rand_augment: operations of RandAugment on each image, of 14 (pipeline.data.rand_augment); 2 is usual; 0: none. rand_magnitude: how strong
-            they are, 0 to 1.
-        mixup, cutmix: alpha of the Beta distribution of a mixture's shares (pipeline.training.mixup); 0.2 and 1 are usual; 0: none.
-        validation_fraction: share of the labelled examples held back, stratified by label; with `Config.folds` it is not used.
-        group_column: a column of train_csv; examples with the same text in it (of one patient, one scene) are never on both sides of a
-            split. The share held back is then the nearest 1/n, and what whole groups make of it.
+        rand_augment: operations of RandAugment on each image, of 14 (pipeline.data.rand_augment); 2
+            is usual; 0: none. rand_magnitude: how strong they are, 0 to 1.
+        mixup, cutmix: alpha of the Beta distribution of a mixture's shares
+            (pipeline.training.mixup); 0.2 and 1 are usual; 0: none.
+        validation_fraction: share of the labelled examples held back, stratified by label; with
+            `Config.folds` it is not used.
+        group_column: a column of train_csv; examples with the same text in it (of one patient, one
+            scene) are never on both sides of a split. The share held back is then the nearest 1/n,
+            and what whole groups make of it.
     """
 
     kind: str = "images"
@@ -84,17 +101,34 @@ class Data:
         for name in (*folders, "label_column", "numeric_columns", "categorical_columns"):
             if isinstance(getattr(self, name), list):  # what JSON makes of a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name, allowed in (("kind", KINDS), ("resize", RESIZES), ("decode", DECODES), ("suffix", SUFFIXES)):
+        for name, allowed in (
+            ("kind", KINDS),
+            ("resize", RESIZES),
+            ("decode", DECODES),
+            ("suffix", SUFFIXES),
+        ):
             value = getattr(self, name)
             shown = ", ".join(map(repr, allowed))
-            expect(value in allowed, f"data.{name}", value, f"one of {shown}", f"Set {name} to one of these.")
+            expect(
+                value in allowed,
+                f"data.{name}",
+                value,
+                f"one of {shown}",
+                f"Set {name} to one of these.",
+            )
         self._check_shape()
         self._check_columns()
         for name in ("train_csv", "test_csv", "train_array", "test_array", "sample_submission"):
             file_name(f"data.{name}", getattr(self, name))
         for name in folders:
             places, what = getattr(self, name), "a folder" if name.endswith("images") else "files"
-            expect(places != (), f"data.{name}", places, f"the name of {what}, or several", "Name at least one.")
+            expect(
+                places != (),
+                f"data.{name}",
+                places,
+                f"the name of {what}, or several",
+                "Name at least one.",
+            )
             for place in places if isinstance(places, tuple) else (places,):
                 file_name(f"data.{name}", place)
         text("data.image_feature", self.image_feature)
@@ -117,9 +151,24 @@ class Data:
 
     def _check_shape(self) -> None:
         if self.kind == "table":
-            for name in ("height", "width", "channels", "crop_padding", "flip", "rand_augment", "mixup", "cutmix"):
+            for name in (
+                "height",
+                "width",
+                "channels",
+                "crop_padding",
+                "flip",
+                "rand_augment",
+                "mixup",
+                "cutmix",
+            ):
                 value = getattr(self, name)
-                expect(not value, f"data.{name}", value, 'nothing with kind="table"', f"Leave {name} out.")
+                expect(
+                    not value,
+                    f"data.{name}",
+                    value,
+                    'nothing with kind="table"',
+                    f"Leave {name} out.",
+                )
             return
         whole("data.height", self.height, 1, MOST_PIXELS)
         whole("data.width", self.width, 1, MOST_PIXELS)
@@ -133,7 +182,13 @@ class Data:
 
     def _check_columns(self) -> None:
         text("data.id_column", self.id_column)
-        expect(self.labels != (), "data.label_column", self.label_column, "a column's name, or several", "Name one.")
+        expect(
+            self.labels != (),
+            "data.label_column",
+            self.label_column,
+            "a column's name, or several",
+            "Name one.",
+        )
         if self.group_column is not None:
             text("data.group_column", self.group_column)
         seen = {self.id_column: "id_column"}
@@ -148,7 +203,11 @@ class Data:
             )
             seen[self.image_feature] = "image_feature"
         named = [("label_column", name) for name in self.labels]
-        named += [(kind, name) for kind in ("numeric_columns", "categorical_columns") for name in self._columns(kind)]
+        named += [
+            (kind, name)
+            for kind in ("numeric_columns", "categorical_columns")
+            for name in self._columns(kind)
+        ]
         named += [("group_column", name) for name in (self.group_column,) if name is not None]
         for kind, name in named:
             text(f"data.{kind}", name)
@@ -170,11 +229,23 @@ class Data:
                 "Name them, or some categorical_columns.",
             )
         else:
-            expect(not inputs, "data.numeric_columns", inputs, 'nothing, except with kind="table"', "Leave them out.")
+            expect(
+                not inputs,
+                "data.numeric_columns",
+                inputs,
+                'nothing, except with kind="table"',
+                "Leave them out.",
+            )
 
     def _columns(self, name: str) -> tuple[str, ...]:
         columns = getattr(self, name)
-        expect(isinstance(columns, tuple), f"data.{name}", columns, "a tuple of names", f"Write {name}=('…', '…').")
+        expect(
+            isinstance(columns, tuple),
+            f"data.{name}",
+            columns,
+            "a tuple of names",
+            f"Write {name}=('…', '…').",
+        )
         return tuple(columns)
 
     @property
@@ -184,7 +255,9 @@ class Data:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one example as a model gets it: (height, width, channels), or (features,) of a table."""
+        """The shape of one example as a model gets it: (height, width, channels), or (features,) of
+        a table.
+        """
         if self.kind == "table":
             return (2 * len(self.numeric_columns) + len(self.categorical_columns),)
         return self.height, self.width, self.channels

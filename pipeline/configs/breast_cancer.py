@@ -1,4 +1,5 @@
-"""Whether a tumour is malignant, from thirty measures of its cells: 369 labelled rows; scored by AUC; embedded.
+"""Whether a tumour is malignant, from thirty measures of its cells: 369 labelled rows; scored by
+AUC; embedded.
 
 Command   invoke dry-run --config breast_cancer
 Expect    AUC about 0.99 on 150 hidden rows; training takes a few seconds

@@ -1,4 +1,5 @@
-"""CIFAR-100 with a 103-million-parameter WideResNet (k=7, N=4, 7x7 convolutions): the model of koshian2/TPU-Benchmark.
+"""CIFAR-100 with a 103-million-parameter WideResNet (k=7, N=4, 7x7 convolutions): the model of
+koshian2/TPU-Benchmark.
 
 Command   python -m pipeline train --config cifar100_wrn --input DIR --output OUT
 Expect    on paper 5.8 s an epoch on a TPU v5e-8 at half of its peak; not yet run there

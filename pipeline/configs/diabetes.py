@@ -1,4 +1,5 @@
-"""How far diabetes went in a year, from ten numbers of a person: 292 labelled rows with gaps; embedded.
+"""How far diabetes went in a year, from ten numbers of a person: 292 labelled rows with gaps;
+embedded.
 
 Command   invoke dry-run --config diabetes
 Expect    RMSE about 55 on 100 hidden rows, where the mean of the training rows has about 77; training takes a few seconds

@@ -1,9 +1,11 @@
-"""Handwritten digits through a network of keras.applications, enlarged to 32x32: how a pretrained model is used, with random weights in its place.
+"""Handwritten digits through a network of keras.applications, enlarged to 32x32: how a pretrained
+model is used, with random weights in its place.
 
 Command   invoke dry-run --config digits_mobilenet
 Expect    accuracy about 0.97 on 500 hidden images; training takes a few minutes on 2 CPU cores
 
-For a competition of photographs: pretrained="imagenet", backbone_rate=0.1, and the size that the images deserve.
+For a competition of photographs: pretrained="imagenet", backbone_rate=0.1, and the size that the
+images deserve.
 """
 
 from pipeline.config import Config, Data, Optimizer
@@ -12,7 +14,9 @@ CONFIG = Config(
     name="digits_mobilenet",
     competition="digits",
     num_classes=10,
-    data=Data(height=32, width=32, channels=1, resize="stretch", crop_padding=3, rand_augment=1, mixup=0.2),
+    data=Data(
+        height=32, width=32, channels=1, resize="stretch", crop_padding=3, rand_augment=1, mixup=0.2
+    ),
     model="mobilenetv3_small",
     model_options={"pretrained": "none", "dropout": 0.2},
     optimizer=Optimizer(name="adam", base_rate=2e-3, base_batch=32),

@@ -1,4 +1,6 @@
-"""Files: which image file, or which part of a TFRecord file, belongs to an id, and what becomes of those that are missing or broken."""
+"""Files: which image file, or which part of a TFRecord file, belongs to an id, and what becomes of
+those that are missing or broken.
+"""
 
 import errno
 import functools
@@ -25,7 +27,8 @@ CACHED_ABOVE = 64
 
 
 def find(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[str]:
-    """Return the path of each id's image file; of a few that have none `MISSING`, which `read` tells as broken.
+    """Return the path of each id's image file; of a few that have none `MISSING`, which `read`
+    tells as broken.
 
     Raises:
         DataError: if more than one id in a hundred has no file, or one is no file name.
@@ -40,39 +43,53 @@ def find(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: 
 def read(
     paths: fast.Paths, data: Data, cache: Path | None, show: fast.Show | None
 ) -> tuple[np.ndarray, dict[int, str]]:
-    """Return the decoded images, uint8 (n, height, width, channels), zeros where one cannot be decoded, and why by its number.
+    """Return the decoded images, uint8 (n, height, width, channels), zeros where one cannot be
+    decoded, and why by its number.
 
-    `cache`: a folder where those above CACHED_ABOVE pixels a side are kept decoded, as `pipeline.data.parallel_decoding.read` says.
+    `cache`: a folder where those above CACHED_ABOVE pixels a side are kept decoded, as
+    `pipeline.data.parallel_decoding.read` says.
     """
     large = max(data.height, data.width) > CACHED_ABOVE
     pixels, broken = fast.read(paths, shape(data), cache=cache if large else None, show=show)
-    return pixels, {row: "it is missing" if paths[row] == MISSING else reason for row, reason in broken.items()}
+    return pixels, {
+        row: "it is missing" if paths[row] == MISSING else reason for row, reason in broken.items()
+    }
 
 
 Block = tuple[int, np.ndarray, Mapping[int, str]]
 
 
 class Blocks(Protocol):
-    """What gives a test set block by block: (first row, inputs of the next rows, why a row cannot be decoded, by its number)."""
+    """What gives a test set block by block: (first row, inputs of the next rows, why a row cannot
+    be decoded, by its number).
+    """
 
     def __call__(self, size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
-        """Yield the blocks of the rows from `first` to before `last`, each of `size` rows; None: to the end."""
+        """Yield the blocks of the rows from `first` to before `last`, each of `size` rows; None: to
+        the end.
+        """
 
 
 def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
-    """Return what `pipeline.data.dataset.TestSet.blocks` is, for image files and TFRecords; an image that is missing counts as broken.
+    """Return what `pipeline.data.dataset.TestSet.blocks` is, for image files and TFRecords; an
+    image that is missing counts as broken.
 
     Raises:
-        DataError: if files have no id, or too many ids no file (one in ten; in the scored rerun all).
+        DataError: if files have no id, or too many ids no file (one in ten; in the scored rerun
+            all).
     """
     recorded = data.kind == "tfrecords"
     places = data.test_records if recorded else data.test_images
-    paths: Sequence[str | fast.Part | None] = (_recorded if recorded else _found)(folder, places, ids, data)
+    paths: Sequence[str | fast.Part | None] = (_recorded if recorded else _found)(
+        folder, places, ids, data
+    )
     missing = [name for name, path in zip(ids, paths, strict=True) if path is None]
     most = len(ids) - 1 if os.environ.get(RERUN) else len(ids) * MOST_BROKEN
     if len(missing) > most:
         raise DataError(_absent(missing, folder, places, len(ids), data))
-    shared = set(_several(places)) & set(_several(data.train_images))  # then the training images are there, too
+    shared = set(_several(places)) & set(
+        _several(data.train_images)
+    )  # then the training images are there, too
     # Where nobody can mend it, what nobody asked for is no reason to end without what was.
     if not recorded and not shared and not os.environ.get(RERUN):
         _all_have_rows(folder, places, ids, data)
@@ -80,14 +97,22 @@ def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
 
     def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
         # What is not there is read as an empty file, so that its row stays in its place.
-        for start, block, broken in fast.blocks([path or MISSING for path in paths[first:last]], wanted, size):
+        for start, block, broken in fast.blocks(
+            [path or MISSING for path in paths[first:last]], wanted, size
+        ):
             told = {first + row: reason for row, reason in broken.items()}
-            yield first + start, block, {row: told[row] if paths[row] else "it is missing" for row in told}
+            yield (
+                first + start,
+                block,
+                {row: told[row] if paths[row] else "it is missing" for row in told},
+            )
 
     return blocks
 
 
-def _recorded(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[fast.Part | None]:
+def _recorded(
+    folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data
+) -> list[fast.Part | None]:
     """Return where each id's image lies within the test set's TFRecord files, or None."""
     parts, table = tfrecords.read(folder, places, data.image_feature, (data.id_column,))
     there: dict[str, fast.Part] = {}
@@ -123,8 +148,12 @@ def told(broken: Mapping[str, str], total: int, data: Data) -> str:
     )
 
 
-def _found(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[str | None]:
-    """Return the path of each id's file, the first that is there, or None. An id may name folders: `cats/1` is in the folder `cats` of a place."""
+def _found(
+    folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data
+) -> list[str | None]:
+    """Return the path of each id's file, the first that is there, or None. An id may name folders:
+    `cats/1` is in the folder `cats` of a place.
+    """
     folders = [os.fspath(folder / place) for place in _several(places)]
     endings = ENDINGS if data.suffix == "*" else (data.suffix,)
     there = functools.cache(_names)
@@ -151,10 +180,13 @@ def _several(places: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _names(folder: str) -> set[str]:
-    """Return the names of the files in a folder, none where there is no folder: one look for all of them costs less than one each."""
+    """Return the names of the files in a folder, none where there is no folder: one look for all of
+    them costs less than one each.
+    """
     try:
         with os.scandir(folder) as entries:
-            # What begins with a dot is some system's own. `is_file` of an entry raises for a link that leads to itself.
+            # What begins with a dot is some system's own. `is_file` of an entry raises for a link
+            # that leads to itself.
             return {
                 entry.name
                 for entry in entries
@@ -171,21 +203,27 @@ def _names(folder: str) -> set[str]:
         ) from error
 
 
-def _absent(missing: Sequence[str], folder: Path, places: str | tuple[str, ...], total: int, data: Data) -> str:
+def _absent(
+    missing: Sequence[str], folder: Path, places: str | tuple[str, ...], total: int, data: Data
+) -> str:
     where = ", ".join(str(folder / place) for place in _several(places))
     if data.kind == "tfrecords":
         return (
             f"{len(missing)} of {total} images are in no record of {where}, for example {', '.join(name[:80] for name in missing[:3])}.\n"
             "Expected a record for every row. Set test_records and id_column in the config, or complete the download."
         )
-    ending = " or ".join(ENDINGS[:4]) if data.suffix == "*" else data.suffix  # the other four are these in capitals
+    ending = (
+        " or ".join(ENDINGS[:4]) if data.suffix == "*" else data.suffix
+    )  # the other four are these in capitals
     return (
         f"{len(missing)} of {total} images are missing in {where}, for example {', '.join(f'{name[:80]}{ending}' for name in missing[:3])}.\n"
         "Expected <id><suffix> for every row. Set train_images, test_images and suffix in the config, or complete the download."
     )
 
 
-def _all_have_rows(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> None:
+def _all_have_rows(
+    folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data
+) -> None:
     known = set(ids)
     above = sorted({name.rpartition("/")[0] for name in known})
     endings = ENDINGS if data.suffix == "*" else (data.suffix,)

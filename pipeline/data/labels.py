@@ -1,12 +1,14 @@
-"""Target: what is predicted: its labels as arrays, its loss, what the model's outputs mean, and how a submission says it.
+"""Target: what is predicted: its labels as arrays, its loss, what the model's outputs mean, and how
+a submission says it.
 
 Four kinds, named by `Config.target`:
 
     classes     one of several labels; softmax and cross-entropy
     ordinal     one of several labels in rising order (numbers); an output for each "more than this one", so that a miss by two costs more than
                 a miss by one (cumulative logits; Cheng et al. 2008, arXiv:0704.1028)
-    multilabel  any of several labels: a column of 0 and 1 each, or one column of labels with blanks between; a sigmoid each
-    regression  one number or several, learned in standard deviations from the mean; for the metric rmsle their log1p
+    multilabel  any of several labels: a column of 0 and 1 each, or one column of labels with blanks
+    between; a sigmoid each regression  one number or several, learned in standard deviations from
+    the mean; for the metric rmsle their log1p
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,12 @@ from pipeline.config import Config
 from pipeline.errors import DataError
 
 # What is told of each epoch beside the loss. The error is in standard deviations of the target.
-FIGURE = {"classes": "accuracy", "ordinal": "accuracy", "multilabel": "accuracy", "regression": "absolute_error"}
+FIGURE = {
+    "classes": "accuracy",
+    "ordinal": "accuracy",
+    "multilabel": "accuracy",
+    "regression": "absolute_error",
+}
 MOST = 1e30  # of a number to predict: its square, and what a model makes of it, stay finite
 EDIT = "Correct the table, or label_column in the config."
 
@@ -32,8 +39,10 @@ class Target:
     """What the labels of a competition mean.
 
     Attributes:
-        kind: as above. names: of the classes (sorted; numbers of "ordinal" by value), or of the label columns.
-        center, spread: of a regression, mean and standard deviation of each column, after `log`. log: whether log1p is learned.
+        kind: as above. names: of the classes (sorted; numbers of "ordinal" by value), or of the
+            label columns.
+        center, spread: of a regression, mean and standard deviation of each column, after `log`.
+            log: whether log1p is learned.
     """
 
     kind: str
@@ -54,14 +63,22 @@ class Target:
             KeyError, TypeError, ValueError: if it did not.
         """
         names = tuple(str(name) for name in value["names"])
-        center, spread = (tuple(float(number) for number in value[name]) for name in ("center", "spread"))
+        center, spread = (
+            tuple(float(number) for number in value[name]) for name in ("center", "spread")
+        )
         numbers = len(names) if value["kind"] == "regression" else 0
-        if value["kind"] not in FIGURE or not names or len(center) != numbers or len(spread) != numbers:
+        if (
+            value["kind"] not in FIGURE
+            or not names
+            or len(center) != numbers
+            or len(spread) != numbers
+        ):
             raise ValueError(f"no target: {value!r}")
         return Target(str(value["kind"]), names, center, spread, bool(value["log"]))
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """Return what the outputs of a model mean, float32 (n, k): probabilities of the names, or numbers in the labels' own units.
+        """Return what the outputs of a model mean, float32 (n, k): probabilities of the names, or
+        numbers in the labels' own units.
 
         Args:
             logits: float (n, outputs), as `Config.outputs` says.
@@ -74,22 +91,28 @@ class Target:
             return _sigmoid(values)
         if self.kind == "ordinal":
             ends = np.ones((len(values), 1), np.float32), np.zeros((len(values), 1), np.float32)
-            # "More than b" is never more probable than "more than a < b"; outputs that say so are taken as equal.
+            # "More than b" is never more probable than "more than a < b"; outputs that say so are
+            # taken as equal.
             beyond = np.minimum.accumulate(np.hstack([ends[0], _sigmoid(values), ends[1]]), axis=1)
             return np.asarray(beyond[:, :-1] - beyond[:, 1:], np.float32)
         numbers = values * np.array(self.spread, np.float32) + np.array(self.center, np.float32)
-        # Where labels are 0 or more, so is what is said of them; a rounding below 0 would be refused.
+        # Where labels are 0 or more, so is what is said of them; a rounding below 0 would be
+        # refused.
         return np.asarray(np.maximum(np.expm1(numbers), 0) if self.log else numbers, np.float32)
 
     def truth(self, labels: np.ndarray) -> np.ndarray:
-        """Return labels as a metric gets them: int32 (n,), 0 and 1 of float32 (n, k), or numbers in their own units, float64 (n, k)."""
+        """Return labels as a metric gets them: int32 (n,), 0 and 1 of float32 (n, k), or numbers in
+        their own units, float64 (n, k).
+        """
         if self.kind != "regression":
             return labels
         numbers = labels.astype(np.float64) * np.array(self.spread) + np.array(self.center)
         return np.asarray(np.maximum(np.expm1(numbers), 0) if self.log else numbers)
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
-        """Return what a split keeps in proportion, int (n,): the label, of several the rarest, of numbers the tenth that they lie in."""
+        """Return what a split keeps in proportion, int (n,): the label, of several the rarest, of
+        numbers the tenth that they lie in.
+        """
         if self.kind in ("classes", "ordinal"):
             return labels
         if self.kind == "multilabel":
@@ -99,25 +122,35 @@ class Target:
         return np.searchsorted(edges, labels[:, 0])
 
     def losses(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return how wrong each row is, float64 (n,): minus the log of the probability of what is true, or the error in s.d."""
+        """Return how wrong each row is, float64 (n,): minus the log of the probability of what is
+        true, or the error in s.d.
+        """
         likely = predictions.astype(np.float64).clip(1e-12, 1 - 1e-12)
         if self.kind in ("classes", "ordinal"):
             return np.asarray(-np.log(likely[np.arange(len(labels)), labels]))
         if self.kind == "multilabel":
             return np.asarray(-np.log(np.where(labels > 0.5, likely, 1 - likely)).mean(axis=1))
-        return np.asarray(np.abs((predictions - self.truth(labels)) / np.array(self.spread)).mean(axis=1))
+        return np.asarray(
+            np.abs((predictions - self.truth(labels)) / np.array(self.spread)).mean(axis=1)
+        )
 
     def best(self, predictions: np.ndarray) -> list[str]:
-        """Return what each row says, in words: the likeliest class, all labels above 1/2, or the numbers; one text a row."""
+        """Return what each row says, in words: the likeliest class, all labels above 1/2, or the
+        numbers; one text a row.
+        """
         if self.kind in ("classes", "ordinal"):
             return [self.names[index] for index in predictions.argmax(axis=1)]
         if self.kind == "multilabel":
-            return [" ".join(name for name, on in zip(self.names, row > 0.5, strict=True) if on) for row in predictions]
+            return [
+                " ".join(name for name, on in zip(self.names, row > 0.5, strict=True) if on)
+                for row in predictions
+            ]
         return [" ".join(f"{value:.7g}" for value in row) for row in predictions]
 
 
 def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    """Return the target and its labels: int32 (n,) of classes, float32 (n, k) of the others, standardized for a regression.
+    """Return the target and its labels: int32 (n,) of classes, float32 (n, k) of the others,
+    standardized for a regression.
 
     Args:
         table: of texts. path: where it came from, for messages.
@@ -133,11 +166,15 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
     found = set(table[columns[0]])
     if "" in found:
         number = int((table[columns[0]] == "").sum())
-        raise DataError(f"{path} has {number} rows without a label in {columns[0]!r}; expected one in each.\n{EDIT}")
+        raise DataError(
+            f"{path} has {number} rows without a label in {columns[0]!r}; expected one in each.\n{EDIT}"
+        )
     if config.target == "ordinal":
         wrong = [text for text in found if _number(text) is None]
         if wrong:
-            raise DataError(f"{path} has the label {wrong[0]!r}; expected numbers with target='ordinal'.\n{EDIT}")
+            raise DataError(
+                f"{path} has the label {wrong[0]!r}; expected numbers with target='ordinal'.\n{EDIT}"
+            )
         names = tuple(sorted(found, key=float))
         twice = [pair for pair in pairwise(names) if float(pair[0]) == float(pair[1])]
         if twice:
@@ -152,7 +189,9 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
             f"expected num_classes={config.num_classes}, as in the config.\nSet num_classes={len(names)}, or correct label_column."
         )
     lookup = {name: index for index, name in enumerate(names)}
-    return Target(config.target, names), np.array([lookup[text] for text in table[columns[0]]], np.int32)
+    return Target(config.target, names), np.array(
+        [lookup[text] for text in table[columns[0]]], np.int32
+    )
 
 
 def losses(kind: str, labels: Any, logits: Any) -> Any:
@@ -170,12 +209,18 @@ def losses(kind: str, labels: Any, logits: Any) -> Any:
     if kind == "ordinal":
         labels = keras.ops.cast(labels[:, None] > keras.ops.arange(logits.shape[-1]), "float32")
     # Of large logits neither exponent overflows.
-    each = keras.ops.relu(logits) - logits * labels + keras.ops.log1p(keras.ops.exp(-keras.ops.abs(logits)))
+    each = (
+        keras.ops.relu(logits)
+        - logits * labels
+        + keras.ops.log1p(keras.ops.exp(-keras.ops.abs(logits)))
+    )
     return keras.ops.sum(each, axis=-1) if kind == "ordinal" else keras.ops.mean(each, axis=-1)
 
 
 def figure(kind: str, labels: Any, logits: Any) -> Any:
-    """Return what `FIGURE` names for each row, float32 (n,), by Keras' operations; the arguments are those of `losses`."""
+    """Return what `FIGURE` names for each row, float32 (n,), by Keras' operations; the arguments
+    are those of `losses`.
+    """
     import keras
 
     if kind == "classes":
@@ -191,7 +236,11 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
 
 def _numbers(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
     numbers = np.array([_column(table[name], path) for name in table.columns]).T
-    far = [name for name, most in zip(table.columns, np.abs(numbers).max(axis=0), strict=True) if most > MOST]
+    far = [
+        name
+        for name, most in zip(table.columns, np.abs(numbers).max(axis=0), strict=True)
+        if most > MOST
+    ]
     if far:
         raise DataError(
             f"{path} has labels in {far[0]!r} beyond {MOST:g}, which no prediction can reach in 32 bits; expected smaller ones.\n"
@@ -205,20 +254,31 @@ def _numbers(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, n
     numbers = np.log1p(numbers) if log else numbers
     center, spread = numbers.mean(axis=0), numbers.std(axis=0)
     constant = [
-        name for name, same in zip(table.columns, numbers.min(axis=0) == numbers.max(axis=0), strict=True) if same
+        name
+        for name, same in zip(
+            table.columns, numbers.min(axis=0) == numbers.max(axis=0), strict=True
+        )
+        if same
     ]
     if constant:
         raise DataError(
             f"{path} has one and the same number in all of {constant[0]!r}; expected labels to learn.\n{EDIT}"
         )
-    target = Target("regression", tuple(table.columns), tuple(center.tolist()), tuple(spread.tolist()), log)
+    target = Target(
+        "regression", tuple(table.columns), tuple(center.tolist()), tuple(spread.tolist()), log
+    )
     return target, np.asarray((numbers - center) / spread, np.float32)
 
 
 def _several(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
     columns = list(config.data.labels)
     if len(columns) > 1:
-        wrong = [(name, text) for name in columns for text in set(table[name]) if _number(text) not in (0.0, 1.0)]
+        wrong = [
+            (name, text)
+            for name in columns
+            for text in set(table[name])
+            if _number(text) not in (0.0, 1.0)
+        ]
         if wrong:
             raise DataError(
                 f"{path} has {wrong[0][1]!r} in {wrong[0][0]!r}; expected 0 or 1 in each label column.\n{EDIT}"

@@ -1,13 +1,16 @@
 """Reading: many image files at full speed, with every CPU, cached.
 
-An image is a file, or a `Part` of one. `read` gives all of them at once, and keeps what it decoded for the next run; `blocks` gives them
-part by part, in order, for a set that need not fit into memory. Neither fails because of an image that is broken: its pixels are zeros, and its
-reason stands beside them; what that means is for the caller to decide.
+An image is a file, or a `Part` of one. `read` gives all of them at once, and keeps what it decoded
+for the next run; `blocks` gives them part by part, in order, for a set that need not fit into
+memory. Neither fails because of an image that is broken: its pixels are zeros, and its reason
+stands beside them; what that means is for the caller to decide.
 
-Threads, since Pillow lets go of the interpreter while it decodes and resizes: on 2 cores, photographs of 500x375 to 224x224 come at 511/s with one
-and 912/s with two. PNGs of 32x32 keep the interpreter busy, and threads wait for each other: 12,800/s with one, 9,100/s with two; two processes
-gave 17,800/s, too little more for what they would need to start and to share memory. So small images get fewer threads. Threads may also be
-started after TensorFlow and JAX, where a fork may not. Against Keras' `image_dataset_from_directory`: `python -m proofs.competitions.jpeg_speed`.
+Threads, since Pillow lets go of the interpreter while it decodes and resizes: on 2 cores,
+photographs of 500x375 to 224x224 come at 511/s with one and 912/s with two. PNGs of 32x32 keep the
+interpreter busy, and threads wait for each other: 12,800/s with one, 9,100/s with two; two
+processes gave 17,800/s, too little more for what they would need to start and to share memory. So
+small images get fewer threads. Threads may also be started after TensorFlow and JAX, where a fork
+may not. Against Keras' `image_dataset_from_directory`: `python -m proofs.competitions.jpeg_speed`.
 """
 
 import hashlib
@@ -39,30 +42,43 @@ class Part(NamedTuple):
 Name = str | Part
 Paths = Sequence[str | os.PathLike[str] | Part]
 Show = Callable[[str], None]
-# Images that a thread takes at a time: enough that handing them over costs nothing, few enough that all threads end together.
+# Images that a thread takes at a time: enough that handing them over costs nothing, few enough that
+# all threads end together.
 RUN = 16
 SHOW_SECONDS = 10.0
-# Of an image's time, about what a thread needs the interpreter for; the others wait, and to wait costs more than it is worth.
+# Of an image's time, about what a thread needs the interpreter for; the others wait, and to wait
+# costs more than it is worth.
 HELD_SECONDS = 1.5e-4
 SAMPLES, SAMPLED_SECONDS = 8, 0.005
 # A part of the cache's file of which one thread makes the sha256.
 CHUNK = 1 << 24
-# Of the memory that is there, what decoded images may take; more of them are decoded into the cache's file. Of the free disk, what a cache may take.
+# Of the memory that is there, what decoded images may take; more of them are decoded into the
+# cache's file. Of the free disk, what a cache may take.
 SHARE = 0.5
 
 
 def read(
-    paths: Paths, shape: Shape, *, workers: int | None = None, cache: Path | None = None, show: Show | None = None
+    paths: Paths,
+    shape: Shape,
+    *,
+    workers: int | None = None,
+    cache: Path | None = None,
+    show: Show | None = None,
 ) -> tuple[np.ndarray, dict[int, str]]:
-    """Return the images, uint8 (n, height, width, channels), not to be written to, and for each broken one its index and reason.
+    """Return the images, uint8 (n, height, width, channels), not to be written to, and for each
+    broken one its index and reason.
 
     Args:
-        paths: n files, or parts of files. A broken one is zeros. shape: the form that all of them get.
-        workers: threads; None: one a CPU and one more, fewer where images are so small that they would wait for each other.
-        cache: a folder, made if need be, where the decoded pixels are kept: <key>.npy, and <key>.json with its sha256 and the broken ones. The key is
-            of the paths, sizes and times of the files and of `Shape.rules`; one that does not fit is made anew, and
-            nothing is ever removed. The pixels then come from that file as they are used (a memory map), which the system keeps in memory where there
-            is room; what has none from the beginning is decoded into the file. A folder that cannot be written, or is on a disk half of whose
+        paths: n files, or parts of files. A broken one is zeros. shape: the form that all of them
+            get.
+        workers: threads; None: one a CPU and one more, fewer where images are so small that they
+            would wait for each other.
+        cache: a folder, made if need be, where the decoded pixels are kept: <key>.npy, and
+            <key>.json with its sha256 and the broken ones. The key is of the paths, sizes and times
+            of the files and of `Shape.rules`; one that does not fit is made anew, and nothing is
+            ever removed. The pixels then come from that file as they are used (a memory map), which
+            the system keeps in memory where there is room; what has none from the beginning is
+            decoded into the file. A folder that cannot be written, or is on a disk half of whose
             free space is not enough, is done without. None: no cache.
         show: takes lines on how far it is, and on what became of the cache.
 
@@ -96,12 +112,15 @@ def read(
 def blocks(
     paths: Paths, shape: Shape, size: int, *, workers: int | None = None, ahead: int = 2
 ) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
-    """Yield (start, uint8 (`size`, height, width, channels), broken) for rows start, start + 1 …, in order; the last one may be shorter.
+    """Yield (start, uint8 (`size`, height, width, channels), broken) for rows start, start + 1 …,
+    in order; the last one may be shorter.
 
-    The next `ahead` blocks are decoded meanwhile, so that at most `ahead` + 2 are in memory. `broken` names rows of the whole, as in `read`.
+    The next `ahead` blocks are decoded meanwhile, so that at most `ahead` + 2 are in memory.
+    `broken` names rows of the whole, as in `read`.
 
     Raises:
-        DataError: if a file is missing (before the first block) or cannot be read (in place of its block), or a block does not fit.
+        DataError: if a file is missing (before the first block) or cannot be read (in place of its
+            block), or a block does not fit.
     """
     names = _names(paths)
     _present(names)
@@ -133,10 +152,15 @@ def _file(name: Name) -> str:
 def _content(name: Name) -> bytes:
     with open(_file(name), "rb", buffering=0) as file:  # noqa: PTH123 - a hundred thousand Path objects cost seconds
         number = file.fileno()
-        start, size = (name.start, name.size) if isinstance(name, Part) else (0, os.fstat(number).st_size)
-        # One read where it gives all, as it does on a disk: after each, a thread waits for the interpreter.
+        start, size = (
+            (name.start, name.size) if isinstance(name, Part) else (0, os.fstat(number).st_size)
+        )
+        # One read where it gives all, as it does on a disk: after each, a thread waits for the
+        # interpreter.
         found = os.pread(number, size, start)
-        while len(found) < size and (more := os.pread(number, size - len(found), start + len(found))):
+        while len(found) < size and (
+            more := os.pread(number, size - len(found), start + len(found))
+        ):
             found += more
         return found
 
@@ -156,7 +180,9 @@ def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def _threads(names: Sequence[Name], shape: Shape) -> int:
-    """Return how many threads help: one a CPU and one, since some wait; no more than an image's time has room for what holds the interpreter."""
+    """Return how many threads help: one a CPU and one, since some wait; no more than an image's
+    time has room for what holds the interpreter.
+    """
     taken: list[float] = []
     most = (os.cpu_count() or 1) + 1
 
@@ -220,10 +246,17 @@ def _place(kept: Path | None, number: int, shape: Shape, tell: Show) -> np.ndarr
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         _fits(kept.parent, size)
-        fresh.unlink(missing_ok=True)  # another process may have it mapped: to cut it off would take its pixels away
+        fresh.unlink(
+            missing_ok=True
+        )  # another process may have it mapped: to cut it off would take its pixels away
         with fresh.open("wb+") as file:
             np.lib.format.write_array_header_1_0(
-                file, {"shape": form, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8))}
+                file,
+                {
+                    "shape": form,
+                    "fortran_order": False,
+                    "descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8)),
+                },
             )
             start = file.tell()
             # Now, and not when a page is written, which would end the process without a word.
@@ -233,7 +266,9 @@ def _place(kept: Path | None, number: int, shape: Shape, tell: Show) -> np.ndarr
         fresh.unlink(missing_ok=True)
         tell(f"Could not decode into {kept.parent}, and takes memory: {error.strerror or error}")
         return _room(number, shape)
-    tell(f"{number:,} images of {size / 2**30:.1f} GiB are decoded into {kept.parent}, since memory would be short")
+    tell(
+        f"{number:,} images of {size / 2**30:.1f} GiB are decoded into {kept.parent}, since memory would be short"
+    )
     return pixels
 
 
@@ -250,7 +285,9 @@ def _memory() -> int:
 def _fits(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free * SHARE:
-        raise OSError(f"{size / 2**30:.1f} GiB are more than half of the {free / 2**30:.1f} GiB that are free there")
+        raise OSError(
+            f"{size / 2**30:.1f} GiB are more than half of the {free / 2**30:.1f} GiB that are free there"
+        )
 
 
 def _room(number: int, shape: Shape) -> np.ndarray:
@@ -267,7 +304,9 @@ def _room(number: int, shape: Shape) -> np.ndarray:
 def _start(
     pool: ThreadPoolExecutor, names: Sequence[Name], first: int, pixels: np.ndarray, shape: Shape
 ) -> list[Future[dict[int, str]]]:
-    """Let the pool decode these files into `pixels`; each future gives its broken ones, by their number counted from `first`."""
+    """Let the pool decode these files into `pixels`; each future gives its broken ones, by their
+    number counted from `first`.
+    """
 
     def run(begin: int) -> dict[int, str]:
         broken = {}
@@ -294,7 +333,8 @@ def _digest(pixels: np.ndarray, pool: ThreadPoolExecutor) -> str:
     """Return a sha256 over the sha256 of each CHUNK, so that every CPU has its share."""
     flat = pixels.reshape(-1)
     parts = pool.map(
-        lambda start: hashlib.sha256(flat[start : start + CHUNK].data).digest(), range(0, flat.size, CHUNK)
+        lambda start: hashlib.sha256(flat[start : start + CHUNK].data).digest(),
+        range(0, flat.size, CHUNK),
     )
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
@@ -313,15 +353,23 @@ def _load(
         if _digest(pixels, pool) != beside["sha256"]:
             raise ValueError("its sha256 is another")
         broken = {int(row): str(reason) for row, reason in beside["broken"].items()}
-    except Exception as error:  # a torn file makes json and numpy raise a dozen kinds; it is made anew
-        tell(f"The cache {kept.with_suffix('.npy')} is not what was written ({error}): it is made anew")
+    except (
+        Exception
+    ) as error:  # a torn file makes json and numpy raise a dozen kinds; it is made anew
+        tell(
+            f"The cache {kept.with_suffix('.npy')} is not what was written ({error}): it is made anew"
+        )
         return None
     tell(f"Took {expected[0]:,} decoded images from {kept.with_suffix('.npy')}")
     return pixels, broken
 
 
-def _save(kept: Path, pixels: np.ndarray, broken: dict[int, str], pool: ThreadPoolExecutor, tell: Show) -> None:
-    """Keep the pixels, and beside them, last, what makes them whole: a kill leaves a file that the next one of this key writes over."""
+def _save(
+    kept: Path, pixels: np.ndarray, broken: dict[int, str], pool: ThreadPoolExecutor, tell: Show
+) -> None:
+    """Keep the pixels, and beside them, last, what makes them whole: a kill leaves a file that the
+    next one of this key writes over.
+    """
     beside = {"sha256": _digest(pixels, pool), "broken": broken}
     fresh = kept.with_suffix(".writing")
     try:
@@ -332,8 +380,11 @@ def _save(kept: Path, pixels: np.ndarray, broken: dict[int, str], pool: ThreadPo
             else:
                 _fits(kept.parent, pixels.nbytes)
                 with fresh.open("wb") as file:
-                    # As np.save, which on a full disk loses the last few thousand bytes without a word.
-                    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(pixels))
+                    # As np.save, which on a full disk loses the last few thousand bytes without a
+                    # word.
+                    np.lib.format.write_array_header_1_0(
+                        file, np.lib.format.header_data_from_array_1_0(pixels)
+                    )
                     file.write(pixels.data)
             fresh.rename(kept.with_suffix(".npy"))
             fresh.write_text(json.dumps(beside))

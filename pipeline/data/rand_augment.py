@@ -1,13 +1,17 @@
-"""Augmentation: RandAugment on images in memory, by Pillow. A function of (seed, step, place in the batch) and of nothing else.
+"""Augmentation: RandAugment on images in memory, by Pillow. A function of (seed, step, place in the
+batch) and of nothing else.
 
-Source: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations of section 3; at magnitude 1 each goes as far as AutoAugment's
-(arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45 of a side, rotation by 30 degrees, 4 bits a colour, and so on.
+Source: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations of section 3; at magnitude 1
+each goes as far as AutoAugment's (arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45 of
+a side, rotation by 30 degrees, 4 bits a colour, and so on.
 
-Not `keras.layers.RandAugment`, which chooses once for all images of a call, takes one histogram of all of them to equalize (on JAX by a
-loop of 256 that is unrolled for each channel), and at its default turns an image by up to 180 degrees (Keras 3.13.2 and 3.15.1, read).
+Not `keras.layers.RandAugment`, which chooses once for all images of a call, takes one histogram of
+all of them to equalize (on JAX by a loop of 256 that is unrolled for each channel), and at its
+default turns an image by up to 180 degrees (Keras 3.13.2 and 3.15.1, read).
 
-One core of a laptop makes 8,600 images of 32 x 32 a second with two operations, and 840 of 224 x 224; threads add nothing, since Pillow keeps
-the interpreter in most of these. Where that is less than what the devices take, they wait.
+One core of a laptop makes 8,600 images of 32 x 32 a second with two operations, and 840 of 224 x
+224; threads add nothing, since Pillow keeps the interpreter in most of these. Where that is less
+than what the devices take, they wait.
 """
 
 from collections.abc import Callable
@@ -32,7 +36,8 @@ def _rotated(image: Image.Image, strength: float) -> Image.Image:
     return image.rotate(30 * strength, Image.Resampling.BILINEAR)
 
 
-# What each makes of an image with a strength from -1 to 1; where a sign means nothing, its size counts.
+# What each makes of an image with a strength from -1 to 1; where a sign means nothing, its size
+# counts.
 OPERATIONS: dict[str, Change] = {
     "identity": lambda image, strength: image,
     "autocontrast": lambda image, strength: ImageOps.autocontrast(image),
@@ -46,17 +51,25 @@ OPERATIONS: dict[str, Change] = {
     "sharpness": _enhanced(ImageEnhance.Sharpness),
     "shear_x": lambda image, strength: _affine(image, 1, 0.3 * strength, 0, 0, 1, 0),
     "shear_y": lambda image, strength: _affine(image, 1, 0, 0, 0.3 * strength, 1, 0),
-    "translate_x": lambda image, strength: _affine(image, 1, 0, 0.45 * strength * image.width, 0, 1, 0),
-    "translate_y": lambda image, strength: _affine(image, 1, 0, 0, 0, 1, 0.45 * strength * image.height),
+    "translate_x": lambda image, strength: _affine(
+        image, 1, 0, 0.45 * strength * image.width, 0, 1, 0
+    ),
+    "translate_y": lambda image, strength: _affine(
+        image, 1, 0, 0, 0, 1, 0.45 * strength * image.height
+    ),
 }
 
 
-def randomly(images: np.ndarray, seed: int, step: int, operations: int, magnitude: float) -> np.ndarray:
-    """Return the images after so many operations each, drawn anew for each image and each step: uint8, of the same shape.
+def randomly(
+    images: np.ndarray, seed: int, step: int, operations: int, magnitude: float
+) -> np.ndarray:
+    """Return the images after so many operations each, drawn anew for each image and each step:
+    uint8, of the same shape.
 
     Args:
         images: uint8 (n, height, width, channels), of 1 or 3 channels. step: of the run.
-        operations: on each image, one after the other. magnitude: how strong they are, 0 to 1; to the left or right at even odds.
+        operations: on each image, one after the other. magnitude: how strong they are, 0 to 1; to
+            the left or right at even odds.
 
     >>> black = np.zeros((2, 8, 8, 1), np.uint8)
     >>> bool((randomly(black, 0, 7, 2, 0.0) == black).all())

@@ -1,6 +1,7 @@
 """Drawing: what every figure is drawn with.
 
-A picture never ends a run: one that cannot be drawn is reported, and left out of the paths that are returned.
+A picture never ends a run: one that cannot be drawn is reported, and left out of the paths that are
+returned.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,9 @@ COLUMNS = 10
 BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 
 
-def draw_each(pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]) -> list[Path]:
+def draw_each(
+    pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]
+) -> list[Path]:
     """Draw each picture at its path; return the paths of those that came out."""
     paths = []
     for path, draw in pictures.items():
@@ -37,7 +40,9 @@ def grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) ->
     for axis in axes.flat:
         axis.axis("off")
     for axis, image, caption in zip(axes.flat, pixels, captions, strict=False):
-        axis.imshow(image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None, vmin=0, vmax=255)
+        axis.imshow(
+            image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None, vmin=0, vmax=255
+        )
         axis.set_title(plain(caption), fontsize=8, pad=2)
     figure.suptitle(title, fontsize=11)
     save(figure, path)
@@ -49,6 +54,7 @@ def plain(text: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG file, without its upper and right frame, and close it."""
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)

@@ -1,4 +1,6 @@
-"""Training figures: what a person looks at in a training, as PNG files made from the files that it wrote."""
+"""Training figures: what a person looks at in a training, as PNG files made from the files that it
+wrote.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +19,15 @@ from pipeline.figures import drawing
 REST = "all else"  # most of it: building the model and its first state
 
 
-def of_training(output: Path, *, status: str = "complete", show: Callable[[str], None] = print) -> list[Path]:
-    """Draw what `training.train` left in `output` as curves.png, confusion.png (of numbers predicted.png) and time.png; return those paths.
+def of_training(
+    output: Path, *, status: str = "complete", show: Callable[[str], None] = print
+) -> list[Path]:
+    """Draw what `training.train` left in `output` as curves.png, confusion.png (of numbers
+    predicted.png) and time.png; return those paths.
 
-    `status`: of a run that is "partial" there are the curves alone, once an epoch has ended. Of a run with folds the curves are those of
-    each fold, and the confusion is over the predictions out of fold.
+    `status`: of a run that is "partial" there are the curves alone, once an epoch has ended. Of a
+    run with folds the curves are those of each fold, and the confusion is over the predictions out
+    of fold.
     """
 
     def manifest() -> dict[str, Any]:
@@ -32,11 +38,15 @@ def of_training(output: Path, *, status: str = "complete", show: Callable[[str],
         _confusion(validation, manifest()["classes"], path)
 
     def scatter(path: Path) -> None:
-        _scatter(pd.read_csv(output / "validation.csv", dtype={"id": str}), manifest()["classes"], path)
+        _scatter(
+            pd.read_csv(output / "validation.csv", dtype={"id": str}), manifest()["classes"], path
+        )
 
     curves = {output / "curves.png": lambda path: _curves(_histories(output), path)}
     if status == "partial":
-        return drawing.draw_each(curves if any(path.is_file() for path in _history_files(output)) else {}, show)
+        return drawing.draw_each(
+            curves if any(path.is_file() for path in _history_files(output)) else {}, show
+        )
     try:
         kind = manifest()["target"]["kind"]
     except Exception:  # whatever it is: the pictures that need it tell it
@@ -55,7 +65,9 @@ def of_training(output: Path, *, status: str = "complete", show: Callable[[str],
 
 
 def of_scaling(output: Path, *, show: Callable[[str], None] = print) -> list[Path]:
-    """Draw scaling.png from the scaling.json that `scaling.check` left in `output`: each arm's mean loss, and the range of its seeds."""
+    """Draw scaling.png from the scaling.json that `scaling.check` left in `output`: each arm's mean
+    loss, and the range of its seeds.
+    """
 
     def draw(path: Path) -> None:
         _arms(json.loads((output / "scaling.json").read_text(encoding="utf-8")), path)
@@ -64,9 +76,16 @@ def of_scaling(output: Path, *, show: Callable[[str], None] = print) -> list[Pat
 
 
 def training_sample(
-    examples: dataset.Examples, config: Config, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
+    examples: dataset.Examples,
+    config: Config,
+    output: Path,
+    *,
+    rows: int = 3,
+    show: Callable[[str], None] = print,
 ) -> list[Path]:
-    """Draw images.png: the first images of the first training batch, augmented as in training, with their labels; nothing of a table."""
+    """Draw images.png: the first images of the first training batch, augmented as in training, with
+    their labels; nothing of a table.
+    """
     if config.data.kind == "table":
         return []
 
@@ -90,15 +109,22 @@ def _histories(output: Path) -> list[pd.DataFrame]:
 
 def _history_files(output: Path) -> list[Path]:
     """Return the path of history.csv of each fold that has one, in order, or of the one run."""
-    folds = sorted(output.glob("fold-*/history.csv"), key=lambda path: (len(path.parent.name), path))
+    folds = sorted(
+        output.glob("fold-*/history.csv"), key=lambda path: (len(path.parent.name), path)
+    )
     return folds or [output / "history.csv"]
 
 
 def _scatter(validation: pd.DataFrame, names: Sequence[str], path: Path) -> None:
-    figure, axes = plt.subplots(1, len(names), figsize=(4.6 * len(names), 4.4), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(names), figsize=(4.6 * len(names), 4.4), squeeze=False, layout="constrained"
+    )
     for axis, name in zip(axes.flat, names, strict=True):
         end = f"_{name}" if len(names) > 1 else ""
-        true, predicted = validation[f"label{end}"].astype(float), validation[f"prediction{end}"].astype(float)
+        true, predicted = (
+            validation[f"label{end}"].astype(float),
+            validation[f"prediction{end}"].astype(float),
+        )
         axis.scatter(true, predicted, s=9, color=drawing.BLUE, alpha=0.6, lw=0)
         ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
         axis.plot(ends, ends, color=drawing.GREY, lw=0.8)
@@ -109,17 +135,29 @@ def _scatter(validation: pd.DataFrame, names: Sequence[str], path: Path) -> None
 def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
     many = len(histories) > 1
-    second = next(name for name in histories[0].columns if name.startswith("validation_") and name != "validation_loss")
+    second = next(
+        name
+        for name in histories[0].columns
+        if name.startswith("validation_") and name != "validation_loss"
+    )
     for axis, name in ((left, "loss"), (middle, second.removeprefix("validation_"))):
         for column, color, label in (
             (name, drawing.BLUE, "training"),
             (f"validation_{name}", drawing.ORANGE, "validation"),
         ):
             for history in histories:
-                axis.plot(history["epoch"], history[column], color=color, label=label, lw=1 if many else None)
+                axis.plot(
+                    history["epoch"],
+                    history[column],
+                    color=color,
+                    label=label,
+                    lw=1 if many else None,
+                )
                 label = "_"  # matplotlib leaves it out of the legend
         axis.set(
-            title=name.replace("_", " ").capitalize() + (f", {len(histories)} folds" if many else ""), xlabel="epoch"
+            title=name.replace("_", " ").capitalize()
+            + (f", {len(histories)} folds" if many else ""),
+            xlabel="epoch",
         )
         axis.legend(frameon=False)
     for history in histories:
@@ -132,12 +170,30 @@ def _arms(checked: Mapping[str, Any], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     colors = {"base": drawing.BLUE, "scaled": drawing.ORANGE, "unscaled": drawing.GREY}
     for name, arm in checked["arms"].items():
-        losses = np.array(arm["losses"], float)  # a run that diverged has None from there on, and no line
+        losses = np.array(
+            arm["losses"], float
+        )  # a run that diverged has None from there on, and no line
         epochs = np.arange(1, losses.shape[1] + 1)
-        verdict = "" if name == "base" else ": holds" if checked[name]["holds"] else ": does not hold"
-        axis.plot(epochs, losses.mean(axis=0), color=colors[name], label=f"{name}, batch {arm['batch']}{verdict}")
-        axis.fill_between(epochs, losses.min(axis=0), losses.max(axis=0), color=colors[name], alpha=0.2, lw=0)
-    axis.axvspan(0, checked["warmup_epochs"], color=drawing.GREY, alpha=0.1, lw=0, label="warm-up, not counted")
+        verdict = (
+            "" if name == "base" else ": holds" if checked[name]["holds"] else ": does not hold"
+        )
+        axis.plot(
+            epochs,
+            losses.mean(axis=0),
+            color=colors[name],
+            label=f"{name}, batch {arm['batch']}{verdict}",
+        )
+        axis.fill_between(
+            epochs, losses.min(axis=0), losses.max(axis=0), color=colors[name], alpha=0.2, lw=0
+        )
+    axis.axvspan(
+        0,
+        checked["warmup_epochs"],
+        color=drawing.GREY,
+        alpha=0.1,
+        lw=0,
+        label="warm-up, not counted",
+    )
     if checked["target"] is not None:
         axis.axhline(checked["target"], color=drawing.BLUE, lw=0.8, ls=":", label="target")
     config = checked["config"]
@@ -152,7 +208,11 @@ def _arms(checked: Mapping[str, Any], path: Path) -> None:
 def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> None:
     place = {name: index for index, name in enumerate(classes)}
     counts = np.zeros((len(classes), len(classes)), int)
-    np.add.at(counts, (validation["label"].map(place).to_numpy(), validation["prediction"].map(place).to_numpy()), 1)
+    np.add.at(
+        counts,
+        (validation["label"].map(place).to_numpy(), validation["prediction"].map(place).to_numpy()),
+        1,
+    )
     size = min(max(len(classes) * 0.42, 4), 14)
     figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
     axis.imshow(counts, cmap="Blues")
@@ -191,14 +251,19 @@ def _time(seconds: dict[str, float], path: Path) -> None:
 
 
 def phases(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return what took how long, the longest first, each second counted once: together they are the total.
+    """Return what took how long, the longest first, each second counted once: together they are the
+    total.
 
     >>> phases({"train": 9.0, "validate": 2.0, "compile": 1.0, "read": 0.01, "total": 13.0})
     {'train': 7.0, 'all else': 2.99, 'validate': 2.0, 'compile': 1.0}
     """
     each = {name: value for name, value in seconds.items() if name != "total"}
     # Validation and checkpoints happen inside the training loop.
-    each["train"] = max(each.get("train", 0.0) - each.get("validate", 0.0) - each.get("checkpoints", 0.0), 0.0)
+    each["train"] = max(
+        each.get("train", 0.0) - each.get("validate", 0.0) - each.get("checkpoints", 0.0), 0.0
+    )
     each[REST] = max(seconds.get("total", 0.0) - sum(each.values()), 0.0)
-    told = {name: round(value, 3) for name, value in each.items() if value >= 0.05}  # less is shown as 0.0
+    told = {
+        name: round(value, 3) for name, value in each.items() if value >= 0.05
+    }  # less is shown as 0.0
     return dict(sorted(told.items(), key=lambda phase: -phase[1]))

@@ -1,4 +1,6 @@
-"""Rows: predictions for the rows of a test set, block by block, while the next ones are decoded, and as many as there is time for."""
+"""Rows: predictions for the rows of a test set, block by block, while the next ones are decoded,
+and as many as there is time for.
+"""
 
 import time
 from collections import deque
@@ -27,7 +29,9 @@ def mean(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Block:
-    """A block that a device computes: its first row, what was asked for of each view, what each row lacks, and (views, folds)."""
+    """A block that a device computes: its first row, what was asked for of each view, what each row
+    lacks, and (views, folds).
+    """
 
     start: int
     asked: tuple[Asked, ...]
@@ -49,12 +53,16 @@ def fill(
     tell: Callable[[Mapping[str, str], int], None],
     show: Callable[[str], None] = print,
 ) -> int:
-    """Put the predictions of the rows from `first` on into `values`, as many as it has, and return how many there was time for.
+    """Put the predictions of the rows from `first` on into `values`, as many as it has, and return
+    how many there was time for.
 
     Args:
-        values: float32 (m, k), written to; a row that cannot be read, or that has no finite prediction, gets the artifact's prior.
-        end: by `clock`, when predicting has to be over; None: it takes as long as it takes. batch: rows at once; None: found by doubling.
-        tell: takes after each block what cannot be read, by its id, and how many rows are done; may raise.
+        values: float32 (m, k), written to; a row that cannot be read, or that has no finite
+            prediction, gets the artifact's prior.
+        end: by `clock`, when predicting has to be over; None: it takes as long as it takes. batch:
+            rows at once; None: found by doubling.
+        tell: takes after each block what cannot be read, by its id, and how many rows are done; may
+            raise.
     """
     looks = test_time_augmentation.of(artifact.config.data, artifact.config.views)
     size = max(forwards.block(artifact.golden_inputs, len(values)), batch or 1)
@@ -91,7 +99,8 @@ def fill(
         seen = tuple(forward.ask(view.of(inputs), pace.used[1]) for view in looks[: pace.used[0]])
         waiting.append(_Block(start, seen, wrong, pace.used, forward.compiling - before))
         forward.settle(pace.left)
-        # Until something is known of the time it takes, and where nothing can be handed over ahead, one block at a time.
+        # Until something is known of the time it takes, and where nothing can be handed over ahead,
+        # one block at a time.
         while len(waiting) > (AHEAD if done and not forward.waits else 0):
             done = take()
     while waiting:

@@ -1,7 +1,8 @@
 """Forward: a model's outputs for block after block, computed while the host does something else.
 
-One program serves all folds, since weights are its arguments, and one batch follows the other without waiting for an answer; what is asked for
-comes when it is taken. The batch doubles from `FIRST` on, on the rows that have to be computed anyway, as long as that pays and fits.
+One program serves all folds, since weights are its arguments, and one batch follows the other
+without waiting for an answer; what is asked for comes when it is taken. The batch doubles from
+`FIRST` on, on the rows that have to be computed anyway, as long as that pays and fits.
 """
 
 import statistics
@@ -26,7 +27,8 @@ class Batch:
     """How many rows a device gets at once.
 
     Args:
-        fixed: that number, which then stays unless it does not fit; None: `FIRST`, doubled while the rate grows.
+        fixed: that number, which then stays unless it does not fit; None: `FIRST`, doubled while
+            the rate grows.
         most: a block, beyond which nothing can be handed over.
 
     Attributes:
@@ -50,14 +52,16 @@ class Batch:
         """Take the next size, or stay with the best one from now on.
 
         Args:
-            rate: rows a second at this size. compiling: seconds that its program took. left: seconds that the rest would take at this rate.
+            rate: rows a second at this size. compiling: seconds that its program took. left:
+                seconds that the rest would take at this rate.
         """
         if not self.growing:
             return
         before = self._rates[-1][0] if self._rates else rate / 2
         self._rates.append((rate, self.size))
         grown = rate / before
-        # Another doubling may bring as much as the last one did, and has to bring more than compiling costs.
+        # Another doubling may bring as much as the last one did, and has to bring more than
+        # compiling costs.
         pays = grown > GROWTH and left * (1 - 1 / grown) > compiling
         if pays and self.size * 2 <= self.most:
             self.size *= 2
@@ -73,7 +77,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for: outputs of each fold by batches, on the device; how many rows of each batch are real; and of which inputs."""
+    """What was asked for: outputs of each fold by batches, on the device; how many rows of each
+    batch are real; and of which inputs.
+    """
 
     folds: tuple[tuple[Any, ...], ...]
     real: tuple[int, ...]
@@ -87,7 +93,8 @@ class Forward:
         models: of one architecture, one a fold.
 
     Attributes:
-        folds: how many models. batch: what is handed over at once. compiling: seconds spent on first calls, in all.
+        folds: how many models. batch: what is handed over at once. compiling: seconds spent on
+            first calls, in all.
     """
 
     def __init__(self, models: Sequence[Any]) -> None:
@@ -106,7 +113,9 @@ class Forward:
 
     @property
     def waits(self) -> bool:
-        """Whether `ask` itself takes as long as what it asks for: TensorFlow on a CPU, and sizes that are tried."""
+        """Whether `ask` itself takes as long as what it asks for: TensorFlow on a CPU, and sizes
+        that are tried.
+        """
         return self.batch.growing or self._waits
 
     def outputs(self, inputs: np.ndarray, batch: int | None = None) -> list[np.ndarray]:
@@ -179,7 +188,9 @@ class Forward:
         return Asked(tuple(map(tuple, found)), tuple(real), inputs)
 
     def _smaller(self, error: Exception, fixed: int | None) -> None:
-        """Halve the batch after an error for lack of memory; raise any other error, and that of a batch that cannot be halved."""
+        """Halve the batch after an error for lack of memory; raise any other error, and that of a
+        batch that cannot be halved.
+        """
         if not lost(error) or fixed is not None:
             raise error
         size = self.batch.size
@@ -202,7 +213,8 @@ def lost(error: Exception) -> bool:
 
 
 def block(inputs: np.ndarray, total: int) -> int:
-    """Return how many rows a block has: a power of two, at most `BLOCK` and `ROOM` bytes, and 32 blocks in all, if there are as many rows: while the
+    """Return how many rows a block has: a power of two, at most `BLOCK` and `ROOM` bytes, and 32
+    blocks in all, if there are as many rows: while the
     first one is decoded, the device waits.
 
     Args:
@@ -218,7 +230,9 @@ def block(inputs: np.ndarray, total: int) -> int:
 
 def _weights(model: Any) -> tuple[list[Any], list[Any]]:
     read = keras.ops.convert_to_tensor
-    return [read(v.value) for v in model.trainable_variables], [read(v.value) for v in model.non_trainable_variables]
+    return [read(v.value) for v in model.trainable_variables], [
+        read(v.value) for v in model.non_trainable_variables
+    ]
 
 
 def _compiled(model: Any) -> Callable[[Any, Any], Any]:

@@ -1,4 +1,6 @@
-"""GPU worker: the process of one GPU, started by `pipeline.inference.multi_gpu` as `python -m pipeline.inference.gpu_worker JOB`."""
+"""GPU worker: the process of one GPU, started by `pipeline.inference.multi_gpu` as `python -m
+pipeline.inference.gpu_worker JOB`.
+"""
 
 import os
 import sys

@@ -1,9 +1,12 @@
-"""Inference: an artifact and a test set → one prediction an id, in time. Runs on TensorFlow or JAX; never imports training.
+"""Inference: an artifact and a test set → one prediction an id, in time. Runs on TensorFlow or JAX;
+never imports training.
 
-First of all a valid file with the mean prediction for every id is written, which stays if anything goes wrong. Before anything is predicted the
-artifact's golden inputs are computed again and compared with what the training run got. Then the test set goes through block by block, so that
-memory does not grow with it: while one is computed, the next ones are decoded. An input that cannot be read gets the mean prediction, too, and
-is named: no id is ever dropped. Where there are several GPUs, each has a process of its own (`pipeline.inference.multi_gpu`).
+First of all a valid file with the mean prediction for every id is written, which stays if anything
+goes wrong. Before anything is predicted the artifact's golden inputs are computed again and
+compared with what the training run got. Then the test set goes through block by block, so that
+memory does not grow with it: while one is computed, the next ones are decoded. An input that cannot
+be read gets the mean prediction, too, and is named: no id is ever dropped. Where there are several
+GPUs, each has a process of its own (`pipeline.inference.multi_gpu`).
 """
 
 import os
@@ -30,10 +33,12 @@ from pipeline.storage import atomic_file
 from pipeline.submission.prediction_format import Form
 
 PRECISIONS = ("float32", "mixed_float16")
-# Largest difference between two predictions, of numbers in standard deviations. float32: other kernels add in another order (measured: below
-# 1e-6 between JAX and TensorFlow on a CPU). float16 has 11 bits, and its errors grow through the layers.
+# Largest difference between two predictions, of numbers in standard deviations. float32: other
+# kernels add in another order (measured: below 1e-6 between JAX and TensorFlow on a CPU). float16
+# has 11 bits, and its errors grow through the layers.
 TOLERANCE = {"float32": 1e-4, "mixed_float16": 2e-2}
-# Of the time that there is, what predictions may take: the rest is for writing, and for what comes after.
+# Of the time that there is, what predictions may take: the rest is for writing, and for what comes
+# after.
 SHARE = 0.9
 
 Show = Callable[[str], None]
@@ -46,8 +51,10 @@ class Predictions:
 
     Attributes:
         test: the test set; reads the inputs again for whoever wants to look at them.
-        values: float32 (n, k), as `pipeline.data.labels.Target.predictions` gives them. labels: in words, one text a row.
-        broken: why an input could not be read, by its id. left_out: rows for which time did not suffice.
+        values: float32 (n, k), as `pipeline.data.labels.Target.predictions` gives them. labels: in
+            words, one text a row.
+        broken: why an input could not be read, by its id. left_out: rows for which time did not
+            suffice.
     """
 
     test: dataset.TestSet
@@ -63,7 +70,8 @@ class Predictions:
 
 
 def restore(artifact: Artifact, precision: str = "float32") -> Forward:
-    """Return the artifact's models, one a fold, rebuilt by code, having recomputed the golden outputs.
+    """Return the artifact's models, one a fold, rebuilt by code, having recomputed the golden
+    outputs.
 
     Raises:
         ArtifactError: if the weights do not fit, or the golden outputs come out differently.
@@ -83,9 +91,14 @@ def restore(artifact: Artifact, precision: str = "float32") -> Forward:
     finally:
         keras.config.set_dtype_policy(before)
     forward = Forward(models)
-    # By the program that the first blocks go through, too; smaller, where the device has no room for it.
+    # By the program that the first blocks go through, too; smaller, where the device has no room
+    # for it.
     outputs = averaged(artifact, forward, artifact.golden_inputs)
-    unit = np.array(artifact.target.spread or 1.0) if not artifact.target.log else np.abs(artifact.golden_outputs) + 1
+    unit = (
+        np.array(artifact.target.spread or 1.0)
+        if not artifact.target.log
+        else np.abs(artifact.golden_outputs) + 1
+    )
     difference = float(np.max(np.abs(outputs - artifact.golden_outputs) / unit))
     if not difference <= TOLERANCE[precision]:
         raise ArtifactError(
@@ -98,9 +111,11 @@ def restore(artifact: Artifact, precision: str = "float32") -> Forward:
 
 @contextmanager
 def _hastily() -> Iterator[None]:
-    """Let XLA compile without much thought: random weights that are replaced at once are not worth the seconds that their programs take.
+    """Let XLA compile without much thought: random weights that are replaced at once are not worth
+    the seconds that their programs take.
 
-    Their bits are others, so nobody else may get these programs: JAX keeps those of another precision apart.
+    Their bits are others, so nobody else may get these programs: JAX keeps those of another
+    precision apart.
     """
     if keras.backend.backend() != "jax":
         yield
@@ -117,8 +132,12 @@ def _hastily() -> Iterator[None]:
             jax.config.update(name, before)  # type: ignore[no-untyped-call]
 
 
-def averaged(artifact: Artifact, forward: Forward, inputs: np.ndarray, batch: int | None = None) -> np.ndarray:
-    """Return the mean of the folds' predictions, float32 (n, k), in batches of that size; None: of the forward's, halved where they do not fit."""
+def averaged(
+    artifact: Artifact, forward: Forward, inputs: np.ndarray, batch: int | None = None
+) -> np.ndarray:
+    """Return the mean of the folds' predictions, float32 (n, k), in batches of that size; None: of
+    the forward's, halved where they do not fit.
+    """
     return block_prediction.mean(artifact, forward.outputs(inputs, batch))
 
 
@@ -134,11 +153,13 @@ def predict(
 ) -> Predictions:
     """Return predictions for a test set, in this process.
 
-    Time is watched from the first block on: where what is left will not fit, views are dropped, then folds, and then rows get the mean prediction.
+    Time is watched from the first block on: where what is left will not fit, views are dropped,
+    then folds, and then rows get the mean prediction.
 
     Args:
-        forward: as `restore` returned it. seconds: that there are in all; None: as many as it takes. batch: rows that are computed at
-            once; None: found by doubling. clock: in seconds.
+        forward: as `restore` returned it. seconds: that there are in all; None: as many as it
+            takes. batch: rows that are computed at once; None: found by doubling. clock: in
+            seconds.
 
     Raises:
         DataError: if too many inputs cannot be read, or too many predictions are not finite.
@@ -161,18 +182,27 @@ def _mean_of(artifact: Artifact, rows: int) -> np.ndarray:
 
 
 def _told(
-    artifact: Artifact, test: dataset.TestSet, values: np.ndarray, broken: Mapping[str, str], left: int, show: Show
+    artifact: Artifact,
+    test: dataset.TestSet,
+    values: np.ndarray,
+    broken: Mapping[str, str],
+    left: int,
+    show: Show,
 ) -> Predictions:
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
-        show(f"Warning: {len(broken)} of {len(test)} inputs cannot be read and get the mean prediction: {listed}")
+        show(
+            f"Warning: {len(broken)} of {len(test)} inputs cannot be read and get the mean prediction: {listed}"
+        )
     if left:
         show(f"Warning: time was up; {left:,} of {len(test):,} rows have the mean prediction")
     return Predictions(test, values, tuple(artifact.target.best(values)), broken, left)
 
 
 def _few(broken: Mapping[str, str], done: int, total: int, config: Config) -> None:
-    """Refuse a test set of which too much cannot be read, as soon as that is known: one in ten, or where nobody could mend it, all."""
+    """Refuse a test set of which too much cannot be read, as soon as that is known: one in ten, or
+    where nobody could mend it, all.
+    """
     most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
     if len(broken) > most:
         raise DataError(image_files.told(broken, done, config.data))
@@ -195,10 +225,14 @@ def infer(
 
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
-        folder: the competition. output: gets submission.csv, first with the mean prediction for every id; an older one comes back if this fails.
-        config: says where in the folder the test set is, how many `views` each image has and how long a session; None: the artifact's own.
-        precision: one of `PRECISIONS`. seconds: that there are from now on; None: those of `session_hours`. clock: in seconds.
-        batch: as for `predict`. processes: that share the rows, each with a GPU of its own; None: one a GPU. Of several none has `clock`.
+        folder: the competition. output: gets submission.csv, first with the mean prediction for
+            every id; an older one comes back if this fails.
+        config: says where in the folder the test set is, how many `views` each image has and how
+            long a session; None: the artifact's own.
+        precision: one of `PRECISIONS`. seconds: that there are from now on; None: those of
+            `session_hours`. clock: in seconds.
+        batch: as for `predict`. processes: that share the rows, each with a GPU of its own; None:
+            one a GPU. Of several none has `clock`.
 
     Raises:
         ArtifactError, DataError: as `restore`, `pipeline.data.dataset.read_test` and `predict` say.
@@ -233,7 +267,9 @@ def infer(
         else:
             forward = restore(placed, precision)
             there = None if until is None else (until - clock()) / SHARE
-            predictions = predict(placed, test, forward, seconds=there, batch=batch, clock=clock, show=show)
+            predictions = predict(
+                placed, test, forward, seconds=there, batch=batch, clock=clock, show=show
+            )
         written = form.write(path, predictions.ids, predictions.values)
     except BaseException:
         if before is not None:
@@ -259,7 +295,9 @@ def _shared(
     processes: int,
     show: Show,
 ) -> Predictions:
-    """Return predictions that several processes made; what one of them leaves, this process makes, if there is time."""
+    """Return predictions that several processes made; what one of them leaves, this process makes,
+    if there is time.
+    """
     values, broken = _mean_of(artifact, len(test)), dict[str, str]()
 
     def tell(found: Mapping[str, str], done: int) -> None:
@@ -275,7 +313,15 @@ def _shared(
             show(f"Rows {part.start:,} to {part.stop - 1:,} are computed here")
             own = values[part.start : part.stop]
             done = block_prediction.fill(
-                artifact, test, forward, own, first=part.start, end=until, batch=batch, tell=tell, show=show
+                artifact,
+                test,
+                forward,
+                own,
+                first=part.start,
+                end=until,
+                batch=batch,
+                tell=tell,
+                show=show,
             )
             left += len(part) - done
     else:
@@ -284,19 +330,30 @@ def _shared(
 
 
 def share(job: Path) -> dict[str, Any]:
-    """Compute one process's share of the rows, as `pipeline.inference.multi_gpu.run` wrote it to the folder `job`, and say how many rows are done."""
+    """Compute one process's share of the rows, as `pipeline.inference.multi_gpu.run` wrote it to
+    the folder `job`, and say how many rows are done.
+    """
     artifact, settings, own, values = multi_gpu.taken(job)
     forward = restore(artifact, settings.precision)
     test = dataset.read_test(Path(settings.folder), artifact.config, artifact.encoding)
     with multi_gpu.telling(job) as tell:
         done = block_prediction.fill(
-            artifact, test, forward, values, first=own.start, end=settings.until, batch=settings.batch, tell=tell
+            artifact,
+            test,
+            forward,
+            values,
+            first=own.start,
+            end=settings.until,
+            batch=settings.batch,
+            tell=tell,
         )
     return {"rows": done, "batch": forward.batch.size}
 
 
 def _placed(trained: Config, given: Config | None) -> Config:
-    """Return the config that was trained with, looking for the files where the given one says that they are."""
+    """Return the config that was trained with, looking for the files where the given one says that
+    they are.
+    """
     if given is None:
         return trained
     images = ("kind", "height", "width", "channels", "resize", "decode", "flip", "crop_padding")

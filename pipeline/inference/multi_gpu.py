@@ -1,8 +1,10 @@
 """Shares: the rows of a test set among several processes, each of which has one GPU.
 
-Each is `python -m pipeline.inference.gpu_worker FOLDER`, a program of its own, since a notebook cannot fork with a GPU in use. It gets what the parent has
-loaded and verified, as arrays and JSON, and writes each block's predictions into a memory-mapped .npy file as soon as it has them. So whatever
-ends a process, what it has finished is there; a row that is not is no number, and the parent makes it, or leaves it as it was.
+Each is `python -m pipeline.inference.gpu_worker FOLDER`, a program of its own, since a notebook
+cannot fork with a GPU in use. It gets what the parent has loaded and verified, as arrays and JSON,
+and writes each block's predictions into a memory-mapped .npy file as soon as it has them. So
+whatever ends a process, what it has finished is there; a row that is not is no number, and the
+parent makes it, or leaves it as it was.
 """
 
 import json
@@ -29,7 +31,13 @@ from pipeline.data.labels import Target
 from pipeline.data.tabular import Encoding
 from pipeline.errors import writing
 
-JOB, WEIGHTS, VALUES, BROKEN, LOG = "job.json", "weights.npz", "values.npy", "broken.jsonl", "log.txt"
+JOB, WEIGHTS, VALUES, BROKEN, LOG = (
+    "job.json",
+    "weights.npz",
+    "values.npy",
+    "broken.jsonl",
+    "log.txt",
+)
 POLL_SECONDS = 0.2
 
 Tell = Callable[[Mapping[str, str], int], None]
@@ -42,7 +50,8 @@ class Settings:
 
     Attributes:
         folder: of the competition. precision: of the model. batch: rows at once, or None.
-        until: by `time.monotonic`, which all processes of a machine share, when predicting has to be over, or None.
+        until: by `time.monotonic`, which all processes of a machine share, when predicting has to
+            be over, or None.
     """
 
     folder: str
@@ -52,12 +61,20 @@ class Settings:
 
 
 def run(
-    artifact: Artifact, settings: Settings, values: np.ndarray, processes: int, *, tell: Tell, show: Show
+    artifact: Artifact,
+    settings: Settings,
+    values: np.ndarray,
+    processes: int,
+    *,
+    tell: Tell,
+    show: Show,
 ) -> list[range]:
-    """Let that many processes fill `values`, float32 (n, k), and return the rows that none of them did.
+    """Let that many processes fill `values`, float32 (n, k), and return the rows that none of them
+    did.
 
     Args:
-        tell: takes what cannot be read, by its id, and how many rows are done; what it raises ends all of them.
+        tell: takes what cannot be read, by its id, and how many rows are done; what it raises ends
+            all of them.
 
     Raises:
         DiskError: if there is no room for the artifact beside the output.
@@ -69,7 +86,11 @@ def run(
         for number, (first, last) in enumerate(pairwise(bounds)):
             job = Path(scratch) / f"share-{number + 1}"
             job.mkdir()
-            np.save(job / VALUES, np.full((last - first, values.shape[1]), np.nan, np.float32), allow_pickle=False)
+            np.save(
+                job / VALUES,
+                np.full((last - first, values.shape[1]), np.nan, np.float32),
+                allow_pickle=False,
+            )
             (job / JOB).write_text(json.dumps({**asdict(settings), "first": first, "last": last}))
             (job / BROKEN).touch()
             jobs.append((job, first, last, _start(job, number)))
@@ -91,7 +112,11 @@ def run(
                     show(f"Process {number}: {line}")
             if process.returncode:
                 said = (job / LOG).read_text(errors="replace").strip().splitlines()[-1:]
-                ended = signal.Signals(-process.returncode).name if process.returncode < 0 else process.returncode
+                ended = (
+                    signal.Signals(-process.returncode).name
+                    if process.returncode < 0
+                    else process.returncode
+                )
                 show(
                     f"Warning: process {number} ended with {ended} after {int(whole.sum()):,} of {last - first:,} rows: {said}"
                 )
@@ -99,7 +124,9 @@ def run(
 
 
 def taken(job: Path) -> tuple[Artifact, Settings, range, np.ndarray]:
-    """Return what `run` left for one process: the artifact, the settings, its rows, and the float32 (m, k) that it writes to."""
+    """Return what `run` left for one process: the artifact, the settings, its rows, and the float32
+    (m, k) that it writes to.
+    """
     given = json.loads((job / JOB).read_text())
     rows = range(given.pop("first"), given.pop("last"))
     with np.load(job.parent / WEIGHTS, allow_pickle=False) as arrays:
@@ -119,7 +146,12 @@ def taken(job: Path) -> tuple[Artifact, Settings, range, np.ndarray]:
         own["golden"]["inputs"],
         own["golden"]["outputs"],
     )
-    return artifact, Settings(**given), rows, np.load(job / VALUES, mmap_mode="r+", allow_pickle=False)
+    return (
+        artifact,
+        Settings(**given),
+        rows,
+        np.load(job / VALUES, mmap_mode="r+", allow_pickle=False),
+    )
 
 
 @contextmanager
@@ -135,7 +167,11 @@ def telling(job: Path) -> Iterator[Tell]:
 
 
 def _hand(folder: Path, artifact: Artifact) -> None:
-    golden = {"prior": artifact.prior, "inputs": artifact.golden_inputs, "outputs": artifact.golden_outputs}
+    golden = {
+        "prior": artifact.prior,
+        "inputs": artifact.golden_inputs,
+        "outputs": artifact.golden_outputs,
+    }
     arrays: Any = {f"weights/{name}": array for name, array in artifact.weights.items()}
     arrays |= {f"golden/{name}": array for name, array in golden.items()}
     with (folder / WEIGHTS).open("wb") as file:
@@ -150,7 +186,9 @@ def _hand(folder: Path, artifact: Artifact) -> None:
 
 
 def _start(job: Path, number: int) -> subprocess.Popen[bytes]:
-    """Start the process of that number; it sees the GPU of that number, of those that this process may use, and no other."""
+    """Start the process of that number; it sees the GPU of that number, of those that this process
+    may use, and no other.
+    """
     root = str(Path(__file__).resolve().parents[2])
     seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     environment = {
@@ -162,13 +200,23 @@ def _start(job: Path, number: int) -> subprocess.Popen[bytes]:
     with (job / LOG).open("wb") as log:
         words = [sys.executable, "-m", "pipeline.inference.gpu_worker", str(job)]
         return subprocess.Popen(  # noqa: S603 - our own words
-            words, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            words,
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
 
 
-def _wait(jobs: list[tuple[Path, int, int, subprocess.Popen[bytes]]], until: float | None, tell: Tell) -> None:
+def _wait(
+    jobs: list[tuple[Path, int, int, subprocess.Popen[bytes]]], until: float | None, tell: Tell
+) -> None:
     """Wait until all have ended or the time is up, and pass on what they tell."""
-    read, done = dict.fromkeys((job for job, *_ in jobs), 0), dict.fromkeys((job for job, *_ in jobs), 0)
+    read, done = (
+        dict.fromkeys((job for job, *_ in jobs), 0),
+        dict.fromkeys((job for job, *_ in jobs), 0),
+    )
     end = math.inf if until is None else until
     going = True
     while going and time.monotonic() < end:

@@ -1,6 +1,7 @@
 """Pace: how much of the work there is time for, from what the blocks before have taken.
 
-Views are left out first, then folds; what is left after that is one model and the image as it is. After it nothing can be left out but rows.
+Views are left out first, then folds; what is left after that is one model and the image as it is.
+After it nothing can be left out but rows.
 """
 
 from collections.abc import Callable
@@ -12,14 +13,17 @@ class Pace:
     """What each block gets: so many views of each row, through so many folds.
 
     Args:
-        views, folds: that there are. rows: of all blocks. end: by `clock`, when predicting has to be over; None: whenever it is.
+        views, folds: that there are. rows: of all blocks. end: by `clock`, when predicting has to
+            be over; None: whenever it is.
         clock: in seconds.
 
     Attributes:
         used: (views, folds) of the next block.
     """
 
-    def __init__(self, views: int, folds: int, rows: int, end: float | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, views: int, folds: int, rows: int, end: float | None, clock: Callable[[], float]
+    ) -> None:
         self._levels = [(number, folds) for number in range(views, 1, -1)]
         self._levels += [(1, number) for number in range(folds, 0, -1)]
         self._rows, self._done, self._end, self._clock = rows, 0, end, clock
@@ -31,21 +35,30 @@ class Pace:
         return self._end is not None and self._clock() + self._slowest * (waiting + 1) >= self._end
 
     def left(self, rate: float) -> float:
-        """Return the seconds that what is left takes at so many rows a second of one view through one fold.
+        """Return the seconds that what is left takes at so many rows a second of one view through
+        one fold.
 
-        Where there is an end, at most a tenth of the time until then: what is spent on hope must not cost rows.
+        Where there is an end, at most a tenth of the time until then: what is spent on hope must
+        not cost rows.
         """
         seconds = (self._rows - self._done) * self.used[0] * self.used[1] / max(rate, 1e-9)
-        return seconds if self._end is None else max(min(seconds, (self._end - self._clock()) / 10), 0.0)
+        return (
+            seconds
+            if self._end is None
+            else max(min(seconds, (self._end - self._clock()) / 10), 0.0)
+        )
 
     def ended(self, rows: int, used: tuple[int, int], compiling: float = 0.0) -> bool:
-        """Take note of a block, choose what the next one gets, and return whether that is another amount.
+        """Take note of a block, choose what the next one gets, and return whether that is another
+        amount.
 
-        Its time counts whole, with decoding, as if all of it grew with views and folds: to leave something out brings less than is thought, which the
-        next block shows; to take something back costs less.
+        Its time counts whole, with decoding, as if all of it grew with views and folds: to leave
+        something out brings less than is thought, which the next block shows; to take something
+        back costs less.
 
         Args:
-            rows: of the block. used: views and folds that it got. compiling: seconds of it that no later block will take.
+            rows: of the block. used: views and folds that it got. compiling: seconds of it that no
+                later block will take.
         """
         now = self._clock()
         taken, self._last = max(now - self._last - compiling, 0.0), now
@@ -58,11 +71,15 @@ class Pace:
         for level in self._levels:
             share = level[0] * level[1] / (used[0] * used[1])
             self.used = level
-            # To take something back needs half as much to spare, or else it comes and goes; and the next block has to fit with it.
+            # To take something back needs half as much to spare, or else it comes and goes; and the
+            # next block has to fit with it.
             more = level > before
-            fits = now + taken / max(rows, 1) * left * share * (TO_SPARE if more else 1) <= self._end
+            fits = (
+                now + taken / max(rows, 1) * left * share * (TO_SPARE if more else 1) <= self._end
+            )
             if fits and (not more or now + slowest * share < self._end):
                 break
-        # What is left out may bring nothing, if it is decoding that takes the time: the next block shows.
+        # What is left out may bring nothing, if it is decoding that takes the time: the next block
+        # shows.
         self._slowest = slowest * max(self.used[0] * self.used[1] / (used[0] * used[1]), 1)
         return self.used != before

@@ -1,7 +1,8 @@
-"""Features: which columns of a table a model should read, and as what; and what about a column a person should look at.
+"""Features: which columns of a table a model should read, and as what; and what about a column a
+person should look at.
 
-A column is a number or a category, or it is left out with the reason. Columns of the training table alone are never read: nobody has them
-for the test set.
+A column is a number or a category, or it is left out with the reason. Columns of the training table
+alone are never read: nobody has them for the test set.
 """
 
 import re
@@ -18,7 +19,10 @@ FEW = 12  # different whole numbers, up to which they are taken for a category
 SPOILED = 0.02  # share of the values that are no numbers, up to which they are what is wrong with a column
 REPEATS = 2  # rows for each different text, below which there is nothing to learn from it
 COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # "12,50"; "1,234,567.8"
-WITH_COMMAS, WITHOUT_COMMAS = "numbers with commas", "write decimals with a point, and thousands without a sign"
+WITH_COMMAS, WITHOUT_COMMAS = (
+    "numbers with commas",
+    "write decimals with a point, and thousands without a sign",
+)
 LEAST = 30  # rows, below which a column that fits the labels may do so by chance
 GROUPS = re.compile(
     r"(patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|location|record|video|family|house|camera)",
@@ -32,7 +36,8 @@ class Column:
 
     Attributes:
         use: "number", "category" or "left out". why: in words.
-        distinct: different values. missing: share of the rows without one. missing_test: the same; None where the test set has no such column.
+        distinct: different values. missing: share of the rows without one. missing_test: the same;
+            None where the test set has no such column.
         shown: least, middle and largest number, or the most frequent texts.
     """
 
@@ -59,9 +64,13 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
     values = numbers(there)
     number = bool(len(values)) and bool(np.isfinite(values).all())
     if number and distinct > FEW:
-        shown = " … ".join(f"{value:.4g}" for value in (values.min(), float(np.median(values)), values.max()))
+        shown = " … ".join(
+            f"{value:.4g}" for value in (values.min(), float(np.median(values)), values.max())
+        )
     if test is None:
-        return Column(str(train.name), OUT, "in the training table alone", distinct, share, None, shown)
+        return Column(
+            str(train.name), OUT, "in the training table alone", distinct, share, None, shown
+        )
     seen, lacking = _there(test)
     number = number and bool(np.isfinite(numbers(seen)).all())
     use, why = _use(there, values if number else None, distinct, share)
@@ -74,7 +83,8 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
 
 
 def commas(*columns: pd.Series) -> bool:
-    """Return whether what is no number in these columns is one with commas, as some countries and spreadsheets write it.
+    """Return whether what is no number in these columns is one with commas, as some countries and
+    spreadsheets write it.
 
     >>> commas(pd.Series(["12,50", "7"])), commas(pd.Series(["1,234.5"])), commas(pd.Series(["71,78,45"])), commas(pd.Series(["7"]))
     (True, True, False, False)
@@ -83,7 +93,9 @@ def commas(*columns: pd.Series) -> bool:
     return bool(odd) and all(COMMAS.fullmatch(text) for text in odd if text not in MISSING)
 
 
-def _use(there: pd.Series, values: np.ndarray | None, distinct: int, missing: float) -> tuple[str, str]:
+def _use(
+    there: pd.Series, values: np.ndarray | None, distinct: int, missing: float
+) -> tuple[str, str]:
     if not distinct:
         return OUT, "no value in any row"
     if distinct == 1 and not missing:
@@ -92,7 +104,12 @@ def _use(there: pd.Series, values: np.ndarray | None, distinct: int, missing: fl
         whole = bool((values == np.floor(values)).all())
         if whole and distinct <= FEW:
             return CATEGORY, f"{distinct} different whole numbers"
-        if whole and distinct == len(there) and len(there) >= LEAST and values.max() - values.min() < 1.2 * len(there):
+        if (
+            whole
+            and distinct == len(there)
+            and len(there) >= LEAST
+            and values.max() - values.min() < 1.2 * len(there)
+        ):
             return OUT, "it counts the rows"
         return NUMBER, "numbers"
     if len(there) < REPEATS * distinct:
@@ -106,14 +123,17 @@ def numbers(texts: pd.Series) -> np.ndarray:
 
 
 def _there(texts: pd.Series) -> tuple[pd.Series, float]:
-    """Return the values that are there, without blanks around them, and the share of rows without one."""
+    """Return the values that are there, without blanks around them, and the share of rows without
+    one.
+    """
     texts = texts.str.strip()
     lacking = texts.isin(MISSING)
     return texts[~lacking], float(lacking.mean()) if len(texts) else 0.0
 
 
 def tellers(table: pd.DataFrame, columns: Collection[Column], labels: np.ndarray) -> list[str]:
-    """Return the names of columns that tell the label alone, without an error: often something that is known only afterwards.
+    """Return the names of columns that tell the label alone, without an error: often something that
+    is known only afterwards.
 
     Args:
         labels: of the rows: classes by their number, int (n,), or numbers, float (n,).
@@ -147,8 +167,11 @@ def _separates(values: np.ndarray, labels: np.ndarray) -> bool:
     return bool(abs(np.corrcoef(*ranks)[0, 1]) > 0.9999) if values.std() and labels.std() else False
 
 
-def groups(train: pd.DataFrame, test: pd.DataFrame | None, skip: Collection[str]) -> list[tuple[str, str]]:
-    """Return columns whose rows may belong together, as those of one patient, each with the sign of it. It is advice: only a person knows.
+def groups(
+    train: pd.DataFrame, test: pd.DataFrame | None, skip: Collection[str]
+) -> list[tuple[str, str]]:
+    """Return columns whose rows may belong together, as those of one patient, each with the sign of
+    it. It is advice: only a person knows.
 
     >>> table = pd.DataFrame({"patient": ["a", "a", "b", "b", "c", "c"]})
     >>> groups(table, None, ())
@@ -163,9 +186,16 @@ def groups(train: pd.DataFrame, test: pd.DataFrame | None, skip: Collection[str]
         if not 2 < distinct <= len(there) / REPEATS:
             continue
         apart = False
-        if test is not None and name in test and distinct > FEW and not (numbers(there) % 1 > 0).any():
+        if (
+            test is not None
+            and name in test
+            and distinct > FEW
+            and not (numbers(there) % 1 > 0).any()
+        ):
             apart = not set(there) & set(_there(test[name])[0])
         if apart or GROUPS.search(str(name)):
             sign = "none of them is in the test set" if apart else "its name"
-            found.append((str(name), f"{distinct:,} different texts in {len(there):,} rows, and {sign}"))
+            found.append(
+                (str(name), f"{distinct:,} different texts in {len(there):,} rows, and {sign}")
+            )
     return found

@@ -1,7 +1,8 @@
-"""Proposal: what `pipeline.inspection.inspection` found → a config that runs as it is, as an object and as the text of its file.
+"""Proposal: what `pipeline.inspection.inspection` found → a config that runs as it is, as an object
+and as the text of its file.
 
-Model, batch, epochs and rate follow from the number of rows and what a forward pass costs, so that a small set trains in about a minute on
-two CPU cores. They are where to begin, not what wins.
+Model, batch, epochs and rate follow from the number of rows and what a forward pass costs, so that
+a small set trains in about a minute on two CPU cores. They are where to begin, not what wins.
 """
 
 import keyword
@@ -65,9 +66,14 @@ def propose(found: Inspection, name: str, competition: str) -> Proposal:
     if data.kind == "table":
         model, options, cost, why = _of_table(data, rows)
         optimizer = Optimizer(
-            name="adamw", base_rate=3e-3, base_batch=BASE, weight_decay=0.05 if rows < FOLDED else 0.02
+            name="adamw",
+            base_rate=3e-3,
+            base_batch=BASE,
+            weight_decay=0.05 if rows < FOLDED else 0.02,
         )
-        counts = [count for _, count in found.goal.classes] if found.goal.target == "classes" else [rows]
+        counts = (
+            [count for _, count in found.goal.classes] if found.goal.target == "classes" else [rows]
+        )
         if rows < FOLDED and min(counts) >= 10:
             more["folds"] = 5
     else:
@@ -96,7 +102,13 @@ def propose(found: Inspection, name: str, competition: str) -> Proposal:
         checkpoint_seconds=30.0,
         **more,
     )
-    said = [Finding(CHOSEN, "model", f"{model} {', '.join(f'{key}={value}' for key, value in options.items())}: {why}")]
+    said = [
+        Finding(
+            CHOSEN,
+            "model",
+            f"{model} {', '.join(f'{key}={value}' for key, value in options.items())}: {why}",
+        )
+    ]
     text = f"{batch} rows a step: fewer than {LEAST_STEPS_PER_EPOCH} steps an epoch show BatchNorm little; {MOST_BATCH} at most"
     said.append(Finding(CHOSEN, "batch", text))
     long = f"about {max(seconds, 5):,.0f} s" if seconds < 120 else f"about {seconds / 60:,.0f} min"
@@ -113,7 +125,9 @@ def propose(found: Inspection, name: str, competition: str) -> Proposal:
         )
         said.append(
             Finding(
-                CHOSEN, "augmentation", f"images are moved by {data.crop_padding} of their pixels at most; {mirrored}"
+                CHOSEN,
+                "augmentation",
+                f"images are moved by {data.crop_padding} of their pixels at most; {mirrored}",
             )
         )
     return Proposal(config, tuple(said))
@@ -133,12 +147,17 @@ def _batch(rows: int) -> int:
 
 def _of_table(data: Data, rows: int) -> tuple[str, dict[str, Any], float, str]:
     width, depth, dropout = (32, 1, 0.3) if rows < FOLDED else (128, 2, 0.2)
-    cost = 2.0 * width * (data.shape[0] + 8 * len(data.categorical_columns) + width * (depth - 1)) + 2e4
+    cost = (
+        2.0 * width * (data.shape[0] + 8 * len(data.categorical_columns) + width * (depth - 1))
+        + 2e4
+    )
     return (
         "mlp",
         {"width": width, "depth": depth, "dropout": dropout},
         cost,
-        f"for the rows of a table; small, for {rows:,} rows" if rows < FOLDED else "for the rows of a table",
+        f"for the rows of a table; small, for {rows:,} rows"
+        if rows < FOLDED
+        else "for the rows of a table",
     )
 
 
@@ -170,7 +189,8 @@ def _augmented(data: Data) -> dict[str, Any]:
 
 
 def check(proposal: Proposal, found: Inspection) -> Finding:
-    """Return what came of reading the folder with the proposed config, as training and inference read it, and of writing a submission.
+    """Return what came of reading the folder with the proposed config, as training and inference
+    read it, and of writing a submission.
 
     Raises:
         DataError, SubmissionError: as they would.
@@ -186,17 +206,26 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
         read, labels = target.read(held.labelled, config, held.folder / held.train)
         kept = np.array([name not in found.inputs.broken for name in found.ids])
         ids = tuple(name for name, there in zip(found.ids, kept, strict=True) if there)
-        examples = Examples(ids, np.zeros((len(ids), 1)), labels[kept], read, broken=found.inputs.broken)
+        examples = Examples(
+            ids, np.zeros((len(ids), 1)), labels[kept], read, broken=found.inputs.broken
+        )
     else:
         examples = reader.read_training(held.folder, config)
     pairs = folds.splits(examples, config)
     tests = reader.read_test(held.folder, config, examples.encoding)
     sample = held.folder / config.data.sample_submission
     truth = examples.target.truth(examples.labels)
-    mean = truth.mean(axis=0) if truth.ndim > 1 else np.bincount(truth, minlength=len(examples.classes)) / len(truth)
+    mean = (
+        truth.mean(axis=0)
+        if truth.ndim > 1
+        else np.bincount(truth, minlength=len(examples.classes)) / len(truth)
+    )
     with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
         values = np.repeat(np.asarray(mean, np.float32)[None], len(tests), axis=0)
-        wanted, path = prediction_format.Form(examples.target, config.metric, sample), Path(scratch) / "submission.csv"
+        wanted, path = (
+            prediction_format.Form(examples.target, config.metric, sample),
+            Path(scratch) / "submission.csv",
+        )
         wanted.check_labels()
         written = wanted.write(path, tests.ids, values)
     text = (
@@ -209,7 +238,12 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
 def text(found: Inspection, proposal: Proposal) -> str:
     """Return the file of the config, as `pipeline.config.load` reads it."""
     config = proposal.config
-    what = {"images": "image files", "pixels": "images as columns", "arrays": "images in an array", "table": "a table"}
+    what = {
+        "images": "image files",
+        "pixels": "images as columns",
+        "arrays": "images in an array",
+        "table": "a table",
+    }
     aim = f"{len(found.goal.classes)} labels" if found.goal.classes else "numbers to predict"
     doc = [
         f"{config.competition}: {what[config.data.kind]}, {aim}, {len(found.ids):,} labelled rows; proposed by `invoke inspect`.",
@@ -230,7 +264,8 @@ def write(path: Path, content: str) -> Config:
     """Write the file of a config, and return the config that is loaded from it.
 
     Raises:
-        ConfigError: if the file is there already, or its name cannot be a config's. DiskError: if it cannot be written.
+        ConfigError: if the file is there already, or its name cannot be a config's. DiskError: if
+            it cannot be written.
     """
     refuse_taken(path)
     atomic_file.write(path, content.encode())
@@ -256,7 +291,11 @@ def place(name: str) -> Path:
         ConfigError: if it cannot name a config.
     """
     path = Path(name) if name.endswith(".py") else CONFIGS / f"{name}.py"
-    if not NAME.fullmatch(path.stem) or keyword.iskeyword(path.stem) or (not name.endswith(".py") and "/" in name):
+    if (
+        not NAME.fullmatch(path.stem)
+        or keyword.iskeyword(path.stem)
+        or (not name.endswith(".py") and "/" in name)
+    ):
         raise ConfigError(
             f"--write {name}: expected a name of lower-case letters, digits and underscores, which begins with a letter, or the path of such a "
             ".py file.\nCorrect it."
@@ -265,7 +304,8 @@ def place(name: str) -> Path:
 
 
 def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
-    """Return the name of the config and the slug of the competition: as given, or else after the file and the folder.
+    """Return the name of the config and the slug of the competition: as given, or else after the
+    file and the folder.
 
     >>> names(Path("data/Leaf Diseases"), None, "")
     ('leaf_diseases', 'leaf-diseases')

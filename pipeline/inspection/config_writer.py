@@ -1,4 +1,6 @@
-"""Source: a config as the text of a file in pipeline/configs/: what differs from the defaults, formatted as `ruff format` leaves it."""
+"""Source: a config as the text of a file in pipeline/configs/: what differs from the defaults,
+formatted as `ruff format` leaves it.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,7 +10,17 @@ from pipeline.config import Config
 
 LINE, STEP = 120, 4  # characters
 # What is named first; the rest follows in the order of `Config`.
-FIRST = ("name", "competition", "num_classes", "target", "metric", "data", "model", "model_options", "optimizer")
+FIRST = (
+    "name",
+    "competition",
+    "num_classes",
+    "target",
+    "metric",
+    "data",
+    "model",
+    "model_options",
+    "optimizer",
+)
 IMPORT = "from pipeline.config import Config, Data, Optimizer"
 
 
@@ -16,10 +28,14 @@ def write(config: Config, doc: Sequence[str], comments: Mapping[str, str]) -> st
     """Return the file's text; `pipeline.config.load` makes an equal config of it.
 
     Args:
-        doc: lines of the docstring. comments: what is said above an argument, by its name; of one that is a default, above the next that is not.
+        doc: lines of the docstring. comments: what is said above an argument, by its name; of one
+            that is a default, above the next that is not.
     """
     given = _different(config)
-    order = [*FIRST, *(field.name for field in dataclasses.fields(Config) if field.name not in FIRST)]
+    order = [
+        *FIRST,
+        *(field.name for field in dataclasses.fields(Config) if field.name not in FIRST),
+    ]
     lines, waiting = [], []
     for name in order:
         waiting += [f"    # {comments[name]}"] if name in comments else []
@@ -27,14 +43,20 @@ def write(config: Config, doc: Sequence[str], comments: Mapping[str, str]) -> st
             lines += [*waiting, f"    {name}={_shown(given[name], STEP, len(name) + 2)},"]
             waiting = []
     words = "\n".join(doc).replace("\\", "\\\\").replace('"""', "'''")
-    return "\n".join([f'"""{words}\n"""', "", IMPORT, "", "CONFIG = Config(", *lines, *waiting, ")", ""])
+    return "\n".join(
+        [f'"""{words}\n"""', "", IMPORT, "", "CONFIG = Config(", *lines, *waiting, ")", ""]
+    )
 
 
 def _different(value: Any) -> dict[str, Any]:
     """Return the fields that differ from the defaults, by name."""
     found = {}
     for field in dataclasses.fields(value):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        default = (
+            field.default
+            if field.default_factory is dataclasses.MISSING
+            else field.default_factory()
+        )
         if getattr(value, field.name) != default:
             found[field.name] = getattr(value, field.name)
     return found

@@ -1,4 +1,5 @@
-"""Survey: what examples are like among themselves: sizes and modes of image files, the same content twice, and what ids tell of labels.
+"""Survey: what examples are like among themselves: sizes and modes of image files, the same content
+twice, and what ids tell of labels.
 
 Reads  paths, pixels, texts: nothing here knows of a competition
 Gives  counts, pairs, and sentences
@@ -19,8 +20,9 @@ from PIL import Image
 from pipeline.errors import DataError, reading
 
 GREY = {"1", "L", "LA", "I", "I;16", "I;16B"}
-# Two images are nearly the same if their thumbnails differ by less than this, in levels of 255 (root of the mean square), and the images
-# themselves by less than the second (mean). Thumbnails of flat images are all alike, and tell nothing.
+# Two images are nearly the same if their thumbnails differ by less than this, in levels of 255
+# (root of the mean square), and the images themselves by less than the second (mean). Thumbnails of
+# flat images are all alike, and tell nothing.
 ALIKE, CLOSE, FLAT, SIDE = 3.0, 6.0, 6.0, 8
 SHARE = 0.1  # of an image's own contrast, which the difference of its thumbnail stays below
 MOST_NEAR = 5_000  # images that are compared each with each
@@ -33,7 +35,8 @@ class Headers:
     """What the headers of image files say.
 
     Attributes:
-        sizes: (width, height) in pixels → number of files. modes: Pillow's name → number. formats: the same.
+        sizes: (width, height) in pixels → number of files. modes: Pillow's name → number. formats:
+            the same.
     """
 
     sizes: Counter[tuple[int, int]]
@@ -66,7 +69,9 @@ class Headers:
 
 
 def headers(paths: Sequence[str]) -> Headers:
-    """Return what the headers of these files say; files that are no images, or cannot be read, count nowhere."""
+    """Return what the headers of these files say; files that are no images, or cannot be read,
+    count nowhere.
+    """
     sizes: Counter[tuple[int, int]] = Counter()
     modes: Counter[str] = Counter()
     formats: Counter[str] = Counter()
@@ -82,7 +87,8 @@ def headers(paths: Sequence[str]) -> Headers:
 
 
 def contents(paths: Sequence[str]) -> list[bytes | None]:
-    """Return the sha256 of each file that has as many bytes as another, and None for the others, which are like none.
+    """Return the sha256 of each file that has as many bytes as another, and None for the others,
+    which are like none.
 
     Raises:
         DataError: if a file cannot be read.
@@ -92,7 +98,9 @@ def contents(paths: Sequence[str]) -> list[bytes | None]:
         sizes = [os.stat(path).st_size for path in paths]  # noqa: PTH116 - a hundred thousand Path objects cost seconds
         counted = Counter(sizes)
         for path, size in zip(paths, sizes, strict=True):
-            found.append(hashlib.sha256(Path(path).read_bytes()).digest() if counted[size] > 1 else None)
+            found.append(
+                hashlib.sha256(Path(path).read_bytes()).digest() if counted[size] > 1 else None
+            )
     return found
 
 
@@ -102,7 +110,8 @@ def digests(inputs: np.ndarray) -> list[bytes]:
 
 
 def same(keys: Sequence[Hashable]) -> list[list[int]]:
-    """Return the places of equal keys, two or more at a time, in rising order; None is like nothing.
+    """Return the places of equal keys, two or more at a time, in rising order; None is like
+    nothing.
 
     >>> same(["a", "b", None, "a", None])
     [[0, 3]]
@@ -115,7 +124,8 @@ def same(keys: Sequence[Hashable]) -> list[list[int]]:
 
 
 def near(pixels: np.ndarray) -> list[tuple[int, int]]:
-    """Return pairs of images that a person would call the same picture: written anew, resized, or a little brighter.
+    """Return pairs of images that a person would call the same picture: written anew, resized, or a
+    little brighter.
 
     Args:
         pixels: uint8 (n, height, width, channels); time and memory grow with the square of n.
@@ -127,19 +137,31 @@ def near(pixels: np.ndarray) -> list[tuple[int, int]]:
     if len(rows) < 2:
         return []
     reach = ALIKE * np.sqrt(thumbs.shape[1])
-    graph = NearestNeighbors(radius=reach).fit(thumbs[rows]).radius_neighbors_graph(mode="connectivity").tocoo()
-    pairs = [(int(rows[one]), int(rows[other])) for one, other in zip(graph.row, graph.col, strict=True) if one < other]
+    graph = (
+        NearestNeighbors(radius=reach)
+        .fit(thumbs[rows])
+        .radius_neighbors_graph(mode="connectivity")
+        .tocoo()
+    )
+    pairs = [
+        (int(rows[one]), int(rows[other]))
+        for one, other in zip(graph.row, graph.col, strict=True)
+        if one < other
+    ]
     contrast = thumbs.std(axis=1)
     return sorted(
         (one, other)
         for one, other in pairs
-        if np.sqrt(((thumbs[one] - thumbs[other]) ** 2).mean()) < SHARE * min(contrast[one], contrast[other])
+        if np.sqrt(((thumbs[one] - thumbs[other]) ** 2).mean())
+        < SHARE * min(contrast[one], contrast[other])
         and np.abs(pixels[one].astype(np.int16) - pixels[other].astype(np.int16)).mean() < CLOSE
     )
 
 
 def _thumbnails(pixels: np.ndarray) -> np.ndarray:
-    """Return the images as grey ones of at most SIDE x SIDE: float32 (n, side x side), means of equal parts."""
+    """Return the images as grey ones of at most SIDE x SIDE: float32 (n, side x side), means of
+    equal parts.
+    """
     shrunk = pixels.mean(axis=3, dtype=np.float32)
     for axis in (1, 2):
         length = shrunk.shape[axis]
@@ -150,7 +172,8 @@ def _thumbnails(pixels: np.ndarray) -> np.ndarray:
 
 
 def told_by_ids(ids: Sequence[str], labels: np.ndarray) -> list[str]:
-    """Return in which ways ids say what the label is, in words; they are no inputs, and still a sign of how the data were made.
+    """Return in which ways ids say what the label is, in words; they are no inputs, and still a
+    sign of how the data were made.
 
     Args:
         ids: n texts. labels: float or int (n,): classes by their number, or numbers.
@@ -168,7 +191,10 @@ def told_by_ids(ids: Sequence[str], labels: np.ndarray) -> list[str]:
     stems = np.unique([re.split(r"\d", text)[0] for text in ids], return_inverse=True)[1]
     if labels.dtype.kind in "iu" and 1 < stems.max() + 1 <= len(ids) / 2:
         random = np.random.default_rng(0)
-        right, least = _right(stems, labels), np.unique(labels, return_counts=True)[1].max() / len(ids)
+        right, least = (
+            _right(stems, labels),
+            np.unique(labels, return_counts=True)[1].max() / len(ids),
+        )
         chance = np.array([_right(stems, random.permutation(labels)) for _ in range(SHUFFLES)])
         if right > chance.mean() + SIGMAS * chance.std() + 0.05:
             text = f"what ids begin with tells the label of {right:.0%} of the rows (the most frequent label alone: {least:.0%})"
@@ -186,7 +212,8 @@ def _right(stems: np.ndarray, labels: np.ndarray) -> float:
 def _runs(labels: np.ndarray) -> float:
     """Return by how many standard deviations neighbours are more alike than in a random order.
 
-    Of classes it is the number of equal neighbours, of numbers the correlation of neighbours' ranks.
+    Of classes it is the number of equal neighbours, of numbers the correlation of neighbours'
+    ranks.
     """
     if labels.dtype.kind in "iu":
         share = np.unique(labels, return_counts=True)[1] / len(labels)
@@ -197,4 +224,6 @@ def _runs(labels: np.ndarray) -> float:
     ranks = pd.Series(labels).rank().to_numpy()
     centred = ranks - ranks.mean()
     power = float((centred**2).sum())
-    return float((centred[1:] * centred[:-1]).sum() / power * np.sqrt(len(labels))) if power else 0.0
+    return (
+        float((centred[1:] * centred[:-1]).sum() / power * np.sqrt(len(labels))) if power else 0.0
+    )

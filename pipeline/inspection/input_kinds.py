@@ -1,4 +1,5 @@
-"""Inputs: what the examples of a competition are: pixels in a table, one array of images, or columns (`pipeline.inspection.image_folders`: image files).
+"""Inputs: what the examples of a competition are: pixels in a table, one array of images, or
+columns (`pipeline.inspection.image_folders`: image files).
 
 The first that fits is taken, in this order; each says how a config describes it, and why.
 """
@@ -31,10 +32,12 @@ class Inputs:
 
     Attributes:
         data: as a config says it, without augmentation. findings: why.
-        keys, test_keys: equal where two examples have the same content; None: like no other. Of the rows that were looked at.
+        keys, test_keys: equal where two examples have the same content; None: like no other. Of the
+            rows that were looked at.
         rows, test_rows: int64, these rows.
         pixels, test_pixels: uint8 (n, height, width, channels) of these rows; None of a table.
-        headers: of image files. columns: of a table. broken, test_broken: why a file cannot be decoded, by its id.
+        headers: of image files. columns: of a table. broken, test_broken: why a file cannot be
+            decoded, by its id.
     """
 
     data: Data
@@ -52,7 +55,8 @@ class Inputs:
 
 
 def find(held: Contents) -> Inputs | None:
-    """Return what the examples are if they are no image files; None where nothing was found for them.
+    """Return what the examples are if they are no image files; None where nothing was found for
+    them.
 
     Raises:
         DataError: if arrays or tables are not of the form that the pipeline reads.
@@ -119,7 +123,9 @@ def _arrays(held: Contents) -> Inputs | None:
     shapes = {name: _shape(held.folder / name) for name in held.arrays}
     found = []
     for count, hint in ((len(held.labelled), TRAINS), (len(held.wanted), TESTS)):
-        fitting = [name for name, shape in shapes.items() if len(shape) in (3, 4) and shape[0] == count]
+        fitting = [
+            name for name, shape in shapes.items() if len(shape) in (3, 4) and shape[0] == count
+        ]
         called = [name for name in fitting if hint.search(Path(name).stem)]
         if not fitting:
             return None
@@ -133,13 +139,18 @@ def _arrays(held: Contents) -> Inputs | None:
     if shapes[train][1:] != shapes[test][1:]:
         return None
     height, width, *more = shapes[train][1:]
-    # The rows of the array are those of the test table, where there is one: the sample may have another order.
+    # The rows of the array are those of the test table, where there is one: the sample may have
+    # another order.
     tables: dict[str, Any] = {"test_csv": held.test} if held.test else {}
     data = Data(
         **base(held), **tables, kind="arrays", train_array=train, test_array=test, height=height, width=width, channels=(more or [1])[0]
     )  # fmt: skip
-    pixels = encoding.array(held.folder / train, data, len(held.labelled), EDIT.format("train_array"))
-    test_pixels = encoding.array(held.folder / test, data, len(held.wanted), EDIT.format("test_array"))
+    pixels = encoding.array(
+        held.folder / train, data, len(held.labelled), EDIT.format("train_array")
+    )
+    test_pixels = encoding.array(
+        held.folder / test, data, len(held.wanted), EDIT.format("test_array")
+    )
     told = f"arrays of images: {train} {shapes[train]} has as many as {held.train} has rows, {test} {shapes[test]} as {held.sample}"
     return _array(held, data, (Finding(CHOSEN, "inputs", told),), pixels, test_pixels)
 
@@ -147,7 +158,9 @@ def _arrays(held: Contents) -> Inputs | None:
 def _shape(path: Path) -> tuple[int, ...]:
     """Return the shape of an array on the disk; () of what is none."""
     try:
-        found: Any = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
+        found: Any = np.load(
+            path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False
+        )
         if not isinstance(found, np.ndarray):
             names = list(found)
             return tuple(found[names[0]].shape) if len(names) == 1 else ()
@@ -157,7 +170,11 @@ def _shape(path: Path) -> tuple[int, ...]:
 
 
 def _array(
-    held: Contents, data: Data, findings: tuple[Finding, ...], pixels: np.ndarray, test_pixels: np.ndarray
+    held: Contents,
+    data: Data,
+    findings: tuple[Finding, ...],
+    pixels: np.ndarray,
+    test_pixels: np.ndarray,
 ) -> Inputs:
     rows, test_rows = some(len(pixels)), some(len(test_pixels))
     one, other = pixels[rows], test_pixels[_places(held, data, len(test_pixels))[test_rows]]
@@ -174,7 +191,9 @@ def _array(
 
 
 def _places(held: Contents, data: Data, count: int) -> np.ndarray:
-    """Return in which row of the test table each id of the sample stands, as inference finds it; as they lie, where no ids say so."""
+    """Return in which row of the test table each id of the sample stands, as inference finds it; as
+    they lie, where no ids say so.
+    """
     ids = list(held.wanted.iloc[:, 0])
     names = () if held.tested is None else (data.id_column, str(held.wanted.columns[0]))
     for name in names:
@@ -196,8 +215,15 @@ def _table(held: Contents) -> Inputs | None:
     labelled, tested = held.labelled, held.tested
     if held.pixels:
         return None
-    columns = tuple(column_types.judge(labelled[name], tested.get(name)) for name in labelled if name not in skip)
-    used = {use: tuple(column.name for column in columns if column.use == use) for use in (NUMBER, CATEGORY)}
+    columns = tuple(
+        column_types.judge(labelled[name], tested.get(name))
+        for name in labelled
+        if name not in skip
+    )
+    used = {
+        use: tuple(column.name for column in columns if column.use == use)
+        for use in (NUMBER, CATEGORY)
+    }
     shared = [column for column in columns if column.missing_test is not None]
     if not any(used.values()):
         if not shared or held.images:  # then it is the images that ought to be found
@@ -214,7 +240,9 @@ def _table(held: Contents) -> Inputs | None:
     )  # fmt: skip
     findings = [
         Finding(
-            CHOSEN, "inputs", f"a table: {len(used[NUMBER])} columns of numbers, {len(used[CATEGORY])} of categories"
+            CHOSEN,
+            "inputs",
+            f"a table: {len(used[NUMBER])} columns of numbers, {len(used[CATEGORY])} of categories",
         )
     ]
     for use, name in ((NUMBER, "numbers"), (CATEGORY, "categories")):
@@ -227,14 +255,25 @@ def _table(held: Contents) -> Inputs | None:
             findings.append(Finding(WARNING, "commas", f"{column.name} is {done}: {column.why}"))
         elif column.use == OUT:
             reasons.setdefault(column.why, []).append(column.name)
-    findings += [Finding(CHOSEN, "left out", f"{_names(names)}: {why}") for why, names in reasons.items()]
-    gaps = [column for column in columns if column.use != OUT and (column.missing or column.missing_test)]
+    findings += [
+        Finding(CHOSEN, "left out", f"{_names(names)}: {why}") for why, names in reasons.items()
+    ]
+    gaps = [
+        column
+        for column in columns
+        if column.use != OUT and (column.missing or column.missing_test)
+    ]
     if gaps:
-        shown = ", ".join(f"{column.name} {column.missing:.0%}/{column.missing_test or 0:.0%}" for column in gaps[:8])
+        shown = ", ".join(
+            f"{column.name} {column.missing:.0%}/{column.missing_test or 0:.0%}"
+            for column in gaps[:8]
+        )
         text = f"{shown}{' …' if len(gaps) > 8 else ''} of the rows (training/test) lack a value; a missing number is marked as one"
         findings.append(Finding(FOUND, "missing", text))
     read = [*used[NUMBER], *used[CATEGORY]]
-    keys, test_keys = ([tuple(row) for row in part[read].itertuples(index=False)] for part in (labelled, tested))
+    keys, test_keys = (
+        [tuple(row) for row in part[read].itertuples(index=False)] for part in (labelled, tested)
+    )
     if held.ids in tested:
         order = {name: place for place, name in enumerate(tested[held.ids])}
         test_keys = [test_keys[order[name]] for name in held.wanted.iloc[:, 0] if name in order]

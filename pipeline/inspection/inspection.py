@@ -1,7 +1,9 @@
-"""Inspection: a competition folder that nobody has described yet → what is in it, and what is wrong with it.
+"""Inspection: a competition folder that nobody has described yet → what is in it, and what is wrong
+with it.
 
-Each choice is a line of `findings` with its reason; what cannot be known from a folder (the metric, whether an order counts) is said, too.
-`pipeline.inspection.config_proposal` makes a config of it, `pipeline.inspection.inspection_page` a page.
+Each choice is a line of `findings` with its reason; what cannot be known from a folder (the metric,
+whether an order counts) is said, too. `pipeline.inspection.config_proposal` makes a config of it,
+`pipeline.inspection.inspection_page` a page.
 """
 
 from collections.abc import Sequence
@@ -11,7 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import DataError
-from pipeline.inspection import column_types, duplicates_and_leaks, image_folders, input_kinds, tables, target_guess
+from pipeline.inspection import (
+    column_types,
+    duplicates_and_leaks,
+    image_folders,
+    input_kinds,
+    tables,
+    target_guess,
+)
 from pipeline.inspection.input_kinds import Inputs
 from pipeline.inspection.tables import FOUND, UNKNOWN, WARNING, Contents, Finding, Given
 from pipeline.inspection.target_guess import Goal
@@ -59,8 +68,9 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     """Return what is in a competition folder.
 
     Raises:
-        DataError: if there is no sample submission, no table with labels or nothing that a model could read, if more than one thing could be
-            meant, or if the labels cannot be learned. ConfigError: if a file or column has a name that no config can hold.
+        DataError: if there is no sample submission, no table with labels or nothing that a model
+            could read, if more than one thing could be meant, or if the labels cannot be learned.
+            ConfigError: if a file or column has a name that no config can hold.
     """
     held = tables.read(folder, given or Given())
     aim = target_guess.read(held)
@@ -70,20 +80,40 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
         names = [min(held.images[place]) for place in places]
         known = None if held.ids is None else held.labelled[held.ids].iloc[0]
         # Only who sees both can tell why they differ.
-        shown = f" An image file is called {names[0]!r}, an id {known!r}." if names and known is not None else ""
+        shown = (
+            f" An image file is called {names[0]!r}, an id {known!r}."
+            if names and known is not None
+            else ""
+        )
         raise DataError(
             f"{mounts.listing(folder)}; {held.train} has {len(held.labelled):,} rows, and nothing to learn from was found for them.{shown} Expected "
             "image files named by its ids (whole names, or what is before .png, .jpg, .jpeg or .webp; with folders or without), columns of "
             "pixels, an array of as many images, or columns that the test set has, too.\n"
             "Complete the download, unpack what is packed, rename files or ids, or name other tables: --train FILE, --test FILE."
         )
-    ids = tuple(held.labelled[held.ids]) if held.ids is not None else tuple(map(str, range(len(held.labelled))))
+    ids = (
+        tuple(held.labelled[held.ids])
+        if held.ids is not None
+        else tuple(map(str, range(len(held.labelled))))
+    )
     test_ids = tuple(held.wanted.iloc[:, 0])
     labels = tuple(map(" ".join, zip(*(held.labelled[name] for name in held.labels), strict=True)))
     twins = _twins(found, labels, classes=aim.target != "regression")
-    findings = (*held.findings, *found.findings, *aim.findings, *_alike(twins, found, ids, test_ids))
+    findings = (
+        *held.findings,
+        *found.findings,
+        *aim.findings,
+        *_alike(twins, found, ids, test_ids),
+    )
     return Inspection(
-        held, aim, found, ids, test_ids, labels, twins, (*findings, *_signs(held, aim, found, ids, labels))
+        held,
+        aim,
+        found,
+        ids,
+        test_ids,
+        labels,
+        twins,
+        (*findings, *_signs(held, aim, found, ids, labels)),
     )
 
 
@@ -95,9 +125,13 @@ def _twins(found: Inputs, labels: Sequence[str], *, classes: bool) -> tuple[Twin
     if found.pixels is not None and found.test_pixels is not None:
         known = {place: group[0] for group in duplicates_and_leaks.same(keys) for place in group}
         first = min(count, duplicates_and_leaks.MOST_NEAR)
-        every = np.concatenate([found.pixels[:first], found.test_pixels[: duplicates_and_leaks.MOST_NEAR]])
+        every = np.concatenate(
+            [found.pixels[:first], found.test_pixels[: duplicates_and_leaks.MOST_NEAR]]
+        )
         for one, other in duplicates_and_leaks.near(every):
-            one, other = (place if place < first else place - first + count for place in (one, other))
+            one, other = (
+                place if place < first else place - first + count for place in (one, other)
+            )
             if one < count and known.get(one, one) != known.get(other, other):
                 pairs.append((one, other, True))
 
@@ -105,12 +139,20 @@ def _twins(found: Inputs, labels: Sequence[str], *, classes: bool) -> tuple[Twin
         return classes and other < count and labels[found.rows[one]] != labels[found.rows[other]]
 
     return tuple(
-        Twin(one, other - count if other >= count else other, other >= count, near, unlike(one, other))
+        Twin(
+            one,
+            other - count if other >= count else other,
+            other >= count,
+            near,
+            unlike(one, other),
+        )
         for one, other, near in pairs
     )
 
 
-def _alike(twins: Sequence[Twin], found: Inputs, ids: Sequence[str], test_ids: Sequence[str]) -> list[Finding]:
+def _alike(
+    twins: Sequence[Twin], found: Inputs, ids: Sequence[str], test_ids: Sequence[str]
+) -> list[Finding]:
     """Return what is said of examples that are alike."""
     told = []
     what = "columns that are read" if found.pixels is None else "content"
@@ -136,14 +178,20 @@ def _alike(twins: Sequence[Twin], found: Inputs, ids: Sequence[str], test_ids: S
         near_too = " or nearly the same picture" if found.pixels is not None else ""
         told.append(
             Finding(
-                FOUND, "duplicates", f"none: no two examples have the same {what}{near_too}, in training and test set"
+                FOUND,
+                "duplicates",
+                f"none: no two examples have the same {what}{near_too}, in training and test set",
             )
         )
     return told
 
 
-def _signs(held: Contents, aim: Goal, found: Inputs, ids: Sequence[str], labels: Sequence[str]) -> list[Finding]:
-    """Return what a person should look at: labels that something else tells, and rows that may belong together."""
+def _signs(
+    held: Contents, aim: Goal, found: Inputs, ids: Sequence[str], labels: Sequence[str]
+) -> list[Finding]:
+    """Return what a person should look at: labels that something else tells, and rows that may
+    belong together.
+    """
     told = []
     numbers = None
     if aim.target == "classes":
@@ -152,11 +200,16 @@ def _signs(held: Contents, aim: Goal, found: Inputs, ids: Sequence[str], labels:
         numbers = column_types.numbers(held.labelled[held.labels[0]])
     if numbers is not None:
         if held.ids is not None:
-            told += [Finding(WARNING, "ids", text) for text in duplicates_and_leaks.told_by_ids(ids, numbers)]
+            told += [
+                Finding(WARNING, "ids", text)
+                for text in duplicates_and_leaks.told_by_ids(ids, numbers)
+            ]
         for name in column_types.tellers(held.labelled, found.columns, numbers):
             text = f"{name!r} alone tells the label of every row. If it is known only after the label, take it out of the config"
             told.append(Finding(WARNING, "leak", text))
-    for name, sign in column_types.groups(held.labelled, held.tested, (*held.labels, held.ids or "")):
+    for name, sign in column_types.groups(
+        held.labelled, held.tested, (*held.labels, held.ids or "")
+    ):
         text = f"{name!r}: {sign}. If its rows belong together (one patient, one scene), set data.group_column={name!r}"
         told.append(Finding(UNKNOWN, "groups", text))
     return told

@@ -1,7 +1,8 @@
-"""Contents: which file of a competition folder plays which part, and which columns of its tables are ids and labels.
+"""Contents: which file of a competition folder plays which part, and which columns of its tables
+are ids and labels.
 
-By what is in the files, and by their names where that does not tell. What could be either of two is refused with the option that says
-which; nothing is guessed in silence.
+By what is in the files, and by their names where that does not tell. What could be either of two is
+refused with the option that says which; nothing is guessed in silence.
 """
 
 import csv
@@ -23,7 +24,9 @@ from pipeline.storage import csv_text
 FOUND, CHOSEN, UNKNOWN, WARNING = "found", "chosen", "unknown", "warning"
 ADVICE = "Give a folder as Kaggle mounts it: a sample submission, a table of labels, and what the rows are."
 DEPTH = 6  # levels of folders that are looked at
-SAMPLES, TESTS, TRAINS = (re.compile(words, re.IGNORECASE) for words in ("sample|submission", "test", "train|label"))
+SAMPLES, TESTS, TRAINS = (
+    re.compile(words, re.IGNORECASE) for words in ("sample|submission", "test", "train|label")
+)
 LABELS = {"label", "labels", "target", "class", "category", "y"}
 PACKED = (".zip", ".7z", ".gz", ".tar", ".rar", ".parquet", ".tsv", ".json", ".feather")
 # Of a pixel: pixel7, px_7, 7, pixel_3_4 or 3x4.
@@ -34,7 +37,9 @@ LEVELS = frozenset(map(str, range(256)))
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of what was found. `level`: "found", "chosen" (and why), "unknown" (who reads has to say it) or "warning"."""
+    """A line of what was found. `level`: "found", "chosen" (and why), "unknown" (who reads has to
+    say it) or "warning".
+    """
 
     level: str
     about: str
@@ -43,7 +48,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Given:
-    """What a person said in place of the folder: paths of tables below it, and label columns; "" and (): to be found."""
+    """What a person said in place of the folder: paths of tables below it, and label columns; ""
+    and (): to be found.
+    """
 
     sample: str = ""
     train: str = ""
@@ -57,7 +64,8 @@ class Contents:
 
     Attributes:
         sample, train, test: paths of tables below `folder`; test: None where there is none.
-        wanted, labelled, tested: these tables as texts, without columns of pixels. tested: None as `test`.
+        wanted, labelled, tested: these tables as texts, without columns of pixels. tested: None as
+            `test`.
         ids: the ids' column of `labelled`; None where it has none.
         labels: the label columns of `labelled`, in the order in which a submission has them.
         pixels: columns of `labelled` that are pixels by their names.
@@ -83,7 +91,8 @@ def read(folder: Path, given: Given) -> Contents:
     """Return what the folder holds.
 
     Raises:
-        DataError: if there is no sample submission, no table with labels, a table without a header, or more than one thing could be meant.
+        DataError: if there is no sample submission, no table with labels, a table without a header,
+            or more than one thing could be meant.
     """
     tables, images, arrays = _walk(folder)
     sample = _sample(folder, tables, given.sample)
@@ -95,7 +104,11 @@ def read(folder: Path, given: Given) -> Contents:
             "Complete the download, write the tables with commas, or name another file: --sample FILE"
         )
     findings = [
-        Finding(FOUND, "sample submission", f"{sample}: {len(wanted):,} rows of {_listed(wanted.columns)}"),
+        Finding(
+            FOUND,
+            "sample submission",
+            f"{sample}: {len(wanted):,} rows of {_listed(wanted.columns)}",
+        ),
     ]
     headers = {name: _header(folder / name) for name in tables if name != sample}
     test = _test(folder, headers, wanted, given)
@@ -106,11 +119,21 @@ def read(folder: Path, given: Given) -> Contents:
     keep = [name for name in headers[train] if name not in set(pixels)]
     labelled = csv_text.read(folder / train, DataError, ADVICE, keep)
     if not len(labelled):
-        raise DataError(f"{folder / train} has a header and no rows; expected labelled ones.\nComplete the download.")
-    tested = None if test is None else csv_text.read(folder / test, DataError, ADVICE, set(headers[test]) - set(pixels))
+        raise DataError(
+            f"{folder / train} has a header and no rows; expected labelled ones.\nComplete the download."
+        )
+    tested = (
+        None
+        if test is None
+        else csv_text.read(folder / test, DataError, ADVICE, set(headers[test]) - set(pixels))
+    )
     findings.append(Finding(FOUND, "training table", f"{train}: {len(labelled):,} rows, {why}"))
     if test is not None and tested is not None:
-        findings.append(Finding(FOUND, "test table", f"{test}: {len(tested):,} rows of {_listed(headers[test])}"))
+        findings.append(
+            Finding(
+                FOUND, "test table", f"{test}: {len(tested):,} rows of {_listed(headers[test])}"
+            )
+        )
     ids, told = _ids(labelled, wanted, images)
     findings.append(Finding(CHOSEN, "ids", told))
     repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
@@ -119,15 +142,31 @@ def read(folder: Path, given: Given) -> Contents:
             f"{folder / train} repeats {len(repeated):,} ids in {ids!r}, for example {_listed(repeated, 3)}; expected a row for each example.\n"
             "Make a table with one row for each id, or name another: --train FILE."
         )
-    labels, told = _labels(folder / train, labelled, wanted, headers[test] if test else None, ids, given)
+    labels, told = _labels(
+        folder / train, labelled, wanted, headers[test] if test else None, ids, given
+    )
     findings.append(Finding(CHOSEN, "labels", told))
     return Contents(
-        folder, sample, train, test, wanted, labelled, tested, ids, labels, pixels, images, arrays, tuple(findings)
+        folder,
+        sample,
+        train,
+        test,
+        wanted,
+        labelled,
+        tested,
+        ids,
+        labels,
+        pixels,
+        images,
+        arrays,
+        tuple(findings),
     )
 
 
 def _walk(folder: Path) -> tuple[list[str], dict[str, frozenset[str]], tuple[str, ...]]:
-    """Return the tables, the names of image files by their folder, and the arrays: paths below `folder`."""
+    """Return the tables, the names of image files by their folder, and the arrays: paths below
+    `folder`.
+    """
 
     def stop(error: OSError) -> None:
         raise DataError(
@@ -138,18 +177,26 @@ def _walk(folder: Path) -> tuple[list[str], dict[str, frozenset[str]], tuple[str
     images: dict[str, frozenset[str]] = {}
     for place, below, names in os.walk(folder, onerror=stop, followlinks=True):
         inside = Path(place).relative_to(folder)
-        below[:] = sorted(name for name in below if not name.startswith((".", "__")) and len(inside.parts) < DEPTH)
+        below[:] = sorted(
+            name for name in below if not name.startswith((".", "__")) and len(inside.parts) < DEPTH
+        )
         tables += [str(inside / name) for name in sorted(names) if name.lower().endswith(".csv")]
         arrays += [str(inside / name) for name in sorted(names) if name.endswith((".npy", ".npz"))]
         packed += [str(inside / name) for name in sorted(names) if name.lower().endswith(PACKED)]
-        pictures = frozenset(name for name in names if name.lower().endswith(ENDINGS) and not name.startswith("."))
+        pictures = frozenset(
+            name for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")
+        )
         if pictures:
             images[str(inside)] = pictures
     if not tables:
         more = (
-            f" There is {_listed(packed)}: unpack what is packed, and make a CSV of any other table." if packed else ""
+            f" There is {_listed(packed)}: unpack what is packed, and make a CSV of any other table."
+            if packed
+            else ""
         )
-        raise DataError(f"{mounts.listing(folder)}; expected tables (.csv), and found none.{more}\n{ADVICE}")
+        raise DataError(
+            f"{mounts.listing(folder)}; expected tables (.csv), and found none.{more}\n{ADVICE}"
+        )
     return tables, images, tuple(arrays)
 
 
@@ -205,8 +252,12 @@ def _number(text: str) -> bool:
         return False
 
 
-def _test(folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, given: Given) -> str | None:
-    """Return the table of the test set: that which has the sample's ids, or as many rows and "test" in its name."""
+def _test(
+    folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, given: Given
+) -> str | None:
+    """Return the table of the test set: that which has the sample's ids, or as many rows and "test"
+    in its name.
+    """
     if given.test:
         return _named(folder, headers, given.test, "--test")
     first, ids = wanted.columns[0], set(wanted.iloc[:, 0])
@@ -233,7 +284,11 @@ def _test(folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, giv
 
 
 def _train(
-    folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, test: str | None, given: Given
+    folder: Path,
+    headers: dict[str, list[str]],
+    wanted: pd.DataFrame,
+    test: str | None,
+    given: Given,
 ) -> tuple[str, str]:
     """Return the table of labelled rows, and why it is that one."""
     others = [name for name in headers if name != test]
@@ -244,7 +299,10 @@ def _train(
     called = [name for name in others if TRAINS.search(Path(name).stem)]
     for found, why in (
         (strong, f"has what a submission tells: {_listed(wanted.columns[1:])}"),
-        ([name for name in strong if name in called], "has what a submission tells, and is called so"),
+        (
+            [name for name in strong if name in called],
+            "has what a submission tells, and is called so",
+        ),
         ([] if strong else called, "called so"),
         ([] if strong or called else others, "the only other table"),
     ):
@@ -273,17 +331,22 @@ def _pixels(header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:
-    """Return whether the first rows hold whole numbers from 0 to 255 there; columns that are only numbered may be any features."""
+    """Return whether the first rows hold whole numbers from 0 to 255 there; columns that are only
+    numbered may be any features.
+    """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(islice(csv.DictReader(file), 100))
     except (OSError, ValueError, csv.Error):  # which `pipeline.storage.csv_text` puts in words
         return True
-    return all((row[name] or "").strip().removesuffix(".0") in LEVELS for row in rows for name in names)
+    return all(
+        (row[name] or "").strip().removesuffix(".0") in LEVELS for row in rows for name in names
+    )
 
 
 def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
-    """Return height, width and channels of images with these columns, a square where names do not tell; None where there is none.
+    """Return height, width and channels of images with these columns, a square where names do not
+    tell; None where there is none.
 
     >>> grid([f"pixel{n}" for n in range(784)]), grid([f"{r}x{c}" for r in range(4) for c in range(5)])
     ((28, 28, 1), (4, 5, 1))
@@ -300,7 +363,9 @@ def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
     return None
 
 
-def _ids(labelled: pd.DataFrame, wanted: pd.DataFrame, images: dict[str, frozenset[str]]) -> tuple[str | None, str]:
+def _ids(
+    labelled: pd.DataFrame, wanted: pd.DataFrame, images: dict[str, frozenset[str]]
+) -> tuple[str | None, str]:
     """Return the ids' column of the labelled table, and why."""
     first = str(wanted.columns[0])
     called = [str(name) for name in labelled if name == first] or [
@@ -310,10 +375,19 @@ def _ids(labelled: pd.DataFrame, wanted: pd.DataFrame, images: dict[str, frozens
     stems = names | {name.rpartition(".")[0] for name in names}
     if called and not (names and not set(labelled[called[0]].str.rpartition("/")[2]) & stems):
         return called[0], f"{called[0]!r}, as the sample submission calls them"
-    # What names folders, too, is looked at without them; `pipeline.inspection.image_folders` looks where the files lie.
+    # What names folders, too, is looked at without them; `pipeline.inspection.image_folders` looks
+    # where the files lie.
     asked = {name.casefold() for name in wanted.columns[1:]}
-    named = [name for name in labelled if str(name).casefold() not in asked and not labelled[name].duplicated().any()]
-    hits = {str(name): labelled[name].str.rpartition("/")[2].isin(stems).mean() for name in named} if names else {}
+    named = [
+        name
+        for name in labelled
+        if str(name).casefold() not in asked and not labelled[name].duplicated().any()
+    ]
+    hits = (
+        {str(name): labelled[name].str.rpartition("/")[2].isin(stems).mean() for name in named}
+        if names
+        else {}
+    )
     best = max(hits, key=lambda name: hits[name], default=None)
     if best is not None and hits[best] > 0.5:
         return (
@@ -322,14 +396,25 @@ def _ids(labelled: pd.DataFrame, wanted: pd.DataFrame, images: dict[str, frozens
         )
     if called:
         return called[0], f"{called[0]!r}, as the sample submission calls them"
-    return None, f"the table has no {first!r}, as the sample submission calls them: its rows are known by their place"
+    return (
+        None,
+        f"the table has no {first!r}, as the sample submission calls them: its rows are known by their place",
+    )
 
 
 def _labels(
-    path: Path, labelled: pd.DataFrame, wanted: pd.DataFrame, test: Sequence[str] | None, ids: str | None, given: Given
+    path: Path,
+    labelled: pd.DataFrame,
+    wanted: pd.DataFrame,
+    test: Sequence[str] | None,
+    ids: str | None,
+    given: Given,
 ) -> tuple[tuple[str, ...], str]:
     """Return the label columns, and why."""
-    asked, others = list(wanted.columns[1:]), [str(name) for name in labelled if name not in (ids, "")]
+    asked, others = (
+        list(wanted.columns[1:]),
+        [str(name) for name in labelled if name not in (ids, "")],
+    )
     if given.labels:
         absent = [name for name in given.labels if name not in others]
         if absent:
@@ -341,11 +426,15 @@ def _labels(
     by_name = {name.casefold(): name for name in others}
     named = [by_name[name.casefold()] for name in asked if name.casefold() in by_name]
     if len(named) == len(asked) == len(set(named)):
-        return tuple(named), f"{_listed(named)}, as the sample submission calls {'them' if len(named) > 1 else 'it'}"
+        return tuple(
+            named
+        ), f"{_listed(named)}, as the sample submission calls {'them' if len(named) > 1 else 'it'}"
     if len(asked) > 1:
         holding = [name for name in others if set(asked) <= set(labelled[name])]
         if len(holding) == 1:
-            return tuple(holding), f"{holding[0]}: the columns of the sample submission are among its values"
+            return tuple(
+                holding
+            ), f"{holding[0]}: the columns of the sample submission are among its values"
     only = [name for name in others if test is None or name not in test]
     where = "beside the ids" if test is None else "in the training table alone"
     if len(only) == 1:

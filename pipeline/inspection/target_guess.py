@@ -1,4 +1,6 @@
-"""Goal: what a competition wants predicted: the kind of target, its classes, and what the sample submission says of the metric."""
+"""Goal: what a competition wants predicted: the kind of target, its classes, and what the sample
+submission says of the metric.
+"""
 
 import math
 from collections import Counter
@@ -22,7 +24,8 @@ class Goal:
     """What is predicted.
 
     Attributes:
-        target: a kind of `pipeline.data.labels`. classes: (label, rows), the most frequent first; () of a regression.
+        target: a kind of `pipeline.data.labels`. classes: (label, rows), the most frequent first;
+            () of a regression.
         metric: a name of `pipeline.metrics`. findings: why.
     """
 
@@ -41,7 +44,8 @@ def read(held: Contents) -> Goal:
     """Return what is predicted.
 
     Raises:
-        DataError: if rows have no label, or there is only one, or several label columns are neither 0 and 1 nor numbers.
+        DataError: if rows have no label, or there is only one, or several label columns are neither
+            0 and 1 nor numbers.
     """
     table = held.labelled[list(held.labels)]
     path = held.folder / held.train
@@ -54,7 +58,9 @@ def read(held: Contents) -> Goal:
                 f"Fill them in, or leave those rows out. {EDIT}"
             )
         if lacking[name] == len(table):
-            raise DataError(f"{path} has no label in {name!r} in any row; expected one in each.\n{EDIT}")
+            raise DataError(
+                f"{path} has no label in {name!r} in any row; expected one in each.\n{EDIT}"
+            )
     return _several(held, table) if len(held.labels) > 1 else _one(held, table[held.labels[0]])
 
 
@@ -67,13 +73,32 @@ def _several(held: Contents, table: pd.DataFrame) -> Goal:
             f"numbers.\n{EDIT}"
         )
     if all(np.isin(values, (0, 1)).all() for values in every.values()):
-        counts = tuple(sorted(((name, int(values.sum())) for name, values in every.items()), key=lambda pair: -pair[1]))
+        counts = tuple(
+            sorted(
+                ((name, int(values.sum())) for name, values in every.items()),
+                key=lambda pair: -pair[1],
+            )
+        )
         sums = np.sum(list(every.values()), axis=0)
-        note = "; each row has exactly one, so it may be one choice of many" if (sums == 1).all() else ""
+        note = (
+            "; each row has exactly one, so it may be one choice of many"
+            if (sums == 1).all()
+            else ""
+        )
         told = f"multilabel: {len(every)} columns of 0 and 1, {sums.mean():.2g} labels a row on average{note}"
-        return Goal("multilabel", counts, "auc", (Finding(CHOSEN, "target", told), *_metric("multilabel", "auc", "")))
+        return Goal(
+            "multilabel",
+            counts,
+            "auc",
+            (Finding(CHOSEN, "target", told), *_metric("multilabel", "auc", "")),
+        )
     told = f"regression: {len(every)} columns of numbers"
-    return Goal("regression", (), "rmse", (Finding(CHOSEN, "target", told), *_metric("regression", "rmse", "")))
+    return Goal(
+        "regression",
+        (),
+        "rmse",
+        (Finding(CHOSEN, "target", told), *_metric("regression", "rmse", "")),
+    )
 
 
 def _one(held: Contents, column: pd.Series) -> Goal:
@@ -84,11 +109,18 @@ def _one(held: Contents, column: pd.Series) -> Goal:
             f"expected something to learn.\n{EDIT}"
         )
     asked = held.wanted.iloc[:, 1:]
-    # Texts of as many words each, of which the sample says one, are names, such as those of species.
-    names = len({len(text.split()) for text in counts}) == 1 and min(counts.values()) > 1 and asked.iloc[0, 0] in counts
+    # Texts of as many words each, of which the sample says one, are names, such as those of
+    # species.
+    names = (
+        len({len(text.split()) for text in counts}) == 1
+        and min(counts.values()) > 1
+        and asked.iloc[0, 0] in counts
+    )
     if _tags(column) and not names:
         tags = Counter(tag for text in column for tag in text.split())
-        told = f"multilabel: {len(tags)} labels with blanks between, in {len(counts):,} combinations"
+        told = (
+            f"multilabel: {len(tags)} labels with blanks between, in {len(counts):,} combinations"
+        )
         either = f'if each text is one label, set target="classes" and num_classes={len(counts)}, and metric="accuracy"'
         findings = (
             Finding(CHOSEN, "target", told),
@@ -162,13 +194,23 @@ def _classes(held: Contents, counts: Counter[str], whole: bool, asked: pd.DataFr
 def _of_classes(classes: dict[str, int], asked: pd.DataFrame) -> tuple[str, str]:
     """Return the metric that the sample's form hints at, and the hint."""
     if asked.shape[1] > 1:
-        return "log_loss", "; the sample has a column for each label, so probabilities are asked for"
+        return (
+            "log_loss",
+            "; the sample has a column for each label, so probabilities are asked for",
+        )
     texts = asked.iloc[:, 0]
     if texts.iloc[0] not in classes:
         ranked = texts.iloc[0].split()
         if len(ranked) > 1 and set(ranked) <= set(classes):
-            return f"map@{len(ranked)}", f"; the sample names {len(ranked)} labels a row, the likeliest first"
-        if len(classes) == 2 and np.isfinite(numbers(texts)).all() and any(not _whole(text) for text in texts):
+            return (
+                f"map@{len(ranked)}",
+                f"; the sample names {len(ranked)} labels a row, the likeliest first",
+            )
+        if (
+            len(classes) == 2
+            and np.isfinite(numbers(texts)).all()
+            and any(not _whole(text) for text in texts)
+        ):
             return "auc", f"; the sample says {texts.iloc[0]}, so a probability is asked for"
     return "accuracy", ""
 
@@ -178,7 +220,9 @@ def _whole(text: str) -> bool:
 
 
 def _tags(column: pd.Series) -> bool:
-    """Return whether these are several labels a row, with blanks between: they combine fewer words than there are texts."""
+    """Return whether these are several labels a row, with blanks between: they combine fewer words
+    than there are texts.
+    """
     texts = set(column)
     words = {word for text in texts for word in text.split()}
     return any(len(text.split()) > 1 for text in texts) and len(words) < len(texts)

@@ -1,4 +1,5 @@
 """Keras models, built by code from a config.
 
-Comes in: a config. Goes out: an uncompiled functional model whose layers and weights have names. Never imported here: training or inference.
+Comes in: a config. Goes out: an uncompiled functional model whose layers and weights have names.
+Never imported here: training or inference.
 """

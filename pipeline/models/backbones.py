@@ -1,7 +1,9 @@
-"""Backbones: networks of keras.applications under a new head, and the weights that they are published with.
+"""Backbones: networks of keras.applications under a new head, and the weights that they are
+published with.
 
-What a backbone expects of its pixels is done inside the model, in float32, so that training and inference cannot differ. Building never
-touches the network: `published` reads the weights, in training alone, and the artifact carries what came of them.
+What a backbone expects of its pixels is done inside the model, in float32, so that training and
+inference cannot differ. Building never touches the network: `published` reads the weights, in
+training alone, and the artifact carries what came of them.
 
 To add one, name it in `BACKBONES` with the numbers of its `preprocess_input`.
 """
@@ -38,7 +40,8 @@ class Backbone:
 
     Attributes:
         application: its name there.
-        scale, offset: what makes of a pixel (0 to 255, red, green, blue) what it was trained with: pixel x scale + offset.
+        scale, offset: what makes of a pixel (0 to 255, red, green, blue) what it was trained with:
+            pixel x scale + offset.
         prepares: whether the application would do so itself, and has to be told not to.
     """
 
@@ -53,8 +56,10 @@ class Published:
     """Weights that a backbone begins with.
 
     Attributes:
-        arrays: of each layer that has some, by the layer's name; None in place of the name that Keras counts up (the last normalization).
-        source: "imagenet", or the file as the config names it. file_sha256: of that file. arrays_sha256: of all numbers, in their order.
+        arrays: of each layer that has some, by the layer's name; None in place of the name that
+            Keras counts up (the last normalization).
+        source: "imagenet", or the file as the config names it. file_sha256: of that file.
+            arrays_sha256: of all numbers, in their order.
     """
 
     arrays: tuple[tuple[str | None, tuple[np.ndarray, ...]], ...]
@@ -64,7 +69,11 @@ class Published:
 
     def to_json(self) -> dict[str, str | None]:
         """Return where the weights came from, for the manifest."""
-        return {"source": self.source, "file_sha256": self.file_sha256, "arrays_sha256": self.arrays_sha256}
+        return {
+            "source": self.source,
+            "file_sha256": self.file_sha256,
+            "arrays_sha256": self.arrays_sha256,
+        }
 
 
 # Of red, green and blue over ImageNet, for pixels from 0 to 1.
@@ -105,20 +114,25 @@ def logits(
 
     Args:
         backbone: an entry of `BACKBONES`.
-        images: tensor (batch, height, width, channels), 0 to 255, 32 pixels a side or more; of grey ones each colour gets a copy.
+        images: tensor (batch, height, width, channels), 0 to 255, 32 pixels a side or more; of grey
+            ones each colour gets a copy.
         num_classes: length of the logits.
         batchnorm_momentum: of every BatchNormalization, where that is not frozen.
-        pretrained: "imagenet" (what keras.applications publishes), such a file, or "none": random. See `published`.
-        batchnorm: "frozen" keeps BatchNormalization's statistics and scales as they came, "groups" trains them as everywhere else
-            (docs/decisions/0010); "auto" freezes what is pretrained.
+        pretrained: "imagenet" (what keras.applications publishes), such a file, or "none": random.
+            See `published`.
+        batchnorm: "frozen" keeps BatchNormalization's statistics and scales as they came, "groups"
+            trains them as everywhere else (docs/decisions/0010); "auto" freezes what is pretrained.
         dropout: share of the features dropped before the logits, in training.
-        backbone_rate: times the learning rate, for all but the head; 0 to 1. 0 trains the head alone.
+        backbone_rate: times the learning rate, for all but the head; 0 to 1. 0 trains the head
+            alone.
 
     Raises:
         ValueError: if an argument cannot work.
     """
     if len(images.shape) != 4 or min(images.shape[1:3]) < LEAST_PIXELS:
-        raise ValueError(f"it takes images of {LEAST_PIXELS} x {LEAST_PIXELS} or more, and not {images.shape[1:]}")
+        raise ValueError(
+            f"it takes images of {LEAST_PIXELS} x {LEAST_PIXELS} or more, and not {images.shape[1:]}"
+        )
     if batchnorm not in ("auto", "frozen", "groups"):
         raise ValueError(f"batchnorm={batchnorm!r}; expected 'auto', 'frozen' or 'groups'")
     if not 0 <= backbone_rate <= 1:
@@ -132,7 +146,11 @@ def logits(
     pixels = layers.Rescaling(scale, offset, dtype="float32", name="prepared")(images)
     given: dict[str, Any] = {"include_preprocessing": False} if backbone.prepares else {}
     network = getattr(keras.applications, backbone.application)(
-        include_top=False, weights=None, input_tensor=pixels, input_shape=tuple(pixels.shape[1:]), **given
+        include_top=False,
+        weights=None,
+        input_tensor=pixels,
+        input_shape=tuple(pixels.shape[1:]),
+        **given,
     )
     x, norm = network.output, network.layers[-1]
     frozen = batchnorm == "frozen" or (batchnorm == "auto" and pretrained != RANDOM)
@@ -140,7 +158,8 @@ def logits(
         if isinstance(layer, layers.BatchNormalization):
             layer.momentum = batchnorm_momentum
             layer.trainable = not frozen
-    # ConvNeXt ends with a normalization of the mean, which Keras names by counting; ours takes its place and its weights.
+    # ConvNeXt ends with a normalization of the mean, which Keras names by counting; ours takes its
+    # place and its weights.
     ends = isinstance(norm, layers.LayerNormalization)
     x = layers.GlobalAveragePooling2D(name="pool")(norm.input if ends else x)
     if ends:
@@ -150,11 +169,13 @@ def logits(
 
 
 def published(config: Config) -> Published | None:
-    """Return the weights that the config's backbone begins with; None where it begins with random ones, or the model is none.
+    """Return the weights that the config's backbone begins with; None where it begins with random
+    ones, or the model is none.
 
-    "imagenet" is fetched by keras.applications, which compares it with its own hash and keeps it in ~/.keras/models. A file is read where it
-    is: by its path, or by `owner/slug/path` in a dataset that the train notebook mounts. In each case by Keras' reader of weights (h5py:
-    arrays and their names, no code).
+    "imagenet" is fetched by keras.applications, which compares it with its own hash and keeps it in
+    ~/.keras/models. A file is read where it is: by its path, or by `owner/slug/path` in a dataset
+    that the train notebook mounts. In each case by Keras' reader of weights (h5py: arrays and their
+    names, no code).
 
     Raises:
         ConfigError: if there is no internet, no such file, or one of another network.
@@ -166,7 +187,9 @@ def published(config: Config) -> Published | None:
 
 
 def begin(model: Any, config: Config) -> dict[str, str | None] | None:
-    """Put the published weights into a model that was built by `logits`, and return where they came from; None where there are none."""
+    """Put the published weights into a model that was built by `logits`, and return where they came
+    from; None where there are none.
+    """
     found = published(config)
     if found is None:
         return None
@@ -176,11 +199,17 @@ def begin(model: Any, config: Config) -> dict[str, str | None] | None:
 
 
 def rates(model: Any, config: Config) -> list[float] | None:
-    """Return what the learning rate is multiplied by for each of the model's trainable variables; None: by 1 for all."""
-    share = float(config.model_options.get("backbone_rate", 1.0)) if config.model in BACKBONES else 1.0
+    """Return what the learning rate is multiplied by for each of the model's trainable variables;
+    None: by 1 for all.
+    """
+    share = (
+        float(config.model_options.get("backbone_rate", 1.0)) if config.model in BACKBONES else 1.0
+    )
     if share == 1:
         return None
-    return [1.0 if variable.path.startswith(HEAD) else share for variable in model.trainable_variables]
+    return [
+        1.0 if variable.path.startswith(HEAD) else share for variable in model.trainable_variables
+    ]
 
 
 @functools.lru_cache(maxsize=1)  # each fold begins with them
@@ -219,11 +248,15 @@ def _read(model: str, source: str) -> Published:
             arrays.append((None if last else layer.name, values))
             for value in values:
                 digest.update(np.ascontiguousarray(value).data)
-    return Published(tuple(arrays), source, None if source == IMAGENET else sha256(place), digest.hexdigest())
+    return Published(
+        tuple(arrays), source, None if source == IMAGENET else sha256(place), digest.hexdigest()
+    )
 
 
 def _refuse_links(path: Path, shown: str) -> None:
-    """Refuse a file that is no HDF5, or that points to other files: a reader would follow (CVE-2026-1669)."""
+    """Refuse a file that is no HDF5, or that points to other files: a reader would follow
+    (CVE-2026-1669).
+    """
     if not path.is_file():
         raise ConfigError(
             f"{shown}: there is no such file. Expected 'imagenet', 'none', or a file of weights, as owner/slug/path.\n{MOUNT}"

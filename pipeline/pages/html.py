@@ -1,7 +1,9 @@
-"""Page: one HTML file that needs nothing beside itself: no script, no font, no address on any network.
+"""Page: one HTML file that needs nothing beside itself: no script, no font, no address on any
+network.
 
-Every text becomes part of it through `tag` or `quoted`, which make characters of what could be HTML. A browser that opens the page is
-told by its Content-Security-Policy to fetch nothing and to run nothing, and knows the one style by its hash.
+Every text becomes part of it through `tag` or `quoted`, which make characters of what could be
+HTML. A browser that opens the page is told by its Content-Security-Policy to fetch nothing and to
+run nothing, and knows the one style by its hash.
 """
 
 import base64
@@ -14,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-# The pictures of control characters; half of a surrogate pair, which no file can hold, and the second set of controls have none.
+# The pictures of control characters; half of a surrogate pair, which no file can hold, and the
+# second set of controls have none.
 SHOWN = {number: chr(0x2400 + number) for number in range(0x20)} | {0x7F: "␡"}
 SHOWN |= dict.fromkeys([*range(0x80, 0xA0), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF], "\ufffd")
 # What turns the direction of a text around: where no <bdi> can hold it in, it is left out.
@@ -124,13 +127,16 @@ pre { margin: 0; padding: .2rem .9rem .9rem; overflow-x: auto; font: .8rem/1.5 u
 
 
 class Html(str):
-    """A text that is HTML already; any other `str` is characters, and is escaped where it becomes part of a page."""
+    """A text that is HTML already; any other `str` is characters, and is escaped where it becomes
+    part of a page.
+    """
 
     __slots__ = ()
 
 
 def tag(element: str, /, *children: str | Iterable[str], **attributes: str | int | None) -> Html:
-    """Return an element. Attributes are written `class_` where Python has the word; one that is None is left out.
+    """Return an element. Attributes are written `class_` where Python has the word; one that is
+    None is left out.
 
     >>> tag("p", "a < b, ", tag("b", "bold"), class_='"note"')
     '<p class="&quot;note&quot;">a &lt; b, <b>bold</b></p>'
@@ -141,20 +147,27 @@ def tag(element: str, /, *children: str | Iterable[str], **attributes: str | int
         if value is not None
     )
     inner = joined(children)
-    return Html(f"<{element}{given}>" if element in VOID else f"<{element}{given}>{inner}</{element}>")
+    return Html(
+        f"<{element}{given}>" if element in VOID else f"<{element}{given}>{inner}</{element}>"
+    )
 
 
 def joined(children: Iterable[str | Iterable[str]]) -> Html:
     """Return the parts as one, those that are not HTML as characters."""
     parts = (
-        child if isinstance(child, Html) else html.escape(clean(child)) if isinstance(child, str) else joined(child)
+        child
+        if isinstance(child, Html)
+        else html.escape(clean(child))
+        if isinstance(child, str)
+        else joined(child)
         for child in children
     )
     return Html("".join(parts))
 
 
 def clean(text: str) -> str:
-    """Return a text that every file can hold and every browser shows: a control character is its picture.
+    """Return a text that every file can hold and every browser shows: a control character is its
+    picture.
 
     >>> clean("a" + chr(0) + chr(10) + chr(0xD800)) == "a␀␊" + chr(0xFFFD)
     True
@@ -168,7 +181,8 @@ def plain(text: str) -> str:
 
 
 def quoted(value: object, most: int = LONG) -> Html:
-    """Return a text from a file, as it is or shortened, which cannot change the direction of what stands around it.
+    """Return a text from a file, as it is or shortened, which cannot change the direction of what
+    stands around it.
 
     >>> quoted("<b>")
     '<bdi>&lt;b&gt;</bdi>'
@@ -179,7 +193,11 @@ def quoted(value: object, most: int = LONG) -> Html:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = (), kind: str | None = None
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: Sequence[int] = (),
+    kind: str | None = None,
 ) -> Html:
     """Return a table in a frame that can be scrolled; its first column names the row.
 
@@ -199,25 +217,45 @@ def table(
             for place, name in enumerate(head)
         ],
     )
-    body = [tag("tr", [cell(place, value, "td" if place else "th") for place, value in enumerate(row)]) for row in rows]
-    return tag("div", tag("table", tag("thead", first) if head else "", tag("tbody", body), class_=kind), class_="wide")
+    body = [
+        tag("tr", [cell(place, value, "td" if place else "th") for place, value in enumerate(row)])
+        for row in rows
+    ]
+    return tag(
+        "div",
+        tag("table", tag("thead", first) if head else "", tag("tbody", body), class_=kind),
+        class_="wide",
+    )
 
 
 def facts(pairs: Iterable[tuple[str, str]], kind: str) -> Html:
     """Return names with a value each."""
-    return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs], class_=kind)
+    return tag(
+        "dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs], class_=kind
+    )
 
 
 def bar(share: float) -> Html:
     """Return a bar that fills this share, 0 to 1, of its column."""
     rect = tag("rect", width=f"{100 * min(max(share, 0.0), 1.0):.2f}", height=8, rx=1)
-    return tag("svg", rect, class_="bar", viewBox="0 0 100 8", preserveAspectRatio="none", aria_hidden="true")
+    return tag(
+        "svg",
+        rect,
+        class_="bar",
+        viewBox="0 0 100 8",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
 
 
 def picture(pixels: np.ndarray, words: str) -> Html:
-    """Return an image, uint8 (height, width, 1 or 3), as part of the page; `words` say what it is to who does not see it."""
+    """Return an image, uint8 (height, width, 1 or 3), as part of the page; `words` say what it is
+    to who does not see it.
+    """
     packed = io.BytesIO()
-    Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(packed, "png", optimize=True)
+    Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(
+        packed, "png", optimize=True
+    )
     height, width = pixels.shape[:2]
     source = "data:image/png;base64," + base64.b64encode(packed.getvalue()).decode()
     kind = "small" if max(height, width) <= SMALL else None
@@ -255,5 +293,8 @@ def parted(head: Html, sections: Sequence[Section]) -> Html:
         "main",
         head,
         tag("nav", links, aria_label="Parts of this page"),
-        [tag("section", tag("h2", section.title), section.body, id=section.name) for section in sections],
+        [
+            tag("section", tag("h2", section.title), section.body, id=section.name)
+            for section in sections
+        ],
     )

@@ -14,9 +14,7 @@ import pandas as pd
 Z = 1.959964  # of a normal distribution 95 % lie within so many standard deviations
 BINS = 15  # of confidence, as in Guo et al. 2017
 RESAMPLES = 300
-LEAST = (
-    1e-7  # a probability is taken for at least this: float32 knows no difference below, and one row would outweigh all
-)
+LEAST = 1e-7  # a probability is taken for at least this: float32 knows no difference below, and one row would outweigh all
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,10 @@ class Calibration:
     """How often the model is right where it says so.
 
     Attributes:
-        bins: of those that hold rows: `low`, `high` (of the bin), `rows`, `confidence` and `accuracy` (means).
-        error: expected calibration error: mean of |accuracy - confidence| over the bins, weighted by rows.
+        bins: of those that hold rows: `low`, `high` (of the bin), `rows`, `confidence` and
+            `accuracy` (means).
+        error: expected calibration error: mean of |accuracy - confidence| over the bins, weighted
+            by rows.
     """
 
     bins: pd.DataFrame
@@ -44,7 +44,8 @@ class Calibration:
 
 
 def accuracy(right: np.ndarray) -> Estimate:
-    """Return the share of right answers, bool (n,), with the interval of Wilson (1927), which also holds near 0 and 1.
+    """Return the share of right answers, bool (n,), with the interval of Wilson (1927), which also
+    holds near 0 and 1.
 
     >>> found = accuracy(np.array([True] * 9 + [False]))
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
@@ -67,12 +68,14 @@ def wilson(right: int, rows: int) -> tuple[float, float]:
 
 
 def by_class(labels: np.ndarray, predictions: np.ndarray, number: int) -> pd.DataFrame:
-    """Return a row for each of `number` classes: `rows`, `precision`, `recall`, `f1`, `confused_with` and `times`.
+    """Return a row for each of `number` classes: `rows`, `precision`, `recall`, `f1`,
+    `confused_with` and `times`.
 
     Args:
         labels, predictions: places of classes, int (n,).
 
-    A share of nothing is NaN. `confused_with`: the class that this one's rows were most often taken for, of equals the first; -1: none.
+    A share of nothing is NaN. `confused_with`: the class that this one's rows were most often taken
+    for, of equals the first; -1: none.
 
     >>> by_class(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)["confused_with"].tolist()
     [1, -1]
@@ -88,11 +91,17 @@ def by_class(labels: np.ndarray, predictions: np.ndarray, number: int) -> pd.Dat
 
 
 def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
-    """Return which class was taken for which other, and how many `times`, the most often first: `label`, `prediction`, `times`."""
+    """Return which class was taken for which other, and how many `times`, the most often first:
+    `label`, `prediction`, `times`.
+    """
     wrong = labels != predictions
-    pairs, times = np.unique(np.stack([labels[wrong], predictions[wrong]], axis=1), axis=0, return_counts=True)
+    pairs, times = np.unique(
+        np.stack([labels[wrong], predictions[wrong]], axis=1), axis=0, return_counts=True
+    )
     found = pd.DataFrame({"label": pairs[:, 0], "prediction": pairs[:, 1], "times": times})
-    return found.sort_values(["times", "label", "prediction"], ascending=[False, True, True], ignore_index=True)
+    return found.sort_values(
+        ["times", "label", "prediction"], ascending=[False, True, True], ignore_index=True
+    )
 
 
 def matrix(labels: np.ndarray, predictions: np.ndarray, number: int) -> np.ndarray:
@@ -101,7 +110,8 @@ def matrix(labels: np.ndarray, predictions: np.ndarray, number: int) -> np.ndarr
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
-    """Return how often rows are right by the confidence, in bins of equal width; Guo et al., 2017, arXiv 1706.04599.
+    """Return how often rows are right by the confidence, in bins of equal width; Guo et al., 2017,
+    arXiv 1706.04599.
 
     Args:
         confidence: float (n,), from 0 to 1. right: bool (n,).
@@ -109,12 +119,20 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
     >>> round(calibration(np.array([0.9, 0.9]), np.array([True, False])).error, 3)
     0.4
     """
-    places = np.clip(np.ceil(confidence * BINS) - 1, 0, BINS - 1).astype(int)  # a bin holds its upper end
+    places = np.clip(np.ceil(confidence * BINS) - 1, 0, BINS - 1).astype(
+        int
+    )  # a bin holds its upper end
     rows = np.bincount(places, minlength=BINS)
     held = np.flatnonzero(rows)
     sums = [np.bincount(places, values, BINS)[held] / rows[held] for values in (confidence, right)]
     bins = pd.DataFrame(
-        {"low": held / BINS, "high": (held + 1) / BINS, "rows": rows[held], "confidence": sums[0], "accuracy": sums[1]}
+        {
+            "low": held / BINS,
+            "high": (held + 1) / BINS,
+            "rows": rows[held],
+            "confidence": sums[0],
+            "accuracy": sums[1],
+        }
     )
     return Calibration(bins, float((np.abs(sums[0] - sums[1]) * rows[held]).sum() / rows.sum()))
 
@@ -130,7 +148,9 @@ def losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
 
 def least_losses(right: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return what each row's loss is at least, where only the probability of the predicted class is known: float64 (n,)."""
+    """Return what each row's loss is at least, where only the probability of the predicted class is
+    known: float64 (n,).
+    """
     given = np.where(right, confidence, 1 - confidence)
     return np.asarray(-np.log(np.maximum(given, LEAST)))
 
@@ -146,9 +166,11 @@ def binary_losses(truth: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
 
 def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, dict[str, float]]:
-    """Return the root of the mean squared error, and other measures: mean absolute error, bias and R².
+    """Return the root of the mean squared error, and other measures: mean absolute error, bias and
+    R².
 
-    The interval is that of a mean of many squares, which is about normal; of few rows, or with far outliers, it is too narrow.
+    The interval is that of a mean of many squares, which is about normal; of few rows, or with far
+    outliers, it is too narrow.
 
     >>> regression(np.array([1.0, 2.0]), np.array([1.0, 4.0]))[1]
     {'mean absolute error': 1.0, 'bias': 1.0, 'R²': -7.0}
@@ -168,12 +190,17 @@ def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, d
 
 
 def by_label(truth: np.ndarray, chosen: np.ndarray) -> pd.DataFrame:
-    """Return a row for each label: `rows` that have it, `precision`, `recall` and `f1`; bool (n, labels) both."""
-    return pd.DataFrame(_shares((truth & chosen).sum(axis=0), chosen.sum(axis=0), truth.sum(axis=0)))
+    """Return a row for each label: `rows` that have it, `precision`, `recall` and `f1`; bool (n,
+    labels) both.
+    """
+    return pd.DataFrame(
+        _shares((truth & chosen).sum(axis=0), chosen.sum(axis=0), truth.sum(axis=0))
+    )
 
 
 def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
-    """Return the mean of the labels' F1, a label that neither is nor is chosen left out, with an interval from resampled rows.
+    """Return the mean of the labels' F1, a label that neither is nor is chosen left out, with an
+    interval from resampled rows.
 
     Args:
         truth, chosen: bool (n, labels).
@@ -183,18 +210,27 @@ def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
     def mean(weights: np.ndarray) -> float:
         right, taken, rows = np.split(weights @ parts, 3)
         there = rows + taken > 0
-        return float((2 * right[there] / (rows + taken)[there]).mean()) if there.any() else float("nan")
+        return (
+            float((2 * right[there] / (rows + taken)[there]).mean())
+            if there.any()
+            else float("nan")
+        )
 
     random, number = np.random.default_rng(0), len(truth)
     drawn = [
-        mean(np.bincount(random.integers(0, number, number), minlength=number).astype(float)) for _ in range(RESAMPLES)
+        mean(np.bincount(random.integers(0, number, number), minlength=number).astype(float))
+        for _ in range(RESAMPLES)
     ]
-    low, high = np.nanpercentile(drawn, [2.5, 97.5]) if not np.isnan(drawn).all() else (np.nan, np.nan)
+    low, high = (
+        np.nanpercentile(drawn, [2.5, 97.5]) if not np.isnan(drawn).all() else (np.nan, np.nan)
+    )
     how = f"{RESAMPLES} resamples of {number:,} rows"
     return Estimate("mean F1 of the labels", mean(np.ones(number)), float(low), float(high), how)
 
 
-def _shares(right: np.ndarray, taken: np.ndarray, rows: np.ndarray) -> dict[str, Sequence[float] | np.ndarray]:
+def _shares(
+    right: np.ndarray, taken: np.ndarray, rows: np.ndarray
+) -> dict[str, Sequence[float] | np.ndarray]:
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 of 0 is NaN, and meant
         return {
             "rows": rows,

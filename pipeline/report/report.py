@@ -15,7 +15,18 @@ import pandas as pd
 
 from pipeline.figures.training_figures import phases
 from pipeline.pages import charts
-from pipeline.pages.html import Html, Section, bar, document, facts, joined, parted, quoted, table, tag
+from pipeline.pages.html import (
+    Html,
+    Section,
+    bar,
+    document,
+    facts,
+    joined,
+    parted,
+    quoted,
+    table,
+    tag,
+)
 from pipeline.report import run_results
 from pipeline.report import sections as answers
 from pipeline.report.run_results import VALIDATION, Results
@@ -38,7 +49,8 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         page: the file to write; None takes report.html in `output`.
 
     Raises:
-        ConfigError: if there is nothing of a training in `output`. ReportError: if a file is broken, or contradicts another.
+        ConfigError: if there is nothing of a training in `output`. ReportError: if a file is
+            broken, or contradicts another.
         DiskError: if the page cannot be written; an older one is still there.
     """
     found = run_results.read(output)
@@ -61,7 +73,11 @@ def duration(seconds: float) -> str:
         return f"{seconds:.2g} s"
     whole_seconds = round(seconds)
     if whole_seconds < 3600:
-        return f"{whole_seconds} s" if whole_seconds < 60 else f"{whole_seconds // 60} min {whole_seconds % 60} s"
+        return (
+            f"{whole_seconds} s"
+            if whole_seconds < 60
+            else f"{whole_seconds // 60} min {whole_seconds % 60} s"
+        )
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60} min"
 
@@ -70,11 +86,18 @@ def _head(found: Results, answered: Answers | None, name: str) -> Html:
     told, config = found.told, found.told.get("config") or {}
     state = "complete" if found.complete else "partial"
     competition = config.get("competition")
-    over = tag("p", joined(["Competition ", quoted(competition)]) if competition else "Training run", class_="over")
+    over = tag(
+        "p",
+        joined(["Competition ", quoted(competition)]) if competition else "Training run",
+        class_="over",
+    )
     parts = [over, tag("h1", quoted(name, 200), tag("span", state, class_=f"state {state}"))]
     parts += [_headline(found, answered)]
     seconds, rows = (told.get("seconds") or {}).get("total"), found.validation
-    tiles = [("time", duration(seconds) if seconds is not None else None), ("devices", told.get("devices"))]
+    tiles = [
+        ("time", duration(seconds) if seconds is not None else None),
+        ("devices", told.get("devices")),
+    ]
     tiles += [("precision", told.get("precision")), ("epochs", _epochs(found))]
     tiles += [("parameters", _count((told.get("parameters") or {}).get("total")))]
     applied = told.get("applied") or {}
@@ -82,28 +105,57 @@ def _head(found: Results, answered: Answers | None, name: str) -> Html:
     tiles += [("validation rows", None if rows is None else f"{len(rows):,}")]
     parts += [facts([(key, quoted(value)) for key, value in tiles if value is not None], "tiles")]
     notes = [
-        joined([tag("code", name), f": {lacks}"]) for name, lacks in found.missing.items() if name != hard_examples.FILE
+        joined([tag("code", name), f": {lacks}"])
+        for name, lacks in found.missing.items()
+        if name != hard_examples.FILE
     ] + _contradiction(found, answered)
     if notes:
-        title = "What this page lacks" if found.complete else "This run is partial. What this page lacks"
-        parts += [tag("div", tag("strong", title), tag("ul", [tag("li", note) for note in notes]), class_="missing")]
+        title = (
+            "What this page lacks"
+            if found.complete
+            else "This run is partial. What this page lacks"
+        )
+        parts += [
+            tag(
+                "div",
+                tag("strong", title),
+                tag("ul", [tag("li", note) for note in notes]),
+                class_="missing",
+            )
+        ]
     return tag("header", parts)
 
 
 def _headline(found: Results, answered: Answers | None) -> Html:
-    """Return the number that the run is about, with its interval; of a run without validation rows the last that it told."""
+    """Return the number that the run is about, with its interval; of a run without validation rows
+    the last that it told.
+    """
     if answered is not None:
         best = answered.estimate
-        folds = found.validation["fold"].nunique() if found.validation is not None and "fold" in found.validation else 0
+        folds = (
+            found.validation["fold"].nunique()
+            if found.validation is not None and "fold" in found.validation
+            else 0
+        )
         where = f" out of fold, {folds} folds" if folds else " in validation"
-        sure = joined(["95 % interval ", tag("strong", f"{number(best.low)} to {number(best.high)}"), f" ({best.how})"])
+        sure = joined(
+            [
+                "95 % interval ",
+                tag("strong", f"{number(best.low)} to {number(best.high)}"),
+                f" ({best.how})",
+            ]
+        )
         return _value(best.value, tag("strong", best.name), where, sure)
     metrics = {
-        name: value for name, value in (found.told.get("metrics") or {}).items() if name.startswith("validation_")
+        name: value
+        for name, value in (found.told.get("metrics") or {}).items()
+        if name.startswith("validation_")
     }
     name = next((name for name in metrics if "loss" not in name), next(iter(metrics), None))
     if name is not None:
-        return _value(metrics[name], quoted(name), "", Html(f"without {VALIDATION} there is no interval"))
+        return _value(
+            metrics[name], quoted(name), "", Html(f"without {VALIDATION} there is no interval")
+        )
     last = found.histories[-1] if found.histories else None
     if last is None or last.empty:
         return tag("p", "No epoch has ended yet.", class_="note")
@@ -132,7 +184,11 @@ def _contradiction(found: Results, answered: Answers | None) -> list[Html]:
         or abs(said - answered.estimate.value) < SAME
     ):
         return []
-    return [Html(f"The manifest says accuracy {number(said)}: it and {VALIDATION} are of different runs.")]
+    return [
+        Html(
+            f"The manifest says accuracy {number(said)}: it and {VALIDATION} are of different runs."
+        )
+    ]
 
 
 def _epochs(found: Results) -> str | None:
@@ -152,7 +208,10 @@ def _count(value: object) -> str | None:
 
 def _measures(history: pd.DataFrame) -> list[str]:
     """Return what was measured of training and validation alike, the loss first."""
-    return ["loss", *(str(name) for name in history if name != "loss" and f"validation_{name}" in history)]
+    return [
+        "loss",
+        *(str(name) for name in history if name != "loss" and f"validation_{name}" in history),
+    ]
 
 
 def _curves(found: Results) -> Section:
@@ -164,10 +223,19 @@ def _curves(found: Results) -> Section:
         if not all(f"validation_{name}" in history and name in history for history in histories):
             continue
         ends = [history[f"validation_{name}"].iloc[-1] for history in histories]
-        last = f", at the end {number(sum(ends) / len(ends))}" + (" on average" if len(ends) > 1 else "")
-        drawn = charts.curves([history[["epoch", name, f"validation_{name}"]] for history in histories], name)
+        last = f", at the end {number(sum(ends) / len(ends))}" + (
+            " on average" if len(ends) > 1 else ""
+        )
+        drawn = charts.curves(
+            [history[["epoch", name, f"validation_{name}"]] for history in histories], name
+        )
         figures.append(
-            tag("figure", tag("h3", name.replace("_", " ").capitalize()), drawn, tag("figcaption", *KEYS, last))
+            tag(
+                "figure",
+                tag("h3", name.replace("_", " ").capitalize()),
+                drawn,
+                tag("figcaption", *KEYS, last),
+            )
         )
     applied = found.told.get("applied") or {}
     words = "as applied" + "".join(
@@ -175,7 +243,14 @@ def _curves(found: Results) -> Section:
         for name in ("peak_rate", "warmup_steps")
         if name in applied
     )
-    figures.append(tag("figure", tag("h3", "Learning rate"), charts.rate(histories), tag("figcaption", Html(words))))
+    figures.append(
+        tag(
+            "figure",
+            tag("h3", "Learning rate"),
+            charts.rate(histories),
+            tag("figcaption", Html(words)),
+        )
+    )
     parts = [tag("div", figures, class_="grid")]
     if len(histories) > 1:
         parts.append(
@@ -194,13 +269,22 @@ def _curves(found: Results) -> Section:
 def _folds(folds: Sequence[Mapping[str, Any]]) -> Html:
     """Return a table of the manifest's "folds": what a fold was made from, and its measures."""
     flat = [
-        {**{key: value for key, value in fold.items() if key != "metrics"}, **_part(fold, "metrics")} for fold in folds
+        {
+            **{key: value for key, value in fold.items() if key != "metrics"},
+            **_part(fold, "metrics"),
+        }
+        for fold in folds
     ]
     head = list(flat[0])[:10]
     rows = [
-        [str(place), *(quoted(_plainly(fold.get(key)), 20) for key in head)] for place, fold in enumerate(flat, start=1)
+        [str(place), *(quoted(_plainly(fold.get(key)), 20) for key in head)]
+        for place, fold in enumerate(flat, start=1)
     ]
-    return table(["fold", *(key.replace("_", " ")[:40] for key in head)], rows, numbers=range(1, len(head) + 1))
+    return table(
+        ["fold", *(key.replace("_", " ")[:40] for key in head)],
+        rows,
+        numbers=range(1, len(head) + 1),
+    )
 
 
 def _time(found: Results) -> Section:
@@ -212,13 +296,25 @@ def _time(found: Results) -> Section:
             f"{sum(last) / len(last):,.0f} images a second at the end" + (" on average" if len(last) > 1 else "")
             + ". Each point is the mean since the session began; compiling is not counted."
         )  # fmt: skip
-        parts.append(tag("figure", tag("h3", "Images a second"), charts.throughput(lines), tag("figcaption", words)))
+        parts.append(
+            tag(
+                "figure",
+                tag("h3", "Images a second"),
+                charts.throughput(lines),
+                tag("figcaption", words),
+            )
+        )
     seconds = found.told.get("seconds") or {}
     if seconds:
         each = phases(seconds)
         total = sum(each.values()) or 1.0
         rows = [
-            (quoted(name, 40), bar(value / max(each.values())), duration(value), f"{value / total:.1%}")
+            (
+                quoted(name, 40),
+                bar(value / max(each.values())),
+                duration(value),
+                f"{value / total:.1%}",
+            )
             for name, value in each.items()
         ]
         parts.append(
@@ -233,13 +329,16 @@ def _time(found: Results) -> Section:
             )
         )
     if not parts:
-        return Section("time", "Throughput and time", tag("p", "Nothing was told about it yet.", class_="note"))
+        return Section(
+            "time", "Throughput and time", tag("p", "Nothing was told about it yet.", class_="note")
+        )
     return Section("time", "Throughput and time", tag("div", parts, class_="pair"))
 
 
 def _origin(found: Results) -> Section:
     told, unknown = found.told, "not known"
-    dirty = {True: ", with local changes", False: ", without local changes"}.get(told.get("git_dirty"), "")  # type: ignore[arg-type]
+    words: dict[Any, str] = {True: ", with local changes", False: ", without local changes"}
+    dirty = words.get(told.get("git_dirty"), "")
     rows = [
         ("run", tag("code", quoted(told.get("run_id") or unknown))),
         ("commit", joined([tag("code", quoted(told.get("git_commit") or unknown)), dirty])),
@@ -247,7 +346,10 @@ def _origin(found: Results) -> Section:
             "bundle sha256",
             tag(
                 "code",
-                quoted(told.get("bundle_sha256") or ("none: run from a checkout" if found.complete else unknown)),
+                quoted(
+                    told.get("bundle_sha256")
+                    or ("none: run from a checkout" if found.complete else unknown)
+                ),
             ),
         ),
         ("devices", quoted(told.get("devices") or unknown)),
@@ -257,7 +359,9 @@ def _origin(found: Results) -> Section:
         rows.append(
             (
                 run_results.SUBMISSION,
-                joined([f"{found.submission[0]:,} rows, sha256 ", tag("code", found.submission[1])]),
+                joined(
+                    [f"{found.submission[0]:,} rows, sha256 ", tag("code", found.submission[1])]
+                ),
             )
         )
     parts = [table((), rows)]
@@ -269,7 +373,10 @@ def _origin(found: Results) -> Section:
         )
         for name, part in (
             ("Versions", _part(told, "versions")),
-            ("Rate and optimizer as applied", {k: v for k, v in _part(told, "applied").items() if k != "warnings"}),
+            (
+                "Rate and optimizer as applied",
+                {k: v for k, v in _part(told, "applied").items() if k != "warnings"},
+            ),
             ("Measures as in the manifest", _part(told, "metrics")),
             ("Parameters", _part(told, "parameters")),
         )
@@ -286,7 +393,11 @@ def _origin(found: Results) -> Section:
     files = _part(told, "files")
     if files:
         lines = [
-            (quoted(name), _count(entry.get("size")) or "–", tag("code", quoted(entry.get("sha256") or "–")))
+            (
+                quoted(name),
+                _count(entry.get("size")) or "–",
+                tag("code", quoted(entry.get("sha256") or "–")),
+            )
             for name, entry in files.items()
         ]
         parts += [

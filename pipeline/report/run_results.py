@@ -1,7 +1,8 @@
 """Results: what a run left in its folder, read back and checked, for who looks at it afterwards.
 
-Reads  the files that docs/design.md names as the output of a training; changes none of them, and starts no framework
-Gives  `Results`: what is not there is named in `missing`, and what is broken is refused
+Reads  the files that docs/design.md names as the output of a training; changes none of them, and
+starts no framework Gives  `Results`: what is not there is named in `missing`, and what is broken is
+refused
 """
 
 import io
@@ -32,7 +33,8 @@ MANIFEST, VALIDATION, PROBABILITIES, SUBMISSION = (
 )
 AGAIN = "Pull the run again, or remove the file: a report goes without it."
 MOST = 1e30  # a larger number in a curve is none that anybody looks at, and matplotlib computes with its square
-# What a manifest may hold, and of which kind that has to be: a seal says who wrote it last, and not what.
+# What a manifest may hold, and of which kind that has to be: a seal says who wrote it last, and not
+# what.
 KINDS: dict[str, type | tuple[type, ...]] = {
     "run_id": str,
     "status": str,
@@ -56,17 +58,21 @@ class Results:
 
     Attributes:
         output: the folder. complete: whether there is an artifact.
-        told: the manifest; of a partial run what its newest checkpoint and bundle.json tell, by the same keys.
+        told: the manifest; of a partial run what its newest checkpoint and bundle.json tell, by the
+            same keys.
         missing: {name of a file: what a report lacks without it}.
         target: "classes", "regression" or "multilabel"; None where there is no validation.csv.
-        histories: a table for each fold, or one: `epoch`, `learning_rate` and pairs of `<name>` and `validation_<name>`, as floats.
+        histories: a table for each fold, or one: `epoch`, `learning_rate` and pairs of `<name>` and
+            `validation_<name>`, as floats.
         lines: of progress.jsonl, for each fold, or one.
-        validation: validation.csv: `id`, and `fold` if there is one, and for
-            classes: `label`, `prediction` (places in `classes`, int64), `confidence` (float64, 0 to 1);
-            regression: `label`, `prediction` (float64);
-            multilabel: `label_<name>` (0.0 or 1.0) and `prediction_<name>` (0 to 1) for each name in `classes`.
-        classes: the labels' texts. probabilities: float32 (n, classes), the rows as in `validation`; None where there are none.
-        examples: None where training kept none. submission: rows and sha256 of submission.csv; None where it is not there.
+        validation: validation.csv: `id`, and `fold` if there is one, and for classes: `label`,
+            `prediction` (places in `classes`, int64), `confidence` (float64, 0 to 1); regression:
+            `label`, `prediction` (float64); multilabel: `label_<name>` (0.0 or 1.0) and
+            `prediction_<name>` (0 to 1) for each name in `classes`.
+        classes: the labels' texts. probabilities: float32 (n, classes), the rows as in
+            `validation`; None where there are none.
+        examples: None where training kept none. submission: rows and sha256 of submission.csv; None
+            where it is not there.
     """
 
     output: Path
@@ -87,10 +93,17 @@ def read(output: Path) -> Results:
     """Return what a run left in `output`, be it complete or not.
 
     Raises:
-        ConfigError: if there is no such folder, or nothing of a training in it. ReportError: if a file is broken, or contradicts another.
+        ConfigError: if there is no such folder, or nothing of a training in it. ReportError: if a
+            file is broken, or contradicts another.
     """
-    places = sorted(output.glob("fold-*/"), key=lambda path: (len(path.name), path.name)) or [output]
-    known = [output / MANIFEST, output / VALIDATION, *(place / name for place in places for name in (HISTORY, LINES))]
+    places = sorted(output.glob("fold-*/"), key=lambda path: (len(path.name), path.name)) or [
+        output
+    ]
+    known = [
+        output / MANIFEST,
+        output / VALIDATION,
+        *(place / name for place in places for name in (HISTORY, LINES)),
+    ]
     known += [place / "checkpoints" for place in places]
     if not any(path.exists() for path in known):
         raise ConfigError(
@@ -121,7 +134,11 @@ def read(output: Path) -> Results:
             target = _target(CLASSES if kind == ORDINAL else kind, columns, output / VALIDATION)
             validation, classes = _validation(texts, target, classes, output / VALIDATION)
     probabilities = kept = submission = None
-    if target == CLASSES and validation is not None and there(PROBABILITIES, "the exact loss of each row"):
+    if (
+        target == CLASSES
+        and validation is not None
+        and there(PROBABILITIES, "the exact loss of each row")
+    ):
         probabilities = _probabilities(output / PROBABILITIES, (len(validation), len(classes)))
     if validation is not None and there(hard_examples.FILE, "pictures of the worst rows"):
         kept = hard_examples.load(output / hard_examples.FILE, rows=len(validation))
@@ -129,7 +146,18 @@ def read(output: Path) -> Results:
         rows = csv_text.read(output / SUBMISSION, ReportError, AGAIN)
         submission = len(rows), checksums.sha256(output / SUBMISSION)
     return Results(
-        output, complete, told, missing, target, histories, lines, validation, classes, probabilities, kept, submission
+        output,
+        complete,
+        told,
+        missing,
+        target,
+        histories,
+        lines,
+        validation,
+        classes,
+        probabilities,
+        kept,
+        submission,
     )
 
 
@@ -141,7 +169,12 @@ def _manifest(path: Path) -> dict[str, Any]:
                 if manifest.get(key) is not None and not isinstance(manifest[key], kind):
                     raise ValueError(f"{key} is a {type(manifest[key]).__name__}")
             numbers = {name: manifest.get(name) or {} for name in ("seconds", "metrics")}
-            wrong = [f"{key}.{name}" for key, part in numbers.items() for name in part if not _number(part[name])]
+            wrong = [
+                f"{key}.{name}"
+                for key, part in numbers.items()
+                for name in part
+                if not _number(part[name])
+            ]
             if wrong:
                 raise ValueError(f"{', '.join(wrong[:3])[:200]} is not a finite number")
             if not all(isinstance(entry, dict) for entry in (manifest.get("files") or {}).values()):
@@ -158,12 +191,17 @@ def _under_way(output: Path, places: Sequence[Path]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if (output / "bundle.json").is_file():
         origin = provenance.from_bundle(output / "bundle.json")
-        told |= {name: getattr(origin, name) for name in ("git_commit", "git_dirty", "bundle_sha256")}
+        told |= {
+            name: getattr(origin, name) for name in ("git_commit", "git_dirty", "bundle_sha256")
+        }
     for path in [path for place in places for path in _steps(place / "checkpoints")]:
         try:
             details = checksums.opened((path / "manifest.json").read_bytes())["details"]
             origin = details["origin"]
-            found = {"run_id": details["run_id"], **{name: origin[name] for name in ("config", "devices", "precision")}}
+            found = {
+                "run_id": details["run_id"],
+                **{name: origin[name] for name in ("config", "devices", "precision")},
+            }
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             continue  # a kill may leave one that is torn; another stands beside it
         if all(isinstance(value, KINDS[name]) for name, value in found.items()):
@@ -174,18 +212,32 @@ def _under_way(output: Path, places: Sequence[Path]) -> dict[str, Any]:
 def _steps(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder, the newest first."""
     named = [(re.fullmatch(r"step-(\d{8,18})", path.name), path) for path in folder.glob("step-*")]
-    return [path for _, path in sorted(((int(name[1]), path) for name, path in named if name), reverse=True)]
+    return [
+        path
+        for _, path in sorted(((int(name[1]), path) for name, path in named if name), reverse=True)
+    ]
 
 
 def _history(path: Path) -> pd.DataFrame:
     text = io.StringIO(_whole_lines(path))
     try:
         found = pd.read_csv(text, dtype=str, keep_default_na=False)
-        lacking = [name for name in ("epoch", "loss", "validation_loss", "learning_rate") if name not in found]
+        lacking = [
+            name
+            for name in ("epoch", "loss", "validation_loss", "learning_rate")
+            if name not in found
+        ]
         if lacking:
             raise ValueError(f"it has no column {', '.join(lacking)}")
-        numbers = {name: _numbers(found[name], gaps=True) for name in found if _drawn(str(name), list(found))}
-    except (ValueError, pd.errors.ParserError) as error:  # a file with no line at all is a ValueError
+        numbers = {
+            name: _numbers(found[name], gaps=True)
+            for name in found
+            if _drawn(str(name), list(found))
+        }
+    except (
+        ValueError,
+        pd.errors.ParserError,
+    ) as error:  # a file with no line at all is a ValueError
         raise ReportError(f"{path} is not what a training writes: {error}.\n{AGAIN}") from error
     return pd.DataFrame(numbers)
 
@@ -205,11 +257,14 @@ def _lines(path: Path) -> list[dict[str, float]]:
         try:
             line = json.loads(text)
             if not isinstance(line, dict) or not all(
-                _number(line.get(name)) and 0 <= line[name] < MOST for name in ("step", "images_per_second")
+                _number(line.get(name)) and 0 <= line[name] < MOST
+                for name in ("step", "images_per_second")
             ):
                 raise ValueError("it lacks step or images_per_second")
         except (ValueError, RecursionError) as error:
-            raise ReportError(f"{path}, line {number}, is no line of progress: {error}.\n{AGAIN}") from error
+            raise ReportError(
+                f"{path}, line {number}, is no line of progress: {error}.\n{AGAIN}"
+            ) from error
         found.append({name: float(line[name]) for name in ("step", "images_per_second")})
     return found
 
@@ -224,12 +279,18 @@ def _whole_lines(path: Path) -> str:
 
 
 def _target(told: str | None, columns: Sequence[str], path: Path) -> str:
-    """Return which kind of target validation.csv is about, by its columns, and by the manifest where that says so."""
-    predicted = {name.removeprefix("prediction_") for name in columns if name.startswith("prediction_")}
+    """Return which kind of target validation.csv is about, by its columns, and by the manifest
+    where that says so.
+    """
+    predicted = {
+        name.removeprefix("prediction_") for name in columns if name.startswith("prediction_")
+    }
     seen = CLASSES if {"label", "prediction", "confidence"} <= set(columns) else None
     if {"label", "prediction"} <= set(columns) and "confidence" not in columns:
         seen = REGRESSION
-    if predicted and predicted == {name.removeprefix("label_") for name in columns if name.startswith("label_")}:
+    if predicted and predicted == {
+        name.removeprefix("label_") for name in columns if name.startswith("label_")
+    }:
         seen = MULTILABEL
     if seen is None or "id" not in columns or seen != (told or seen):
         raise ReportError(
@@ -253,9 +314,13 @@ def _validation(
         try:
             found[name] = _numbers(texts[name])
             if not good(found[name].to_numpy()).all():
-                raise ValueError(f"{texts[name][~good(found[name].to_numpy())].iloc[0][:80]!r} is not {expected}")
+                raise ValueError(
+                    f"{texts[name][~good(found[name].to_numpy())].iloc[0][:80]!r} is not {expected}"
+                )
         except ValueError as error:
-            raise ReportError(f"{path}, column {name[:80]}: {error}.\nExpected {expected}. {AGAIN}") from error
+            raise ReportError(
+                f"{path}, column {name[:80]}: {error}.\nExpected {expected}. {AGAIN}"
+            ) from error
 
     def share(values: np.ndarray) -> np.ndarray:
         return (values >= 0) & (values <= 1)
@@ -277,7 +342,9 @@ def _validation(
         for column in ("label", "prediction"):
             take(column, lambda values: np.abs(values) < MOST, "a finite number")
     else:
-        names = tuple(str(name).removeprefix("label_") for name in texts if str(name).startswith("label_"))
+        names = tuple(
+            str(name).removeprefix("label_") for name in texts if str(name).startswith("label_")
+        )
         for name in names:
             take(f"label_{name}", lambda values: (values == 0) | (values == 1), "0 or 1")
             take(f"prediction_{name}", share, "a number from 0 to 1")
@@ -293,7 +360,11 @@ def _probabilities(path: Path, shape: tuple[int, int]) -> np.ndarray:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 found = archive["probabilities"]
-            if found.shape != shape or found.dtype != np.float32 or not ((found >= 0) & (found <= 1)).all():
+            if (
+                found.shape != shape
+                or found.dtype != np.float32
+                or not ((found >= 0) & (found <= 1)).all()
+            ):
                 raise ValueError(f"probabilities are {found.dtype} {found.shape}")
         except OSError:
             raise
@@ -306,7 +377,9 @@ def _probabilities(path: Path, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _numbers(texts: pd.Series, *, gaps: bool = False) -> pd.Series:
-    """Return a column of texts as float64; with `gaps` an empty text, and what is not finite, is a NaN."""
+    """Return a column of texts as float64; with `gaps` an empty text, and what is not finite, is a
+    NaN.
+    """
     empty = texts.isin(["", "nan"])
     try:
         values = pd.to_numeric(texts.where(~empty)).astype(np.float64)
@@ -322,6 +395,8 @@ def _numbers(texts: pd.Series, *, gaps: bool = False) -> pd.Series:
 def _number(value: object) -> bool:
     """Return whether a value from JSON is a finite number: an integer may be too large for a float."""
     try:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return (
+            isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        )
     except OverflowError:
         return False

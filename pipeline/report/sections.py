@@ -1,4 +1,5 @@
-"""Answers: the parts of a report on what a model answered: by class, how far to believe it, and where it was most wrong.
+"""Answers: the parts of a report on what a model answered: by class, how far to believe it, and
+where it was most wrong.
 
 Reads  `Results` with a validation.csv
 Gives  the headline's number, and sections of a page
@@ -52,15 +53,25 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def _classes(results: Results, rows: pd.DataFrame) -> Answers:
-    labels, predictions, names = rows["label"].to_numpy(), rows["prediction"].to_numpy(), results.classes
+    labels, predictions, names = (
+        rows["label"].to_numpy(),
+        rows["prediction"].to_numpy(),
+        results.classes,
+    )
     right, confidence = labels == predictions, rows["confidence"].to_numpy()
-    found, measured = statistics.by_class(labels, predictions, len(names)), statistics.calibration(confidence, right)
+    found, measured = (
+        statistics.by_class(labels, predictions, len(names)),
+        statistics.calibration(confidence, right),
+    )
     losses = (
         statistics.least_losses(right, confidence)
         if results.probabilities is None
         else statistics.losses(labels, results.probabilities)
     )
-    more = {"wrong": f"{int((~right).sum()):,} of {len(rows):,}", "mean recall": number(found["recall"].mean())}
+    more = {
+        "wrong": f"{int((~right).sum()):,} of {len(rows):,}",
+        "mean recall": number(found["recall"].mean()),
+    }
     more["mean F1"] = number(found["f1"].mean())
     if results.probabilities is not None:
         more["log loss"] = number(float(losses.mean()))
@@ -70,17 +81,25 @@ def _classes(results: Results, rows: pd.DataFrame) -> Answers:
     def told_row(row: int) -> tuple[list[Html], list[Html]]:
         true, given = quoted(names[labels[row]]), quoted(names[predictions[row]])
         sure = Html(number(confidence[row]))
-        mark = tag("strong", true, " ", tag("span", "→ ", given, class_=None if right[row] else "wrong"))
+        mark = tag(
+            "strong", true, " ", tag("span", "→ ", given, class_=None if right[row] else "wrong")
+        )
         return [true, given, sure], [mark, Html(f"confidence {sure}")]
 
-    exact = "" if results.probabilities is not None else f" At least: without {PROBABILITIES} it is not known how much."
+    exact = (
+        ""
+        if results.probabilities is not None
+        else f" At least: without {PROBABILITIES} it is not known how much."
+    )
     said = "The rows of validation.csv whose label got the least probability." + exact
     return Answers(
         statistics.accuracy(right),
         [
             Section("classes", "Classes", joined(parts)),
             _calibration(measured, "the confidence is the probability of the predicted class"),
-            _worst(results, rows, losses, ("true", "predicted", "confidence", "loss"), told_row, said),
+            _worst(
+                results, rows, losses, ("true", "predicted", "confidence", "loss"), told_row, said
+            ),
         ],
     )
 
@@ -99,12 +118,18 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Answers:
         "labels of a row": number(float(truth.sum(axis=1).mean()), 3),
     }
     told = tag("p", f"A label is chosen where its probability is more than {HALF}.", class_="note")
-    body = joined([facts(more.items(), "tiles"), tag("h3", "Each label"), *_each(found, names), told])
+    body = joined(
+        [facts(more.items(), "tiles"), tag("h3", "Each label"), *_each(found, names), told]
+    )
 
     def listed(row: np.ndarray) -> Html:
         those = [quoted(names[place], 30) for place in np.flatnonzero(row)[:6]]
         more = "" if row.sum() <= 6 else f" and {row.sum() - 6} more"
-        return joined([those[0], *[(", ", name) for name in those[1:]], more]) if those else Html("none")
+        return (
+            joined([those[0], *[(", ", name) for name in those[1:]], more])
+            if those
+            else Html("none")
+        )
 
     def told_row(row: int) -> tuple[list[Html], list[Html]]:
         true, taken = listed(truth[row]), listed(chosen[row])
@@ -115,7 +140,8 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Answers:
         [
             Section("classes", "Labels", body),
             _calibration(
-                statistics.calibration(sure, right), "the confidence is that in having a label, or in not having it"
+                statistics.calibration(sure, right),
+                "the confidence is that in having a label, or in not having it",
             ),
             _worst(
                 results,
@@ -137,7 +163,11 @@ def _regression(results: Results, rows: pd.DataFrame) -> Answers:
     which = f"{shown:,} of {len(rows):,} rows" if shown < len(rows) else f"{len(rows):,} rows"
     pair = tag(
         "div",
-        _figure("Predicted against true", charts.against(labels, predictions), f"{which}; on the line they are equal"),
+        _figure(
+            "Predicted against true",
+            charts.against(labels, predictions),
+            f"{which}; on the line they are equal",
+        ),
         _figure("Residuals", charts.residuals(errors), "predicted less true, of all rows"),
         class_="pair",
     )
@@ -164,10 +194,19 @@ def _regression(results: Results, rows: pd.DataFrame) -> Answers:
 
 
 def _confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[str]) -> list[Html]:
-    """Return a matrix of a few classes, and which were taken for which most often: beside it where there is space."""
+    """Return a matrix of a few classes, and which were taken for which most often: beside it where
+    there is space.
+    """
     pairs = statistics.confusions(labels, predictions).head(PAIRS)
-    told = [(quoted(names[a], 40), quoted(names[b], 40), f"{times:,}") for a, b, times in pairs.itertuples(index=False)]
-    often = table(("true", "predicted", "times"), told, numbers=[2]) if told else tag("p", "None was.", class_="note")
+    told = [
+        (quoted(names[a], 40), quoted(names[b], 40), f"{times:,}")
+        for a, b, times in pairs.itertuples(index=False)
+    ]
+    often = (
+        table(("true", "predicted", "times"), told, numbers=[2])
+        if told
+        else tag("p", "None was.", class_="note")
+    )
     parts = [tag("figure", tag("h3", "Taken for another most often"), often)]
     if len(names) <= MATRIX:
         counts = statistics.matrix(labels, predictions, len(names))
@@ -178,7 +217,9 @@ def _confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[str]
 
 
 def _matrix(counts: np.ndarray, names: Sequence[str]) -> Html:
-    """Return a table of counts; blue on the diagonal and orange beside it, the darker the larger the share of its row."""
+    """Return a table of counts; blue on the diagonal and orange beside it, the darker the larger
+    the share of its row.
+    """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
     def cell(row: int, column: int) -> Html:
@@ -187,7 +228,9 @@ def _matrix(counts: np.ndarray, names: Sequence[str]) -> Html:
         # One wrong row in a hundred has to be seen; one right row in a hundred more does not.
         depth = shares[row, column] if row == column else shares[row, column] ** 0.5
         return tag(
-            "td", f"{counts[row, column]:,}", class_=("r" if row == column else "w") + str(min(int(depth * 4) + 1, 4))
+            "td",
+            f"{counts[row, column]:,}",
+            class_=("r" if row == column else "w") + str(min(int(depth * 4) + 1, 4)),
         )
 
     head = tag(
@@ -196,11 +239,17 @@ def _matrix(counts: np.ndarray, names: Sequence[str]) -> Html:
         [tag("th", quoted(name, 24), scope="col") for name in names],
     )
     body = [
-        tag("tr", tag("th", quoted(name, 24), scope="row"), [cell(row, column) for column in range(len(names))])
+        tag(
+            "tr",
+            tag("th", quoted(name, 24), scope="row"),
+            [cell(row, column) for column in range(len(names))],
+        )
         for row, name in enumerate(names)
     ]
     kind = "matrix long" if max(map(len, names)) > 3 else "matrix"
-    return tag("div", tag("table", tag("thead", head), tag("tbody", body), class_=kind), class_="wide")
+    return tag(
+        "div", tag("table", tag("thead", head), tag("tbody", body), class_=kind), class_="wide"
+    )
 
 
 def _each(found: pd.DataFrame, names: Sequence[str]) -> list[Html]:
@@ -221,7 +270,10 @@ def _each(found: pd.DataFrame, names: Sequence[str]) -> list[Html]:
         rows.append(line)
     head += ["most confused with"] if confused else []
     note = f"The {ROWS} of {len(found):,} classes with the lowest F1." if cut else ""
-    return [table(head, rows, numbers=[1, 2, 3, 4], kind="classes"), *([tag("p", note, class_="note")] if cut else [])]
+    return [
+        table(head, rows, numbers=[1, 2, 3, 4], kind="classes"),
+        *([tag("p", note, class_="note")] if cut else []),
+    ]
 
 
 def _calibration(found: statistics.Calibration, what: str) -> Section:
@@ -254,9 +306,11 @@ def _worst(
     told: Callable[[int], tuple[list[Html], list[Html]]],
     words: str,
 ) -> Section:
-    """Return the rows that cost the most: with their pictures where training kept them, else as a table.
+    """Return the rows that cost the most: with their pictures where training kept them, else as a
+    table.
 
-    `head`: names the cells that `told` gives of a row for the table, and then `losses`. It gives the lines of a caption, too.
+    `head`: names the cells that `told` gives of a row for the table, and then `losses`. It gives
+    the lines of a caption, too.
     """
     kept = results.examples
     chosen = worst(losses, MOST) if kept is None else kept.indices

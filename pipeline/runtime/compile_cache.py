@@ -1,8 +1,9 @@
-"""Executables: what XLA compiled is kept in the output, and the next session does not compile it again.
+"""Executables: what XLA compiled is kept in the output, and the next session does not compile it
+again.
 
-An executable is code: a session takes only what lies in its own output folder, and whoever carries that along compares it byte for byte
-with the list that the run wrote itself. JAX's key holds the program, the versions, the flags and the devices, so another image or machine
-compiles anew.
+An executable is code: a session takes only what lies in its own output folder, and whoever carries
+that along compares it byte for byte with the list that the run wrote itself. JAX's key holds the
+program, the versions, the flags and the devices, so another image or machine compiles anew.
 """
 
 from pathlib import Path
@@ -15,7 +16,9 @@ _ours: list[str] = []
 
 
 def keep(output: Path) -> None:
-    """Keep executables in `output`/compiled from here on; a folder that the user chose for JAX stays the one."""
+    """Keep executables in `output`/compiled from here on; a folder that the user chose for JAX
+    stays the one.
+    """
     chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     if chosen is not None and chosen not in _ours:
         return

@@ -1,7 +1,9 @@
-"""Devices: which accelerator is here, and whether it is the one that was asked for. The only module that asks.
+"""Devices: which accelerator is here, and whether it is the one that was asked for. The only module
+that asks.
 
-Kaggle gives a CPU in silence when a TPU push carries a docker pin, when the account is not verified, or when a shape is retired
-(Kaggle/kaggle-cli issue 1197, read 2026-11-21). A run that noticed hours later would have spent them.
+Kaggle gives a CPU in silence when a TPU push carries a docker pin, when the account is not
+verified, or when a shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-21). A run that
+noticed hours later would have spent them.
 """
 
 import os
@@ -9,9 +11,11 @@ from dataclasses import dataclass
 
 from pipeline.errors import DeviceError
 
-# Shape → (platform of jax or tensorflow, how many devices). Names as of kaggle 2.2.5; NvidiaTeslaT4 is the pair.
+# Shape → (platform of jax or tensorflow, how many devices). Names as of kaggle 2.2.5; NvidiaTeslaT4
+# is the pair.
 SHAPES = {"TpuV5E8": ("tpu", 8), "TpuV6E8": ("tpu", 8), "NvidiaTeslaT4": ("gpu", 1)}
-# Set by the local Kaggle alone, to the shape that it pretends to have given. It knows no other accelerator than this machine's CPU.
+# Set by the local Kaggle alone, to the shape that it pretends to have given. It knows no other
+# accelerator than this machine's CPU.
 LOCAL = "LOCALKAGGLE_ACCELERATOR"
 
 
@@ -57,18 +61,24 @@ def found() -> Devices:
 
 
 def prove(shape: str) -> Devices:
-    """Return the devices, having made sure that they are what `shape` promises; a cell that calls this first loses a minute at most.
+    """Return the devices, having made sure that they are what `shape` promises; a cell that calls
+    this first loses a minute at most.
 
     Args:
         shape: Kaggle's name of the machine, as in kernel-metadata.json: one of `SHAPES`.
 
     Raises:
-        DeviceError: if they are not. The local Kaggle is believed when it says that it stands in for the shape.
+        DeviceError: if they are not. The local Kaggle is believed when it says that it stands in
+            for the shape.
     """
     platform, count = SHAPES[shape]
     here = found()
     given = here.rehearsed or "none (a CPU session)"
-    if here.platform == "cpu" and here.rehearsed == shape and (platform != "tpu" or here.count == count):
+    if (
+        here.platform == "cpu"
+        and here.rehearsed == shape
+        and (platform != "tpu" or here.count == count)
+    ):
         return here
     if here.platform == platform and here.count >= count:
         return here
@@ -82,7 +92,8 @@ def prove(shape: str) -> Devices:
 
 
 def precision(wanted: str, here: Devices) -> str:
-    """Return the Keras dtype policy for training: bfloat16 where the hardware computes it, else float32.
+    """Return the Keras dtype policy for training: bfloat16 where the hardware computes it, else
+    float32.
 
     A TPU has it, and an NVIDIA GPU from compute capability 8.0 (Ampere) on; a T4 (7.5) has not.
     """
@@ -99,7 +110,9 @@ def precision(wanted: str, here: Devices) -> str:
 
 
 def hide_from_tensorflow() -> None:
-    """Keep TensorFlow, which only reads files where JAX computes, from taking the accelerator's memory."""
+    """Keep TensorFlow, which only reads files where JAX computes, from taking the accelerator's
+    memory.
+    """
     import tensorflow as tf
 
     for kind in ("GPU", "TPU"):

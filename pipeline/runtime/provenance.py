@@ -15,7 +15,17 @@ from pipeline.errors import ConfigError, reading
 OUTPUTS = "outputs.json"
 # The packages whose modules decide what a training computes.
 DECIDING = tuple(f"pipeline.{name}." for name in ("config", "data", "models", "training"))
-LIBRARIES = ("keras", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "numpy", "pandas", "pillow", "scikit-learn")
+LIBRARIES = (
+    "keras",
+    "jax",
+    "jaxlib",
+    "tensorflow",
+    "tensorflow-cpu",
+    "numpy",
+    "pandas",
+    "pillow",
+    "scikit-learn",
+)
 
 
 @dataclass(frozen=True)
@@ -24,10 +34,12 @@ class Provenance:
 
     Attributes:
         config: the config's name. competition: its slug.
-        git_commit: 40 hex digits, or None outside a git checkout; git_dirty: whether the tree had changes beside it.
+        git_commit: 40 hex digits, or None outside a git checkout; git_dirty: whether the tree had
+            changes beside it.
         bundle_sha256: of the bundle that carried the code; None when it was run from a checkout.
-        expect: what the bundle was told to look for: to infer, an artifact (run_id, weights_sha256); to train, a checkpoint to go on
-            from (run_id, step, checkpoint, checkpoint_sha256, files), or nothing.
+        expect: what the bundle was told to look for: to infer, an artifact (run_id,
+            weights_sha256); to train, a checkpoint to go on from (run_id, step, checkpoint,
+            checkpoint_sha256, files), or nothing.
     """
 
     config: str | None = None
@@ -62,18 +74,23 @@ def from_bundle(path: Path) -> Provenance:
 
 
 def seal(output: Path, status: str | None = None) -> Path:
-    """Write outputs.json, {"files": {name: {"sha256", "size"}}} of all that a run has left, and return its path.
+    """Write outputs.json, {"files": {name: {"sha256", "size"}}} of all that a run has left, and
+    return its path.
 
     `status`: of a training, "complete" or "partial"; it stands there, too.
 
-    The notebook itself is left out: it is still being written. Whoever pulls the output compares it with this list.
+    The notebook itself is left out: it is still being written. Whoever pulls the output compares it
+    with this list.
     """
     files = {}
     for path in sorted(output.rglob("*")):
         if path.is_file() and path.suffix != ".ipynb" and path.name != OUTPUTS:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            files[path.relative_to(output).as_posix()] = {"sha256": digest, "size": path.stat().st_size}
+            files[path.relative_to(output).as_posix()] = {
+                "sha256": digest,
+                "size": path.stat().st_size,
+            }
     told = output / OUTPUTS
     value = {"files": files} if status is None else {"status": status, "files": files}
     told.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
@@ -81,21 +98,28 @@ def seal(output: Path, status: str | None = None) -> Path:
 
 
 def from_checkout() -> Provenance:
-    """Return the commit of the git checkout that this file lies in, or an empty provenance outside one."""
+    """Return the commit of the git checkout that this file lies in, or an empty provenance outside
+    one.
+    """
     folder = Path(__file__).resolve().parents[1]
     command = ["git", "--no-optional-locks", "-C", str(folder)]
     try:
-        commit = subprocess.run([*command, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)  # noqa: S603
-        status = subprocess.run([*command, "status", "--porcelain"], capture_output=True, text=True, check=True)  # noqa: S603
+        commit, status = (
+            subprocess.run([*command, *words], capture_output=True, text=True, check=True)  # noqa: S603
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain"))
+        )
     except (OSError, subprocess.CalledProcessError):
-        return Provenance()  # no git, or no checkout: nothing can be said, and the manifest says null
+        return (
+            Provenance()
+        )  # no git, or no checkout: nothing can be said, and the manifest says null
     return Provenance(git_commit=commit.stdout.strip(), git_dirty=bool(status.stdout.strip()))
 
 
 def code() -> str:
     """Return a sha256 over the loaded modules that decide what a training computes.
 
-    A bundle holds a part of the package, so only loaded modules count: they are the same ones at home and on Kaggle.
+    A bundle holds a part of the package, so only loaded modules count: they are the same ones at
+    home and on Kaggle.
     """
     digest = hashlib.sha256()
     for name in sorted(name for name in sys.modules if name.startswith(DECIDING)):

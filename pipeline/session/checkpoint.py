@@ -1,8 +1,10 @@
-"""Checkpoint: the whole state of a run as arrays, written so that a kill at any moment leaves a good one behind.
+"""Checkpoint: the whole state of a run as arrays, written so that a kill at any moment leaves a
+good one behind.
 
-A checkpoint is a folder `step-<8 digits>` with state.npz and manifest.json (sha256 of the state and of itself, the step, and what
-the run was made from). It is written under a temporary name, flushed to the disk, and renamed; the two newest that are whole are
-kept. One that is saved again stands as `step-<8 digits>.replaced`, where it is still found, until the new one is in its place.
+A checkpoint is a folder `step-<8 digits>` with state.npz and manifest.json (sha256 of the state and
+of itself, the step, and what the run was made from). It is written under a temporary name, flushed
+to the disk, and renamed; the two newest that are whole are kept. One that is saved again stands as
+`step-<8 digits>.replaced`, where it is still found, until the new one is in its place.
 """
 
 import fcntl
@@ -32,7 +34,9 @@ _OURS: set[tuple[int, int]] = set()
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint: `arrays` by name, and what was saved beside them in `details` (JSON); what is wrong with newer ones."""
+    """A verified checkpoint: `arrays` by name, and what was saved beside them in `details` (JSON);
+    what is wrong with newer ones.
+    """
 
     step: int
     arrays: Mapping[str, np.ndarray]
@@ -40,10 +44,14 @@ class Checkpoint:
     passed_over: tuple[str, ...] = ()
 
 
-def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Mapping[str, Any]) -> Path:
-    """Write a checkpoint and return its folder; all but this one and the newest other that is whole are removed afterwards.
+def save(
+    folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Mapping[str, Any]
+) -> Path:
+    """Write a checkpoint and return its folder; all but this one and the newest other that is whole
+    are removed afterwards.
 
-    A kill or a loss of power at any moment leaves this one or the newest before it; once it has returned, this one.
+    A kill or a loss of power at any moment leaves this one or the newest before it; once it has
+    returned, this one.
 
     Raises:
         CheckpointError: if another process writes into the folder.
@@ -51,20 +59,28 @@ def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Map
     """
     target = folder / f"step-{step:08d}"
     with writer(folder), writing(target):
-        for orphan in folder.glob(f"{UNFINISHED}*"):  # of a save that was killed: as large as a checkpoint
+        for orphan in folder.glob(
+            f"{UNFINISHED}*"
+        ):  # of a save that was killed: as large as a checkpoint
             shutil.rmtree(orphan, ignore_errors=True)
         fresh = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
         try:
             state = fresh / "state.npz"
             with state.open("wb") as file:
-                # np.savez leaves its archive open when the disk is full, and Python then complains of it on its own.
+                # np.savez leaves its archive open when the disk is full, and Python then complains
+                # of it on its own.
                 with zipfile.ZipFile(file, "w") as archive:
                     for index, array in enumerate(arrays.values()):
                         with archive.open(f"{index:05d}.npy", "w", force_zip64=True) as part:
                             np.lib.format.write_array(part, array, allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
-            manifest = {"step": step, "names": list(arrays), "sha256": sha256(state), "details": dict(details)}
+            manifest = {
+                "step": step,
+                "names": list(arrays),
+                "sha256": sha256(state),
+                "details": dict(details),
+            }
             with (fresh / "manifest.json").open("wb") as text:
                 text.write(sealed(manifest))
                 text.flush()
@@ -87,7 +103,8 @@ def latest(folder: Path) -> Checkpoint | None:
     """Return the newest checkpoint that is whole, or None if the folder holds none at all.
 
     Raises:
-        CheckpointError: if there are some and none is whole: to begin again in silence would lose the run.
+        CheckpointError: if there are some and none is whole: to begin again in silence would lose
+            the run.
     """
     problems: list[str] = []
     for path in _newest_first(folder):
@@ -105,9 +122,11 @@ def latest(folder: Path) -> Checkpoint | None:
 
 @contextmanager
 def writer(folder: Path) -> Iterator[None]:
-    """Let no other process save into the folder, which is made if need be, until the context ends; in one process it may be nested.
+    """Let no other process save into the folder, which is made if need be, until the context ends;
+    in one process it may be nested.
 
-    The lock is the system's and ends with the process, however that ends. A file system without locks keeps nobody out.
+    The lock is the system's and ends with the process, however that ends. A file system without
+    locks keeps nobody out.
 
     Raises:
         CheckpointError: if another process does.
@@ -136,18 +155,26 @@ def writer(folder: Path) -> Iterator[None]:
         finally:
             _OURS.discard(place)
             with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do while a child holds a copy
+                fcntl.flock(
+                    descriptor, fcntl.LOCK_UN
+                )  # closing would not do while a child holds a copy
     finally:
         os.close(descriptor)
 
 
 def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
-    """Move the folder, and with it what else the run wrote, to the first free `<name>-set-aside-<n>`: nothing is deleted."""
+    """Move the folder, and with it what else the run wrote, to the first free
+    `<name>-set-aside-<n>`: nothing is deleted.
+    """
     with writing(folder):
         there = [path for path in records if path.exists()]
         if not there and not (folder.is_dir() and any(folder.iterdir())):
             return
-        number = next(n for n in range(1, 10_000) if not folder.with_name(f"{folder.name}-set-aside-{n}").exists())
+        number = next(
+            n
+            for n in range(1, 10_000)
+            if not folder.with_name(f"{folder.name}-set-aside-{n}").exists()
+        )
         target = folder.with_name(f"{folder.name}-set-aside-{number}")
         if folder.is_dir():
             with writer(folder):  # not from under another run
@@ -180,7 +207,9 @@ def _load(path: Path) -> Checkpoint:
 
 
 def _prune(folder: Path, newest: Path) -> None:
-    """Remove all but the checkpoint just written and the newest others that are whole: a torn one is nothing to fall back on."""
+    """Remove all but the checkpoint just written and the newest others that are whole: a torn one
+    is nothing to fall back on.
+    """
     kept = [newest]
     for path in _newest_first(folder):
         if path == newest:
@@ -207,11 +236,21 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _holder(inode: int) -> str:
-    """Return who holds the lock on a folder, as far as Linux tells: not on another machine, nor out of a container."""
+    """Return who holds the lock on a folder, as far as Linux tells: not on another machine, nor out
+    of a container.
+    """
     try:
         held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        number = next(int(line[4]) for line in held if line[1] == "FLOCK" and line[5].endswith(f":{inode}"))
-        words = Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
+        number = next(
+            int(line[4]) for line in held if line[1] == "FLOCK" and line[5].endswith(f":{inode}")
+        )
+        words = (
+            Path(f"/proc/{number}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .split()
+        )
     except (OSError, ValueError, LookupError, StopIteration):
         return "another process"
     return f"process {number} ({' '.join(words)[:200]})"

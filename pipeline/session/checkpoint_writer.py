@@ -8,10 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-# Writing may take this share of the time at most. Young 1974: the least is lost at sqrt(2 x cost x time between failures), and a
-# Kaggle session is taken to fail once in its 9 hours.
+# Writing may take this share of the time at most. Young 1974: the least is lost at sqrt(2 x cost x
+# time between failures), and a Kaggle session is taken to fail once in its 9 hours.
 SHARE, FAILURE_SECONDS = 0.02, 9 * 3600.0
-# The first comes soon: what it costs is not known before, and a run that fails early would leave nothing.
+# The first comes soon: what it costs is not known before, and a run that fails early would leave
+# nothing.
 FIRST_SECONDS = 20.0
 # Until one was written: as slow as the slowest disk that we allow for.
 SLOWEST_BYTES = 50e6
@@ -37,9 +38,14 @@ class Saver:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        self._pool.shutdown(wait=True)  # a process that ends would take the thread with it, in the middle of a write
+        self._pool.shutdown(
+            wait=True
+        )  # a process that ends would take the thread with it, in the middle of a write
 
     def interval(self) -> float:
         """Return the seconds from one checkpoint to the next.
@@ -55,7 +61,9 @@ class Saver:
         return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
 
     def reserve(self) -> float:
-        """Return the seconds to keep for saving at the end: one under way, and one more, each of them slower than any before."""
+        """Return the seconds to keep for saving at the end: one under way, and one more, each of
+        them slower than any before.
+        """
         return 3 * max(self._costs, default=self._size / SLOWEST_BYTES)
 
     def due(self) -> bool:
@@ -69,7 +77,8 @@ class Saver:
         """Begin to write; the run goes on.
 
         Args:
-            snapshot: seconds that it took to copy the state off the devices. write: does it; what it raises, `due` or `wait` raises.
+            snapshot: seconds that it took to copy the state off the devices. write: does it; what
+                it raises, `due` or `wait` raises.
         """
         self.wait()
         self._last = time.monotonic()

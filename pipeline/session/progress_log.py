@@ -1,4 +1,6 @@
-"""Progress: one ASCII line of JSON an interval, in progress.jsonl and on the screen, and one row an epoch in history.csv."""
+"""Progress: one ASCII line of JSON an interval, in progress.jsonl and on the screen, and one row an
+epoch in history.csv.
+"""
 
 import csv
 import io
@@ -24,7 +26,9 @@ def columns(figure: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Fold:
-    """Which part of a run this is: its number, from 1, of how many, and the steps of those that come after it."""
+    """Which part of a run this is: its number, from 1, of how many, and the steps of those that
+    come after it.
+    """
 
     number: int
     count: int
@@ -66,16 +70,22 @@ class Progress:
         self._forget_after(step)
 
     def due(self) -> bool:
-        """Return whether the interval has passed; reading the loss before that would stop the device for nothing."""
+        """Return whether the interval has passed; reading the loss before that would stop the
+        device for nothing.
+        """
         return time.monotonic() - self._last >= self._seconds
 
     def restart_clock(self, step: int) -> None:
-        """Begin counting images per second at `step`: called after the first step, whose time is compilation."""
+        """Begin counting images per second at `step`: called after the first step, whose time is
+        compilation.
+        """
         self._started = self._last = time.monotonic()
         self._first_step = self._last_step = step
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """Write one line: step, steps, epoch, loss, the figure, images_per_second, eta_seconds and what else `values` holds."""
+        """Write one line: step, steps, epoch, loss, the figure, images_per_second, eta_seconds and
+        what else `values` holds.
+        """
         now = time.monotonic()
         rate = self.images_per_second(step)
         elapsed = max(now - self._started, 1e-9)
@@ -106,17 +116,24 @@ class Progress:
             if new:
                 table.writeheader()
             table.writerow(
-                {name: f"{row[name]:.6g}" if isinstance(row[name], float) else row[name] for name in self._columns}
+                {
+                    name: f"{row[name]:.6g}" if isinstance(row[name], float) else row[name]
+                    for name in self._columns
+                }
             )
 
     def _forget_after(self, step: int) -> None:
-        """Remove what an interrupted run wrote past the checkpoint that this one goes on from, and what a kill cut off."""
+        """Remove what an interrupted run wrote past the checkpoint that this one goes on from, and
+        what a kill cut off.
+        """
         if self._history.exists():
             text = io.StringIO(newline="")
             table = csv.DictWriter(text, self._columns)
             table.writeheader()
             table.writerows(
-                row for row in csv.DictReader(_whole_lines(self._history)) if _is_until(row, step, self._columns)
+                row
+                for row in csv.DictReader(_whole_lines(self._history))
+                if _is_until(row, step, self._columns)
             )
             atomic_file.write(self._history, text.getvalue().encode())
         if self._lines.exists():
@@ -126,7 +143,11 @@ class Progress:
                     value = json.loads(line)
                 except (ValueError, RecursionError):
                     continue
-                if isinstance(value, dict) and isinstance(value.get("step"), int) and value["step"] <= step:
+                if (
+                    isinstance(value, dict)
+                    and isinstance(value.get("step"), int)
+                    and value["step"] <= step
+                ):
                     kept.append(line)
             atomic_file.write(self._lines, "".join(kept).encode())
 

@@ -1,7 +1,8 @@
 """Resume: a run that is longer than a session goes on from what the session before it left.
 
 Reads  `expect` of the bundle: which checkpoint of which run, and the sha256 of every file to take
-Gives  these files in the working folder, from where `training.train` goes on; or nothing, where nothing is expected
+Gives  these files in the working folder, from where `training.train` goes on; or nothing, where
+nothing is expected
 """
 
 import hashlib
@@ -21,18 +22,24 @@ CHUNK = 2**20
 SHOWN = ("run_id", "weights_sha256", "metrics", "versions", "seconds")
 
 
-def take(expect: Mapping[str, Any], inputs: Path, output: Path, *, show: Callable[[str], None] = print) -> bool:
-    """Copy what `expect` names from the mounted output, or dataset, into `output`; return whether the run goes on.
+def take(
+    expect: Mapping[str, Any], inputs: Path, output: Path, *, show: Callable[[str], None] = print
+) -> bool:
+    """Copy what `expect` names from the mounted output, or dataset, into `output`; return whether
+    the run goes on.
 
-    Each file must have the sha256 that the bundle carries, and is on the disk when this returns. Where `output` has a checkpoint already,
-    as when a person runs the cell twice, nothing is copied.
+    Each file must have the sha256 that the bundle carries, and is on the disk when this returns.
+    Where `output` has a checkpoint already, as when a person runs the cell twice, nothing is
+    copied.
 
     Args:
-        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle; empty for a run that begins.
+        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle; empty for a
+            run that begins.
         inputs: /kaggle/input. output: the working folder.
 
     Raises:
-        CheckpointError: if what is mounted is not what is expected; what is there is named. DiskError: if it cannot be written.
+        CheckpointError: if what is mounted is not what is expected; what is there is named.
+            DiskError: if it cannot be written.
     """
     if not expect:
         show("Nothing is expected from an earlier session: the run begins.")
@@ -41,7 +48,9 @@ def take(expect: Mapping[str, Any], inputs: Path, output: Path, *, show: Callabl
         show("The working folder holds checkpoints already: the run goes on from them.")
         return True
     astray = [
-        name for name in expect["files"] if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts
+        name
+        for name in expect["files"]
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts
     ]
     if astray:
         raise CheckpointError(
@@ -89,20 +98,31 @@ def _copy(source: Path, target: Path, sha256: str) -> None:
 
 
 def standing(output: Path) -> str:
-    """Return how far the checkpoints in `output` are, as "step 40 of 120"; with the fold's name where there are several; "" without one."""
+    """Return how far the checkpoints in `output` are, as "step 40 of 120"; with the fold's name
+    where there are several; "" without one.
+    """
     told = []
     for folder in sorted(output.glob("**/checkpoints")):
-        steps = [int(found[1]) for path in folder.glob("step-*") if (found := CHECKPOINT.fullmatch(path.name))]
+        steps = [
+            int(found[1])
+            for path in folder.glob("step-*")
+            if (found := CHECKPOINT.fullmatch(path.name))
+        ]
         if not steps:
             continue
-        total, place = _total(folder.with_name("progress.jsonl")), folder.parent.relative_to(output).as_posix()
+        total, place = (
+            _total(folder.with_name("progress.jsonl")),
+            folder.parent.relative_to(output).as_posix(),
+        )
         text = f"step {max(steps)}" + (f" of {total}" if total else "")
         told.append(text if place == "." else f"{place} {text}")
     return ", ".join(told)
 
 
 def summary(status: str, manifest: Mapping[str, Any] | None, output: Path) -> str:
-    """Return what a notebook says at its end: of a complete run what it made, of a partial one how it goes on."""
+    """Return what a notebook says at its end: of a complete run what it made, of a partial one how
+    it goes on.
+    """
     if manifest is not None:
         return json.dumps({key: manifest[key] for key in SHOWN if key in manifest}, indent=2)
     return (

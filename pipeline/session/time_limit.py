@@ -1,6 +1,7 @@
 """Session: how long this process may still run, whether it was asked to stop, and whether it hangs.
 
-Kaggle ends a session without asking. A run therefore ends itself in time, saved; being told (SIGTERM, Ctrl-C) is a help that nothing relies on.
+Kaggle ends a session without asking. A run therefore ends itself in time, saved; being told
+(SIGTERM, Ctrl-C) is a help that nothing relies on.
 """
 
 import faulthandler
@@ -14,20 +15,24 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
-# What a run may need after its last checkpoint: pictures, the list of outputs, and Kaggle's own copying. Of a short session a twentieth.
+# What a run may need after its last checkpoint: pictures, the list of outputs, and Kaggle's own
+# copying. Of a short session a twentieth.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
 STALLED = "stalled.txt"
 PRESSED = b"\nCtrl-C: the step under way is finished and saved. Once more ends at once, and loses what came after the last checkpoint.\n"
 
 
 class Session:
-    """A context in which SIGTERM and Ctrl-C ask for an end, and in which a run that makes no progress is ended.
+    """A context in which SIGTERM and Ctrl-C ask for an end, and in which a run that makes no
+    progress is ended.
 
-    Ctrl-C is a KeyboardInterrupt all the same: at the end of the context, when the body has saved; pressed once more, at once.
+    Ctrl-C is a KeyboardInterrupt all the same: at the end of the context, when the body has saved;
+    pressed once more, at once.
 
     Args:
         hours: of wall clock since the process began; None: no limit.
-        stall_seconds: without `progress` after which stacks are written to `output`/stalled.txt and the process exits with 1.
+        stall_seconds: without `progress` after which stacks are written to `output`/stalled.txt and
+            the process exits with 1.
         output: the folder of the run.
         show: takes each line of text.
 
@@ -36,7 +41,11 @@ class Session:
     """
 
     def __init__(
-        self, hours: float | None, stall_seconds: float, output: Path, show: Callable[[str], None] = print
+        self,
+        hours: float | None,
+        stall_seconds: float,
+        output: Path,
+        show: Callable[[str], None] = print,
     ) -> None:
         self._hours = hours
         seconds = (hours or 0.0) * 3600
@@ -50,7 +59,8 @@ class Session:
         self._owner = self._takes = False
 
     def __enter__(self) -> Self:
-        # Python lets only the main thread take signals; called from another one, the run goes without.
+        # Python lets only the main thread take signals; called from another one, the run goes
+        # without.
         self._owner = threading.current_thread() is threading.main_thread()
         if self._owner:
             self._before = signal.signal(signal.SIGTERM, self._ask)
@@ -63,7 +73,10 @@ class Session:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._ended.set()
         if self._owner:
@@ -106,7 +119,8 @@ class Session:
                 f"Error: no step was finished for {stood:.0f} s (stall_seconds={self._stall:g}); the run ends here, and goes on from its "
                 f"last checkpoint.\nWhere each thread stood is in {self._output / STALLED}."
             )
-            # The main thread hangs, so neither an exception nor a notebook's own output would get out.
+            # The main thread hangs, so neither an exception nor a notebook's own output would get
+            # out.
             try:
                 with (self._output / STALLED).open("w") as file:
                     file.write(f"{text}\n")
@@ -122,7 +136,9 @@ class Session:
 
 
 def age() -> float:
-    """Return the seconds since this process began, or since this module was imported where the system does not say."""
+    """Return the seconds since this process began, or since this module was imported where the
+    system does not say.
+    """
     try:
         with open("/proc/self/stat", encoding="ascii") as file:  # noqa: PTH123 - as short as it gets
             begun = int(file.read().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")

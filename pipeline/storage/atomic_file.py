@@ -7,12 +7,15 @@ from pipeline.errors import writing
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write the file in one rename and return its path; a kill at any moment leaves the older one, or none.
+    """Write the file in one rename and return its path; a kill at any moment leaves the older one,
+    or none.
 
     Raises:
         DiskError: if it cannot be written.
     """
-    fresh = path.with_name(f".{path.name}-writing")  # always the same, so that many kills leave one of them
+    fresh = path.with_name(
+        f".{path.name}-writing"
+    )  # always the same, so that many kills leave one of them
     with writing(path):
         try:
             with fresh.open("wb") as file:

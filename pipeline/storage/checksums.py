@@ -1,4 +1,6 @@
-"""Seal: a manifest that says what it says and nothing else, the sha256 of files, and names that survive a loss of power."""
+"""Seal: a manifest that says what it says and nothing else, the sha256 of files, and names that
+survive a loss of power.
+"""
 
 import errno
 import hashlib
@@ -16,7 +18,8 @@ def sha256(path: Path) -> str:
     """Return the file's sha256 as 64 hex digits.
 
     Raises:
-        OSError: if it cannot be read, or is a pipe or a device, at which a reader may wait for ever.
+        OSError: if it cannot be read, or is a pipe or a device, at which a reader may wait for
+            ever.
     """
     _regular(path)
     with path.open("rb") as file:
@@ -35,7 +38,8 @@ def _regular(path: Path) -> None:
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as the bytes of its file, with the sha256 of the rest of it inside: nothing else says the same.
+    """Return a manifest as the bytes of its file, with the sha256 of the rest of it inside: nothing
+    else says the same.
 
     >>> sealed({"b": 1, "a": 2}) == sealed({"a": 2, "b": 1, "manifest_sha256": "of an older text"})
     True
@@ -54,14 +58,18 @@ def opened(content: bytes) -> dict[str, Any]:
     """
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:
-        raise ValueError(f"it lacks {SEAL}: an older version of this project wrote it, or it was changed")
+        raise ValueError(
+            f"it lacks {SEAL}: an older version of this project wrote it, or it was changed"
+        )
     if sealed(manifest) != content:
         raise ValueError(f"{SEAL} does not stand for it: it was changed after it was written")
     return manifest
 
 
 def sync(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power; the fsync of a file does not do that for its name."""
+    """Make the names in a folder survive a loss of power; the fsync of a file does not do that for
+    its name.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,8 @@
-"""Table: a CSV as texts, exactly as written ("001" stays "001", "NA" stays "NA"), or a refusal that names the line.
+"""Table: a CSV as texts, exactly as written ("001" stays "001", "NA" stays "NA"), or a refusal that
+names the line.
 
-Read with Python's csv module: where rows are longer than the header, pandas takes their first field for an index and moves every
-other one column to the left, without a word.
+Read with Python's csv module: where rows are longer than the header, pandas takes their first field
+for an index and moves every other one column to the left, without a word.
 """
 
 import csv
@@ -13,7 +14,9 @@ import pandas as pd
 from pipeline.errors import PipelineError, reading
 
 
-def read(path: Path, kind: type[PipelineError], advice: str, keep: Collection[str] | None = None) -> pd.DataFrame:
+def read(
+    path: Path, kind: type[PipelineError], advice: str, keep: Collection[str] | None = None
+) -> pd.DataFrame:
     """Return the table: one column of texts for each name in the header; it may have no rows.
 
     Args:
@@ -22,7 +25,8 @@ def read(path: Path, kind: type[PipelineError], advice: str, keep: Collection[st
         kind: of the error. advice: the edit that mends it.
 
     Raises:
-        kind: if the file cannot be read, is empty, holds a NUL, names a column twice, or has a row with more or fewer fields than the header.
+        kind: if the file cannot be read, is empty, holds a NUL, names a column twice, or has a row
+            with more or fewer fields than the header.
     """
     with reading(path, kind, advice):
         try:
@@ -43,7 +47,9 @@ def read(path: Path, kind: type[PipelineError], advice: str, keep: Collection[st
                     if row:
                         rows.append([row[place] for place in kept])
         except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError
-            raise kind(f"{path} could not be read as a CSV: {error}.\nExpected UTF-8 and commas. {advice}") from error
+            raise kind(
+                f"{path} could not be read as a CSV: {error}.\nExpected UTF-8 and commas. {advice}"
+            ) from error
     return pd.DataFrame(rows, columns=[header[place] for place in kept], dtype=object)
 
 
@@ -54,14 +60,20 @@ def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 found = next((row for row in csv.reader(_text(file), strict=True) if row), None)
         except (ValueError, csv.Error) as error:
-            raise kind(f"{path} could not be read as a CSV: {error}.\nExpected UTF-8 and commas. {advice}") from error
+            raise kind(
+                f"{path} could not be read as a CSV: {error}.\nExpected UTF-8 and commas. {advice}"
+            ) from error
     if not found:
-        raise kind(f"{path} could not be read as a CSV: it is empty.\nExpected UTF-8 and commas. {advice}")
+        raise kind(
+            f"{path} could not be read as a CSV: it is empty.\nExpected UTF-8 and commas. {advice}"
+        )
     return found
 
 
 def _text(file: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a file that is a text: where one holds a NUL, other programs end it there, or refuse it."""
+    """Yield the lines of a file that is a text: where one holds a NUL, other programs end it there,
+    or refuse it.
+    """
     for number, line in enumerate(file, start=1):
         if "\0" in line:
             raise ValueError(f"line {number} holds a NUL, which no text does")

@@ -1,6 +1,8 @@
-"""Submission: predictions by id → submission.csv, equal to sample_submission.csv in ids, order, columns and types.
+"""Submission: predictions by id → submission.csv, equal to sample_submission.csv in ids, order,
+columns and types.
 
-Uses pandas alone, so that the Kaggle side's tasks can check a file before a submission is spent, without starting Keras.
+Uses pandas alone, so that the Kaggle side's tasks can check a file before a submission is spent,
+without starting Keras.
 """
 
 import csv
@@ -15,7 +17,8 @@ import pandas as pd
 from pipeline.errors import DataError, PipelineError, SubmissionError, reading
 from pipeline.storage import atomic_file, csv_text
 
-# int() and float() take more than a CSV reader does: 1_0, other scripts' digits, blanks around them.
+# int() and float() take more than a CSV reader does: 1_0, other scripts' digits, blanks around
+# them.
 WHOLE = re.compile(r"[+-]?[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 MANY = 20  # rows, of which not all can be alike by chance
@@ -45,33 +48,45 @@ def write(
     *,
     numbers: bool = False,
 ) -> int:
-    """Write the submission in one rename and return its number of rows; nothing is written if it would be refused.
+    """Write the submission in one rename and return its number of rows; nothing is written if it
+    would be refused.
 
     Args:
-        path: submission.csv. sample: the competition's sample_submission.csv: ids in its first column.
-        ids: of the predictions, in any order. labels: the prediction of each id, as text; of several columns by their names.
+        path: submission.csv. sample: the competition's sample_submission.csv: ids in its first
+            column.
+        ids: of the predictions, in any order. labels: the prediction of each id, as text; of
+            several columns by their names.
         numbers: whether any finite number will do where the sample's placeholders are whole ones.
 
     Raises:
-        SubmissionError: if the ids are not the sample's, each once, or the types differ. All problems are named at once.
+        SubmissionError: if the ids are not the sample's, each once, or the types differ. All
+            problems are named at once.
     """
     wanted = _sample(sample)
-    columns = dict(labels) if isinstance(labels, Mapping) else dict.fromkeys(wanted.columns[1:2], labels)
+    columns = (
+        dict(labels) if isinstance(labels, Mapping) else dict.fromkeys(wanted.columns[1:2], labels)
+    )
     if [*wanted.columns[1:]] != [*columns]:
         raise SubmissionError(
             f"{sample} has the columns {', '.join(wanted.columns)}; expected an id and {', '.join(columns) or 'a label'}.\n"
             "Correct label_column or target in the config, or write this competition's form in pipeline/submission/prediction_format.py."
         )
     given = pd.DataFrame(
-        {wanted.columns[0]: list(ids), **{name: list(texts) for name, texts in columns.items()}}, dtype=str
+        {wanted.columns[0]: list(ids), **{name: list(texts) for name, texts in columns.items()}},
+        dtype=str,
     )
     order = {name: place for place, name in enumerate(wanted[wanted.columns[0]])}
-    given = given.sort_values(wanted.columns[0], key=lambda column: column.map(order), kind="stable", ignore_index=True)
+    given = given.sort_values(
+        wanted.columns[0], key=lambda column: column.map(order), kind="stable", ignore_index=True
+    )
     _refuse(_problems(given, wanted, numbers), path, sample)
-    # Python puts no quotes around a carriage return, and every reader takes it for the end of a line.
+    # Python puts no quotes around a carriage return, and every reader takes it for the end of a
+    # line.
     returns = any("\r" in text for name in given for text in (name, *given[name]))
     quoting: Literal[0, 1] = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
-    atomic_file.write(path, given.to_csv(index=False, lineterminator="\n", quoting=quoting).encode())
+    atomic_file.write(
+        path, given.to_csv(index=False, lineterminator="\n", quoting=quoting).encode()
+    )
     return len(given)
 
 
@@ -86,12 +101,15 @@ def check(
     """Return the number of rows of a submission that Kaggle would score.
 
     Args:
-        numbers: as for `write`. within: least and largest value of a number, as 0 and 1 of a probability; None: any.
-        constant: whether many rows may all have the same prediction, which is worth a submission only to who asks for it.
+        numbers: as for `write`. within: least and largest value of a number, as 0 and 1 of a
+            probability; None: any.
+        constant: whether many rows may all have the same prediction, which is worth a submission
+            only to who asks for it.
 
     Raises:
-        SubmissionError: if columns, ids, order or types differ from the sample's, or a value is empty, not finite or out of range, or all rows
-            are predicted alike. All problems are named at once.
+        SubmissionError: if columns, ids, order or types differ from the sample's, or a value is
+            empty, not finite or out of range, or all rows are predicted alike. All problems are
+            named at once.
     """
     given, wanted = _read(path, SubmissionError), _sample(sample)
     problems = _problems(given, wanted, numbers)
@@ -111,17 +129,25 @@ def _beyond(given: pd.DataFrame, within: tuple[float, float]) -> list[str]:
     """Return what is said of numbers out of range; what is no number is said elsewhere."""
     problems, (low, high) = [], within
     for name in given.columns[1:]:
-        bad = [text for text in given[name] if _fits(text, "finite numbers") and not low <= float(text) <= high]
+        bad = [
+            text
+            for text in given[name]
+            if _fits(text, "finite numbers") and not low <= float(text) <= high
+        ]
         if bad:
             shown = ", ".join(map(repr, bad[:3]))
-            problems.append(f"{len(bad)} values of {name!r} are not from {low:g} to {high:g}, for example {shown}")
+            problems.append(
+                f"{len(bad)} values of {name!r} are not from {low:g} to {high:g}, for example {shown}"
+            )
     return problems
 
 
 def _read(path: Path, kind: type[PipelineError]) -> pd.DataFrame:
     with reading(path, kind, "Correct the path."):
         if not path.is_file():
-            raise DataError(f"{path} is missing; expected a CSV.\nCorrect the path, or run the step that writes it.")
+            raise DataError(
+                f"{path} is missing; expected a CSV.\nCorrect the path, or run the step that writes it."
+            )
     return csv_text.read(path, kind, "Write it again.")
 
 
@@ -136,7 +162,9 @@ def _sample(path: Path) -> pd.DataFrame:
 
 def _problems(given: pd.DataFrame, wanted: pd.DataFrame, numbers: bool) -> list[str]:
     if list(given.columns) != list(wanted.columns):
-        return [f"the columns are {', '.join(map(str, given.columns))}; expected {', '.join(wanted.columns)}"]
+        return [
+            f"the columns are {', '.join(map(str, given.columns))}; expected {', '.join(wanted.columns)}"
+        ]
     problems = []
     have, want = given.iloc[:, 0], wanted.iloc[:, 0]
     for what, ids in (
@@ -145,7 +173,9 @@ def _problems(given: pd.DataFrame, wanted: pd.DataFrame, numbers: bool) -> list[
         ("repeated", sorted(set(have[have.duplicated()]))),
     ):
         if ids:
-            problems.append(f"{len(ids)} ids are {what}, for example {', '.join(map(repr, ids[:5]))}")
+            problems.append(
+                f"{len(ids)} ids are {what}, for example {', '.join(map(repr, ids[:5]))}"
+            )
     if not problems and list(have) != list(want):
         problems.append("the ids are in another order than the sample's")
     for column in wanted.columns[1:]:
@@ -161,14 +191,18 @@ def _problems(given: pd.DataFrame, wanted: pd.DataFrame, numbers: bool) -> list[
 
 
 def strange(sample: Path, column: str, texts: Sequence[str]) -> tuple[list[str], str]:
-    """Return those of these texts that a submission may not hold in that column, and what it holds instead, in words."""
+    """Return those of these texts that a submission may not hold in that column, and what it holds
+    instead, in words.
+    """
     wanted = _sample(sample)[column]
     kind, allowed = _kind(wanted), MISSING & set(wanted)
     return [text for text in texts if not (_fits(text, kind) or text in allowed)], kind
 
 
 def _kind(sample: pd.Series) -> str:
-    """Return what the sample's values are; they are placeholders, so only the narrowest kind that fits all of them is known."""
+    """Return what the sample's values are; they are placeholders, so only the narrowest kind that
+    fits all of them is known.
+    """
     for kind in ("whole numbers", "finite numbers"):
         if all(_fits(text, kind) for text in sample):
             return kind

@@ -1,7 +1,8 @@
 """Noise: the gradient-noise scale, the batch past which more images a step buy little.
 
-Source: McCandlish et al. 2018, arXiv:1812.06162, section 2.2 and appendix A.1. The gradient of one image is G + noise of covariance
-Sigma; B_noise = tr(Sigma) / |G|^2. At a batch of B_noise a run needs twice the fewest steps, and twice the fewest images.
+Source: McCandlish et al. 2018, arXiv:1812.06162, section 2.2 and appendix A.1. The gradient of one
+image is G + noise of covariance Sigma; B_noise = tr(Sigma) / |G|^2. At a batch of B_noise a run
+needs twice the fewest steps, and twice the fewest images.
 """
 
 import json
@@ -32,7 +33,8 @@ class Noise:
 
     Attributes:
         small, large: images of the two batches. steps: for which both gradients were taken.
-        signal: |G|^2. spread: S = tr(Sigma). Both are means over the steps; of few samples either may be below 0.
+        signal: |G|^2. spread: S = tr(Sigma). Both are means over the steps; of few samples either
+            may be below 0.
     """
 
     small: int
@@ -60,7 +62,8 @@ class Noise:
 
 
 def estimate(small: int, large: int, squares: Iterable[tuple[float, float]]) -> Noise:
-    """Return the noise from (|g_b|^2, |g_B|^2) of each step, of mean gradients over b = `small` and B = `large` images.
+    """Return the noise from (|g_b|^2, |g_B|^2) of each step, of mean gradients over b = `small` and
+    B = `large` images.
 
     |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b) and S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B) have no bias, and their ratio has; so each is
     averaged over the steps first.
@@ -82,15 +85,20 @@ def estimate(small: int, large: int, squares: Iterable[tuple[float, float]]) -> 
     return Noise(small, large, len(found), float(signal), float(spread))
 
 
-def measure(config: Config, examples: dataset.Examples, *, steps: int = STEPS, seeds: Sequence[int] = ()) -> Noise:
-    """Return the noise over the first `steps` steps of a training; small: BatchNorm's group, large: the batch.
+def measure(
+    config: Config, examples: dataset.Examples, *, steps: int = STEPS, seeds: Sequence[int] = ()
+) -> Noise:
+    """Return the noise over the first `steps` steps of a training; small: BatchNorm's group, large:
+    the batch.
 
-    BatchNorm's groups are drawn apart from each other, so their gradients are independent, which is all that the estimate needs. Later
-    in a run the scale is larger, and its estimate worse, since |G|^2 is then a small difference of large numbers. One device computes it.
+    BatchNorm's groups are drawn apart from each other, so their gradients are independent, which is
+    all that the estimate needs. Later in a run the scale is larger, and its estimate worse, since
+    |G|^2 is then a small difference of large numbers. One device computes it.
 
     Args:
         config: the run; nothing of it is written. examples: of its competition.
-        seeds: a batch drawn with each of these gives the gradients at every step, in place of the batch that is trained on.
+        seeds: a batch drawn with each of these gives the gradients at every step, in place of the
+            batch that is trained on.
 
     Raises:
         ConfigError: if a batch is one group.
@@ -105,7 +113,9 @@ def measure(config: Config, examples: dataset.Examples, *, steps: int = STEPS, s
 
     keras.utils.set_random_seed(config.seed)
     trained = dataset.Batches.of(examples, config, rows)
-    run = Loop(config, applied, trained, (examples.inputs[held], examples.labels[held]), Path(), print, {})
+    run = Loop(
+        config, applied, trained, (examples.inputs[held], examples.labels[held]), Path(), print, {}
+    )
     others = [dataset.Batches.of(examples, config, rows, seed=seed) for seed in seeds]
     squares = []
     for step in range(min(steps, applied.total_steps)):
@@ -114,14 +124,17 @@ def measure(config: Config, examples: dataset.Examples, *, steps: int = STEPS, s
             squares.append(run.compiled.squares(run.state.tree, *taken))
         placed, answers = run.compiled.put(pixels[None], labels[None], axis=1)
         if step == 0:
-            run.state, _ = out_of_memory.first_call(run.compiled, run.state, (placed, answers, 1), print)
+            run.state, _ = out_of_memory.first_call(
+                run.compiled, run.state, (placed, answers, 1), print
+            )
         else:
             run.state.tree, _ = run.compiled.train(run.state.tree, placed, answers, 1)
     return estimate(applied.batchnorm_batch, config.batch, squares)
 
 
 def advised(noise: Noise, batch: int, unit: int) -> tuple[int, str]:
-    """Return the batch to take in place of `batch`, a multiple of `unit` times a power of two, and the sentence that says why.
+    """Return the batch to take in place of `batch`, a multiple of `unit` times a power of two, and
+    the sentence that says why.
 
     >>> advised(Noise(8, 64, 50, signal=1.0, spread=300.0), 2048, 32)[0]
     256
@@ -137,16 +150,26 @@ def advised(noise: Noise, batch: int, unit: int) -> tuple[int, str]:
     reason = f"Batch {batch} is past the noise scale of about {about}: more than {about} images a step buy little"
     return (
         best,
-        f"{reason}; take batch {best}." if best < batch else f"{reason}, and {unit} is the least that was asked for.",
+        f"{reason}; take batch {best}."
+        if best < batch
+        else f"{reason}, and {unit} is the least that was asked for.",
     )
 
 
 def capped(
-    config: Config, examples: dataset.Examples, output: Path, replicas: int, *, fresh: bool, show: Callable[[str], None]
+    config: Config,
+    examples: dataset.Examples,
+    output: Path,
+    replicas: int,
+    *,
+    fresh: bool,
+    show: Callable[[str], None],
 ) -> Config:
-    """Return the config with the batch that the noise scale allows, if it asks for that with `noise_cap`, and say why.
+    """Return the config with the batch that the noise scale allows, if it asks for that with
+    `noise_cap`, and say why.
 
-    The batch must stay the same from session to session, so what was found is kept in `output`/noise.json, and taken from there.
+    The batch must stay the same from session to session, so what was found is kept in
+    `output`/noise.json, and taken from there.
 
     Args:
         config: the run. examples: of its competition. replicas: that the batch has to split over.
@@ -154,7 +177,8 @@ def capped(
 
     Raises:
         ConfigError: if there is nothing to measure, since the batch is one group of BatchNorm.
-        CheckpointError: if noise.json is no file of this project or of another config, or its batch does not split over the replicas.
+        CheckpointError: if noise.json is no file of this project or of another config, or its batch
+            does not split over the replicas.
         DiskError: if it cannot be written.
     """
     if not config.noise_cap:
@@ -168,7 +192,9 @@ def capped(
             "Undo the change to go on, choose another --output, or begin again with --fresh."
         )
     if found is None:
-        unit = math.lcm(min(config.optimizer.base_batch, config.batch), config.batchnorm_batch or 1, replicas)
+        unit = math.lcm(
+            min(config.optimizer.base_batch, config.batch), config.batchnorm_batch or 1, replicas
+        )
         noise = measure(config, examples)
         batch, reason = advised(noise, config.batch, unit)
         found = {"config": asked, "batch": batch, "reason": reason, "noise": noise.to_json()}
@@ -191,7 +217,11 @@ def _kept(path: Path) -> dict[str, Any] | None:
         content = path.read_bytes()
     try:
         found = json.loads(content)
-        whole = {"config": dict(found["config"]), "batch": int(found["batch"]), "reason": str(found["reason"])}
+        whole = {
+            "config": dict(found["config"]),
+            "batch": int(found["batch"]),
+            "reason": str(found["reason"]),
+        }
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise CheckpointError(
             f"{path} could not be read: {type(error).__name__}: {error}.\n"

@@ -1,7 +1,8 @@
-"""Examples: the validation rows that a model is most wrong about, kept with their pictures for the report.
+"""Examples: the validation rows that a model is most wrong about, kept with their pictures for the
+report.
 
-Reads  losses and inputs, while training still has them in memory
-Gives  examples.npz: `indices` int64 (m,), that of the largest loss first, and `pixels` uint8 (m, height, width, channels)
+Reads  losses and inputs, while training still has them in memory Gives  examples.npz: `indices`
+int64 (m,), that of the largest loss first, and `pixels` uint8 (m, height, width, channels)
 """
 
 import io
@@ -26,7 +27,8 @@ class Examples:
 
     Attributes:
         indices: int64 (m,), rows of validation.csv, from 0; that of the largest loss first.
-        pixels: uint8 (m, height, width, channels), with 1 or 3 channels; None where the inputs are no images.
+        pixels: uint8 (m, height, width, channels), with 1 or 3 channels; None where the inputs are
+            no images.
     """
 
     indices: np.ndarray
@@ -34,7 +36,8 @@ class Examples:
 
 
 def worst(losses: np.ndarray, most: int = MOST) -> np.ndarray:
-    """Return the places of the largest losses, the largest first; a NaN is the worst of all, and of equals the first comes first.
+    """Return the places of the largest losses, the largest first; a NaN is the worst of all, and of
+    equals the first comes first.
 
     >>> worst(np.array([0.1, 3.0, 0.2, 3.0]), most=3)
     array([1, 3, 2])
@@ -46,17 +49,21 @@ def worst(losses: np.ndarray, most: int = MOST) -> np.ndarray:
 def keep_examples(
     output: Path, rows: np.ndarray, losses: np.ndarray, inputs: np.ndarray | None, most: int = MOST
 ) -> Path:
-    """Write examples.npz with the `most` rows of the largest losses, in one rename, and return its path.
+    """Write examples.npz with the `most` rows of the largest losses, in one rename, and return its
+    path.
 
     `inputs` may hold all rows, or only those that `worst` chose: what is given is sorted here.
 
     Args:
         output: the run's folder.
-        rows: whole numbers (n,): which rows of validation.csv, counted from 0, the losses and inputs are of.
-        losses: (n,). inputs: uint8 images (n, height, width, channels) with 1 or 3 channels, in the order of `rows`; None for tables.
+        rows: whole numbers (n,): which rows of validation.csv, counted from 0, the losses and
+            inputs are of.
+        losses: (n,). inputs: uint8 images (n, height, width, channels) with 1 or 3 channels, in the
+            order of `rows`; None for tables.
 
     Raises:
-        ValueError: if the three do not fit each other. DiskError: if the file cannot be written; an older one is still there.
+        ValueError: if the three do not fit each other. DiskError: if the file cannot be written; an
+            older one is still there.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -97,7 +104,9 @@ def load(path: Path, *, rows: int) -> Examples:
             if indices.ndim != 1 or indices.dtype.kind not in "iu":
                 raise ValueError(f"indices are {indices.dtype} {indices.shape}")
             if len(indices) and not (indices.min() >= 0 and indices.max() < rows):
-                raise ValueError(f"indices go from {indices.min()} to {indices.max()}, and there are {rows} rows")
+                raise ValueError(
+                    f"indices go from {indices.min()} to {indices.max()}, and there are {rows} rows"
+                )
             if pixels is not None and (not _images(pixels) or len(pixels) != len(indices)):
                 raise ValueError(f"pixels are {pixels.dtype} {pixels.shape}")
         except OSError:
@@ -111,7 +120,12 @@ def load(path: Path, *, rows: int) -> Examples:
 
 
 def _images(pixels: np.ndarray) -> bool:
-    return pixels.dtype == np.uint8 and pixels.ndim == 4 and pixels.shape[-1] in (1, 3) and min(pixels.shape[1:]) > 0
+    return (
+        pixels.dtype == np.uint8
+        and pixels.ndim == 4
+        and pixels.shape[-1] in (1, 3)
+        and min(pixels.shape[1:]) > 0
+    )
 
 
 def _small(pixels: np.ndarray) -> np.ndarray:

@@ -1,4 +1,6 @@
-"""Held-out results: what each example got from the model that was not trained on it, as files and as metrics."""
+"""Held-out results: what each example got from the model that was not trained on it, as files and
+as metrics.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,13 +15,24 @@ from pipeline.errors import DataError, writing
 from pipeline.metrics import Metric
 
 # What validation.npz calls the predictions.
-ARRAY = {"classes": "probabilities", "ordinal": "probabilities", "multilabel": "probabilities", "regression": "values"}
+ARRAY = {
+    "classes": "probabilities",
+    "ordinal": "probabilities",
+    "multilabel": "probabilities",
+    "regression": "values",
+}
 
 
 def write(
-    output: Path, examples: dataset.Examples, pairs: Sequence[folds.Pair], held: np.ndarray, found: np.ndarray
+    output: Path,
+    examples: dataset.Examples,
+    pairs: Sequence[folds.Pair],
+    held: np.ndarray,
+    found: np.ndarray,
 ) -> None:
-    """Write what each example got from the model that was not trained on it: validation.csv, and validation.npz in the same order."""
+    """Write what each example got from the model that was not trained on it: validation.csv, and
+    validation.npz in the same order.
+    """
     target, several = (
         examples.target,
         examples.target.kind in ("multilabel", "regression") and len(examples.classes) > 1,
@@ -53,22 +66,34 @@ def metrics_of(
     metric: Metric,
     show: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its examples and steps.
+    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its
+    examples and steps.
 
-    `trained`: of each fold, its steps and what its loop measured. `found`: float32 (n, classes), a prediction for each example. A metric may have no value on what was held back (AUC of one class); hours of training are not lost for that.
+    `trained`: of each fold, its steps and what its loop measured. `found`: float32 (n, classes), a
+    prediction for each example. A metric may have no value on what was held back (AUC of one
+    class); hours of training are not lost for that.
     """
 
     def scored(rows: np.ndarray) -> dict[str, float]:
         scores = {}
         if examples.target.kind in ("classes", "ordinal"):
-            scores["validation_accuracy"] = float((found[rows].argmax(axis=1) == examples.labels[rows]).mean())
+            scores["validation_accuracy"] = float(
+                (found[rows].argmax(axis=1) == examples.labels[rows]).mean()
+            )
         try:
-            scores[f"validation_{metric.name}"] = metric(examples.target.truth(examples.labels[rows]), found[rows])
+            scores[f"validation_{metric.name}"] = metric(
+                examples.target.truth(examples.labels[rows]), found[rows]
+            )
         except DataError as error:
-            show(f"Warning: {metric.name} has no value on {len(rows)} validation rows: {str(error).splitlines()[0]}")
+            show(
+                f"Warning: {metric.name} has no value on {len(rows)} validation rows: {str(error).splitlines()[0]}"
+            )
         return scores
 
-    each = [{**measured, **scored(rows)} for (_, rows), (_, measured) in zip(pairs, trained, strict=True)]
+    each = [
+        {**measured, **scored(rows)}
+        for (_, rows), (_, measured) in zip(pairs, trained, strict=True)
+    ]
     if len(pairs) == 1:
         return {"metrics": each[0]}
     names = {name: None for metrics in each for name in metrics}
@@ -78,7 +103,12 @@ def metrics_of(
     overall |= {f"{name}_mean": float(np.mean(value)) for name, value in values.items()}
     overall |= {f"{name}_sd": float(np.std(value, ddof=1)) for name, value in values.items()}
     told = [
-        {"training_images": len(rows), "validation_images": len(held), "steps": steps, "metrics": metrics}
+        {
+            "training_images": len(rows),
+            "validation_images": len(held),
+            "steps": steps,
+            "metrics": metrics,
+        }
         for (rows, held), (steps, _), metrics in zip(pairs, trained, each, strict=True)
     ]
     return {"metrics": overall, "folds": told}

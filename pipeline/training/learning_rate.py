@@ -1,7 +1,8 @@
-"""Learning rate: numbers tuned at one batch, scaled to another. The only place where a rate is scaled.
+"""Learning rate: numbers tuned at one batch, scaled to another. The only place where a rate is
+scaled.
 
-Reads  `config.optimizer` (numbers and the batch they were tuned at) and `config.batch`
-Gives  `Applied`: every number that depends on the batch, and the steps over which the rate rises and falls
+Reads  `config.optimizer` (numbers and the batch they were tuned at) and `config.batch` Gives
+`Applied`: every number that depends on the batch, and the steps over which the rate rises and falls
 
 A TPU takes a far larger batch than the GPU a rate was tuned on. With kappa = batch / base_batch:
 
@@ -15,10 +16,11 @@ A TPU takes a far larger batch than the GPU a rate was tuned on. With kappa = ba
 | average of the weights     | to the power of kappa | the same     | Busbridge 2023 (2307.13813)                        |
 | BatchNorm momentum         | to the power of kappa | the same     | inferred from the same law; not from a paper       |
 
-A step takes rate x decay off the weights, so what an epoch takes off stays as it was: with SGD the rate alone sees to that. Adam has no
-decay here. Momentum is Nesterov's.
+A step takes rate x decay off the weights, so what an epoch takes off stays as it was: with SGD the
+rate alone sees to that. Adam has no decay here. Momentum is Nesterov's.
 
-No rule holds everywhere (Shallue et al. 2019, 1811.03600): `Applied.warnings` says where one is left.
+No rule holds everywhere (Shallue et al. 2019, 1811.03600): `Applied.warnings` says where one is
+left.
 """
 
 import math
@@ -29,7 +31,8 @@ from pipeline.config import Config
 
 # Linear scaling was measured without loss up to a batch of 8,192 (Goyal et al. 2017, figure 1).
 LINEAR_RULE_LIMIT = 8192
-# From kappa (1 - beta) = 1 on nothing of beta is left, and near it too little to call it the same optimizer (Malladi et al. 2022).
+# From kappa (1 - beta) = 1 on nothing of beta is left, and near it too little to call it the same
+# optimizer (Malladi et al. 2022).
 EDGE = 0.9
 # 1 - 10 x (1 - 0.9) is 2e-16 in floating point, and not 0.
 ROUNDING = 1e-9
@@ -49,7 +52,8 @@ class Applied:
         peak_rate: learning rate per step after the warm-up.
         warmup_steps: steps in which the rate rises linearly from 0; included in `total_steps`.
         total_steps: steps of the whole run; the rate falls to 0 along a half cosine until the last.
-        momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW), ema_momentum, batchnorm_momentum: as scaled.
+        momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
+        ema_momentum, batchnorm_momentum: as scaled.
         batchnorm_batch: images that BatchNorm normalizes together; it divides `batch`.
         warnings: where the rules are used outside what they were tested for.
     """
@@ -77,9 +81,11 @@ class Applied:
 
 
 def scaled_average(momentum: float, kappa: float) -> float:
-    """Return the momentum of a running average that forgets as fast per image at `kappa` times the batch.
+    """Return the momentum of a running average that forgets as fast per image at `kappa` times the
+    batch.
 
-    Source: Busbridge et al. 2023, arXiv:2307.13813 (for averages of weights); for BatchNorm's statistics it is an inference.
+    Source: Busbridge et al. 2023, arXiv:2307.13813 (for averages of weights); for BatchNorm's
+    statistics it is an inference.
 
     >>> round(scaled_average(0.99, 8), 3)
     0.923
@@ -88,7 +94,8 @@ def scaled_average(momentum: float, kappa: float) -> float:
 
 
 def scaled_beta(beta: float, kappa: float) -> tuple[float, bool]:
-    """Return Adam's beta with 1 - beta multiplied by `kappa`, and whether that left anything of it: if not, beta is returned as it was.
+    """Return Adam's beta with 1 - beta multiplied by `kappa`, and whether that left anything of it:
+    if not, beta is returned as it was.
 
     Source: Malladi et al. 2022, arXiv:2205.10287.
 
@@ -104,9 +111,11 @@ def scaled_beta(beta: float, kappa: float) -> tuple[float, bool]:
 
 
 def scaled_rate(optimizer: str, base_rate: float, kappa: float) -> float:
-    """Return the peak rate at `kappa` times the batch: linear for SGD, square root for Adam and AdamW.
+    """Return the peak rate at `kappa` times the batch: linear for SGD, square root for Adam and
+    AdamW.
 
-    Sources: Goyal et al. 2017, section 2.1, arXiv:1706.02677 (SGD); Malladi et al. 2022, arXiv:2205.10287 (Adam).
+    Sources: Goyal et al. 2017, section 2.1, arXiv:1706.02677 (SGD); Malladi et al. 2022,
+    arXiv:2205.10287 (Adam).
 
     >>> scaled_rate("sgd", 0.1, 4)
     0.4
@@ -117,10 +126,11 @@ def scaled_rate(optimizer: str, base_rate: float, kappa: float) -> float:
 
 
 def grouped(batch: int, base_batch: int) -> int:
-    """Return how many images BatchNorm normalizes together: as many as when the numbers were tuned, or the next fewer that divide `batch`.
+    """Return how many images BatchNorm normalizes together: as many as when the numbers were tuned,
+    or the next fewer that divide `batch`.
 
-    BatchNorm's noise is part of what was tuned, and normalizing over a larger batch generalizes worse: Hoffer et al. 2017,
-    arXiv:1705.08741 ("ghost batch normalization").
+    BatchNorm's noise is part of what was tuned, and normalizing over a larger batch generalizes
+    worse: Hoffer et al. 2017, arXiv:1705.08741 ("ghost batch normalization").
 
     >>> grouped(1024, 128), grouped(96, 64), grouped(32, 128)
     (128, 48, 32)
@@ -189,7 +199,9 @@ def apply(config: Config, num_images: int) -> Applied:
         beta_2=betas["beta_2"],
         epsilon=given.epsilon / root if adam else given.epsilon,
         weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
-        ema_momentum=None if given.ema_momentum is None else scaled_average(given.ema_momentum, kappa),
+        ema_momentum=None
+        if given.ema_momentum is None
+        else scaled_average(given.ema_momentum, kappa),
         batchnorm_momentum=scaled_average(config.batchnorm_momentum, kappa),
         batchnorm_batch=config.batchnorm_batch or grouped(config.batch, given.base_batch),
         warnings=tuple(warnings),
@@ -197,7 +209,9 @@ def apply(config: Config, num_images: int) -> Applied:
 
 
 def schedule(applied: Applied) -> Any:
-    """Return the Keras schedule: linear from 0 to `peak_rate` in `warmup_steps`, then a half cosine to 0 at `total_steps`."""
+    """Return the Keras schedule: linear from 0 to `peak_rate` in `warmup_steps`, then a half cosine
+    to 0 at `total_steps`.
+    """
     import keras
 
     # Keras counts decay_steps from the end of the warm-up; we count total_steps from the beginning.
@@ -210,13 +224,18 @@ def schedule(applied: Applied) -> Any:
 
 
 def optimizer(applied: Applied) -> Any:
-    """Return the Keras optimizer with the applied numbers and the schedule inside; SGD's momentum is Nesterov's."""
+    """Return the Keras optimizer with the applied numbers and the schedule inside; SGD's momentum
+    is Nesterov's.
+    """
     import keras
 
     rate = schedule(applied)
     if applied.optimizer == "sgd":
         return keras.optimizers.SGD(
-            rate, momentum=applied.momentum, nesterov=True, weight_decay=applied.weight_decay or None
+            rate,
+            momentum=applied.momentum,
+            nesterov=True,
+            weight_decay=applied.weight_decay or None,
         )
     betas = {"beta_1": applied.beta_1, "beta_2": applied.beta_2, "epsilon": applied.epsilon}
     if applied.optimizer == "adam":

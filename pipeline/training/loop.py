@@ -1,7 +1,8 @@
 """Loop: the steps of a run, and the state they carry along, from a checkpoint to the next.
 
-Only the step counter moves: the batch and its augmentation are functions of (seed, step), and so is dropout, whose generator starts
-from the seed and lies in the state. The host runs a few calls ahead of the devices and never waits for the one it has just made.
+Only the step counter moves: the batch and its augmentation are functions of (seed, step), and so is
+dropout, whose generator starts from the seed and lies in the state. The host runs a few calls ahead
+of the devices and never waits for the one it has just made.
 """
 
 import secrets
@@ -37,7 +38,8 @@ BEST = "best/"
 
 
 class Loop:
-    """The loop over steps. Made after the distribution and the dtype policy are set, since it builds the model.
+    """The loop over steps. Made after the distribution and the dtype policy are set, since it
+    builds the model.
 
     Args:
         config, applied: the run and its numbers. batches: of training.
@@ -58,7 +60,12 @@ class Loop:
         seconds: dict[str, float],
         fold: Fold | None = None,
     ) -> None:
-        self.config, self.applied, self.batches, self.validation = config, applied, batches, validation
+        self.config, self.applied, self.batches, self.validation = (
+            config,
+            applied,
+            batches,
+            validation,
+        )
         self.output, self.show, self.seconds, self.fold = output, show, seconds, fold
         self.model = architectures.build(config, applied.batchnorm_momentum)
         self.pretrained = backbones.begin(self.model, config)
@@ -76,20 +83,31 @@ class Loop:
             applied.ema_momentum is not None,
         )
         self.state = states.initial(self.model, self.optimizer, average=average, counted=counted)
-        # Keras keeps the distribution for each thread apart, and batches are put on the devices by another one: asked there, it would
-        # say None, and every device would compute the whole batch.
+        # Keras keeps the distribution for each thread apart, and batches are put on the devices by
+        # another one: asked there, it would say None, and every device would compute the whole
+        # batch.
         self.compiled = Step(
-            config, applied, self.model, self.optimizer, self.state.tree, keras.distribution.distribution()
+            config,
+            applied,
+            self.model,
+            self.optimizer,
+            self.state.tree,
+            keras.distribution.distribution(),
         )
 
-    def go(self, origin: dict[str, Any], session: Session, *, max_steps: int | None, fresh: bool) -> str:
-        """Run to the end, to step `max_steps` of the run, or to the end of the session; return "complete" or "partial".
+    def go(
+        self, origin: dict[str, Any], session: Session, *, max_steps: int | None, fresh: bool
+    ) -> str:
+        """Run to the end, to step `max_steps` of the run, or to the end of the session; return
+        "complete" or "partial".
 
         Args:
-            origin: what the run is made from: "config" and "data", which must be those of the checkpoint that it goes on from, and
-                "precision", "devices" and "code", which may be others and are told.
+            origin: what the run is made from: "config" and "data", which must be those of the
+                checkpoint that it goes on from, and "precision", "devices" and "code", which may be
+                others and are told.
             session: says when to stop, and is told of progress.
-            max_steps: None to run to the end. fresh: set earlier checkpoints aside, with what else that run left.
+            max_steps: None to run to the end. fresh: set earlier checkpoints aside, with what else
+                that run left.
         """
         folder = self.output / "checkpoints"
         if fresh:
@@ -97,7 +115,9 @@ class Loop:
         with checkpoint.writer(folder), out_of_memory.later_calls(self.compiled):
             return self._run(folder, origin, session, max_steps)
 
-    def _run(self, folder: Path, origin: dict[str, Any], session: Session, max_steps: int | None) -> str:
+    def _run(
+        self, folder: Path, origin: dict[str, Any], session: Session, max_steps: int | None
+    ) -> str:
         origin = self._resume(folder, origin)
         saved_step = self.step
         last = min(self.applied.total_steps, max_steps or self.applied.total_steps)
@@ -128,7 +148,9 @@ class Loop:
                     progress.restart_clock(self.step + number)
                     calls.restart()
                 else:
-                    self.state.tree, totals = self.compiled.train(self.state.tree, images, labels, number)
+                    self.state.tree, totals = self.compiled.train(
+                        self.state.tree, images, labels, number
+                    )
                 self.step += number
                 calls.add(self.step, totals)
                 for done, ready in calls.ended(images.nbytes + labels.nbytes):
@@ -140,7 +162,8 @@ class Loop:
                     self._end_epoch(epoch, progress, totals)
                     calls.restart()
                     session.progress()
-                # Who goes on has to end the calls that are under way, and perhaps to validate, before it can save.
+                # Who goes on has to end the calls that are under way, and perhaps to validate,
+                # before it can save.
                 stop = session.over(saver.reserve() + calls.seconds + self._validating)
                 if stop:
                     break
@@ -157,7 +180,11 @@ class Loop:
             self.seconds["checkpoints"] = saver.seconds
         if self.step == self.applied.total_steps or self.ended:
             return "complete"
-        on = "the same command again" if stop else "the same command without --max-steps, or a larger one,"
+        on = (
+            "the same command again"
+            if stop
+            else "the same command without --max-steps, or a larger one,"
+        )
         why = stop or "max_steps is reached"
         self.show(
             f"Stopped at step {self.step} of {self.applied.total_steps}: {why}. The state is saved; {on} goes on from there."
@@ -167,21 +194,33 @@ class Loop:
     @property
     def ended(self) -> bool:
         """Whether `patience` epochs have passed without a better one."""
-        return self.config.patience is not None and self.best.get("epochs_since", 0) >= self.config.patience
+        return (
+            self.config.patience is not None
+            and self.best.get("epochs_since", 0) >= self.config.patience
+        )
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights to infer with, by name: the averages where there are any, of the best epoch if the config keeps that."""
+        """Return the weights to infer with, by name: the averages where there are any, of the best
+        epoch if the config keeps that.
+        """
         if self.config.keep == "best" and self._best_weights:
             return self._best_weights
         values: dict[str, np.ndarray] = {}
         for variables, arrays in zip(
-            (self.model.trainable_variables, self.model.non_trainable_variables), self.state.inferring(), strict=True
+            (self.model.trainable_variables, self.model.non_trainable_variables),
+            self.state.inferring(),
+            strict=True,
         ):
-            values.update((weight_names.weight(v), np.asarray(a)) for v, a in zip(variables, arrays, strict=True))
+            values.update(
+                (weight_names.weight(v), np.asarray(a))
+                for v, a in zip(variables, arrays, strict=True)
+            )
         return {name: values[name] for name in map(weight_names.weight, self.model.weights)}
 
     def _epoch(self, step: int) -> int:
-        """Return how many whole epochs the first `step` steps hold. The last step may reach beyond the last epoch."""
+        """Return how many whole epochs the first `step` steps hold. The last step may reach beyond
+        the last epoch.
+        """
         return min(step * self.config.batch // len(self.batches), self.config.epochs)
 
     def _line(self, progress: Progress, step: int, totals: Any) -> None:
@@ -189,7 +228,9 @@ class Loop:
         progress.line(step, {"epoch": epochs, **self._means(totals, step)})
 
     def _end_epoch(self, epoch: int, progress: Progress, totals: Any) -> None:
-        """Validate after the step in which epoch number `epoch` ended, and write its row; one step may end several epochs."""
+        """Validate after the step in which epoch number `epoch` ended, and write its row; one step
+        may end several epochs.
+        """
         means = self._means(totals, self.step)
         begun = time.monotonic()
         loss, figure = self._validate()
@@ -221,19 +262,29 @@ class Loop:
         self.state.tree = (*rest, tuple(nothing))
 
     def _compare(self, epoch: int) -> None:
-        """Keep what the best epoch gave: the most right answers, and of equals the smallest loss; of several labels and numbers that alone.
+        """Keep what the best epoch gave: the most right answers, and of equals the smallest loss;
+        of several labels and numbers that alone.
 
         Where labels are rare, a model that never says yes is right in most of them.
         """
 
         def order(metrics: dict[str, float]) -> tuple[float, float]:
-            right = metrics["validation_accuracy"] if self.config.target in ("classes", "ordinal") else 0.0
+            right = (
+                metrics["validation_accuracy"]
+                if self.config.target in ("classes", "ordinal")
+                else 0.0
+            )
             return right, -metrics["validation_loss"]
 
         if self.best and order(self.metrics) <= order(self.best["metrics"]):
             self.best["epochs_since"] += 1
             return
-        self.best = {"epoch": epoch, "step": self.step, "metrics": dict(self.metrics), "epochs_since": 0}
+        self.best = {
+            "epoch": epoch,
+            "step": self.step,
+            "metrics": dict(self.metrics),
+            "epochs_since": 0,
+        }
         if self.config.keep == "best":
             self._best_weights = {}
             self._best_weights = self.final_weights()
@@ -248,14 +299,20 @@ class Loop:
 
     def _diverged(self, what: str, step: int) -> DivergedError:
         given, applied = self.config.optimizer.base_rate, self.applied.peak_rate
-        return DivergedError(f"{what} at step {step} (optimizer.base_rate={given:g}, applied {applied:g})")
+        return DivergedError(
+            f"{what} at step {step} (optimizer.base_rate={given:g}, applied {applied:g})"
+        )
 
     def _validate(self) -> tuple[float, float]:
         trainable, other = self.state.inferring()
         inputs, labels = self.validation
-        size = self.compiled.micro_batch * self.compiled.replicas  # what fitted with gradients fits without
+        size = (
+            self.compiled.micro_batch * self.compiled.replicas
+        )  # what fitted with gradients fits without
         sums = []
-        for start, (images, real) in zip(range(0, len(inputs), size), dataset.padded(inputs, size), strict=True):
+        for start, (images, real) in zip(
+            range(0, len(inputs), size), dataset.padded(inputs, size), strict=True
+        ):
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:real] = labels[start : start + real]
             placed = self.compiled.put(images, expected)
@@ -266,7 +323,9 @@ class Loop:
     # -- arrays in and out
 
     def _calls(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield (first step, number of steps) of each call: at most `steps_per_call`, and none goes beyond an epoch's last step."""
+        """Yield (first step, number of steps) of each call: at most `steps_per_call`, and none goes
+        beyond an epoch's last step.
+        """
         while start < stop:
             number = 1
             while (
@@ -281,7 +340,8 @@ class Loop:
     def _feed(self, start: int, stop: int) -> Iterator[tuple[Any, Any, int]]:
         """Yield what each call takes, made while the calls before it run.
 
-        In this thread: it has nothing else to do meanwhile, and another one would take the interpreter from it (docs/LOG.md, 2026-11-21).
+        In this thread: it has nothing else to do meanwhile, and another one would take the
+        interpreter from it (docs/LOG.md, 2026-11-21).
         """
         for call in self._calls(start, stop):
             yield self._batch(*call)
@@ -291,13 +351,17 @@ class Loop:
             images, labels = (array[None] for array in self.batches.at(step))
         else:
             made = [self.batches.at(step + place) for place in range(number)]
-            made += [made[0]] * (self.config.steps_per_call - number)  # one shape; these are not computed
+            made += [made[0]] * (
+                self.config.steps_per_call - number
+            )  # one shape; these are not computed
             images, labels = (np.stack(arrays) for arrays in zip(*made, strict=True))
         return *self.compiled.put(images, labels, axis=1), number
 
     def _save(self, folder: Path, origin: dict[str, Any], saver: Saver) -> None:
         begun, step = time.monotonic(), self.step
-        arrays = self.state.arrays() | {f"{BEST}{name}": array for name, array in self._best_weights.items()}
+        arrays = self.state.arrays() | {
+            f"{BEST}{name}": array for name, array in self._best_weights.items()
+        }
         details: dict[str, Any] = {
             "run_id": self.run_id,
             "origin": origin,
@@ -311,14 +375,17 @@ class Loop:
             if wrong:
                 shown = ", ".join(wrong[:3])
                 raise self._diverged(
-                    f"{len(wrong)} of {len(arrays)} arrays of the state are not finite, for example {shown},", step
+                    f"{len(wrong)} of {len(arrays)} arrays of the state are not finite, for example {shown},",
+                    step,
                 )
             checkpoint.save(folder, step, arrays, details)
 
         saver.save(time.monotonic() - begun, write)
 
     def _resume(self, folder: Path, origin: dict[str, Any]) -> dict[str, Any]:
-        """Go on from the newest checkpoint, if there is one, and return the origin of the run: how it began."""
+        """Go on from the newest checkpoint, if there is one, and return the origin of the run: how
+        it began.
+        """
         found = checkpoint.latest(folder)
         if found is None:
             return origin
@@ -326,7 +393,10 @@ class Loop:
             theirs, run_id = found.details["origin"], str(found.details["run_id"])
             metrics, best = dict(found.details["metrics"]), dict(found.details["best"])
             used = float(found.details.get("seconds", 0.0))
-            changed, named = changes(theirs["config"], origin["config"]), theirs["config"].get("name", self.config.name)
+            changed, named = (
+                changes(theirs["config"], origin["config"]),
+                theirs["config"].get("name", self.config.name),
+            )
             if theirs["data"] != origin["data"]:
                 changed.append("the inputs or labels, or which of them validate")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -353,15 +423,25 @@ class Loop:
             )
         self.state = self.state.restored(arrays)
         self._best_weights = {
-            name.removeprefix(BEST): found.arrays[name] for name in found.arrays.keys() - arrays.keys()
+            name.removeprefix(BEST): found.arrays[name]
+            for name in found.arrays.keys() - arrays.keys()
         }
-        self.step, self.run_id, self.metrics, self.best, self._used = found.step, run_id, metrics, best, used
+        self.step, self.run_id, self.metrics, self.best, self._used = (
+            found.step,
+            run_id,
+            metrics,
+            best,
+            used,
+        )
         for problem in found.passed_over:
             self.show(f"Warning: a newer checkpoint is damaged and passed over: {problem}")
         self.show(
             f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}, after {used:.0f} s of training"
         )
-        began = {name: theirs.get(name, origin[name]) for name in origin.keys() & {"precision", "devices", "code"}}
+        began = {
+            name: theirs.get(name, origin[name])
+            for name in origin.keys() & {"precision", "devices", "code"}
+        }
         if began.get("code") != origin.get("code"):
             self.show(
                 "Warning: the code in pipeline/ is not the one that the run began with; two ways of training may be mixed."

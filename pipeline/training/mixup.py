@@ -1,6 +1,8 @@
-"""Mixture: mixup and CutMix, on the device, within a group of a batch. A function of (seed, step, group) and of nothing else.
+"""Mixture: mixup and CutMix, on the device, within a group of a batch. A function of (seed, step,
+group) and of nothing else.
 
-Each image takes the one before it in its group for a partner: the order of a batch is a random one, so partners are, too.
+Each image takes the one before it in its group for a partner: the order of a batch is a random one,
+so partners are, too.
 
 Sources: mixup, Zhang et al. 2018, arXiv:1710.09412; CutMix, Yun et al. 2019, arXiv:1905.04899.
 """
@@ -26,12 +28,14 @@ def partners(values: Any) -> Any:
 
 
 def mixed(key: Any, images: Any, mixup: float, cutmix: float) -> tuple[Any, Any]:
-    """Return the mixed images, uint8 (n, height, width, channels), and the share of each that is its own, float32 (n,).
+    """Return the mixed images, uint8 (n, height, width, channels), and the share of each that is
+    its own, float32 (n,).
 
     Args:
         key: of `key`. images: uint8 (n, height, width, channels), n of 2 or more.
-        mixup: alpha of the Beta distribution that shares are drawn from; 0: none. cutmix: the same of the share of the area that is not
-            replaced, before the rectangle is cut off at the border. With both, each image gets one or the other, at even odds.
+        mixup: alpha of the Beta distribution that shares are drawn from; 0: none. cutmix: the same
+            of the share of the area that is not replaced, before the rectangle is cut off at the
+            border. With both, each image gets one or the other, at even odds.
     """
     number, height, width = images.shape[:3]
     draws = jax.random.split(key, 4)
@@ -45,7 +49,9 @@ def mixed(key: Any, images: Any, mixup: float, cutmix: float) -> tuple[Any, Any]
     if cutmix:
         side = jnp.sqrt(1 - jax.random.beta(draws[1], cutmix, cutmix, (number,), jnp.float32))
         middle = jax.random.uniform(draws[2], (2, number))
-        down, right = (_inside(middle[axis], side, size) for axis, size in enumerate((height, width)))
+        down, right = (
+            _inside(middle[axis], side, size) for axis, size in enumerate((height, width))
+        )
         inside = down[:, :, None] & right[:, None, :]
         cut = jnp.where(inside[..., None], other, images)
         area = 1 - inside.mean(axis=(1, 2), dtype=jnp.float32)
@@ -58,7 +64,9 @@ def mixed(key: Any, images: Any, mixup: float, cutmix: float) -> tuple[Any, Any]
 
 
 def _inside(middle: Any, side: Any, size: int) -> Any:
-    """Return which of `size` places lie in a stretch of `side` x size around `middle` x size: bool (n, size)."""
+    """Return which of `size` places lie in a stretch of `side` x size around `middle` x size: bool
+    (n, size).
+    """
     length, center = jnp.floor(side * size), jnp.floor(middle * size)
     first = (center - jnp.floor(length / 2))[:, None]
     places = jnp.arange(size)[None]

@@ -23,10 +23,12 @@ def exhausted(error: Exception) -> bool:
 def first_call(
     step: Step, state: State, given: tuple[Any, Any, int], show: Callable[[str], None]
 ) -> tuple[State, tuple[Any, ...]]:
-    """Make a run's first call, which compiles, with smaller micro-batches until it fits; return the state after it, and its totals.
+    """Make a run's first call, which compiles, with smaller micro-batches until it fits; return the
+    state after it, and its totals.
 
     Args:
-        given: images uint8 (s, batch, height, width, channels), labels int32 (s, batch), and the number of steps, at most s.
+        given: images uint8 (s, batch, height, width, channels), labels int32 (s, batch), and the
+            number of steps, at most s.
         show: takes a line for each micro-batch that did not fit.
 
     Raises:
@@ -60,7 +62,9 @@ def first_call(
 
 @contextmanager
 def later_calls(step: Step) -> Iterator[None]:
-    """Say what to do when a call does not fit although an earlier one did, for example since another process took the memory."""
+    """Say what to do when a call does not fit although an earlier one did, for example since
+    another process took the memory.
+    """
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

@@ -1,4 +1,5 @@
-"""Scaling: whether the rate of `learning_rate` holds on this data, seen in loss against epochs at one batch and at eight times it.
+"""Scaling: whether the rate of `learning_rate` holds on this data, seen in loss against epochs at
+one batch and at eight times it.
 
 Reads  a config, its data, and history.csv of nine runs
 Gives  scaling.json in the output folder, and a table
@@ -15,14 +16,17 @@ An arm holds if, beside the base arm and over the epochs after the warm-up,
     ratio   it takes at most 1.15 times the base arm's epochs to the target
     spread  its own s.d. is at most 3 times the base arm's: else one bad seed would widen the measure that it is judged by
 
-    seed s.d.  the root of the mean, over both arms and these epochs, of the variance between seeds (n - 1): one number. At a single
+    seed s.d.  the root of the mean, over both arms and these epochs, of the variance between seeds
+    (n - 1): one number. At a single
                epoch three seeds say little of it.
     target     the base arm's mean loss at 3/4 of the epochs, between two epochs on a line
     epochs to  where an arm's mean loss first reaches the target, between two epochs on a line
 
-The check passes if the scaled arm holds and the unscaled one does not; if both hold, it shows nothing. It is no proof of equality: the
-gap is in units of the noise between seeds, so noisy runs make it weak. Nor is it mild: where this noise is independent from epoch to
-epoch, one of five checks of two equal arms finds more than 2 s.d. (three seeds, 17 epochs); another `seed` of the config tells.
+The check passes if the scaled arm holds and the unscaled one does not; if both hold, it shows
+nothing. It is no proof of equality: the gap is in units of the noise between seeds, so noisy runs
+make it weak. Nor is it mild: where this noise is independent from epoch to epoch, one of five
+checks of two equal arms finds more than 2 s.d. (three seeds, 17 epochs); another `seed` of the
+config tells.
 """
 
 import json
@@ -57,7 +61,8 @@ class Compared:
     """An arm beside the base arm; the words are those of the module.
 
     Attributes:
-        gap: in seed s.d., with its sign: above 0 where the arm's loss is higher. epoch: where it is largest.
+        gap: in seed s.d., with its sign: above 0 where the arm's loss is higher. epoch: where it is
+            largest.
         ratio: epochs to the target over the base arm's; infinite if the arm does not get there.
         spread: s.d. between the arm's seeds over that of the base arm's.
     """
@@ -101,7 +106,13 @@ class Checked:
         }
         limits = {"gap": MOST_GAP, "ratio": MOST_RATIO, "spread": MOST_SPREAD}
         measured = None if self.noise is None else self.noise.to_json()
-        return {"passed": self.passed, "limits": limits, **arms, "noise": measured, "advice": list(self.advice)}
+        return {
+            "passed": self.passed,
+            "limits": limits,
+            **arms,
+            "noise": measured,
+            "advice": list(self.advice),
+        }
 
 
 def check(
@@ -116,12 +127,15 @@ def check(
     """Train the nine runs, or those that are not complete yet, and compare them.
 
     Args:
-        config: the run; its `batch`, `folds` and `noise_cap` are not used. folder: the competition, as Kaggle mounts it.
-        output: gets a folder a run, and scaling.json. batch: of the base arm; None: the optimizer's base_batch.
+        config: the run; its `batch`, `folds` and `noise_cap` are not used. folder: the competition,
+            as Kaggle mounts it.
+        output: gets a folder a run, and scaling.json. batch: of the base arm; None: the optimizer's
+            base_batch.
         examples: of that folder, if they were read before. show: takes each line of text.
 
     Raises:
-        ConfigError: if 8 x batch images are more than there are, or no epoch comes after the warm-up.
+        ConfigError: if 8 x batch images are more than there are, or no epoch comes after the
+            warm-up.
         DataError, CheckpointError, DiskError: as they say.
     """
     examples = training.read(config, folder) if examples is None else examples
@@ -155,14 +169,26 @@ def check(
         for warning in applied.warnings if name == "scaled" else ():
             show(f"Warning: {warning}")
         seeds = [replace(arm, seed=arm.seed + number) for number in range(SEEDS)]
-        losses[name] = np.array([_losses(one, folder, output / f"{name}-{one.seed}", examples, show) for one in seeds])
+        losses[name] = np.array(
+            [_losses(one, folder, output / f"{name}-{one.seed}", examples, show) for one in seeds]
+        )
     warmup = math.ceil(config.warmup_epochs)
-    scaled, unscaled = (compare(losses["base"], losses[name], warmup) for name in ("scaled", "unscaled"))
+    scaled, unscaled = (
+        compare(losses["base"], losses[name], warmup) for name in ("scaled", "unscaled")
+    )
     measured = None
     if learning_rate.apply(configs["scaled"], rows).batchnorm_batch < configs["scaled"].batch:
         measured = gradient_noise.measure(configs["scaled"], examples)
-        show(f"Gradient-noise scale over the first {measured.steps} steps: {measured.scale:.0f} images")
-    checked = Checked(scaled, unscaled, measured, tuple(_advice(config, batch, scaled, unscaled, measured)), output)
+        show(
+            f"Gradient-noise scale over the first {measured.steps} steps: {measured.scale:.0f} images"
+        )
+    checked = Checked(
+        scaled,
+        unscaled,
+        measured,
+        tuple(_advice(config, batch, scaled, unscaled, measured)),
+        output,
+    )
     _write(checked, config, configs, losses, warmup)
     return checked
 
@@ -186,13 +212,17 @@ def arms(config: Config, batch: int, num_images: int) -> dict[str, Config]:
         ema_momentum=given.ema_momentum,
     )
     unscaled = replace(
-        scaled, optimizer=kept, batchnorm_momentum=given.batchnorm_momentum, batchnorm_batch=given.batchnorm_batch
+        scaled,
+        optimizer=kept,
+        batchnorm_momentum=given.batchnorm_momentum,
+        batchnorm_batch=given.batchnorm_batch,
     )
     return {"base": base, "scaled": scaled, "unscaled": unscaled}
 
 
 def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
-    """Return how `other` lies beside `base`: losses, float (seeds, epochs), the first `warmup` of them not counted.
+    """Return how `other` lies beside `base`: losses, float (seeds, epochs), the first `warmup` of
+    them not counted.
 
     Raises:
         ValueError: if there are fewer than two seeds of either, or no epoch after the warm-up.
@@ -201,13 +231,24 @@ def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
     >>> compare(base, base + [[0.0, 0.0, 0.5, 0.0]], warmup=1).holds
     False
     """
-    if base.shape[1:] != other.shape[1:] or min(len(base), len(other)) < 2 or not 0 <= warmup < base.shape[1]:
+    if (
+        base.shape[1:] != other.shape[1:]
+        or min(len(base), len(other)) < 2
+        or not 0 <= warmup < base.shape[1]
+    ):
         raise ValueError(
             f"{base.shape} and {other.shape} losses, warm-up {warmup}: expected two seeds and an epoch after it"
         )
-    ours, theirs = (np.where(np.isfinite(losses), losses, np.inf)[:, warmup:] for losses in (base, other))
+    ours, theirs = (
+        np.where(np.isfinite(losses), losses, np.inf)[:, warmup:] for losses in (base, other)
+    )
     if not np.isfinite(theirs).all() or not np.isfinite(ours).all():
-        return Compared(math.inf, int(np.argmin(np.isfinite(theirs).all(axis=0))) + warmup + 1, math.inf, math.inf)
+        return Compared(
+            math.inf,
+            int(np.argmin(np.isfinite(theirs).all(axis=0))) + warmup + 1,
+            math.inf,
+            math.inf,
+        )
     of_base, of_other = (float(losses.var(axis=0, ddof=1).mean()) for losses in (ours, theirs))
     apart = theirs.mean(axis=0) - ours.mean(axis=0)
     place = int(np.abs(apart).argmax())
@@ -228,7 +269,8 @@ def target_of(base: np.ndarray) -> float:
 
 
 def epochs_to(target: float, losses: np.ndarray) -> float:
-    """Return where the mean over the seeds first reaches the target, in epochs; infinite if it does not.
+    """Return where the mean over the seeds first reaches the target, in epochs; infinite if it does
+    not.
 
     >>> epochs_to(1.5, np.array([[4.0, 2.0, 1.0], [4.0, 2.0, 1.0]]))
     2.5
@@ -267,11 +309,16 @@ def _over(number: float, unit: float) -> float:
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}
+    return {
+        name: None if isinstance(v, float) and not math.isfinite(v) else v
+        for name, v in values.items()
+    }
 
 
 def _compile_once(output: Path) -> None:
-    """Keep what is compiled in one folder for all runs: `training` takes a folder that was chosen before for the user's."""
+    """Keep what is compiled in one folder for all runs: `training` takes a folder that was chosen
+    before for the user's.
+    """
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         jax.config.update("jax_compilation_cache_dir", str(output / compile_cache.FOLDER))  # type: ignore[no-untyped-call]
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
@@ -279,11 +326,17 @@ def _compile_once(output: Path) -> None:
 
 
 def _losses(
-    config: Config, folder: Path, output: Path, examples: dataset.Examples, show: Callable[[str], None]
+    config: Config,
+    folder: Path,
+    output: Path,
+    examples: dataset.Examples,
+    show: Callable[[str], None],
 ) -> np.ndarray:
-    """Return the training loss of each epoch, float (epochs,); infinite from where the run diverged.
+    """Return the training loss of each epoch, float (epochs,); infinite from where the run
+    diverged.
 
-    They are kept in losses.json, with what they belong to; the run's checkpoints and artifact are removed then.
+    They are kept in losses.json, with what they belong to; the run's checkpoints and artifact are
+    removed then.
     """
     path = output / "losses.json"
     origin = {"config": config.to_json(), "data": examples.fingerprint()}
@@ -291,7 +344,10 @@ def _losses(
         with reading(path, ConfigError, "Remove it."):
             try:
                 kept = dict(json.loads(path.read_bytes()))
-                theirs, losses = kept["origin"], np.array(kept["losses"], float)  # None, infinite, becomes no number
+                theirs, losses = (
+                    kept["origin"],
+                    np.array(kept["losses"], float),
+                )  # None, infinite, becomes no number
             except (ValueError, LookupError, TypeError, RecursionError) as error:
                 raise ConfigError(
                     f"{path} is not what a check writes: {type(error).__name__}: {error}.\nRemove it: that run is made again."
@@ -303,7 +359,10 @@ def _losses(
             )
         return losses
     try:
-        if training.train(config, folder, output, examples=examples, show=lambda line: None).status != "complete":
+        if (
+            training.train(config, folder, output, examples=examples, show=lambda line: None).status
+            != "complete"
+        ):
             raise KeyboardInterrupt  # it was asked to stop (SIGTERM), and its last epochs are not there
     except DivergedError as error:
         show(f"{output.name}: {str(error).splitlines()[0]}")
@@ -320,14 +379,24 @@ def _losses(
 
 def _plain(values: np.ndarray) -> Any:
     """Return the numbers as lists, and None for what is not finite."""
-    return [_plain(row) for row in values] if values.ndim else float(values) if np.isfinite(values) else None
+    return (
+        [_plain(row) for row in values]
+        if values.ndim
+        else float(values)
+        if np.isfinite(values)
+        else None
+    )
 
 
-def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared, measured: Noise | None) -> list[str]:
+def _advice(
+    config: Config, batch: int, scaled: Compared, unscaled: Compared, measured: Noise | None
+) -> list[str]:
     large, rule = FACTOR * batch, "linear" if config.optimizer.name == "sgd" else "square-root"
     told = []
     if scaled.holds and not unscaled.holds:
-        told.append(f"Passed: on this data the {rule} rule carries the rate from batch {batch} to {large}.")
+        told.append(
+            f"Passed: on this data the {rule} rule carries the rate from batch {batch} to {large}."
+        )
     elif scaled.holds:
         told.append(
             "Not passed: the unscaled arm holds as well, so this check shows nothing about the rule. The runs are longer than the data "
@@ -345,19 +414,28 @@ def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared, me
         )
     if measured is not None:
         told += [
-            gradient_noise.advised(measured, size, batch)[1] for size in sorted({config.batch, large}) if size > batch
+            gradient_noise.advised(measured, size, batch)[1]
+            for size in sorted({config.batch, large})
+            if size > batch
         ]
     return told
 
 
 def _write(
-    checked: Checked, config: Config, configs: Mapping[str, Config], losses: Mapping[str, np.ndarray], warmup: int
+    checked: Checked,
+    config: Config,
+    configs: Mapping[str, Config],
+    losses: Mapping[str, np.ndarray],
+    warmup: int,
 ) -> None:
     told = {
         **checked.to_json(),
         "config": config.to_json(),
         "warmup_epochs": warmup,
         "target": _plain(np.array(target_of(losses["base"]))),
-        "arms": {name: {"batch": configs[name].batch, "losses": _plain(found)} for name, found in losses.items()},
+        "arms": {
+            name: {"batch": configs[name].batch, "losses": _plain(found)}
+            for name, found in losses.items()
+        },
     }
     atomic_file.write(checked.folder / RESULT, (json.dumps(told, indent=2) + "\n").encode())

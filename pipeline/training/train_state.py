@@ -16,8 +16,9 @@ class State:
     """What a step takes and gives back.
 
     Attributes:
-        tree: (trainable, other, optimizer, average, totals), lists of JAX arrays; `average` is empty where none is kept, else as
-            `averaged` has it. totals: loss and figure (right answers, for example), summed over the examples of the epoch so far, and their number.
+        tree: (trainable, other, optimizer, average, totals), lists of JAX arrays; `average` is
+            empty where none is kept, else as `averaged` has it. totals: loss and figure (right
+            answers, for example), summed over the examples of the epoch so far, and their number.
         names: of the leaves, in their order; the same in every process that builds the model.
         moving: of `other`, which a step moves, as `moving` has it.
     """
@@ -31,17 +32,22 @@ class State:
         return dict(zip(self.names, map(np.asarray, jax.tree.leaves(self.tree)), strict=True))
 
     def inferring(self) -> tuple[list[Any], list[Any]]:
-        """Return what to validate and to infer with: trainable and other, the averages in place of the values where there are any."""
+        """Return what to validate and to infer with: trainable and other, the averages in place of
+        the values where there are any.
+        """
         trainable, other, _, average, _ = self.tree
         if not average:
             return trainable, other
         statistics = iter(average[len(trainable) :])
         return average[: len(trainable)], [
-            next(statistics) if moves else value for value, moves in zip(other, self.moving, strict=True)
+            next(statistics) if moves else value
+            for value, moves in zip(other, self.moving, strict=True)
         ]
 
     def differing(self, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """Return the names of leaves that `arrays` does not hold with the same shape and type, or holds beside them."""
+        """Return the names of leaves that `arrays` does not hold with the same shape and type, or
+        holds beside them.
+        """
         leaves = dict(zip(self.names, jax.tree.leaves(self.tree), strict=True))
         return [
             name
@@ -55,22 +61,33 @@ class State:
     def restored(self, arrays: Mapping[str, np.ndarray]) -> "State":
         """Return a state of these arrays, each where its leaf is now."""
         leaves, structure = jax.tree.flatten(self.tree)
-        values = [jax.device_put(arrays[name], leaf.sharding) for name, leaf in zip(self.names, leaves, strict=True)]
+        values = [
+            jax.device_put(arrays[name], leaf.sharding)
+            for name, leaf in zip(self.names, leaves, strict=True)
+        ]
         return replace(self, tree=jax.tree.unflatten(structure, values))
 
 
 def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> State:
-    """Return the state before the first step of a built model and optimizer; counted: the second of the totals is a whole number."""
+    """Return the state before the first step of a built model and optimizer; counted: the second of
+    the totals is a whole number.
+    """
     groups = {
         "trainable": model.trainable_variables,
         "other": model.non_trainable_variables,
         "optimizer": optimizer.variables,
     }
-    trainable, other, of_optimizer = ([variable.value for variable in group] for group in groups.values())
+    trainable, other, of_optimizer = (
+        [variable.value for variable in group] for group in groups.values()
+    )
     leaves = [f"trainable/{weight_names.weight(variable)}" for variable in groups["trainable"]]
-    # Keras counts seed generators and optimizers up within a session (adam_2/…): their places are what stays the same.
+    # Keras counts seed generators and optimizers up within a session (adam_2/…): their places are
+    # what stays the same.
     for group in ("other", "optimizer"):
-        leaves += [f"{group}/{weight_names.place(number, variable)}" for number, variable in enumerate(groups[group])]
+        leaves += [
+            f"{group}/{weight_names.place(number, variable)}"
+            for number, variable in enumerate(groups[group])
+        ]
     averages, moves = [], moving(model)
     if average:
         averages = [jnp.array(value) for value in averaged(trainable, other, moves)]
@@ -83,22 +100,36 @@ def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> Stat
     if isinstance(where, jax.sharding.NamedSharding):
         where = jax.sharding.NamedSharding(where.mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
     # On all devices, like the weights: what a checkpoint brings back is put where its leaf was.
-    totals = tuple(jax.device_put(np.zeros((), kind), where) for kind in (jnp.float32, figure, jnp.int32))
+    totals = tuple(
+        jax.device_put(np.zeros((), kind), where) for kind in (jnp.float32, figure, jnp.int32)
+    )
     return State((trainable, other, of_optimizer, averages, totals), leaves, moves)
 
 
 def averaged(trainable: Sequence[Any], other: Sequence[Any], moves: Sequence[bool]) -> list[Any]:
-    """Return what an average is kept of: the weights, and BatchNorm's statistics, which belong to the weights they were seen with."""
+    """Return what an average is kept of: the weights, and BatchNorm's statistics, which belong to
+    the weights they were seen with.
+    """
     return [*trainable, *(value for value, moved in zip(other, moves, strict=True) if moved)]
 
 
 def moving(model: Any) -> list[bool]:
-    """Return of each of the model's non-trainable variables whether a step moves it: BatchNorm's statistics, unless its layer is frozen.
+    """Return of each of the model's non-trainable variables whether a step moves it: BatchNorm's
+    statistics, unless its layer is frozen.
 
-    What is frozen is left alone to the bit: a mean over groups of one and the same number rounds, step after step.
+    What is frozen is left alone to the bit: a mean over groups of one and the same number rounds,
+    step after step.
     """
-    frozen = {id(variable) for layer in _layers(model) if not layer.trainable for variable in layer.variables}
-    return [is_real(variable.value) and id(variable) not in frozen for variable in model.non_trainable_variables]
+    frozen = {
+        id(variable)
+        for layer in _layers(model)
+        if not layer.trainable
+        for variable in layer.variables
+    }
+    return [
+        is_real(variable.value) and id(variable) not in frozen
+        for variable in model.non_trainable_variables
+    ]
 
 
 def _layers(model: Any) -> Iterator[Any]:
@@ -114,4 +145,6 @@ def is_real(value: Any) -> bool:
 
 def not_finite(arrays: Mapping[str, np.ndarray]) -> list[str]:
     """Return the names of arrays that hold an infinity or no number at all."""
-    return [name for name, array in arrays.items() if is_real(array) and not np.isfinite(array).all()]
+    return [
+        name for name, array in arrays.items() if is_real(array) and not np.isfinite(array).all()
+    ]

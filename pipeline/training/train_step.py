@@ -1,12 +1,15 @@
-"""Step: the compiled functions of a run. The result follows from `batch`; replicas and micro-batches decide only how it fits.
+"""Step: the compiled functions of a run. The result follows from `batch`; replicas and
+micro-batches decide only how it fits.
 
-A batch is cut into groups of `batchnorm_batch` images. BatchNorm normalizes each group by itself (ghost batches, Hoffer et al. 2017,
+A batch is cut into groups of `batchnorm_batch` images. BatchNorm normalizes each group by itself
+(ghost batches, Hoffer et al. 2017,
 1705.08741) and moves its statistics by the mean over all groups; dropout draws from (seed, step, group). So it is one and the same sum
 over groups, whether one replica adds it up in many micro-batches or eight do it in one: only the order of additions differs. Mixup and
 CutMix mix the images of one group (`pipeline.training.mixup`), so that holds for them, too.
 
-Each replica adds up its own groups, and one all-reduce adds up the replicas. A group that is larger than a replica's share of the batch
-spans several replicas; then XLA splits the groups themselves, and BatchNorm's sums are all-reduced as well.
+Each replica adds up its own groups, and one all-reduce adds up the replicas. A group that is larger
+than a replica's share of the batch spans several replicas; then XLA splits the groups themselves,
+and BatchNorm's sums are all-reduced as well.
 """
 
 from collections.abc import Sequence
@@ -45,7 +48,13 @@ class Step:
     _program: Any
 
     def __init__(
-        self, config: Config, applied: Applied, model: Any, optimizer: Any, tree: Any, distribution: Any
+        self,
+        config: Config,
+        applied: Applied,
+        model: Any,
+        optimizer: Any,
+        tree: Any,
+        distribution: Any,
     ) -> None:
         self.config, self.applied, self.model, self.optimizer = config, applied, model, optimizer
         self._rate = learning_rate.schedule(applied)
@@ -66,8 +75,9 @@ class Step:
                 f"Raise batchnorm_batch (or optimizer.base_batch) in pipeline/configs/{config.name}.py, or leave them out."
             )
         self._gradient: Any = None
-        # XLA's CPU compiler brings convolutions into a fast form only outside of loops (docs/LOG.md, 2026-11-21), and there frees no memory
-        # between micro-batches; so a CPU loops only where memory is what matters.
+        # XLA's CPU compiler brings convolutions into a fast form only outside of loops
+        # (docs/LOG.md, 2026-11-21), and there frees no memory between micro-batches; so a CPU loops
+        # only where memory is what matters.
         self._loops = jax.devices()[0].platform != "cpu"
         self._cut(self._accumulation(config.micro_batch))
 
@@ -77,10 +87,12 @@ class Step:
         return self.config.batch // (self.replicas * self.accumulation)
 
     def train(self, tree: Any, images: Any, labels: Any, number: int) -> tuple[Any, Any]:
-        """Return the state after `number` steps, which takes the place of `tree`, a copy of its totals and the last step's rate.
+        """Return the state after `number` steps, which takes the place of `tree`, a copy of its
+        totals and the last step's rate.
 
         Args:
-            images: of a batch each, (s, batch, …). labels: (s, batch) or (s, batch, k). number: at most s.
+            images: of a batch each, (s, batch, …). labels: (s, batch) or (s, batch, k). number: at
+                most s.
         """
         if self._program is None:
             self.compile(tree, images, labels)
@@ -88,16 +100,23 @@ class Step:
         return tree, totals
 
     def compile(self, tree: Any, images: Any, labels: Any) -> None:
-        """Compile the training step for arrays of these shapes, at these places: once, and not again."""
+        """Compile the training step for arrays of these shapes, at these places: once, and not
+        again.
+        """
         self._program = self._train.lower(tree, images, labels, np.int32(0)).compile()
 
-    def evaluate(self, trainable: Any, other: Any, images: Any, labels: Any, real: int) -> tuple[Any, Any]:
-        """Return the sums of the losses and of the figure (`pipeline.data.labels`) over the first `real` examples of a batch."""
+    def evaluate(
+        self, trainable: Any, other: Any, images: Any, labels: Any, real: int
+    ) -> tuple[Any, Any]:
+        """Return the sums of the losses and of the figure (`pipeline.data.labels`) over the first
+        `real` examples of a batch.
+        """
         loss, correct = self._evaluate(trainable, other, images, labels, real)
         return loss, correct
 
     def squares(self, tree: Any, images: Any, labels: Any) -> tuple[float, float]:
-        """Return |g|^2 of one group's mean gradient, averaged over the groups of a batch, and of the whole batch's. On one device.
+        """Return |g|^2 of one group's mean gradient, averaged over the groups of a batch, and of
+        the whole batch's. On one device.
 
         Args:
             images: (batch, …). labels: (batch,) or (batch, k).
@@ -109,20 +128,31 @@ class Step:
         # One at a time: the memory of a single group is enough, whatever the batch.
         for number, start in enumerate(range(0, len(images), self._group)):
             part = (array[None, start : start + self._group] for array in (images, labels))
-            found, _ = self._gradient(tree[0], tree[1], tree[2][self._iterations], *part, np.array([number]))
+            found, _ = self._gradient(
+                tree[0], tree[1], tree[2][self._iterations], *part, np.array([number])
+            )
             each.append(_square(found))
             whole = found if whole is None else [a + b for a, b in zip(whole, found, strict=True)]
         return float(np.mean(each)) / self._group**2, _square(whole) / len(images) ** 2
 
     def put(self, *arrays: np.ndarray, axis: int = 0) -> tuple[Any, ...]:
-        """Return the arrays on the devices, split along `axis` over the replicas; for a single CPU, which reads them where they are, as they are."""
+        """Return the arrays on the devices, split along `axis` over the replicas; for a single CPU,
+        which reads them where they are, as they are.
+        """
         if self._mesh is None:
-            return arrays if jax.devices()[0].platform == "cpu" else tuple(jax.device_put(array) for array in arrays)
-        where = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(*[None] * axis, REPLICAS))  # type: ignore[no-untyped-call]
+            return (
+                arrays
+                if jax.devices()[0].platform == "cpu"
+                else tuple(jax.device_put(array) for array in arrays)
+            )
+        spec = jax.sharding.PartitionSpec(*[None] * axis, REPLICAS)  # type: ignore[no-untyped-call]
+        where = jax.sharding.NamedSharding(self._mesh, spec)
         return tuple(jax.device_put(array, where) for array in arrays)
 
     def shrink(self) -> bool:
-        """Halve the micro-batch (or more, if BatchNorm's groups do not split into halves); return whether that was possible."""
+        """Halve the micro-batch (or more, if BatchNorm's groups do not split into halves); return
+        whether that was possible.
+        """
         smaller = [number for number in self._possible() if number >= 2 * self.accumulation]
         if smaller:
             self._loops = True
@@ -142,7 +172,9 @@ class Step:
         found = [number for number in self._possible() if number * micro_batch == share]
         if found:
             return found[0]
-        allowed = ", ".join(str(share // number) for number in self._possible() if share % number == 0)
+        allowed = ", ".join(
+            str(share // number) for number in self._possible() if share % number == 0
+        )
         raise ConfigError(
             f"micro_batch={micro_batch} cannot work with batch={self.config.batch} on {self.replicas} replicas and groups of "
             f"{self._group} images for BatchNorm: expected one of {allowed}.\n"
@@ -151,8 +183,11 @@ class Step:
 
     def _cut(self, accumulation: int) -> None:
         self.accumulation, self._program = accumulation, None
-        # The state is replaced in each step, so XLA may write the new one over the old; it stays where it is, on all devices.
-        self._train = jax.jit(self._several, donate_argnums=0, out_shardings=(self._places, None), keep_unused=True)
+        # The state is replaced in each step, so XLA may write the new one over the old; it stays
+        # where it is, on all devices.
+        self._train = jax.jit(
+            self._several, donate_argnums=0, out_shardings=(self._places, None), keep_unused=True
+        )
         self._evaluate = jax.jit(self._evaluated)
 
     # -- what is compiled
@@ -164,7 +199,9 @@ class Step:
 
             def body(carried: Any, given: Any) -> tuple[Any, None]:
                 place, *batch = given
-                return jax.lax.cond(place < number, lambda: self._one(carried, *batch), lambda: carried), None
+                return jax.lax.cond(
+                    place < number, lambda: self._one(carried, *batch), lambda: carried
+                ), None
 
             tree, _ = jax.lax.scan(body, tree, (jnp.arange(len(images)), images, labels))
         # Its own memory: the next step takes the state's.
@@ -175,9 +212,12 @@ class Step:
         done, batch = optimizer[self._iterations], self.config.batch
         sums, gradients, moved = self._summed(trainable, other, done, images, labels)
         before = trainable
-        trainable, optimizer = self.optimizer.stateless_apply(optimizer, [g / batch for g in gradients], trainable)
+        trainable, optimizer = self.optimizer.stateless_apply(
+            optimizer, [g / batch for g in gradients], trainable
+        )
         if self._rates:
-            # What a step adds is the rate times something, with SGD, Adam and AdamW alike; so this is a smaller rate.
+            # What a step adds is the rate times something, with SGD, Adam and AdamW alike; so this
+            # is a smaller rate.
             parts = zip(before, trainable, self._rates, strict=True)
             trainable = [new if rate == 1 else old + rate * (new - old) for old, new, rate in parts]
         other = [
@@ -185,30 +225,45 @@ class Step:
             for old, new in zip(self._next(other), self._spread(moved), strict=True)
         ]
         if self.applied.ema_momentum is not None:
-            # The average begins at random weights, and a long one would keep them to the end of a short run: TensorFlow's rule
-            # for ExponentialMovingAverage(num_updates) lets it forget them first.
+            # The average begins at random weights, and a long one would keep them to the end of a
+            # short run: TensorFlow's rule for ExponentialMovingAverage(num_updates) lets it forget
+            # them first.
             momentum = jnp.minimum(self.applied.ema_momentum, (1.0 + done) / (10.0 + done))
             now = states.averaged(trainable, other, self._moving)
             average = [momentum * a + (1 - momentum) * v for a, v in zip(average, now, strict=True)]
-        totals = (totals[0] + sums[0], totals[1] + sums[1].astype(totals[1].dtype), totals[2] + batch)
+        totals = (
+            totals[0] + sums[0],
+            totals[1] + sums[1].astype(totals[1].dtype),
+            totals[2] + batch,
+        )
         return trainable, other, optimizer, average, totals
 
     def _summed(self, trainable: Any, other: Any, done: Any, images: Any, labels: Any) -> Any:
-        """Return sums over the batch: (loss, figure), gradients, BatchNorm's statistics as moved by each group."""
+        """Return sums over the batch: (loss, figure), gradients, BatchNorm's statistics as moved by
+        each group.
+        """
         if self._mesh is None or not self._apart:
             return self._share(trainable, other, done, images, labels, 0)
         every, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(REPLICAS)  # type: ignore[no-untyped-call]
 
         def share(trainable: Any, other: Any, done: Any, images: Any, labels: Any) -> Any:
             first = jax.lax.axis_index(REPLICAS) * self._groups
-            return jax.lax.psum(self._share(trainable, other, done, images, labels, first), REPLICAS)  # type: ignore[no-untyped-call]
+            return jax.lax.psum(
+                self._share(trainable, other, done, images, labels, first), REPLICAS
+            )  # type: ignore[no-untyped-call]
 
         # The sums are the same on every replica after psum; jax need not prove it.
         return jax.shard_map(
-            share, mesh=self._mesh, in_specs=(every, every, every, split, split), out_specs=every, check_vma=False
+            share,
+            mesh=self._mesh,
+            in_specs=(every, every, every, split, split),
+            out_specs=every,
+            check_vma=False,
         )(trainable, other, done, images, labels)
 
-    def _share(self, trainable: Any, other: Any, done: Any, images: Any, labels: Any, first: Any) -> Any:
+    def _share(
+        self, trainable: Any, other: Any, done: Any, images: Any, labels: Any, first: Any
+    ) -> Any:
         """Add up the groups from number `first` on, a micro-batch after the other."""
         shape = (self.accumulation, self._groups // self.accumulation)
         cut = (
@@ -234,34 +289,50 @@ class Step:
         total, _ = jax.lax.scan(add, nothing, cut, unroll=1 if self._loops else self.accumulation)
         return total
 
-    def _loss(self, trainable: Any, other: Any, done: Any, images: Any, labels: Any, groups: Any) -> Any:
-        """Return the sum of the losses of a micro-batch, (k, group, …), and (sum of the figure, moved statistics, summed over groups).
+    def _loss(
+        self, trainable: Any, other: Any, done: Any, images: Any, labels: Any, groups: Any
+    ) -> Any:
+        """Return the sum of the losses of a micro-batch, (k, group, …), and (sum of the figure,
+        moved statistics, summed over groups).
 
         Args:
             done: steps before this one. groups: their numbers, (k,).
         """
 
         def group(images: Any, labels: Any, number: Any) -> Any:
-            seeded = [_drawn(value, number) if seed else value for value, seed in zip(other, self._seeds, strict=True)]
+            seeded = [
+                _drawn(value, number) if seed else value
+                for value, seed in zip(other, self._seeds, strict=True)
+            ]
             own = None
             if self._mixes:
                 key = mixup.key(self.config.seed, done, number)
-                images, own = mixup.mixed(key, images, self.config.data.mixup, self.config.data.cutmix)
+                images, own = mixup.mixed(
+                    key, images, self.config.data.mixup, self.config.data.cutmix
+                )
             logits, moved = self.model.stateless_call(trainable, seeded, images, training=True)
             losses, figures = self._judged(labels, logits.astype(jnp.float32), own)
-            return losses.sum(), figures.sum(), [v for v, moves in zip(moved, self._moving, strict=True) if moves]
+            return (
+                losses.sum(),
+                figures.sum(),
+                [v for v, moves in zip(moved, self._moving, strict=True) if moves],
+            )
 
-        if len(images) == 1 and self.replicas == 1:  # as if there were no groups: traced and compiled sooner by a tenth
+        if (
+            len(images) == 1 and self.replicas == 1
+        ):  # as if there were no groups: traced and compiled sooner by a tenth
             losses, correct, moved = group(images[0], labels[0], groups[0])
             return losses, (correct, moved)
         losses, correct, moved = jax.vmap(group)(images, labels, groups)
         return losses.sum(), (correct.sum(), [value.sum(axis=0) for value in moved])
 
     def _judged(self, labels: Any, logits: Any, own: Any) -> tuple[Any, Any]:
-        """Return the loss and the figure of each image of a group; `own`: its share in a mixed one, (n,), or None.
+        """Return the loss and the figure of each image of a group; `own`: its share in a mixed one,
+        (n,), or None.
 
-        Each loss of `pipeline.data.labels` is linear in what is true (of numbers: but for what no weight can change), so that of a mixture is
-        the mixture of both. A class counts as right if it is the one with the greater share.
+        Each loss of `pipeline.data.labels` is linear in what is true (of numbers: but for what no
+        weight can change), so that of a mixture is the mixture of both. A class counts as right if
+        it is the one with the greater share.
         """
         kind = self.config.target
         if own is None:
@@ -270,27 +341,37 @@ class Step:
         if labels.ndim > 1:
             labels = own[:, None] * labels + (1 - own[:, None]) * others
             return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
-        losses = own * target.losses(kind, labels, logits) + (1 - own) * target.losses(kind, others, logits)
+        losses = own * target.losses(kind, labels, logits) + (1 - own) * target.losses(
+            kind, others, logits
+        )
         return losses, target.figure(kind, jnp.where(own >= 0.5, labels, others), logits)
 
     def _next(self, other: Sequence[Any]) -> list[Any]:
-        """Return what is not learned, as the next step finds it: each generator of random numbers one further."""
+        """Return what is not learned, as the next step finds it: each generator of random numbers
+        one further.
+        """
         return [
             value + jnp.array([0, 1], value.dtype) if seed else value
             for value, seed in zip(other, self._seeds, strict=True)
         ]
 
     def _spread(self, moved: Sequence[Any]) -> list[Any]:
-        """Return the moved statistics at the places of the variables they belong to, and None at the others."""
+        """Return the moved statistics at the places of the variables they belong to, and None at
+        the others.
+        """
         values = iter(moved)
         return [next(values) if moves else None for moves in self._moving]
 
-    def _evaluated(self, trainable: Any, other: Any, images: Any, labels: Any, real: Any) -> tuple[Any, Any]:
+    def _evaluated(
+        self, trainable: Any, other: Any, images: Any, labels: Any, real: Any
+    ) -> tuple[Any, Any]:
         logits, _ = self.model.stateless_call(trainable, other, images, training=False)
         logits = logits.astype(jnp.float32)
         counts = jnp.arange(labels.shape[0]) < real
         losses = target.losses(self.config.target, labels, logits)
-        return (losses * counts).sum(), (target.figure(self.config.target, labels, logits) * counts).sum()
+        return (losses * counts).sum(), (
+            target.figure(self.config.target, labels, logits) * counts
+        ).sum()
 
 
 def _is_seed(value: Any) -> bool:

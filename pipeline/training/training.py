@@ -1,7 +1,8 @@
 """Training: data + model + rate → an artifact, on every device there is.
 
-Keras 3 on JAX. `DataParallel` is set before the model exists; the steps themselves are in `pipeline.training.loop`. Each fold is a loop of its
-own, in its own folder, one after the other; a fold that is complete is not trained again, but gives its weights from its checkpoint.
+Keras 3 on JAX. `DataParallel` is set before the model exists; the steps themselves are in
+`pipeline.training.loop`. Each fold is a loop of its own, in its own folder, one after the other; a
+fold that is complete is not trained again, but gives its weights from its checkpoint.
 """
 
 import gc
@@ -46,7 +47,8 @@ class Trained:
         output: the folder. status: "complete", or "partial" if it stopped early.
         applied: the optimizer's numbers, of the first fold.
         manifest: of the artifact; None if the run is partial.
-        seconds: where the time of this call went, by phase; of a run that went on, what earlier calls took is in none of them.
+        seconds: where the time of this call went, by phase; of a run that went on, what earlier
+            calls took is in none of them.
     """
 
     output: Path
@@ -61,7 +63,8 @@ class Fitted:
     """A loop that came to its end.
 
     Attributes:
-        run_id: that the checkpoints have. steps: taken. metrics: of the epoch that the weights are of.
+        run_id: that the checkpoints have. steps: taken. metrics: of the epoch that the weights are
+            of.
         weights: to infer with, by name. batch: images that one device takes at once.
         pretrained: where the weights at the start came from; None: they were random.
     """
@@ -75,9 +78,14 @@ class Fitted:
 
 
 def read(
-    config: Config, folder: Path, cache: Path | None = None, show: Callable[[str], None] | None = None
+    config: Config,
+    folder: Path,
+    cache: Path | None = None,
+    show: Callable[[str], None] | None = None,
 ) -> dataset.Examples:
-    """Return the labelled examples, read without TensorFlow taking the accelerator that JAX is about to use; `cache` as in `data`."""
+    """Return the labelled examples, read without TensorFlow taking the accelerator that JAX is
+    about to use; `cache` as in `data`.
+    """
     devices.hide_from_tensorflow()
     published(config)  # what cannot be fetched is told now, and not after an hour of decoding
     return dataset.read_training(folder, config, cache=cache, show=show)
@@ -98,18 +106,22 @@ def train(
 
     Args:
         config: the run. folder: the competition, as Kaggle mounts it.
-        output: gets artifact/, validation.csv, validation.npz and examples.npz, and checkpoints/, progress.jsonl and history.csv: with
-            `config.folds` these lie in fold-1/, fold-2/ and so on.
-        examples: of that folder, if `read` was called before; None reads them, and keeps large images decoded in `output`/decoded.
+        output: gets artifact/, validation.csv, validation.npz and examples.npz, and checkpoints/,
+            progress.jsonl and history.csv: with `config.folds` these lie in fold-1/, fold-2/ and so
+            on.
+        examples: of that folder, if `read` was called before; None reads them, and keeps large
+            images decoded in `output`/decoded.
         provenance: where the code came from; None asks git.
-        max_steps: stop after this step of the run, all folds counted, with status "partial"; a call with a larger one, or with None,
-            goes on from there.
+        max_steps: stop after this step of the run, all folds counted, with status "partial"; a call
+            with a larger one, or with None, goes on from there.
         fresh: set earlier checkpoints aside, with their history and artifact, and begin again.
         show: takes each line of text.
 
     Raises:
-        ConfigError: if `config.batch` does not split over the devices, or Keras does not run on JAX.
-        DivergedError: if a loss, a weight or an output is not finite. DataError, CheckpointError, DiskError: as they say.
+        ConfigError: if `config.batch` does not split over the devices, or Keras does not run on
+            JAX.
+        DivergedError: if a loss, a weight or an output is not finite. DataError, CheckpointError,
+            DiskError: as they say.
     """
     started = time.monotonic()
     if keras.backend.backend() != "jax":
@@ -125,16 +137,24 @@ def train(
             f"batch={config.batch} does not split evenly over {here.count} replicas ({config.batch / here.count:.2f} images each).\n"
             f"Set batch to {below or here.count} or {below + here.count} in pipeline/configs/{config.name}.py."
         )
-    places = [output / f"fold-{number}" for number in range(1, config.folds + 1)] if config.folds else [output]
+    places = (
+        [output / f"fold-{number}" for number in range(1, config.folds + 1)]
+        if config.folds
+        else [output]
+    )
     for path in (output, *(below for place in places for below in (place, place / "checkpoints"))):
         with writing(path):
-            path.mkdir(parents=True, exist_ok=True)  # now, and not after hours, it comes out that it cannot be made
+            path.mkdir(
+                parents=True, exist_ok=True
+            )  # now, and not after hours, it comes out that it cannot be made
     metric = metrics.find(config.metric or metrics.default(config.target), config.target)
     if examples is None:
         examples = read(config, folder, output / DECODED, show)
     sample = folder / config.data.sample_submission
     if sample.is_file():
-        Form(examples.target, metric.name, sample).check_labels()  # refuses now what would be refused after hours
+        Form(
+            examples.target, metric.name, sample
+        ).check_labels()  # refuses now what would be refused after hours
     config = gradient_noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
     seconds = {"read": time.monotonic() - started}
@@ -145,18 +165,32 @@ def train(
     _clear(output, places, config, fresh=fresh)
     before = keras.config.dtype_policy()
     fitted: list[Fitted] = []
-    # What the libraries hold is a million objects, and to look through them for garbage takes a quarter of a second each time.
+    # What the libraries hold is a million objects, and to look through them for garbage takes a
+    # quarter of a second each time.
     gc.freeze()
     try:
-        keras.distribution.set_distribution(keras.distribution.DataParallel() if here.count > 1 else None)
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel() if here.count > 1 else None
+        )
         keras.config.set_dtype_policy(policy)
-        for number, (place, pair, numbers) in enumerate(zip(places, pairs, applied, strict=True), start=1):
-            fold, left = None, None if max_steps is None else max_steps - sum(one.steps for one in fitted)
+        for number, (place, pair, numbers) in enumerate(
+            zip(places, pairs, applied, strict=True), start=1
+        ):
+            fold, left = (
+                None,
+                None if max_steps is None else max_steps - sum(one.steps for one in fitted),
+            )
             if config.folds:
-                fold = Fold(number, config.folds, sum(later.total_steps for later in applied[number:]))
-                show(f"Fold {number} of {fold.count}: {len(pair[0])} images to train, {len(pair[1])} to validate")
+                fold = Fold(
+                    number, config.folds, sum(later.total_steps for later in applied[number:])
+                )
+                show(
+                    f"Fold {number} of {fold.count}: {len(pair[0])} images to train, {len(pair[1])} to validate"
+                )
             if left is not None and left < 1:
-                show("Stopped: max_steps is reached. The same command without --max-steps, or a larger one, goes on.")
+                show(
+                    "Stopped: max_steps is reached. The same command without --max-steps, or a larger one, goes on."
+                )
                 return Trained(output, "partial", applied[0], None, seconds)
             run_id = fitted[0].run_id if fitted else None
             one = _fit(
@@ -191,11 +225,17 @@ def train(
     for (_, rows), one in zip(pairs, fitted, strict=True):
         artifact.assign(rebuilt, one.weights)
         weights.append(artifact.weights_of(rebuilt))
-        # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to reproduce these. One device computes
-        # them, so it gets what one replica had in training.
+        # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to
+        # reproduce these. One device computes them, so it gets what one replica had in training.
         with jax.default_matmul_precision("highest"):
-            found[rows] = target.predictions(architectures.outputs(rebuilt, examples.inputs[rows], batch=one.batch))
-            outputs.append(target.predictions(architectures.outputs(rebuilt, examples.inputs[golden], batch=one.batch)))
+            found[rows] = target.predictions(
+                architectures.outputs(rebuilt, examples.inputs[rows], batch=one.batch)
+            )
+            outputs.append(
+                target.predictions(
+                    architectures.outputs(rebuilt, examples.inputs[golden], batch=one.batch)
+                )
+            )
     if not np.isfinite(found).all() or not np.isfinite(outputs).all():
         raise DivergedError(
             f"The trained model's outputs are not finite (optimizer.base_rate={config.optimizer.base_rate:g})"
@@ -252,14 +292,22 @@ def _tell(
     show: Callable[[str], None],
 ) -> None:
     what = "rows" if config.data.kind == "table" else "images"
-    kinds = {"regression": "numbers to predict", "multilabel": "labels, any of them"}.get(config.target, "classes")
+    kinds = {"regression": "numbers to predict", "multilabel": "labels, any of them"}.get(
+        config.target, "classes"
+    )
     if config.folds:
-        show(f"Data: {len(examples)} {what} in {config.folds} folds, {len(examples.classes)} {kinds}")
+        show(
+            f"Data: {len(examples)} {what} in {config.folds} folds, {len(examples.classes)} {kinds}"
+        )
     else:
         rows, held = pairs[0]
-        show(f"Data: {len(rows)} {what} to train, {len(held)} to validate, {len(examples.classes)} {kinds}")
+        show(
+            f"Data: {len(rows)} {what} to train, {len(held)} to validate, {len(examples.classes)} {kinds}"
+        )
     if examples.broken:
-        listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(examples.broken.items())[:5])
+        listed = "; ".join(
+            f"{name!r}: {reason}" for name, reason in list(examples.broken.items())[:5]
+        )
         show(f"Warning: {len(examples.broken)} images cannot be decoded and are left out: {listed}")
     show(
         f"Rate: {applied.optimizer} {config.optimizer.base_rate:g} at batch {applied.base_batch} -> {applied.peak_rate:g} at batch "
@@ -270,7 +318,9 @@ def _tell(
 
 
 def _clear(output: Path, places: Sequence[Path], config: Config, *, fresh: bool) -> None:
-    """Set aside what other loops left in `output` than the first, which does so itself; refuse what would stay unread beside this run."""
+    """Set aside what other loops left in `output` than the first, which does so itself; refuse what
+    would stay unread beside this run.
+    """
     others = [place for place in (output, *sorted(output.glob("fold-*"))) if place != places[0]]
     if fresh:
         for place in others:
@@ -298,11 +348,13 @@ def _fit(
     max_steps: int | None,
     fresh: bool,
 ) -> Fitted | None:
-    """Train on the first rows of the pair, or go on, to the end; return None if something stopped it before, or before the next fold.
+    """Train on the first rows of the pair, or go on, to the end; return None if something stopped
+    it before, or before the next fold.
 
     Args:
         place: gets checkpoints/, progress.jsonl and history.csv. seconds: is added to, by phase.
-        fold: None where there is one loop. run_id: of the run that this is a fold of; None: the loop chooses one.
+        fold: None where there is one loop. run_id: of the run that this is a fold of; None: the
+            loop chooses one.
         max_steps: of this loop. fresh: set its earlier checkpoints aside.
     """
     gc.collect()  # so that the fold before this one leaves the devices
@@ -310,7 +362,16 @@ def _fit(
     batches = dataset.Batches.of(examples, config, rows)
     keras.utils.set_random_seed(config.seed)
     spent: dict[str, float] = {}
-    run = Loop(config, applied, batches, (examples.inputs[held], examples.labels[held]), place, show, spent, fold)
+    run = Loop(
+        config,
+        applied,
+        batches,
+        (examples.inputs[held], examples.labels[held]),
+        place,
+        show,
+        spent,
+        fold,
+    )
     run.run_id = run_id or run.run_id
     origin = {
         "config": config.to_json(),
@@ -321,7 +382,8 @@ def _fit(
     }
     with Session(config.session_hours, config.stall_seconds, place, show) as session:
         status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
-        # A fold that was complete already ends no session, however short: each is to get a step further.
+        # A fold that was complete already ends no session, however short: each is to get a step
+        # further.
         reserve = 0.0 if "compile" in spent else -math.inf
         stop = session.over(reserve) if fold and fold.number < fold.count else None
     for name, value in spent.items():
@@ -331,4 +393,6 @@ def _fit(
     if status == "partial" or stop:
         return None
     metrics = run.best["metrics"] if config.keep == "best" and run.best else run.metrics
-    return Fitted(run.run_id, run.step, metrics, run.final_weights(), run.compiled.micro_batch, run.pretrained)
+    return Fitted(
+        run.run_id, run.step, metrics, run.final_weights(), run.compiled.micro_batch, run.pretrained
+    )

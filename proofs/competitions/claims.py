@@ -1,4 +1,6 @@
-"""Competitions: other data needs another config and nothing else, is read fast, and always ends in a valid submission."""
+"""Competitions: other data needs another config and nothing else, is read fast, and always ends in
+a valid submission.
+"""
 
 import io
 import json
@@ -26,14 +28,19 @@ ACCURACY = 0.97
 RMSE_TIMES = 1.05
 # Parts in a process of their own, and how the lines begin on which it tells its rows.
 APART, ROW = ("spoiled_inputs", "hostile"), "row: "
-KINDS = {"digits": "PNG files", "digits_csv": "pixels in CSV columns", "diabetes": "tabular regression"}
+KINDS = {
+    "digits": "PNG files",
+    "digits_csv": "pixels in CSV columns",
+    "diabetes": "tabular regression",
+}
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
     """Yield the rows, each as soon as it is measured.
 
     Args:
-        root: of the repository. short: a sample, without times and without notebooks, for the normal tests. show: takes lines of progress.
+        root: of the repository. short: a sample, without times and without notebooks, for the
+            normal tests. show: takes lines of progress.
         pictures: not used yet.
     """
     with tempfile.TemporaryDirectory(prefix="prove-competitions-") as scratch:
@@ -50,12 +57,28 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
 
 
 def _apart(root: Path, name: str, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
-    """Yield the rows of a part that trains and infers within its process, which therefore begins with Keras on JAX on the CPU."""
+    """Yield the rows of a part that trains and infers within its process, which therefore begins
+    with Keras on JAX on the CPU.
+    """
     folder.mkdir()
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    words = [sys.executable, "-m", "proofs.competitions.claims", name, str(folder), *(["short"] if short else [])]
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    words = [
+        sys.executable,
+        "-m",
+        "proofs.competitions.claims",
+        name,
+        str(folder),
+        *(["short"] if short else []),
+    ]
     with (folder.with_suffix(".log")).open("w+") as log:
-        child = subprocess.Popen(words, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        child = subprocess.Popen(
+            words, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        )
         assert child.stdout is not None  # noqa: S101 - a pipe was asked for
         for line in child.stdout:
             if line.startswith(ROW):
@@ -64,11 +87,15 @@ def _apart(root: Path, name: str, folder: Path, *, short: bool, show: Show) -> I
                 show(line.rstrip("\n"))
         if child.wait():
             log.seek(0)
-            raise RuntimeError(f"{' '.join(words)} ended with {child.returncode}:\n{log.read()[-3000:]}")
+            raise RuntimeError(
+                f"{' '.join(words)} ended with {child.returncode}:\n{log.read()[-3000:]}"
+            )
 
 
 def _dry_run(root: Path, config: str, kind: str, folder: Path, show: Show) -> Row:
-    """Run the whole chain of a config in the local Kaggle, and take the score that it got for the hidden set."""
+    """Run the whole chain of a config in the local Kaggle, and take the score that it got for the
+    hidden set.
+    """
     command = f"invoke dry-run --config {config} --json"
     show(f"      {command}")
     done = environment.current(root).run(command, log=folder / f"{config}.log")
@@ -81,7 +108,10 @@ def _dry_run(root: Path, config: str, kind: str, folder: Path, show: Show) -> Ro
             f"ridge {linear:.2f}",
         )
     else:
-        wanted, beside = f"accuracy ≥ {ACCURACY:g}", f"the commonest class {_commonest(competition):.3f}"
+        wanted, beside = (
+            f"accuracy ≥ {ACCURACY:g}",
+            f"the commonest class {_commonest(competition):.3f}",
+        )
     if done.code:
         show(done.output[-3000:])
         return Row(name, wanted, f"exit {done.code}", False, seed=0)
@@ -94,11 +124,15 @@ def _commonest(competition: Competition) -> float:
     """Return the score of the hidden labels' commonest one for every row."""
     ((column, labels),) = competition.solution.items()
     values = list(labels.values())
-    return competition.score({column: dict.fromkeys(labels, max(set(values), key=values.count))}, competition.solution)
+    return competition.score(
+        {column: dict.fromkeys(labels, max(set(values), key=values.count))}, competition.solution
+    )
 
 
 def _ridge(competition: Competition) -> float:
-    """Return the score of scikit-learn's ridge regression on the tables as they are, gaps filled with the mean."""
+    """Return the score of scikit-learn's ridge regression on the tables as they are, gaps filled
+    with the mean.
+    """
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import RidgeCV
     from sklearn.pipeline import make_pipeline
@@ -107,7 +141,10 @@ def _ridge(competition: Competition) -> float:
     ((column, labels),) = competition.solution.items()
     train, test = (
         pd.read_csv(io.BytesIO(files[name]))
-        for files, name in ((competition.training, "train.csv"), (competition.hidden_test, "test.csv"))
+        for files, name in (
+            (competition.training, "train.csv"),
+            (competition.hidden_test, "test.csv"),
+        )
     )
     key = test.columns[0]
     names = [name for name in test.columns if name != key]
@@ -120,7 +157,9 @@ def _ridge(competition: Competition) -> float:
 def main(name: str, folder: Path, *, short: bool) -> None:
     """Print the rows of a part, each on a line."""
     part = import_module(f"proofs.{name}.claims")
-    for row in part.rows(Path.cwd(), folder, short=short, show=lambda line: print(line, flush=True)):
+    for row in part.rows(
+        Path.cwd(), folder, short=short, show=lambda line: print(line, flush=True)
+    ):
         print(ROW + json.dumps(asdict(row)), flush=True)
 
 

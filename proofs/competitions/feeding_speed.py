@@ -1,7 +1,9 @@
-"""Feeding: how fast batches of small images come, with the same augmentation: ours beside `ImageDataGenerator.flow`, alone and under `fit`.
+"""Feeding: how fast batches of small images come, with the same augmentation: ours beside
+`ImageDataGenerator.flow`, alone and under `fit`.
 
-`python -m proofs.competitions.feeding_speed` prints one JSON object. The arms take turns in one process. Each image carries its number as its label, so that what
-comes out is counted, in both arms and in every epoch that is timed.
+`python -m proofs.competitions.feeding_speed` prints one JSON object. The arms take turns in one
+process. Each image carries its number as its label, so that what comes out is counted, in both arms
+and in every epoch that is timed.
 """
 
 import json
@@ -31,13 +33,19 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     """Yield the rows, each as soon as it is measured.
 
     Args:
-        root: of the repository. folder: not used. short: images are counted, and nothing is timed. show: takes lines of progress.
+        root: of the repository. folder: not used. short: images are counted, and nothing is timed.
+            show: takes lines of progress.
     """
     yield counted_row(counted(EPOCHS[2:] if short else EPOCHS))
     if short:
         return
     show("      batches of ours and of ImageDataGenerator.flow, alone and under fit")
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
     run = subprocess.run(
         [sys.executable, "-m", "proofs.competitions.feeding_speed"],
         cwd=root,
@@ -47,7 +55,9 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
         check=False,
     )
     if run.returncode:
-        raise RuntimeError(f"proofs.competitions.feeding_speed ended with {run.returncode}:\n{run.stderr[-3000:]}")
+        raise RuntimeError(
+            f"proofs.competitions.feeding_speed ended with {run.returncode}:\n{run.stderr[-3000:]}"
+        )
     yield from judged(last_json(run.stdout))
 
 
@@ -64,7 +74,10 @@ def counted_row(found: dict[str, int]) -> Row:
 
 def judged(found: dict[str, Any]) -> Iterator[Row]:
     """Yield the rows that the measurement gives."""
-    rates, each = found["images_per_second"], f"{found['images']:,} images an epoch, each once in both arms"
+    rates, each = (
+        found["images_per_second"],
+        f"{found['images']:,} images an epoch, each once in both arms",
+    )
     where = f"{SIDE}x{SIDE}x3, batch {BATCH}, shift by {SHIFT} and flip, medians of {ROUNDS}, {found['cores']} cores"
     loader, fit = rates["ours"] / rates["theirs"], rates["fit_ours"] / rates["fit_theirs"]
     yield Row(
@@ -74,35 +87,50 @@ def judged(found: dict[str, Any]) -> Iterator[Row]:
         loader >= LOADER and not found["wrong"],
         SEED,
     )
-    binds = {name: "the feed" if rates[name] < rates["fit_ready"] else "fit itself" for name in ("ours", "theirs")}
+    binds = {
+        name: "the feed" if rates[name] < rates["fit_ready"] else "fit itself"
+        for name in ("ours", "theirs")
+    }
     yield Row(
         f"An epoch of Keras' `fit` on our batches beside one on `ImageDataGenerator.flow` ({where}); the model has {found['parameters']} "
         "parameters, so that little but the feed takes time",
         f"≥ {FIT}x; fit on batches that lie ready faster than either; every image exactly once an epoch",
         f"{fit:.1f}x (ours {rates['fit_ours']:,}/s, where {binds['ours']} takes most; flow {rates['fit_theirs']:,}/s, where {binds['theirs']} "
         f"does; on batches that lie ready {rates['fit_ready']:,}/s); {each}",
-        fit >= FIT and not found["wrong"] and rates["fit_ready"] > max(rates["fit_ours"], rates["fit_theirs"]),
+        fit >= FIT
+        and not found["wrong"]
+        and rates["fit_ready"] > max(rates["fit_ours"], rates["fit_theirs"]),
         SEED,
     )
 
 
 def measured() -> dict[str, Any]:
-    """Return images/s of each arm, the medians of turns, and how many images were not there exactly once in an epoch that was timed."""
+    """Return images/s of each arm, the medians of turns, and how many images were not there exactly
+    once in an epoch that was timed.
+    """
     import keras
-    from keras.src.legacy.preprocessing.image import ImageDataGenerator  # which Keras 3 keeps under this name
+    from keras.src.legacy.preprocessing.image import (
+        ImageDataGenerator,
+    )  # which Keras 3 keeps under this name
 
     draw = np.random.default_rng(SEED)
     pixels = draw.integers(0, 256, (STEPS * BATCH, SIDE, SIDE, 3), np.uint8)
     numbers = np.arange(len(pixels), dtype=np.int32)
     batches = Batches(pixels, numbers, batch=BATCH, seed=SEED, crop_padding=SHIFT, flip=True)
     flow = ImageDataGenerator(
-        width_shift_range=SHIFT, height_shift_range=SHIFT, horizontal_flip=True, fill_mode="constant", cval=0.0
+        width_shift_range=SHIFT,
+        height_shift_range=SHIFT,
+        horizontal_flip=True,
+        fill_mode="constant",
+        cval=0.0,
     ).flow(pixels.astype(np.float32), numbers, batch_size=BATCH, seed=SEED)
     ready = [batches.at(step) for step in range(STEPS)]
     ends: list[int] = []  # of the epochs of ours
 
     class Fed(keras.utils.PyDataset):  # type: ignore[misc]
-        """Batches as `fit` takes them; keeps the numbers of the images that came by, and gives their classes."""
+        """Batches as `fit` takes them; keeps the numbers of the images that came by, and gives
+        their classes.
+        """
 
         def __init__(self, take: Callable[[int], Any], renew: Callable[[], object]) -> None:
             super().__init__()
@@ -150,7 +178,9 @@ def measured() -> dict[str, Any]:
                 wrong += int((np.bincount(epoch, minlength=len(pixels)) != 1).sum())
                 wrong += abs(len(fed.seen) - STEPS) if turn else 0
     return {
-        "images_per_second": {name: round(len(pixels) / statistics.median(each)) for name, each in taken.items()},
+        "images_per_second": {
+            name: round(len(pixels) / statistics.median(each)) for name, each in taken.items()
+        },
         "images": len(pixels),
         "wrong": wrong,
         "parameters": models["ours"].count_params(),
@@ -170,10 +200,14 @@ def _model() -> Any:
 
 
 def counted(sizes: tuple[tuple[int, int], ...] = EPOCHS) -> dict[str, int]:
-    """Return over how many images and epochs was counted, how often one was not there exactly once, and how often with another's label."""
+    """Return over how many images and epochs was counted, how often one was not there exactly once,
+    and how often with another's label.
+    """
     wrong = epochs = images = strayed = 0
     for number, batch in sizes:
-        own = np.arange(number, dtype="<u4").view(np.uint8).reshape(number, 1, 4, 1)  # an image that says its number
+        own = (
+            np.arange(number, dtype="<u4").view(np.uint8).reshape(number, 1, 4, 1)
+        )  # an image that says its number
         batches = Batches(own, np.arange(number), batch=batch, seed=SEED)
         steps = [batches.at(step) for step in range(-(-TURNS * number // batch))]
         seen = np.concatenate([part.reshape(-1, 4).view("<u4")[:, 0] for part, _ in steps])

@@ -1,4 +1,6 @@
-"""Inferences: the arms of `proofs.competitions.inference_speed`, each in a process of its own: `python -m proofs.competitions.inference_arms PART …` prints one JSON object."""
+"""Inferences: the arms of `proofs.competitions.inference_speed`, each in a process of its own:
+`python -m proofs.competitions.inference_arms PART …` prints one JSON object.
+"""
 
 import json
 import os
@@ -36,8 +38,8 @@ from proofs.competitions import jpeg_speed
 
 SEED, TURNS, BATCH = 20261121, 9, 64
 NAMES = tuple("0123456789")
-# Files, which of them are JPEGs of how many pixels, and the side and width of the network: rows, (file's width, height) or None for
-# 8x8 PNGs, side, width.
+# Files, which of them are JPEGs of how many pixels, and the side and width of the network: rows,
+# (file's width, height) or None for 8x8 PNGs, side, width.
 FLOWS: dict[str, tuple[int, tuple[int, int] | None, int, int]] = {
     "decoding": (480, (2000, 1500), 32, 2),
     "computing": (2000, None, 8, 256),
@@ -49,12 +51,18 @@ VIEWS, FOLDS = 5, 3
 def settings(side: int = 8, width: int = 32, channels: int = 1, suffix: str = ".png") -> Config:
     """Return the config of a network of that width, for images of that side."""
     digits = configs.load("digits")
-    own = replace(digits.data, height=side, width=side, channels=channels, suffix=suffix, resize="stretch")
-    return replace(digits, data=own, model_options={"width": width, "dropout": 0.3}, session_hours=None)
+    own = replace(
+        digits.data, height=side, width=side, channels=channels, suffix=suffix, resize="stretch"
+    )
+    return replace(
+        digits, data=own, model_options={"width": width, "dropout": 0.3}, session_hours=None
+    )
 
 
 def trained(folder: Path, config: Config, folds: int = 1) -> Artifact:
-    """Return an artifact of random weights, saved and loaded as training and inference do it; each fold has the same ones."""
+    """Return an artifact of random weights, saved and loaded as training and inference do it; each
+    fold has the same ones.
+    """
     keras.utils.set_random_seed(SEED)
     built, target = architectures.build(config), Target("classes", NAMES)
     golden = np.random.default_rng(SEED).integers(0, 256, (8, *config.data.shape), np.uint8)
@@ -84,7 +92,9 @@ def trained(folder: Path, config: Config, folds: int = 1) -> Artifact:
 
 
 def competition(folder: Path, rows: int, files: list[Path] | None = None) -> Path:
-    """Write a test set of that many rows: names of their own for these files, or for 64 PNGs of noise; every row is opened and decoded."""
+    """Write a test set of that many rows: names of their own for these files, or for 64 PNGs of
+    noise; every row is opened and decoded.
+    """
     (folder / "test").mkdir(parents=True)
     if files is None:
         draw, files = np.random.default_rng(SEED), []
@@ -94,19 +104,26 @@ def competition(folder: Path, rows: int, files: list[Path] | None = None) -> Pat
     ids = [f"t{row:07d}" for row in range(rows)]
     for row, name in enumerate(ids):
         os.link(files[row % len(files)], folder / "test" / f"{name}{files[0].suffix}")
-    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{name},0\n" for name in ids))
+    (folder / "sample_submission.csv").write_text(
+        "id,label\n" + "".join(f"{name},0\n" for name in ids)
+    )
     return folder
 
 
 @contextmanager
 def cores() -> Iterator[None]:
-    """Let one core compute, as an accelerator would, and another one read files; before the backend starts, which then makes its threads there.
+    """Let one core compute, as an accelerator would, and another one read files; before the backend
+    starts, which then makes its threads there.
 
-    A thread stays on the cores of the one that started it, and that is while the caller waits for the first images.
+    A thread stays on the cores of the one that started it, and that is while the caller waits for
+    the first images.
     """
     before = os.sched_getaffinity(0)
     host, device, *_ = sorted(before)
-    own: dict[str, Callable[..., Any]] = {"blocks": parallel_decoding.blocks, "read": parallel_decoding.read}
+    own: dict[str, Callable[..., Any]] = {
+        "blocks": parallel_decoding.blocks,
+        "read": parallel_decoding.read,
+    }
 
     def blocks(*words: Any, **more: Any) -> Iterator[Any]:
         found = own["blocks"](*words, **more)
@@ -134,7 +151,8 @@ def cores() -> Iterator[None]:
 
 
 def flow(name: str, folder: Path) -> dict[str, Any]:
-    """Return medians, after a turn that compiles: the seconds of decoding alone, computing alone, and inference with its file, and the
+    """Return medians, after a turn that compiles: the seconds of decoding alone, computing alone,
+    and inference with its file, and the
     share of a turn that the slower of the first two would take.
     """
     rows, photograph, side, width = FLOWS[name]
@@ -143,7 +161,9 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
     loaded = trained(folder / "artifact", config)
     place = competition(folder / "competition", rows, files)
     test, forward = dataset.read_test(place, config), inference.restore(loaded)
-    held = replace(test, blocks=dataset._cut(np.concatenate([block for _, block, _ in test.blocks(256)])))
+    held = replace(
+        test, blocks=dataset._cut(np.concatenate([block for _, block, _ in test.blocks(256)]))
+    )
     form = Form(loaded.target, "accuracy", place / "sample_submission.csv")
 
     def decode() -> None:
@@ -166,7 +186,9 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
             if turn:
                 taken[arm].append(seconds)
     # Of each turn, since a virtual machine is faster and slower from minute to minute.
-    shares = [max(decode, compute) / both for decode, compute, both in zip(*taken.values(), strict=True)]
+    shares = [
+        max(decode, compute) / both for decode, compute, both in zip(*taken.values(), strict=True)
+    ]
     return {
         "rows": rows,
         "seconds": {arm: statistics.median(values) for arm, values in taken.items()},
@@ -177,16 +199,23 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
 def memory(rows: int, folder: Path) -> dict[str, Any]:
     """Return the largest resident size of this process after it inferred that many rows, in bytes."""
     loaded = trained(folder / "artifact", settings())
-    found = inference.infer(loaded, folder / "competition", folder / "out", batch=BATCH, show=_quiet)
-    written = submission_csv.check(folder / "out" / "submission.csv", folder / "competition" / "sample_submission.csv")
+    found = inference.infer(
+        loaded, folder / "competition", folder / "out", batch=BATCH, show=_quiet
+    )
+    written = submission_csv.check(
+        folder / "out" / "submission.csv", folder / "competition" / "sample_submission.csv"
+    )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    # What has to be held of a row in any case: its id and its place in the order, and its prediction.
+    # What has to be held of a row in any case: its id and its place in the order, and its
+    # prediction.
     needed = sum(map(sys.getsizeof, found.ids)) / rows + 8 + found.values.nbytes / rows
     return {"rows": written, "asked": rows, "peak": peak, "needed": needed}
 
 
 def arm(name: str, folder: Path) -> dict[str, Any]:
-    """Return the seconds from a loaded artifact to submission.csv, with compilation: ours, or `model.predict` (batches of so many, or "fed")."""
+    """Return the seconds from a loaded artifact to submission.csv, with compilation: ours, or
+    `model.predict` (batches of so many, or "fed").
+    """
     loaded, place = artifact.load(folder / "artifact"), folder / "competition"
     begun = time.perf_counter()
     if name == "ours":
@@ -208,7 +237,9 @@ def arm(name: str, folder: Path) -> dict[str, Any]:
 
 
 class Fed(keras.utils.PyDataset):  # type: ignore[misc]
-    """What overlaps decoding with Keras' own `predict`: batches of 32, decoded in its thread by the same code as ours."""
+    """What overlaps decoding with Keras' own `predict`: batches of 32, decoded in its thread by the
+    same code as ours.
+    """
 
     def __init__(self, paths: list[Path], form: Shape) -> None:
         super().__init__(workers=1, use_multiprocessing=False, max_queue_size=8)
@@ -222,7 +253,9 @@ class Fed(keras.utils.PyDataset):  # type: ignore[misc]
 
 
 def timely(rows: int, runs: int, folder: Path) -> dict[str, Any]:
-    """Return how runs ended for which about a third of the time that they need was there; compilation is a part of each."""
+    """Return how runs ended for which about a third of the time that they need was there;
+    compilation is a part of each.
+    """
     config = replace(settings(width=64 if rows > 5000 else 8), views=VIEWS)
     loaded = trained(folder / "artifact", config, FOLDS)
     place = competition(folder / "competition", rows)
@@ -240,7 +273,9 @@ def timely(rows: int, runs: int, folder: Path) -> dict[str, Any]:
             given = {"seconds": whole, "clock": clock, "show": lines.append}
             found = inference.infer(loaded, place, Path(output), **given)  # type: ignore[arg-type]
             spent = clock()
-            written = submission_csv.check(Path(output) / "submission.csv", place / "sample_submission.csv")
+            written = submission_csv.check(
+                Path(output) / "submission.csv", place / "sample_submission.csv"
+            )
         short = [line for line in lines if "Time allows" in line]
         told.append(
             {

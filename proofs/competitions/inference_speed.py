@@ -58,7 +58,9 @@ def _memory(root: Path, folder: Path, show: Show) -> Row:
     peaks = [one["peak"] for one in found]
     slope = float(np.polyfit(SIZES, peaks, 1)[0])
     grown, needed = peaks[-1] / peaks[0] - 1, found[-1]["needed"]
-    shown = ", ".join(f"{size:,}: {peak / 2**20:,.0f} MiB" for size, peak in zip(SIZES, peaks, strict=True))
+    shown = ", ".join(
+        f"{size:,}: {peak / 2**20:,.0f} MiB" for size, peak in zip(SIZES, peaks, strict=True)
+    )
     return Row(
         "memory flat from 1k to 100k rows",
         f"≤ 10 % in all; a row's id and prediction alone take {needed:.0f} B",
@@ -77,7 +79,9 @@ def _against(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         for _ in range(AGAIN):
             for name, seconds in taken.items():
                 seconds.append(_python(root, "arm", name, place, backend=backend)["seconds"])
-        same = (place / "ours" / "submission.csv").read_text() == (place / "theirs-32.csv").read_text()
+        same = (place / "ours" / "submission.csv").read_text() == (
+            place / "theirs-32.csv"
+        ).read_text()
         medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
         told = f"model.predict at 32 {medians['32']:.2f} s, at 1024 {medians['1024']:.2f} s, "
         told += f"fed by a PyDataset that decodes meanwhile {medians['fed']:.2f} s"
@@ -96,7 +100,8 @@ def _timely(root: Path, folder: Path, number: int, runs: int, show: Show, *, sho
     show(f"      {runs} runs with a third of their time")
     found = _python(root, "timely", number, runs, folder / "timely")
     told: list[dict[str, Any]] = found["runs"]
-    # In the tests something else may take the machine in between, and of few rows compiling alone takes more than a third.
+    # In the tests something else may take the machine in between, and of few rows compiling alone
+    # takes more than a third.
     good = sum(one["valid"] and (short or one["in_time"]) for one in told)
     left = [one["left_out"] for one in told]
     return Row(
@@ -125,5 +130,7 @@ def _python(root: Path, *words: object, backend: str = "jax") -> dict[str, Any]:
         cwd=root, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+        raise RuntimeError(
+            f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stderr[-3000:]}"
+        )
     return last_json(done.stdout)

@@ -1,7 +1,9 @@
-"""Inspected: a competition that this project has never seen: what `invoke inspect` proposes for its folder runs unedited, and is worth something.
+"""Inspected: a competition that this project has never seen: what `invoke inspect` proposes for its
+folder runs unedited, and is worth something.
 
-The baseline is the nearest mean colour: of the labelled pictures of each kind the mean of red, green and blue, and for a hidden picture the
-kind whose mean lies nearest. It needs no training and has no parameter, so a network that is not above it has learned nothing of form.
+The baseline is the nearest mean colour: of the labelled pictures of each kind the mean of red,
+green and blue, and for a hidden picture the kind whose mean lies nearest. It needs no training and
+has no parameter, so a network that is not above it has learned nothing of form.
 """
 
 import hashlib
@@ -27,7 +29,12 @@ from proofs.shared.results_table import Row, Show, last_json
 SEED = 0
 FEW = 64  # labelled rows in the short form
 # What the project's own configs say of the embedded competitions, written by hand.
-BY_HAND = {"digits": "digits", "digits-csv": "digits_csv", "diabetes": "diabetes", "breast-cancer": "breast_cancer"}
+BY_HAND = {
+    "digits": "digits",
+    "digits-csv": "digits_csv",
+    "diabetes": "diabetes",
+    "breast-cancer": "breast_cancer",
+}
 
 
 def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
@@ -35,14 +42,18 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
 
     Args:
         root: of the repository. folder: empty.
-        short: fewer labelled rows, and training and inference without notebooks; else the whole chain in a fresh clone.
+        short: fewer labelled rows, and training and inference without notebooks; else the whole
+            chain in a fresh clone.
         show: takes lines of progress.
     """
     programs = Path(sys.executable).parent
     if short:
         checkout = Checkout(root, programs)
     else:
-        subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(root), str(folder / "clone")], check=True)
+        subprocess.run(
+            ["git", "clone", "--quiet", "--no-hardlinks", str(root), str(folder / "clone")],
+            check=True,
+        )
         checkout = Checkout(folder / "clone", programs)
     yield _by_hand(folder, ("diabetes", "breast-cancer") if short else tuple(BY_HAND))
     competition = unseen(SEED)
@@ -51,11 +62,13 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
         _fewer(folder / competition.slug / "labels.csv")
     majority, colours = _without_training(folder / competition.slug, competition)
     said = f"nearest mean colour {colours:.3f}, always the most frequent label {majority:.3f}"
-    path = folder / f"{competition.slug}.py" if short else checkout.root / "pipeline/configs" / f"{competition.slug}.py"
-    written = str(path) if short else competition.slug
-    command = (
-        f"invoke inspect --input {folder / competition.slug} --write {written} --page {folder / 'page.html'} --json"
+    path = (
+        folder / f"{competition.slug}.py"
+        if short
+        else checkout.root / "pipeline/configs" / f"{competition.slug}.py"
     )
+    written = str(path) if short else competition.slug
+    command = f"invoke inspect --input {folder / competition.slug} --write {written} --page {folder / 'page.html'} --json"
     show(f"      {command}")
     done = checkout.run(command, log=folder / "inspect.log")
     yield _described(done, path)
@@ -76,23 +89,36 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     if run.code:
         show(run.output[-3000:])
         return
-    # A few pictures teach colours and little else: there the network has to be far above chance, and is not compared with them.
+    # A few pictures teach colours and little else: there the network has to be far above chance,
+    # and is not compared with them.
     least, target = (
-        (2 * majority, "≥ twice the most frequent label's share") if short else (colours, "≥ the nearest mean colour")
+        (2 * majority, "≥ twice the most frequent label's share")
+        if short
+        else (colours, "≥ the nearest mean colour")
     )
     figure = f"{score:.3f}; {said}" + (f" ({FEW} labelled rows)" if short else "")
-    yield Row("Accuracy on the hidden pictures, of a config that nobody wrote", target, figure, score >= least, SEED)
+    yield Row(
+        "Accuracy on the hidden pictures, of a config that nobody wrote",
+        target,
+        figure,
+        score >= least,
+        SEED,
+    )
 
 
 def _by_hand(folder: Path, slugs: tuple[str, ...]) -> Row:
-    """Return the row of these embedded competitions: what is proposed for them, beside what was written by hand."""
+    """Return the row of these embedded competitions: what is proposed for them, beside what was
+    written by hand.
+    """
     unlike = []
     for slug in slugs:
         name = BY_HAND[slug]
         competitions.EMBEDDED[slug]().write(folder / slug)
         proposed = config_proposal.propose(inspection.inspect(folder / slug), name, slug).config
         unlike += [f"{slug}: {field}" for field in _differing(proposed, configs.load(name))]
-    figure = f"{len(slugs)} configs, {len(unlike)} fields differ" + (f": {', '.join(unlike)}" if unlike else "")
+    figure = f"{len(slugs)} configs, {len(unlike)} fields differ" + (
+        f": {', '.join(unlike)}" if unlike else ""
+    )
     claim = "Of the embedded competitions: files, columns, sizes, target, metric and model as in the configs written by hand"
     return Row(claim, "0 fields differ", figure, not unlike)
 
@@ -100,8 +126,24 @@ def _by_hand(folder: Path, slugs: tuple[str, ...]) -> Row:
 def _differing(one: Config, other: Config) -> list[str]:
     """Return which of the fields that follow from the data differ."""
     fields = (
-        *("kind", "height", "width", "channels", "train_csv", "test_csv", "sample_submission", "id_column"),
-        *("label_column", "numeric_columns", "categorical_columns", "suffix", "train_images", "test_images"),
+        *(
+            "kind",
+            "height",
+            "width",
+            "channels",
+            "train_csv",
+            "test_csv",
+            "sample_submission",
+            "id_column",
+        ),
+        *(
+            "label_column",
+            "numeric_columns",
+            "categorical_columns",
+            "suffix",
+            "train_images",
+            "test_images",
+        ),
     )
     usual = {"classes": "accuracy", "regression": "rmse"}
     found = [field for field in fields if getattr(one.data, field) != getattr(other.data, field)]
@@ -138,13 +180,17 @@ def _described(done: Done, path: Path) -> Row:
 def _rehearsed(
     checkout: Checkout, folder: Path, config: str, competition: Competition, show: Show
 ) -> tuple[Done, float]:
-    command = f"invoke dry-run --config {config} --competition proofs.competitions.unseen:unseen --json"
+    command = (
+        f"invoke dry-run --config {config} --competition proofs.competitions.unseen:unseen --json"
+    )
     show(f"      {command}")
     done = checkout.run(command, log=folder / "dry-run.log")
     return done, float(last_json(done.output)["score"]) if not done.code else 0.0
 
 
-def _trained(checkout: Checkout, folder: Path, config: str, competition: Competition, show: Show) -> tuple[Done, float]:
+def _trained(
+    checkout: Checkout, folder: Path, config: str, competition: Competition, show: Show
+) -> tuple[Done, float]:
     """Train on the folder, infer on the one that a scored rerun sees, and judge what came out."""
     competition.write(folder / "hidden", hidden=True)
     words = {
@@ -152,7 +198,8 @@ def _trained(checkout: Checkout, folder: Path, config: str, competition: Competi
         "infer": f"--input {folder / 'hidden'} --artifact {folder / 'out/artifact'} --output {folder / 'out'}",
     }
     for name, more in words.items():
-        # One backend for both, as on a machine that has it imported already: the other one is the chain's to show.
+        # One backend for both, as on a machine that has it imported already: the other one is the
+        # chain's to show.
         command = f"KERAS_BACKEND=jax JAX_PLATFORMS=cpu python -m pipeline {name} --config {config} {more}"
         show(f"      {command}")
         done = checkout.run(command, log=folder / f"{name}.log")
@@ -167,16 +214,23 @@ def _fewer(path: Path) -> None:
 
 
 def _without_training(folder: Path, competition: Competition) -> tuple[float, float]:
-    """Return the accuracy on the hidden pictures of the most frequent label, and of the nearest mean colour."""
+    """Return the accuracy on the hidden pictures of the most frequent label, and of the nearest
+    mean colour.
+    """
     labels = dict(line.split(",") for line in (folder / "labels.csv").read_text().splitlines()[1:])
     truth = competition.solution["variety"]
     most = Counter(labels.values()).most_common(1)[0][0]
     seen = {name: _colour((folder / "images_train" / name).read_bytes()) for name in labels}
-    means = {kind: np.mean([seen[name] for name in labels if labels[name] == kind], 0) for kind in set(labels.values())}
+    means = {
+        kind: np.mean([seen[name] for name in labels if labels[name] == kind], 0)
+        for kind in set(labels.values())
+    }
     right = 0
     for name, kind in truth.items():
         asked = _colour(competition.hidden_test[f"images_test/{name}"])
-        right += min(sorted(means), key=lambda each: float(np.linalg.norm(asked - means[each]))) == kind
+        right += (
+            min(sorted(means), key=lambda each: float(np.linalg.norm(asked - means[each]))) == kind
+        )
     return sum(kind == most for kind in truth.values()) / len(truth), right / len(truth)
 
 

@@ -1,9 +1,12 @@
-"""JPEG: how fast photographs become arrays, ours against Keras' `image_dataset_from_directory`, in one process and in turn.
+"""JPEG: how fast photographs become arrays, ours against Keras' `image_dataset_from_directory`, in
+one process and in turn.
 
-`python -m proofs.competitions.jpeg_speed FOLDER` makes the files there, once, from scikit-learn's two photographs, and prints one JSON object; with `short` behind
-it nothing is timed. The arms do not do the same work: Keras takes four pixels of the original for each new one, ours all that it covers
-("full"), or those of the file decoded at half its size ("reduced"). All three give batch after batch, Keras of float32, ours of uint8.
-`differs` says what that makes of the pixels: each arm against the whole decode and resize in floating point with Pillow.
+`python -m proofs.competitions.jpeg_speed FOLDER` makes the files there, once, from scikit-learn's
+two photographs, and prints one JSON object; with `short` behind it nothing is timed. The arms do
+not do the same work: Keras takes four pixels of the original for each new one, ours all that it
+covers ("full"), or those of the file decoded at half its size ("reduced"). All three give batch
+after batch, Keras of float32, ours of uint8. `differs` says what that makes of the pixels: each arm
+against the whole decode and resize in floating point with Pillow.
 """
 
 import json
@@ -27,7 +30,8 @@ from proofs.shared.results_table import Row, Show, last_json
 SEED = 20261121
 SIDE, BATCH, ROUNDS, SHOWN = 224, 64, 9, 40
 FORMS = {name: Shape(SIDE, SIDE, 3, "stretch", name) for name in ("full", "reduced")}
-# (width, height, files): small photographs, and some as cameras make them, where a JPEG is decoded at a part of its size.
+# (width, height, files): small photographs, and some as cameras make them, where a JPEG is decoded
+# at a part of its size.
 SIZES = ((500, 375, 1000), (2000, 1500, 60))
 FASTER, CACHED = 1.3, 5
 
@@ -36,7 +40,8 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     """Yield the rows, each as soon as it is measured.
 
     Args:
-        root: of the repository. folder: to write the photographs in. short: how pixels differ, and no times. show: takes lines of progress.
+        root: of the repository. folder: to write the photographs in. short: how pixels differ, and
+            no times. show: takes lines of progress.
     """
     show("      photographs by ours and by image_dataset_from_directory")
     words = [
@@ -46,10 +51,19 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
         str(folder.absolute()),
         *(["short"] if short else []),
     ]
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    run = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    run = subprocess.run(
+        words, cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
     if run.returncode:
-        raise RuntimeError(f"proofs.competitions.jpeg_speed ended with {run.returncode}:\n{run.stderr[-3000:]}")
+        raise RuntimeError(
+            f"proofs.competitions.jpeg_speed ended with {run.returncode}:\n{run.stderr[-3000:]}"
+        )
     yield from judged(last_json(run.stdout))
 
 
@@ -57,12 +71,16 @@ def judged(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
     """Yield the rows that the measurement gives."""
     for size, one in found.items():
         differs = one["differs"]
-        told = "; ".join(f"{name} {d['mean']:.2f}, {d['max']:.0f}, {d['psnr']:.1f} dB" for name, d in differs.items())
+        told = "; ".join(
+            f"{name} {d['mean']:.2f}, {d['max']:.0f}, {d['psnr']:.1f} dB"
+            for name, d in differs.items()
+        )
         yield Row(
             f"JPEG {size} to {SIDE}x{SIDE}: levels (mean, largest) and PSNR from the whole decode, resized with antialiasing",
             'decode="reduced" nearer to it than Keras in all three, "full" nearer still',
             f"{told}; of {one['compared']} images",
-            _nearer(differs["reduced"], differs["keras"]) and _nearer(differs["full"], differs["reduced"], equal=True),
+            _nearer(differs["reduced"], differs["keras"])
+            and _nearer(differs["full"], differs["reduced"], equal=True),
             SEED,
         )
         if "images_per_second" not in one:
@@ -89,12 +107,16 @@ def judged(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
 
 
 def _nearer(one: Mapping[str, float], other: Mapping[str, float], *, equal: bool = False) -> bool:
-    better = one["mean"] < other["mean"] and one["max"] < other["max"] and one["psnr"] > other["psnr"]
+    better = (
+        one["mean"] < other["mean"] and one["max"] < other["max"] and one["psnr"] > other["psnr"]
+    )
     return better or (equal and dict(one) == dict(other))
 
 
 def make(folder: Path, width: int, height: int, number: int) -> list[Path]:
-    """Write JPEGs of quality 90: crops at random places, resized to 500x375, and as many side by side as the size asks for."""
+    """Write JPEGs of quality 90: crops at random places, resized to 500x375, and as many side by
+    side as the size asks for.
+    """
     inside = folder / f"{width}x{height}" / "all"
     paths = [inside / f"{index:04d}.jpg" for index in range(number)]
     if not all(path.is_file() for path in paths):
@@ -110,7 +132,9 @@ def make(folder: Path, width: int, height: int, number: int) -> list[Path]:
                     left = int(draw.integers(0, photograph.width - across + 1))
                     top = int(draw.integers(0, photograph.height - across * 3 // 4 + 1))
                     box = (left, top, left + across, top + across * 3 // 4)
-                    whole.paste(photograph.resize((500, 375), Image.Resampling.BICUBIC, box), (along, down))
+                    whole.paste(
+                        photograph.resize((500, 375), Image.Resampling.BICUBIC, box), (along, down)
+                    )
             whole.save(path, quality=90)
     return paths
 
@@ -121,19 +145,28 @@ def measured(folder: Path, width: int, height: int, number: int, *, short: bool)
 
     paths = make(folder, width, height, number)
     files = keras.utils.image_dataset_from_directory(
-        paths[0].parent, labels=None, image_size=(SIDE, SIDE), batch_size=BATCH, shuffle=False, verbose=False
+        paths[0].parent,
+        labels=None,
+        image_size=(SIDE, SIDE),
+        batch_size=BATCH,
+        shuffle=False,
+        verbose=False,
     )
     differs = {"compared": min(SHOWN, number), "differs": _differs(paths, files)}
     if short:
         return differs
     arms: dict[str, Callable[[], int]] = {
-        name: lambda form=form: sum(len(block) for _, block, _ in parallel_decoding.blocks(paths, form, BATCH))  # type: ignore[misc]
+        name: lambda form=form: sum(
+            len(block) for _, block, _ in parallel_decoding.blocks(paths, form, BATCH)
+        )  # type: ignore[misc]
         for name, form in FORMS.items()
     }
     arms |= {
         "keras": lambda: sum(len(batch) for batch in files),
         # From memory that the file is mapped to; its sha256 has read every pixel.
-        "cached": lambda: len(parallel_decoding.read(paths, FORMS["full"], cache=folder / "cache")[0]),
+        "cached": lambda: len(
+            parallel_decoding.read(paths, FORMS["full"], cache=folder / "cache")[0]
+        ),
     }
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for turn in range(ROUNDS + 1):
@@ -145,17 +178,23 @@ def measured(folder: Path, width: int, height: int, number: int, *, short: bool)
                 seconds[name].append(time.perf_counter() - begun)
     return {
         "images": number,
-        "images_per_second": {name: round(number / statistics.median(taken)) for name, taken in seconds.items()},
+        "images_per_second": {
+            name: round(number / statistics.median(taken)) for name, taken in seconds.items()
+        },
         "cores": len(os.sched_getaffinity(0)),
         **differs,
     }
 
 
 def _differs(paths: list[Path], files: Any) -> dict[str, dict[str, float]]:
-    """Return for each arm mean and largest difference in levels, and PSNR in dB, from the fair resize of the whole decode."""
+    """Return for each arm mean and largest difference in levels, and PSNR in dB, from the fair
+    resize of the whole decode.
+    """
     fair = np.stack([_fair(path) for path in paths[:SHOWN]])
     arms = {name: parallel_decoding.read(paths[:SHOWN], form)[0] for name, form in FORMS.items()}
-    arms["keras"] = np.concatenate([np.asarray(batch) for batch in files.take(-(-SHOWN // BATCH))])[:SHOWN]
+    arms["keras"] = np.concatenate([np.asarray(batch) for batch in files.take(-(-SHOWN // BATCH))])[
+        :SHOWN
+    ]
     apart = {name: np.abs(pixels.astype(np.float32) - fair) for name, pixels in arms.items()}
     return {
         name: {
@@ -169,7 +208,10 @@ def _differs(paths: list[Path], files: Any) -> dict[str, dict[str, float]]:
 
 def _fair(path: Path) -> np.ndarray:
     with Image.open(path) as image:
-        planes = [plane.convert("F").resize((SIDE, SIDE), Image.Resampling.BILINEAR) for plane in image.split()]
+        planes = [
+            plane.convert("F").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+            for plane in image.split()
+        ]
     return np.stack([np.asarray(plane) for plane in planes], axis=-1)
 
 
@@ -177,7 +219,12 @@ def main(folder: Path, *, short: bool) -> None:
     """Print what was measured."""
     sizes = [(width, height, 8) for width, height, _ in SIZES] if short else SIZES
     print(
-        json.dumps({f"{width}x{height}": measured(folder, width, height, n, short=short) for width, height, n in sizes})
+        json.dumps(
+            {
+                f"{width}x{height}": measured(folder, width, height, n, short=short)
+                for width, height, n in sizes
+            }
+        )
     )
 
 

@@ -1,7 +1,9 @@
-"""Unseen: a competition that nothing in this project was written for: other names, other tables, photographs in JPEG of many sizes.
+"""Unseen: a competition that nothing in this project was written for: other names, other tables,
+photographs in JPEG of many sizes.
 
-The pictures are crops of the two photographs that scikit-learn ships. No pixel is in two of the three sets: each photograph's part
-is cut into blocks, a block belongs to one set, and a crop lies within one block.
+The pictures are crops of the two photographs that scikit-learn ships. No pixel is in two of the
+three sets: each photograph's part is cut into blocks, a block belongs to one set, and a crop lies
+within one block.
 """
 
 import hashlib
@@ -17,7 +19,11 @@ from localkaggle.competitions.tables import split, table
 
 SAMPLE = "submission_format.csv"
 TRAIN, VISIBLE, HIDDEN = 600, 200, 200
-BLOCK, LEAST, MOST = 44, 28, 40  # pixels: a block's side, and the shortest and longest side of a crop
+BLOCK, LEAST, MOST = (
+    44,
+    28,
+    40,
+)  # pixels: a block's side, and the shortest and longest side of a crop
 
 Box = tuple[int, int, int, int]
 """left, top, right, bottom, in pixels."""
@@ -31,10 +37,12 @@ PLACES: dict[str, tuple[str, tuple[Box, ...]]] = {
 
 
 def unseen(seed: int = 0) -> Competition:
-    """Return the competition: 600 pictures to train, 200 to test in sight, 200 hidden ones; four kinds, scored by accuracy.
+    """Return the competition: 600 pictures to train, 200 to test in sight, 200 hidden ones; four
+    kinds, scored by accuracy.
 
-    images_train/ and images_test/ hold them, labels.csv (file, variety) and submission_format.csv name them with their ending. Which
-    crops they are, which set a block belongs to and what the files are called all come from the seed.
+    images_train/ and images_test/ hold them, labels.csv (file, variety) and submission_format.csv
+    name them with their ending. Which crops they are, which set a block belongs to and what the
+    files are called all come from the seed.
     """
     from sklearn.datasets import load_sample_image
 
@@ -42,7 +50,8 @@ def unseen(seed: int = 0) -> Competition:
     photographs = {name: load_sample_image(name) for name in ("china.jpg", "flower.jpg")}
     kinds = {kind: _apart(kind, seed) for kind in PLACES}
     names = (
-        f"IMG_{hashlib.sha256(f'{seed} {n}'.encode()).hexdigest()[:8]}.jpg" for n in range(TRAIN + VISIBLE + HIDDEN)
+        f"IMG_{hashlib.sha256(f'{seed} {n}'.encode()).hexdigest()[:8]}.jpg"
+        for n in range(TRAIN + VISIBLE + HIDDEN)
     )
 
     def crops(part: int, count: int) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -54,11 +63,17 @@ def unseen(seed: int = 0) -> Competition:
             size = random.integers(LEAST, MOST + 1, 2)
             left, top = corner + random.integers(0, BLOCK - size + 1)
             width, height = size
-            pictures[name] = _jpeg(photographs[PLACES[kind][0]][top : top + height, left : left + width])
+            pictures[name] = _jpeg(
+                photographs[PLACES[kind][0]][top : top + height, left : left + width]
+            )
             varieties[name] = kind
         return pictures, varieties
 
-    (train, varieties), (visible, _), (hidden, solution) = crops(0, TRAIN), crops(1, VISIBLE), crops(2, HIDDEN)
+    (train, varieties), (visible, _), (hidden, solution) = (
+        crops(0, TRAIN),
+        crops(1, VISIBLE),
+        crops(2, HIDDEN),
+    )
     labels = table(["file", "variety"], sorted(varieties.items()))
     return Competition(
         slug="varieties",
@@ -73,7 +88,9 @@ def unseen(seed: int = 0) -> Competition:
 
 
 def _apart(kind: str, seed: int) -> list[np.ndarray]:
-    """Return the corners, (n, 2) as left and top, of the blocks that train, of those in sight, and of the hidden ones."""
+    """Return the corners, (n, 2) as left and top, of the blocks that train, of those in sight, and
+    of the hidden ones.
+    """
     corners = np.array([corner for box in PLACES[kind][1] for corner in _blocks(box)])
     fifth = len(corners) // 5
     return [corners[part] for part in split(len(corners), visible=fifth, hidden=fifth, seed=seed)]

@@ -9,7 +9,9 @@ REFUSED, HARMLESS = "refused", "harmless"
 
 @dataclass(frozen=True)
 class Case:
-    """One attack. `act` gets the folder that a command is given and returns how it ended; raising an error of ours is a refusal."""
+    """One attack. `act` gets the folder that a command is given and returns how it ended; raising
+    an error of ours is a refusal.
+    """
 
     family: str
     name: str

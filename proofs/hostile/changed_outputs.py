@@ -1,4 +1,6 @@
-"""Changes of what a run left: files exchanged, links and pipes in their place, manifests that were edited and sealed again, arrays of objects."""
+"""Changes of what a run left: files exchanged, links and pipes in their place, manifests that were
+edited and sealed again, arrays of objects.
+"""
 
 import json
 import os
@@ -66,7 +68,10 @@ def over(folder: Path, *, name: str, content: bytes) -> None:
 
 def announced(folder: Path, *, name: str) -> None:
     """Let the manifest announce a file of this name."""
-    edited(folder, edit=lambda told: {**told, "files": {**told["files"], name: told["files"]["weights.npz"]}})
+    edited(
+        folder,
+        edit=lambda told: {**told, "files": {**told["files"], name: told["files"]["weights.npz"]}},
+    )
 
 
 def edited(folder: Path, *, edit: Callable[[Value], Value]) -> None:
@@ -82,7 +87,9 @@ def spoken(folder: Path, *, text: Callable[[bytes], bytes]) -> None:
 
 
 def resealed(folder: Path, *, name: str, content: bytes) -> None:
-    """Put other bytes in the place of a file, and let the manifest say that they are the right ones."""
+    """Put other bytes in the place of a file, and let the manifest say that they are the right
+    ones.
+    """
     (folder / name).write_bytes(content)
     digest = checksums.sha256(folder / name)
 
@@ -131,7 +138,9 @@ def stated(folder: Path, *, content: bytes) -> None:
     edited(folder, edit=lambda told: {**told, "sha256": digest})
 
 
-def first(members: Mapping[str, bytes], change: Callable[[str, bytes], tuple[str, bytes]]) -> dict[str, bytes]:
+def first(
+    members: Mapping[str, bytes], change: Callable[[str, bytes], tuple[str, bytes]]
+) -> dict[str, bytes]:
     """Return the members with the first one changed."""
     name, content = next(iter(members.items()))
     return dict([change(name, content), *list(members.items())[1:]])
@@ -139,20 +148,32 @@ def first(members: Mapping[str, bytes], change: Callable[[str, bytes], tuple[str
 
 WEIGHTS: dict[str, Callable[[dict[str, bytes]], Any]] = {
     "without one": lambda members: dict(list(members.items())[1:]),
-    "with one more": lambda members: {**members, "more.npy": payloads.npy(bytes(4), descr="'<f4'", shape="(1,)")},
+    "with one more": lambda members: {
+        **members,
+        "more.npy": payloads.npy(bytes(4), descr="'<f4'", shape="(1,)"),
+    },
     "of another shape": lambda members: first(
         members, lambda name, content: (name, payloads.npy(bytes(8), descr="'<f4'", shape="(2,)"))
     ),
     "of texts": lambda members: first(
         members, lambda name, content: (name, payloads.npy(bytes(8), descr="'<U1'", shape="(2,)"))
     ),
-    "of NaN": lambda members: first(members, lambda name, content: (name, content[:-4] + b"\0\0\xc0\x7f")),
-    "of infinity": lambda members: first(members, lambda name, content: (name, content[:-4] + b"\0\0\x80\x7f")),
-    "with a name that climbs": lambda members: first(members, lambda name, content: (f"../../{name}", content)),
-    "with an absolute name": lambda members: first(members, lambda name, content: (f"/{name}", content)),
+    "of NaN": lambda members: first(
+        members, lambda name, content: (name, content[:-4] + b"\0\0\xc0\x7f")
+    ),
+    "of infinity": lambda members: first(
+        members, lambda name, content: (name, content[:-4] + b"\0\0\x80\x7f")
+    ),
+    "with a name that climbs": lambda members: first(
+        members, lambda name, content: (f"../../{name}", content)
+    ),
+    "with an absolute name": lambda members: first(
+        members, lambda name, content: (f"/{name}", content)
+    ),
     "with one name twice": lambda members: [*members.items(), next(iter(members.items()))],
     "with a shape of 10^12": lambda members: first(
-        members, lambda name, content: (name, payloads.npy(b"", descr="'<f4'", shape=f"({10**12},)"))
+        members,
+        lambda name, content: (name, payloads.npy(b"", descr="'<f4'", shape=f"({10**12},)")),
     ),
     "with a member that is no array": lambda members: {**members, "x": b"evil"},
     "with bytes in the place of one": lambda members: first(
@@ -180,7 +201,9 @@ TEXTS: dict[str, Callable[[bytes], bytes]] = {
     "900 deep": lambda text: text.replace(b"{", b'{"a": ' + b"[" * 900 + b"]" * 900 + b", ", 1),
     "a key twice": lambda text: text.replace(b"{", b'{"run_id": "other", ', 1),
     "NaN": lambda text: text.replace(b"{", b'{"loss": NaN, ', 1),
-    "a number of 5,000 digits": lambda text: text.replace(b"{", b'{"loss": ' + b"9" * 5000 + b", ", 1),
+    "a number of 5,000 digits": lambda text: text.replace(
+        b"{", b'{"loss": ' + b"9" * 5000 + b", ", 1
+    ),
     "UTF-16": lambda text: text.decode().encode("utf-16"),
     "a byte order mark": lambda text: b"\xef\xbb\xbf" + text,
     "Latin-1": lambda text: text.replace(b"{", '{"ü": 1, '.encode("latin1"), 1),
@@ -208,7 +231,10 @@ EDITS: dict[str, Callable[[Value], Value]] = {
         "files": {**told["files"], "weights.npz": {"sha256": "0", "size": float("inf")}},
     },
     "classes in another order": lambda told: {**told, "classes": told["classes"][::-1]},
-    "classes of markup": lambda told: {**told, "classes": [f"<script>{name}</script>" for name in told["classes"]]},
+    "classes of markup": lambda told: {
+        **told,
+        "classes": [f"<script>{name}</script>" for name in told["classes"]],
+    },
     "classes that are numbers": lambda told: {**told, "classes": list(range(10))},
     "a prior of NaN": lambda told: {**told, "prior": [float("nan")] * 10},
     "a prior of texts": lambda told: {**told, "prior": ["x"] * 10},
@@ -228,10 +254,12 @@ EDITS: dict[str, Callable[[Value], Value]] = {
     "a model of another width": in_config(model_options={"width": 9, "dropout": 0.0}),
     "a config without data": in_config(data=None),
     "a config with an unknown field": in_config(evil=1),
-    "a config of other images": lambda told: in_config(data={**told["config"]["data"], "height": 9})(told),
-    "a config whose table climbs": lambda told: in_config(data={**told["config"]["data"], "train_csv": "../../evil"})(
-        told
-    ),
+    "a config of other images": lambda told: in_config(
+        data={**told["config"]["data"], "height": 9}
+    )(told),
+    "a config whose table climbs": lambda told: in_config(
+        data={**told["config"]["data"], "train_csv": "../../evil"}
+    )(told),
     "a config that is a text": lambda told: {**told, "config": "digits"},
     "300 deep": partial(nested, depth=300),
     "no key at all": lambda told: {},

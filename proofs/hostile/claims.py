@@ -1,4 +1,6 @@
-"""Hostile: names, addresses, archives, arrays, weights and pages made to write elsewhere or to run code; nothing of it does."""
+"""Hostile: names, addresses, archives, arrays, weights and pages made to write elsewhere or to run
+code; nothing of it does.
+"""
 
 import tempfile
 from collections import Counter
@@ -22,7 +24,9 @@ SHORT = 4  # of each family, for the tests
 
 @dataclass(frozen=True)
 class Fended:
-    """How an attack ended. `how`: "refused" or "harmless". `wrong`: what happened that should not have, or ""."""
+    """How an attack ended. `how`: "refused" or "harmless". `wrong`: what happened that should not
+    have, or "".
+    """
 
     case: Case
     how: str
@@ -71,7 +75,9 @@ def attempt(case: Case, given: Path) -> tuple[str, str]:
         return case.act(given), ""
     except (RelayError, PipelineError) as error:
         lines = str(error).strip().splitlines()
-        return REFUSED, "" if len(lines) > 1 or len(str(error)) > 60 else f"refused in {len(lines)} lines: {error}"
+        return REFUSED, "" if len(lines) > 1 or len(
+            str(error)
+        ) > 60 else f"refused in {len(lines)} lines: {error}"
     except Broken as error:
         return "", str(error)
     except Exception as error:
@@ -85,7 +91,9 @@ def summary(ended: Sequence[Fended], least: int, seed: int | None) -> Row:
         counts.setdefault(one.case.family, Counter())[one.how or "harmful"] += 1
     wrong = [f"{one.case.family}, {one.case.name}: {one.wrong}" for one in ended if one.wrong]
     total = sum(counts.values(), Counter())
-    figure = f"{len(ended)} cases: " + ", ".join(f"{number} {how}" for how, number in sorted(total.items()))
+    figure = f"{len(ended)} cases: " + ", ".join(
+        f"{number} {how}" for how, number in sorted(total.items())
+    )
     figure += f"; {len(wrong)} wrong" + (f", the first: {wrong[0][:300]}" if wrong else "")
     told = (
         f"{family} {', '.join(f'{number} {how}' for how, number in sorted(own.items()))}"
@@ -101,16 +109,22 @@ def summary(ended: Sequence[Fended], least: int, seed: int | None) -> Row:
 
 
 def control(folder: Path) -> Row:
-    """Return the row that shows that the guard sees: careless readers in the place of ours, each of which has to be caught."""
+    """Return the row that shows that the guard sees: careless readers in the place of ours, each of
+    which has to be caught.
+    """
     guard = Guard(folder)
     missed = [name for name, careless in CARELESS.items() if not _seen(guard, careless)]
     with guard.watching() as given:
         (given / "x").write_text("x")
     quiet = not guard.events
-    figure = f"{len(CARELESS) - len(missed)} of {len(CARELESS)}" + (f"; missed: {', '.join(missed)}" if missed else "")
+    figure = f"{len(CARELESS) - len(missed)} of {len(CARELESS)}" + (
+        f"; missed: {', '.join(missed)}" if missed else ""
+    )
     figure += "" if quiet else f"; and a write inside is told: {guard.events[0]}"
     target = f"{len(CARELESS)} of {len(CARELESS)} told; a write inside is not"
-    return Row("The guard sees a write outside and code that is run", target, figure, quiet and not missed)
+    return Row(
+        "The guard sees a write outside and code that is run", target, figure, quiet and not missed
+    )
 
 
 def _seen(guard: Guard, careless: Callable[[Path, Guard], object]) -> bool:
@@ -152,7 +166,9 @@ def _configured(given: Path, guard: Guard) -> None:
     from pipeline import config
 
     path = given / "evil.py"  # a config is a program of the user's own, which may do anything
-    path.write_text(f"from pathlib import Path\nPath({str(guard.marker)!r}).touch()\nCONFIG = None\n")
+    path.write_text(
+        f"from pathlib import Path\nPath({str(guard.marker)!r}).touch()\nCONFIG = None\n"
+    )
     try:
         config.load(str(path))
     except PipelineError:

@@ -1,4 +1,6 @@
-"""Hostile files: arrays, artifacts, checkpoints, results and configs that were made to run code or to lead elsewhere, met by the real commands."""
+"""Hostile files: arrays, artifacts, checkpoints, results and configs that were made to run code or
+to lead elsewhere, met by the real commands.
+"""
 
 import hashlib
 import json
@@ -46,7 +48,15 @@ class Cases:
         self._complete = self._place / "out"
         self._arrays()
         self._partial = made.folder / "partial"
-        _expect(bench.here([*self._words("train", self.digits.config, self._place, self._partial), "--max-steps", "2"]))
+        _expect(
+            bench.here(
+                [
+                    *self._words("train", self.digits.config, self._place, self._partial),
+                    "--max-steps",
+                    "2",
+                ]
+            )
+        )
 
     def _arrays(self) -> None:
         """Make a competition whose images lie in one array, and a model of it."""
@@ -60,14 +70,21 @@ class Cases:
         for name in ("train.csv", SAMPLE):
             (place / name).write_bytes(files[name])
         self.rows, self.tested, self.arrays = rows, tested, place
-        self.array_config, self.zip_config = self._folder / "arrays.py", self._folder / "zips" / "arrays.py"
+        self.array_config, self.zip_config = (
+            self._folder / "arrays.py",
+            self._folder / "zips" / "arrays.py",
+        )
         config = replace(config, name="arrays", data=replace(config.data, kind="arrays"))
         self.array_config.write_text(bench.text_of(config))
         self.zip_config.parent.mkdir()
-        self.zip_config.write_text(bench.text_of(replace(config, data=replace(config.data, test_array="test.npz"))))
+        self.zip_config.write_text(
+            bench.text_of(replace(config, data=replace(config.data, test_array="test.npz")))
+        )
         _expect(bench.here(self._words("train", self.array_config, place, place / "out")))
 
-    def _words(self, command: str, config: Path, place: Path, output: Path, artifact: Path | None = None) -> list[str]:
+    def _words(
+        self, command: str, config: Path, place: Path, output: Path, artifact: Path | None = None
+    ) -> list[str]:
         words = [command, "--config", str(config), "--input", str(place), "--output", str(output)]
         return words if artifact is None else [*words, "--artifact", str(artifact)]
 
@@ -78,7 +95,9 @@ class Cases:
         for name, content in payloads.arrays(self.marker, self.tested).items():
             yield Case("arrays", f"to predict: {name}", partial(self._array, "test.npy", content))
         for name, content in payloads.archives_of_arrays(self.marker, self.tested).items():
-            yield Case("arrays", f"in an archive: {name}", partial(self._array, "test.npz", content))
+            yield Case(
+                "arrays", f"in an archive: {name}", partial(self._array, "test.npz", content)
+            )
         for name, change in self._artifacts():
             yield Case("artifacts", name, partial(self._artifact, change))
         for name, change in self._checkpoints():
@@ -86,7 +105,9 @@ class Cases:
         for name, change in self._results():
             yield Case("results", name, partial(self._report, change))
         for text in payloads.HTML:
-            yield Case("pages", text, partial(self._report, partial(self._written, text), title=text))
+            yield Case(
+                "pages", text, partial(self._report, partial(self._written, text), title=text)
+            )
         for name in payloads.CONFIG_NAMES:
             yield Case("config names", repr(name[:30]), partial(self._described, name))
         for name in payloads.names(self.top):
@@ -105,11 +126,21 @@ class Cases:
         (place / name).write_bytes(content)
         if name == "train.npy":
             return _ended(
-                bench.here([*self._words("train", self.array_config, place, given / "out"), "--max-steps", "1"])
+                bench.here(
+                    [
+                        *self._words("train", self.array_config, place, given / "out"),
+                        "--max-steps",
+                        "1",
+                    ]
+                )
             )
         config = self.array_config if name == "test.npy" else self.zip_config
-        said = bench.here(self._words("infer", config, place, given / "out", self.arrays / "out" / "artifact"))
-        return self._predicted(said, given / "out" / "submission.csv", (place / SAMPLE).read_bytes())
+        said = bench.here(
+            self._words("infer", config, place, given / "out", self.arrays / "out" / "artifact")
+        )
+        return self._predicted(
+            said, given / "out" / "submission.csv", (place / SAMPLE).read_bytes()
+        )
 
     def _predicted(self, said: Said, path: Path, sample: bytes) -> str:
         if path.is_file():
@@ -121,22 +152,36 @@ class Cases:
     def _artifact(self, change: Change, given: Path) -> str:
         shutil.copytree(self.digits.artifact, given / "artifact")
         change(given / "artifact")
-        said = bench.here(self._words("infer", self.digits.config, self._place, given / "out", given / "artifact"))
+        said = bench.here(
+            self._words("infer", self.digits.config, self._place, given / "out", given / "artifact")
+        )
         return self._predicted(said, given / "out" / "submission.csv", self.digits.files[SAMPLE])
 
     def _checkpoint(self, change: Change, given: Path) -> str:
         shutil.copytree(self._partial, given / "out", ignore=shutil.ignore_patterns("compiled"))
         change(given / "out")
         return _ended(
-            bench.here([*self._words("train", self.digits.config, self._place, given / "out"), "--max-steps", "3"])
+            bench.here(
+                [
+                    *self._words("train", self.digits.config, self._place, given / "out"),
+                    "--max-steps",
+                    "3",
+                ]
+            )
         )
 
     def _report(self, change: Change, given: Path, title: str = "") -> str:
         shutil.copytree(
-            self._complete, given / "out", ignore=shutil.ignore_patterns("compiled", "checkpoints", "*.png")
+            self._complete,
+            given / "out",
+            ignore=shutil.ignore_patterns("compiled", "checkpoints", "*.png"),
         )
         change(given / "out")
-        how = _ended(bench.here(["report", "--output", str(given / "out"), *([f"--title={title}"] if title else [])]))
+        how = _ended(
+            bench.here(
+                ["report", "--output", str(given / "out"), *([f"--title={title}"] if title else [])]
+            )
+        )
         page = given / "out" / "report.html"
         if page.is_file():
             found = judgement.active(page.read_text(encoding="utf-8"))
@@ -154,7 +199,11 @@ class Cases:
         with suppress(ValueError, OSError):  # a file can be called so, and must not be found
             (self.top / "cwd" / name).resolve()
         bench.lay(files, given / "in")
-        said = bench.here(self._words("infer", self.digits.config, given / "in", given / "out", self.digits.artifact))
+        said = bench.here(
+            self._words(
+                "infer", self.digits.config, given / "in", given / "out", self.digits.artifact
+            )
+        )
         return self._predicted(said, given / "out" / "submission.csv", files[SAMPLE])
 
     # Changes
@@ -168,14 +217,27 @@ class Cases:
         for name in ("weights.npz", "golden.npz", "manifest.json"):
             yield f"without {name}", partial(changes.removed, name=name)
             yield f"{name} as a link", partial(changes.linked, name=name)
-            yield f"{name} as a link that leads nowhere", partial(changes.linked, name=name, lost=True)
+            yield (
+                f"{name} as a link that leads nowhere",
+                partial(changes.linked, name=name, lost=True),
+            )
             yield f"{name} as a folder", partial(changes.foldered, name=name)
             yield f"{name} as a pipe", partial(changes.piped, name=name)
         yield "weights and golden exchanged", changes.exchanged
-        for name in ("evil.pkl", "sitecustomize.py", "pipeline/__init__.py", "weights.h5", "model.keras"):
+        for name in (
+            "evil.pkl",
+            "sitecustomize.py",
+            "pipeline/__init__.py",
+            "weights.h5",
+            "model.keras",
+        ):
             yield (
                 f"with {name} beside it",
-                partial(changes.beside, name=name, content=payloads.pickles(self.marker)["a pickle that opens a file"]),
+                partial(
+                    changes.beside,
+                    name=name,
+                    content=payloads.pickles(self.marker)["a pickle that opens a file"],
+                ),
             )
         for name in payloads.names(self.top)[::3]:
             if "\ud800" not in name:
@@ -197,10 +259,15 @@ class Cases:
             yield (
                 f"golden with {name}",
                 partial(
-                    changes.packed, name="golden.npz", edit=partial(changes.replaced, content=bad, name="inputs.npy")
+                    changes.packed,
+                    name="golden.npz",
+                    edit=partial(changes.replaced, content=bad, name="inputs.npy"),
                 ),
             )
-            yield f"weights that are {name}", partial(changes.resealed, name="weights.npz", content=pickle)
+            yield (
+                f"weights that are {name}",
+                partial(changes.resealed, name="weights.npz", content=pickle),
+            )
         for name, edit in changes.WEIGHTS.items():
             yield f"weights {name}", partial(changes.packed, name="weights.npz", edit=edit)
             yield f"golden {name}", partial(changes.packed, name="golden.npz", edit=edit)
@@ -210,7 +277,10 @@ class Cases:
             return partial(_of_checkpoint, partial(change, **more))
 
         for number, name in enumerate(("state.npz", "manifest.json") * 4):
-            yield f"another bit of {name} ({number // 2})", of(changes.flip, name=name, share=(number // 2 + 0.5) / 4)
+            yield (
+                f"another bit of {name} ({number // 2})",
+                of(changes.flip, name=name, share=(number // 2 + 0.5) / 4),
+            )
         for name in ("state.npz", "manifest.json"):
             yield f"without {name}", of(changes.removed, name=name)
             yield f"{name} as a folder", of(changes.foldered, name=name)
@@ -220,7 +290,9 @@ class Cases:
                 f"a state with {name}",
                 of(
                     changes.state,
-                    edit=partial(changes.replaced, content=payloads.npy(pickle, descr="'|O'", shape="(1,)")),
+                    edit=partial(
+                        changes.replaced, content=payloads.npy(pickle, descr="'|O'", shape="(1,)")
+                    ),
                 ),
             )
             yield f"a state that is {name}", of(changes.stated, content=pickle)
@@ -255,7 +327,10 @@ class Cases:
         ):
             for what, content in payloads.arrays(self.marker, 3).items():
                 if "pickle" in what or "shape" in what or "header" in what:
-                    yield f"{name}: {array} is {what}", partial(changes.member, name=name, array=array, content=content)
+                    yield (
+                        f"{name}: {array} is {what}",
+                        partial(changes.member, name=name, array=array, content=content),
+                    )
             for what, pickle in payloads.pickles(self.marker).items():
                 yield f"{name} is {what}", partial(changes.over, name=name, content=pickle)
         for name in ("validation.csv", "history.csv", "progress.jsonl", "submission.csv"):
@@ -267,12 +342,20 @@ class Cases:
             }.items():
                 yield f"{name} is {what}", partial(changes.over, name=name, content=content)
         for what, text in changes.TEXTS.items():
-            yield f"artifact/manifest.json: {what}", partial(_of_artifact, partial(changes.spoken, text=text))
+            yield (
+                f"artifact/manifest.json: {what}",
+                partial(_of_artifact, partial(changes.spoken, text=text)),
+            )
         for what, edit in changes.EDITS.items():
-            yield f"artifact/manifest.json: {what}", partial(_of_artifact, partial(changes.edited, edit=edit))
+            yield (
+                f"artifact/manifest.json: {what}",
+                partial(_of_artifact, partial(changes.edited, edit=edit)),
+            )
 
     def _written(self, text: str, output: Path) -> None:
-        """Put a text into every place of a run that a person may have written: ids, labels, names, versions, the commit."""
+        """Put a text into every place of a run that a person may have written: ids, labels, names,
+        versions, the commit.
+        """
         path = output / "artifact" / "manifest.json"
         told = json.loads(path.read_bytes())
         shown = {old: f"{text}{old}" for old in told["classes"]}
@@ -290,7 +373,12 @@ class Cases:
             "parameters": {text: 1},
             "metrics": {text: 0.5},
         }
-        told["config"] |= {"name": text, "competition": text, "model": text, "model_options": {text: text}}
+        told["config"] |= {
+            "name": text,
+            "competition": text,
+            "model": text,
+            "model_options": {text: text},
+        }
         told["files"] = {text: {"sha256": text, "size": 1}}
         path.write_bytes(checksums.sealed(told))
         rows = rows_of({"x": (output / "validation.csv").read_bytes()}, "x")
@@ -298,7 +386,13 @@ class Cases:
         put(
             files,
             "x",
-            [rows[0], *([f"{text}{row[0]}", *(shown.get(value, value) for value in row[1:])] for row in rows[1:])],
+            [
+                rows[0],
+                *(
+                    [f"{text}{row[0]}", *(shown.get(value, value) for value in row[1:])]
+                    for row in rows[1:]
+                ),
+            ],
         )
         (output / "validation.csv").write_bytes(files["x"])
 
@@ -308,14 +402,18 @@ class Cases:
         for name in payloads.names(self.top)[::2]:
             yield Case("resumed", f"takes {name[:40]!r}", partial(self._taken, name))
         for what, text in changes.TEXTS.items():
-            yield Case("resumed", f"an artifact that is mounted: {what}", partial(self._mounted, text))
+            yield Case(
+                "resumed", f"an artifact that is mounted: {what}", partial(self._mounted, text)
+            )
 
     def _taken(self, name: str, given: Path) -> str:
         mounted = given / "input" / "notebooks" / "ann" / "x"
         (mounted / "checkpoints" / "step-00000002").mkdir(parents=True)
         (mounted / "checkpoints" / "step-00000002" / "manifest.json").write_text("{}")
         content = b"{}"
-        with suppress(OSError, ValueError):  # no disk takes such a name; then nothing is mounted under it
+        with suppress(
+            OSError, ValueError
+        ):  # no disk takes such a name; then nothing is mounted under it
             path = mounted / name
             if path.is_file():
                 content = path.read_bytes()

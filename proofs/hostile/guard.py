@@ -1,7 +1,9 @@
-"""Guard: a tree of folders around the one that a command is given, which tells what was written outside of it, and what code was run.
+"""Guard: a tree of folders around the one that a command is given, which tells what was written
+outside of it, and what code was run.
 
-It looks twice: the tree is read before and after, and the interpreter's own audit events name each file that is opened to be written, also
-those far away from the tree, and each program and each class that a pickle asks for.
+It looks twice: the tree is read before and after, and the interpreter's own audit events name each
+file that is opened to be written, also those far away from the tree, and each program and each
+class that a pickle asks for.
 """
 
 import hashlib
@@ -15,7 +17,8 @@ from typing import Any
 
 MARKER = "marker"
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Event: of each path that is changed the place among its arguments, and that of the folder it is relative to, where there is one.
+# Event: of each path that is changed the place among its arguments, and that of the folder it is
+# relative to, where there is one.
 _CHANGES: dict[str, tuple[tuple[int, int | None], ...]] = {
     "os.mkdir": ((0, 2),),
     "os.rename": ((0, 2), (1, 3)),
@@ -33,22 +36,38 @@ _installed: list[bool] = []
 
 
 class Guard:
-    """What watches. `top`: its tree; a payload that climbs, or names an absolute path, ends in it. `given`: what a command may write to."""
+    """What watches. `top`: its tree; a payload that climbs, or names an absolute path, ends in it.
+    `given`: what a command may write to.
+    """
 
     def __init__(self, folder: Path, allowed: Sequence[Path] = ()) -> None:
-        """Make the tree in an empty folder. `allowed`: that may be written, too, such as a server's own."""
+        """Make the tree in an empty folder. `allowed`: that may be written, too, such as a server's
+        own.
+        """
         self.top = folder.resolve()
-        self.given, self.home, self.scratch = self.top / "a" / "b" / "given", self.top / "home", self.top / "scratch"
+        self.given, self.home, self.scratch = (
+            self.top / "a" / "b" / "given",
+            self.top / "home",
+            self.top / "scratch",
+        )
         self.marker = self.top / MARKER
         self.events: list[str] = []
         self._allowed = [str(path.resolve()) for path in (*allowed, self.scratch)]
         for place in (self.given, self.home, self.scratch, self.top / "cwd"):
             place.mkdir(parents=True)
         for place in (self.top, self.top / "a", self.top / "a" / "b", self.home, self.top / "cwd"):
-            for name in ("evil", "x", "x.npy", "weights.npz", ".bashrc"):  # what is overwritten is seen, too
+            for name in (
+                "evil",
+                "x",
+                "x.npy",
+                "weights.npz",
+                ".bashrc",
+            ):  # what is overwritten is seen, too
                 (place / name).write_text("as it was")
         if not _installed:
-            sys.addaudithook(_hook)  # it stays as long as the process does; without an active guard it does nothing
+            sys.addaudithook(
+                _hook
+            )  # it stays as long as the process does; without an active guard it does nothing
             _installed.append(True)
 
     @contextmanager
@@ -57,7 +76,11 @@ class Guard:
         shutil.rmtree(self.given, ignore_errors=True)
         self.given.mkdir()
         self.events = []
-        before, kept, here = self._tree(), {name: os.environ.get(name) for name in ("HOME", "TMPDIR")}, Path.cwd()
+        before, kept, here = (
+            self._tree(),
+            {name: os.environ.get(name) for name in ("HOME", "TMPDIR")},
+            Path.cwd(),
+        )
         bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
         os.environ.update(HOME=str(self.home), TMPDIR=str(self.scratch))
         os.chdir(self.top / "cwd")
@@ -73,14 +96,19 @@ class Guard:
                 if was is not None:
                     os.environ[name] = was
             after = self._tree()
-            changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+            changed = sorted(
+                name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+            )
             self.events += [
-                f"{name} was {'changed' if name in before and name in after else 'made or removed'}" for name in changed
+                f"{name} was {'changed' if name in before and name in after else 'made or removed'}"
+                for name in changed
             ]
             for name in changed:  # so that the next case begins with the same tree
                 path = self.top / name
                 if name not in before:
-                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(
+                        missing_ok=True
+                    )
                 elif before[name] != "folder":
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text("as it was")
@@ -102,7 +130,10 @@ class Guard:
         return found
 
     def _inside(self, path: str) -> bool:
-        return any(path == place or path.startswith(f"{place}/") for place in (str(self.given), *self._allowed))
+        return any(
+            path == place or path.startswith(f"{place}/")
+            for place in (str(self.given), *self._allowed)
+        )
 
     def saw(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note an event if it should not be."""

@@ -1,4 +1,5 @@
-"""Hostile Kaggle: what comes over the network: names and addresses of files, archives, lists; and what a client sends to the local Kaggle.
+"""Hostile Kaggle: what comes over the network: names and addresses of files, archives, lists; and
+what a client sends to the local Kaggle.
 
 The real client asks a local Kaggle, whose answers are changed on their way.
 """
@@ -77,7 +78,9 @@ def ground(folder: Path) -> Iterator[tuple[Guard, list[Case]]]:
     try:
         with (
             redirect_stderr(io.StringIO()),  # where the server shows a fault of its own
-            LocalKaggle(server, competitions=[competition()], offline=True, ready_seconds=0.01) as local,
+            LocalKaggle(
+                server, competitions=[competition()], offline=True, ready_seconds=0.01
+            ) as local,
         ):
             os.environ.update(local.environment)
             os.environ.pop("TMPDIR")
@@ -128,7 +131,9 @@ class Cases:
     def _pull(self, given: Path, files: Any) -> str:
         """Pull a run that lists these files; return HARMLESS where it was taken."""
         answer = {"files": files, "log": ""}
-        self.local.faults.say("GetKernelSessionStatus", itertools.repeat(instead(200, {"status": "COMPLETE"})))
+        self.local.faults.say(
+            "GetKernelSessionStatus", itertools.repeat(instead(200, {"status": "COMPLETE"}))
+        )
         self.local.faults.say("ListKernelSessionOutput", itertools.repeat(instead(200, answer)))
         try:
             output.pull(self.kaggle, RUN, given / "runs")
@@ -138,7 +143,9 @@ class Cases:
         return HARMLESS
 
     def _pulls(self, files: Mapping[str, bytes], given: Path) -> str:
-        listed = [{"fileName": name, "url": self._shared(content)} for name, content in files.items()]
+        listed = [
+            {"fileName": name, "url": self._shared(content)} for name, content in files.items()
+        ]
         self._pull(given, listed)
         there = {
             path.relative_to(given / "runs" / "digits-train-tpu-v2").as_posix(): path
@@ -164,10 +171,15 @@ class Cases:
         yield case("two forms of one name", lambda: [file("\u00e9"), file("e\u0301")])
         yield case("a file in place of a temporary one", lambda: [file("x"), file("x.relay-part")])
         yield case("a list in a list", lambda: [[file("x")]])
-        yield case("two hundred names that climb", lambda: [file(f"../{number}") for number in range(200)])
+        yield case(
+            "two hundred names that climb", lambda: [file(f"../{number}") for number in range(200)]
+        )
         for value in (None, 7, True, [], {}, ["x"], {"x": 1}, 1e400):
             yield case(f"the name {value!r}", partial(lambda value: [file(value)], value))
-            yield case(f"the address {value!r}", partial(lambda value: [{"fileName": "x", "url": value}], value))
+            yield case(
+                f"the address {value!r}",
+                partial(lambda value: [{"fileName": "x", "url": value}], value),
+            )
             yield case(f"the list {value!r}", partial(lambda value: value, value))
 
     def _fetches(self, address: str, given: Path) -> str:
@@ -176,15 +188,22 @@ class Cases:
 
     def _redirected(self, address: str, given: Path) -> str:
         self.local.faults.say(
-            "storage", itertools.repeat(instead(302, b"", Location=address.encode("ascii", "ignore").decode()))
+            "storage",
+            itertools.repeat(
+                instead(302, b"", Location=address.encode("ascii", "ignore").decode())
+            ),
         )
         self._pull(given, [{"fileName": "x", "url": self._shared(GOOD)}])
         raise Broken("it was fetched")
 
     def _unpacks(self, content: bytes, given: Path) -> str:
-        """Kaggle sends a file compressed as it likes: the address then ends in .zip, and the name does not."""
+        """Kaggle sends a file compressed as it likes: the address then ends in .zip, and the name
+        does not.
+        """
         self._pull(given, [{"fileName": "x.csv", "url": self._shared(content, "x.csv.zip")}])
-        there = [path.relative_to(given).as_posix() for path in given.rglob("*") if not path.is_dir()]
+        there = [
+            path.relative_to(given).as_posix() for path in given.rglob("*") if not path.is_dir()
+        ]
         if sorted(Path(name).name for name in there) != [output.NOTE, "x.csv"]:
             raise Broken(f"there is {there}")
         return HARMLESS
@@ -196,18 +215,30 @@ class Cases:
         entry = {"sha256": digest, "size": 7}
 
         def told(files: Any, **more: Any) -> bytes:
-            value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files, **more}
+            value = {
+                "run_id": "r1",
+                "weights_sha256": digest,
+                "bundle_sha256": "b1",
+                "files": files,
+                **more,
+            }
             return artifact_manifest.sealed(value)
 
         bad: dict[str, bytes] = {
-            f"announces {name[:40]!r}": told({name: entry}) for name in self._names[::3] if "\ud800" not in name
+            f"announces {name[:40]!r}": told({name: entry})
+            for name in self._names[::3]
+            if "\ud800" not in name
         }
         bad |= {
-            "twice a key": told({"x": entry}).replace(b'"run_id": "r1"', b'"run_id": "r2", "run_id": "r1"'),
+            "twice a key": told({"x": entry}).replace(
+                b'"run_id": "r1"', b'"run_id": "r2", "run_id": "r1"'
+            ),
             "NaN": told({"x": entry}, loss=float("nan")),
             "a size of infinity": told({"x": {"sha256": digest, "size": float("inf")}}),
             "a size of 10^400": told({"x": entry}).replace(b'"size": 7', b'"size": 1e400'),
-            "a size of 5,000 digits": told({"x": entry}).replace(b'"size": 7', b'"size": ' + b"7" * 5000),
+            "a size of 5,000 digits": told({"x": entry}).replace(
+                b'"size": 7', b'"size": ' + b"7" * 5000
+            ),
             "files as a list": told(["x"]),
             "files as a text": told("x"),
             "a file as a list": told({"x": ["sha256"]}),
@@ -223,21 +254,30 @@ class Cases:
             yield Case(
                 "manifests, pulled",
                 name,
-                partial(self._refused, {"artifact/manifest.json": content, "artifact/x": b"weights"}),
+                partial(
+                    self._refused, {"artifact/manifest.json": content, "artifact/x": b"weights"}
+                ),
             )
         lists: dict[str, bytes] = {
-            f"lists {name[:40]!r}": json.dumps({"files": {name: entry}}).encode() for name in self._names[::3]
+            f"lists {name[:40]!r}": json.dumps({"files": {name: entry}}).encode()
+            for name in self._names[::3]
         }
         lists |= {
             "lists a size of infinity": b'{"files": {"x": {"sha256": "0", "size": Infinity}}}',
-            "lists a size of 5,000 digits": b'{"files": {"x": {"sha256": "0", "size": ' + b"7" * 5000 + b"}}}",
+            "lists a size of 5,000 digits": b'{"files": {"x": {"sha256": "0", "size": '
+            + b"7" * 5000
+            + b"}}}",
             "lists lists": b'{"files": [["x"]]}',
             "deep": b'{"files": ' + b"[" * 100_000,
             "is UTF-16": '{"files": {}}'.encode("utf-16"),
             "is a web page": b"<html>",
         }
         for name, content in lists.items():
-            yield Case("lists of outputs", name, partial(self._refused, {"outputs.json": content, "x": b"weights"}))
+            yield Case(
+                "lists of outputs",
+                name,
+                partial(self._refused, {"outputs.json": content, "x": b"weights"}),
+            )
         for name, content in {
             "deep": b"[" * 100_000,
             "a list": b"[]",
@@ -245,7 +285,9 @@ class Cases:
             "NaN": b'{"sealed": NaN}',
         }.items():
             yield Case(
-                "lists of outputs", f"a bundle.json that is {name}", partial(self._pulls, {"bundle.json": content})
+                "lists of outputs",
+                f"a bundle.json that is {name}",
+                partial(self._pulls, {"bundle.json": content}),
             )
             yield Case(
                 "lists of outputs",
@@ -254,13 +296,18 @@ class Cases:
             )
 
     def _refused(self, files: Mapping[str, bytes], given: Path) -> str:
-        self._pull(given, [{"fileName": name, "url": self._shared(content)} for name, content in files.items()])
+        self._pull(
+            given,
+            [{"fileName": name, "url": self._shared(content)} for name, content in files.items()],
+        )
         raise Broken("it was taken")
 
     # What a client sends to the local Kaggle
 
     def _post(self, operation: str, body: Any) -> requests.Response:
-        token = base64.b64encode(f"{os.environ['KAGGLE_USERNAME']}:{self.local.key}".encode()).decode()
+        token = base64.b64encode(
+            f"{os.environ['KAGGLE_USERNAME']}:{self.local.key}".encode()
+        ).decode()
         return requests.post(
             f"http://127.0.0.1:{self.local.port}/api/v1/{operation}",
             data=json.dumps(body),
@@ -271,7 +318,8 @@ class Cases:
 
     def _announce(self, name: Any, content: bytes) -> str:
         answer = self._post(
-            "blobs.BlobApiService/StartBlobUpload", {"name": name, "contentLength": len(content), "type": "DATASET"}
+            "blobs.BlobApiService/StartBlobUpload",
+            {"name": name, "contentLength": len(content), "type": "DATASET"},
         )
         if answer.status_code != 200:
             return _answered(answer)
@@ -318,12 +366,29 @@ class Cases:
 
     def _directory(self, name: str, given: Path) -> str:
         token = self._announce("x", GOOD)
-        return self._create(files=[], directories=[{"name": name, "files": [{"token": token}], "directories": []}])
+        return self._create(
+            files=[], directories=[{"name": name, "files": [{"token": token}], "directories": []}]
+        )
 
     def _asked(self) -> Iterator[Case]:
-        for place in ("../../../etc/hostname", "/etc/hostname", "..%2f..%2fetc%2fhostname", "%00", "1/../../../x"):
-            for start in ("storage", "upload", "v1/kernels/logs/stream", "api/v1/datasets.DatasetApiService"):
-                yield Case("paths of requests", f"/{start}/{place}", partial(self._gets, f"/{start}/{place}"))
+        for place in (
+            "../../../etc/hostname",
+            "/etc/hostname",
+            "..%2f..%2fetc%2fhostname",
+            "%00",
+            "1/../../../x",
+        ):
+            for start in (
+                "storage",
+                "upload",
+                "v1/kernels/logs/stream",
+                "api/v1/datasets.DatasetApiService",
+            ):
+                yield Case(
+                    "paths of requests",
+                    f"/{start}/{place}",
+                    partial(self._gets, f"/{start}/{place}"),
+                )
         for name in (
             "../hidden/sample_submission.csv",
             "../../../objects/000001",

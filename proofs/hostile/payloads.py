@@ -1,4 +1,5 @@
-"""Payloads: archives, arrays and names made to write where they should not, or to run code: each would leave a mark that `proofs.hostile.guard` sees.
+"""Payloads: archives, arrays and names made to write where they should not, or to run code: each
+would leave a mark that `proofs.hostile.guard` sees.
 
 The pickles are written by hand: nothing of this project imports the module that reads them.
 """
@@ -66,7 +67,8 @@ CONFIG_NAMES = (
 
 
 def names(top: Path) -> tuple[str, ...]:
-    """Return names that lead out of a folder, are none on some system, or are taken for more than a name.
+    """Return names that lead out of a folder, are none on some system, or are taken for more than a
+    name.
 
     `top`: of the guard; absolute ones lie in it.
     """
@@ -177,7 +179,15 @@ def _protocol_4(path: bytes) -> bytes:
     def text(word: bytes) -> bytes:
         return b"\x8c" + bytes([len(word)]) + word
 
-    return b"\x80\x04" + text(b"builtins") + text(b"open") + b"\x93" + text(path) + text(b"w") + b"\x86R."
+    return (
+        b"\x80\x04"
+        + text(b"builtins")
+        + text(b"open")
+        + b"\x93"
+        + text(path)
+        + text(b"w")
+        + b"\x86R."
+    )
 
 
 # Arrays
@@ -203,10 +213,14 @@ def npy(
 def npz(members: dict[str, bytes] | list[tuple[str, bytes]], *, deflated: bool = False) -> bytes:
     """Return an archive of these members, also of several with one name."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(
+        buffer, "w", zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED
+    ) as archive:
         for name, content in members.items() if isinstance(members, dict) else members:
             archive.writestr(
-                ZIP(name, (1980, 1, 1, 0, 0, 0)), content, compress_type=zipfile.ZIP_DEFLATED if deflated else None
+                ZIP(name, (1980, 1, 1, 0, 0, 0)),
+                content,
+                compress_type=zipfile.ZIP_DEFLATED if deflated else None,
             )
     return buffer.getvalue()
 
@@ -217,7 +231,8 @@ def arrays(marker: Path, rows: int) -> dict[str, bytes]:
     pixels, shape = bytes(size), f"({rows}, 8, 8)"
     good = npy(pixels, shape=shape)
     found = {
-        f"{name}, as objects": npy(content, descr="'|O'", shape="(1,)") for name, content in pickles(marker).items()
+        f"{name}, as objects": npy(content, descr="'|O'", shape="(1,)")
+        for name, content in pickles(marker).items()
     }
     found |= {f"{name}, bare": content for name, content in pickles(marker).items()}
     found |= {
@@ -232,11 +247,14 @@ def arrays(marker: Path, rows: int) -> dict[str, bytes]:
         "a shape of truth values": npy(pixels, shape="(True, 8, 8)"),
         "no shape": npy(pixels, head="{'descr': '|u1', 'fortran_order': False}"),
         "a call in its header": npy(
-            pixels, head=f"{{'descr': '|u1', 'fortran_order': False, 'shape': (open({str(marker)!r}, 'w'), 8, 8)}}"
+            pixels,
+            head=f"{{'descr': '|u1', 'fortran_order': False, 'shape': (open({str(marker)!r}, 'w'), 8, 8)}}",
         ),
         "an import in its header": npy(pixels, head=f"__import__('os').system('touch {marker}')"),
         "a deep header": npy(pixels, head="(" * 3000 + ")" * 3000),
-        "a long header": npy(pixels, head="{'descr': '|u1', 'fortran_order': False, 'shape': (" + "1, " * 5000 + ")}"),
+        "a long header": npy(
+            pixels, head="{'descr': '|u1', 'fortran_order': False, 'shape': (" + "1, " * 5000 + ")}"
+        ),
         "cut off": good[:-100],
         "cut in its header": good[:30],
         "its magic alone": good[:8],
@@ -257,7 +275,10 @@ def arrays(marker: Path, rows: int) -> dict[str, bytes]:
 
 def archives_of_arrays(marker: Path, rows: int) -> dict[str, bytes]:
     """Return what can be in the place of a .npz file with one such array."""
-    good, bad = npy(bytes(rows * 64), shape=f"({rows}, 8, 8)"), next(iter(arrays(marker, rows).values()))
+    good, bad = (
+        npy(bytes(rows * 64), shape=f"({rows}, 8, 8)"),
+        next(iter(arrays(marker, rows).values())),
+    )
     return {
         "a pickle in it": npz({"x.npy": bad}),
         "a pickle without .npy": npz({"x": pickles(marker)["a pickle that opens a file"]}),
@@ -282,16 +303,22 @@ def _other_sum(content: bytes) -> bytes:
 
 
 def zips(top: Path, name: str = "x.csv", content: bytes = b"id,label\n1,2\n") -> dict[str, bytes]:
-    """Return archives of which a careless reader makes files elsewhere, links, or far too many bytes. `name`: what is expected inside."""
+    """Return archives of which a careless reader makes files elsewhere, links, or far too many
+    bytes. `name`: what is expected inside.
+    """
     made = {
-        f"a member called {evil[:40]!r}": _zip((_named(evil), content)) for evil in names(top) if _can_be_packed(evil)
+        f"a member called {evil[:40]!r}": _zip((_named(evil), content))
+        for evil in names(top)
+        if _can_be_packed(evil)
     }
     made |= {
         "the right name behind ..": _zip((_named(f"../../{name}"), content)),
         "the right name behind /": _zip((_named(f"{top}/{name}"), content)),
         "the right name behind \\": _zip((_named(f"..\\{name}"), content)),
         "a link": _zip((_typed(name, stat.S_IFLNK), b"../../evil")),
-        "a link, and a file through it": _zip((_typed("l", stat.S_IFLNK), b"../.."), (_named("l/evil"), content)),
+        "a link, and a file through it": _zip(
+            (_typed("l", stat.S_IFLNK), b"../.."), (_named("l/evil"), content)
+        ),
         "a device": _zip((_typed(name, stat.S_IFBLK), b"")),
         "a pipe": _zip((_typed(name, stat.S_IFIFO), b"")),
         "a folder by its kind": _zip((_typed(name, stat.S_IFDIR), content)),
@@ -310,7 +337,9 @@ def zips(top: Path, name: str = "x.csv", content: bytes = b"id,label\n1,2\n") ->
         "an unknown method": _method(_zip((_named(name), content)), 99),
         "bytes before it": b"evil" * 100 + _zip((_named(name), content)),
         "a comment of 64 kB": _zip((_named(name), content), comment=b"<script>" * 8000),
-        "a name of other bytes in its list": _renamed(_zip((_named("x.csv"), content)), b"x.csv", b"/evil"),
+        "a name of other bytes in its list": _renamed(
+            _zip((_named("x.csv"), content)), b"x.csv", b"/evil"
+        ),
     }
     return made
 
@@ -361,7 +390,10 @@ def _zip(*members: tuple[ZIP, bytes], comment: bytes = b"") -> bytes:
 
 def _packed(name: str, size: int) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as file:
+    with (
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(name, "w") as file,
+    ):
         for _ in range(size // 2**20):
             file.write(bytes(2**20))
     return buffer.getvalue()
@@ -382,7 +414,9 @@ def _sized(content: bytes, size: int) -> bytes:
 
 
 def _method(content: bytes, number: int) -> bytes:
-    return _central(content[:8] + struct.pack("<H", number) + content[10:], 10, struct.pack("<H", number))
+    return _central(
+        content[:8] + struct.pack("<H", number) + content[10:], 10, struct.pack("<H", number)
+    )
 
 
 def _renamed(content: bytes, old: bytes, new: bytes) -> bytes:

@@ -1,4 +1,6 @@
-"""Kaggle: whatever the site answers, nothing is made twice, nothing is lost, and no success is said that is none."""
+"""Kaggle: whatever the site answers, nothing is made twice, nothing is lost, and no success is said
+that is none.
+"""
 
 import random
 import signal
@@ -37,7 +39,8 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     """Yield the rows, each as soon as it is measured.
 
     Args:
-        root: of the repository. short: a sample, for the normal tests, of what they do not try whole themselves. show: takes lines of progress.
+        root: of the repository. short: a sample, for the normal tests, of what they do not try
+            whole themselves. show: takes lines of progress.
         pictures: not used; there is nothing to look at.
     """
     began = time.monotonic()
@@ -50,33 +53,54 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield from _clients(root, show)
         with tempfile.TemporaryDirectory(prefix="prove-secrets-") as folder:
             show("      20 planted secrets")
-            yield planted_secrets.row(planted_secrets.planted(root, Path(folder), seed=SEED), seed=SEED)
+            yield planted_secrets.row(
+                planted_secrets.planted(root, Path(folder), seed=SEED), seed=SEED
+            )
         minutes = (time.monotonic() - began) / 60
-        yield Row("All of these rows, 2 cores", f"≤ {MINUTES} min", f"{minutes:.1f} min", minutes <= MINUTES)
+        yield Row(
+            "All of these rows, 2 cores",
+            f"≤ {MINUTES} min",
+            f"{minutes:.1f} min",
+            minutes <= MINUTES,
+        )
 
 
 def _matrix(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterator[Row]:
-    """Every kind of fault at every call of every task; short: a sample with every kind and every task in it."""
+    """Every kind of fault at every call of every task; short: a sample with every kind and every
+    task in it.
+    """
     steps = fault_schedules.matrix()
     if short:
         random.Random(SEED).shuffle(steps)  # noqa: S311 - a sample, not a secret
         steps = _spread(steps)
     verdicts = _run(pool, steps, show)
-    claim = f"{len(KINDS)} kinds of fault x {len(TASKS)} tasks x every call" + (" (a sample)" if short else "")
+    claim = f"{len(KINDS)} kinds of fault x {len(TASKS)} tasks x every call" + (
+        " (a sample)" if short else ""
+    )
     yield from judged(claim, verdicts, len(steps), KINDS_AT_LEAST if short else len(KINDS))
 
 
 def _generated(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterator[Row]:
-    """Schedules that Hypothesis generates: the chain's tasks in any order that makes sense, each with up to three faults."""
+    """Schedules that Hypothesis generates: the chain's tasks in any order that makes sense, each
+    with up to three faults.
+    """
     count = SHORT // 10 if short else 500
     shares = [(SEED + place, -(-count // WORKERS)) for place in range(WORKERS)]
     show(f"      {sum(share for _, share in shares)} schedules of the whole chain")
-    verdicts = [verdict for some in pool.map(random_schedules.explore, *zip(*shares, strict=True)) for verdict in some]
-    yield from judged("Generated schedules of the whole chain", verdicts, count, 1 if short else KINDS_AT_LEAST)
+    verdicts = [
+        verdict
+        for some in pool.map(random_schedules.explore, *zip(*shares, strict=True))
+        for verdict in some
+    ]
+    yield from judged(
+        "Generated schedules of the whole chain", verdicts, count, 1 if short else KINDS_AT_LEAST
+    )
 
 
 def _stops(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterator[Row]:
-    """kill -9 and Ctrl-C at instants spread over the tasks that write, each in a process of its own."""
+    """kill -9 and Ctrl-C at instants spread over the tasks that write, each in a process of its
+    own.
+    """
     names = kills.NAMES * (1 if short else kills.TIMINGS)
     window = kills.windows(list(zip(names, pool.map(kills.length, names), strict=True)))
     show("      " + ", ".join(f"{name} takes {seconds:.2f} s" for name, seconds in window.items()))
@@ -84,23 +108,38 @@ def _stops(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterator[Ro
     def give(stop: Callable[..., Stop], orders: Sequence[kills.Order]) -> list[Stop]:
         return list(pool.map(stop, *zip(*orders, strict=True)))
 
-    for number, wanted in ((signal.SIGKILL, 8 if short else 100), (signal.SIGINT, 4 if short else 50)):
+    for number, wanted in (
+        (signal.SIGKILL, 8 if short else 100),
+        (signal.SIGINT, 4 if short else 50),
+    ):
         show(f"      {wanted} times {number.name} while a task runs")
         yield stopped(kills.stops(wanted, number, window, give, SEED), number, wanted)
 
 
 def stopped(stops: Sequence[Stop], number: int, wanted: int) -> Row:
-    """Return what came of these stops as a row: all reconciled, and as many as wanted struck a running task."""
+    """Return what came of these stops as a row: all reconciled, and as many as wanted struck a
+    running task.
+    """
     good = sum(not stop.verdict.wrong for stop in stops)
     struck = kills.struck(stops)
     slowest = max(stop.seconds for stop in stops)
     met = f"{sum(struck.values())} struck a running task ({', '.join(f'{name} {n}' for name, n in struck.items())})"
-    first = next((f"; first: {stop.name}: {stop.verdict.wrong}" for stop in stops if stop.verdict.wrong), "")
+    first = next(
+        (f"; first: {stop.name}: {stop.verdict.wrong}" for stop in stops if stop.verdict.wrong), ""
+    )
     passed = good == len(stops) and kills.enough(stops, wanted)
     if number == signal.SIGKILL:
-        claim, target, figure = "kill -9 in push, pull, publish and submit, then the same command", "", ""
+        claim, target, figure = (
+            "kill -9 in push, pull, publish and submit, then the same command",
+            "",
+            "",
+        )
     else:
-        claim, target, figure = "Ctrl-C returns, and the same command goes on", "≤ 2 s; ", f"{slowest:.2f} s at most; "
+        claim, target, figure = (
+            "Ctrl-C returns, and the same command goes on",
+            "≤ 2 s; ",
+            f"{slowest:.2f} s at most; ",
+        )
         passed = passed and slowest <= INTERRUPTED_SECONDS
     return Row(
         claim,
@@ -112,11 +151,15 @@ def stopped(stops: Sequence[Stop], number: int, wanted: int) -> Row:
 
 
 def _catalogue(show: Show) -> Iterator[Row]:
-    """Each known failure by its fixture, and the two that publish or mount the wrong bytes, many times."""
+    """Each known failure by its fixture, and the two that publish or mount the wrong bytes, many
+    times.
+    """
     show("      the catalogue of known failures")
     outcomes = known_failures.rows()
     missed = [outcome.id for outcome in outcomes if not outcome.passed]
-    figure = f"{len(outcomes) - len(missed)} of {len(outcomes)}" + (f"; missed: {', '.join(missed)}" if missed else "")
+    figure = f"{len(outcomes) - len(missed)} of {len(outcomes)}" + (
+        f"; missed: {', '.join(missed)}" if missed else ""
+    )
     yield Row(
         "Known failures K01 to K50 end with their documented exit code",
         "all",
@@ -134,19 +177,27 @@ def _clients(root: Path, show: Show) -> Iterator[Row]:
             checkout = environment.fresh(root, Path(folder), show, above=True)
             log = Path(folder) / "log.txt"
             # 2.2.5 asks for a certifi that some indexes lack, so it comes without its dependencies.
-            installed = checkout.run(f"pip install --no-deps kaggle=={version} kagglesdk=={sdk}", log=log)
+            installed = checkout.run(
+                f"pip install --no-deps kaggle=={version} kagglesdk=={sdk}", log=log
+            )
             there = checkout.run(f'python -c "{VERSIONS}"', log=log).output.strip()
             done = checkout.run(f"python -m pytest -q {' '.join(CLIENT_TESTS)}", log=log)
             counts = (done.output.strip().splitlines() or [""])[-1].strip("= ")
             yield Row(
                 f"The chain under kaggle {version}",
                 f"exit 0 with kaggle {version}, kagglesdk {sdk}",
-                f"{there}: exit {done.code}, {counts}" if not installed.code else installed.output[-300:],
-                not installed.code and not done.code and there == f"kaggle {version}, kagglesdk {sdk}",
+                f"{there}: exit {done.code}, {counts}"
+                if not installed.code
+                else installed.output[-300:],
+                not installed.code
+                and not done.code
+                and there == f"kaggle {version}, kagglesdk {sdk}",
             )
 
 
-def _run(pool: ProcessPoolExecutor, steps: Sequence[tuple[tuple[str, Faults], ...]], show: Show) -> list[Verdict]:
+def _run(
+    pool: ProcessPoolExecutor, steps: Sequence[tuple[tuple[str, Faults], ...]], show: Show
+) -> list[Verdict]:
     began, done = time.monotonic(), []
     for verdict in pool.map(fault_schedules.run, steps, chunksize=2):
         done.append(verdict)
@@ -157,11 +208,14 @@ def _run(pool: ProcessPoolExecutor, steps: Sequence[tuple[tuple[str, Faults], ..
 
 
 def judged(claim: str, verdicts: Sequence[Verdict], runs: int, kinds: int) -> Iterator[Row]:
-    """Yield what came of these schedules as rows: so many runs, faults of so many kinds that struck, and nothing wrong."""
+    """Yield what came of these schedules as rows: so many runs, faults of so many kinds that
+    struck, and nothing wrong.
+    """
     wrong = Counter(_kind(text) for verdict in verdicts for text in verdict.wrong)
     struck = Counter(kind for verdict in verdicts for kind in verdict.struck)
     figure = f"{len(verdicts)} runs, {struck.total()} faults of {len(struck)} kinds struck: " + (
-        ", ".join(f"{count} {kind}" for kind, count in wrong.items()) or "0 duplicates, 0 lost, 0 wrong successes"
+        ", ".join(f"{count} {kind}" for kind, count in wrong.items())
+        or "0 duplicates, 0 lost, 0 wrong successes"
     )
     if wrong:
         figure += f"; first: {fault_schedules.worst(verdicts, 1)}"
@@ -196,7 +250,9 @@ def _kind(text: str) -> str:
     return "undocumented ends"
 
 
-def _spread(steps: Sequence[tuple[tuple[str, Faults], ...]]) -> list[tuple[tuple[str, Faults], ...]]:
+def _spread(
+    steps: Sequence[tuple[tuple[str, Faults], ...]],
+) -> list[tuple[tuple[str, Faults], ...]]:
     """Return a sample that has each kind and each task at least once."""
     chosen: list[tuple[tuple[str, Faults], ...]] = []
     kinds, names = set(KINDS), set(TASKS)

@@ -1,7 +1,8 @@
 """Cases: the rows K01 to K50 of what goes wrong between a client and Kaggle, each as a fixture.
 
-A case says what Kaggle answers or what is on the disk, the task that meets it, its documented exit code, a word of its message, and what the
-server holds then. The rows that no command at home can meet are in `proofs.kaggle.known_failures`, with the test that shows them.
+A case says what Kaggle answers or what is on the disk, the task that meets it, its documented exit
+code, a word of its message, and what the server holds then. The rows that no command at home can
+meet are in `proofs.kaggle.known_failures`, with the test that shows them.
 """
 
 import itertools
@@ -31,7 +32,8 @@ from proofs.kaggle.world import ROOT, User, World, write_artifact
 Arrange = Callable[[World], None]
 KERNEL, DATASET = "rehearsal/digits-train-tpu", "rehearsal/digits-artifact"
 LONG = "a-competition-whose-name-is-longer-than-an-address-on-kaggle-may-be-2026"
-# A process of its own, for what happens while the client is imported. `console` gives the exit code, as in every task.
+# A process of its own, for what happens while the client is imported. `console` gives the exit
+# code, as in every task.
 CHILD = """
 import sys
 if sys.argv[1] == "without six":
@@ -64,7 +66,8 @@ class Case:
         id, what: of the row. task: as in `proofs.kaggle.world.TASKS`; its preparation comes first.
         code, word: how it ends; the word is in the message, or in what a success showed.
         made: how many kernel versions, dataset versions and submissions there are then.
-        arrange: what goes wrong. body: instead of the task's own. child: instead of both, in a process of its own.
+        arrange: what goes wrong. body: instead of the task's own. child: instead of both, in a
+            process of its own.
         so: what else is true then. own: whether the world cannot be used for another case.
     """
 
@@ -82,8 +85,12 @@ class Case:
 
 
 def say(operation: str, *kinds: str | Kind | None, ever: bool = False) -> Arrange:
-    """Return what lets the next requests of an operation go wrong in these ways; `ever`: again and again."""
-    return lambda world: world.local.faults.say(operation, itertools.cycle(kinds) if ever else kinds)
+    """Return what lets the next requests of an operation go wrong in these ways; `ever`: again and
+    again.
+    """
+    return lambda world: world.local.faults.say(
+        operation, itertools.cycle(kinds) if ever else kinds
+    )
 
 
 def both(*arranges: Arrange) -> Arrange:
@@ -165,13 +172,18 @@ def another_run_s_version(world: World) -> None:
 def another_session(world: World) -> None:
     """Let a run that the journal knows nothing of have the one TPU."""
     other = Kernel(9, "rehearsal", "other", "Other")
-    # Without its begin it would have run since the machine was started, and after 20 hours of that the quota is gone.
-    other.versions.append(Version(1, None, "", "TpuV5E8", world.folder, status="RUNNING", began=time.monotonic()))
+    # Without its begin it would have run since the machine was started, and after 20 hours of that
+    # the quota is gone.
+    other.versions.append(
+        Version(1, None, "", "TpuV5E8", world.folder, status="RUNNING", began=time.monotonic())
+    )
     world.local.kernels.kernels["rehearsal/other"] = other
 
 
 def converted(world: World) -> Kind:
-    """Return the way in which Kaggle changes a file of the published version while it says how far it is."""
+    """Return the way in which Kaggle changes a file of the published version while it says how far
+    it is.
+    """
 
     def happens() -> None:
         for held in world.local.datasets.datasets.values():
@@ -202,7 +214,9 @@ def poisoned(world: World) -> None:
 def mounts_the_output(world: World) -> bool:
     """Do what the message advises: mount the training's output; return whether that is pushed."""
     ours = replace(world.project, handoff="kernel")
-    run = relay.push(world.connect(), ours, relay.INFER, artifact=artifact(world), show=world.shown.append)
+    run = relay.push(
+        world.connect(), ours, relay.INFER, artifact=artifact(world), show=world.shown.append
+    )
     return world.local.kernels.version(run.handle, run.version) is not None
 
 
@@ -218,20 +232,28 @@ def pinned(world: User, kaggle: Kaggle) -> Any:
     folder = world.folder / "kernels"
     shutil.copytree(ROOT / "kernels", folder)
     path = folder / relay.TRAIN / "kernel-metadata.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "docker_image": "gcr.io/kaggle-images/python"}))
-    return relay.push(kaggle, replace(world.project, kernels=folder), relay.TRAIN, show=world.shown.append)
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "docker_image": "gcr.io/kaggle-images/python"})
+    )
+    return relay.push(
+        kaggle, replace(world.project, kernels=folder), relay.TRAIN, show=world.shown.append
+    )
 
 
 def padded(world: User, kaggle: Kaggle) -> Any:
     """Push a config of a megabyte."""
     path = world.folder / "padded.py"
     path.write_text(f"# {'x' * 10**6}\n")
-    return relay.push(kaggle, replace(world.project, config=str(path)), relay.TRAIN, show=world.shown.append)
+    return relay.push(
+        kaggle, replace(world.project, config=str(path)), relay.TRAIN, show=world.shown.append
+    )
 
 
 def long_name(world: User, kaggle: Kaggle) -> Any:
     """Push for a competition whose name does not fit into an address."""
-    return relay.push(kaggle, replace(world.project, competition=LONG), relay.TRAIN, show=world.shown.append)
+    return relay.push(
+        kaggle, replace(world.project, competition=LONG), relay.TRAIN, show=world.shown.append
+    )
 
 
 def hosted_long(world: World) -> None:
@@ -246,11 +268,15 @@ def again(world: User, kaggle: Kaggle) -> Any:
 
 def somebody_else_s(world: User, kaggle: Kaggle) -> Any:
     """Watch a run that is not ours, or is not there."""
-    return relay.watch(kaggle, world.project, push_and_watch.parse("ann/other/3"), show=world.shown.append)
+    return relay.watch(
+        kaggle, world.project, push_and_watch.parse("ann/other/3"), show=world.shown.append
+    )
 
 
 def in_child(*arguments: str, **environment: str) -> Callable[[World], tuple[int, str]]:
-    """Return what signs in and asks for the quota in a process of its own, and tells its exit code and all that it printed."""
+    """Return what signs in and asks for the quota in a process of its own, and tells its exit code
+    and all that it printed.
+    """
 
     def child(world: World) -> tuple[int, str]:
         done = subprocess.run(
@@ -271,7 +297,9 @@ def in_child(*arguments: str, **environment: str) -> Callable[[World], tuple[int
 
 
 def interrupted(world: World) -> tuple[int, str]:
-    """Give `watch` to a process of its own, send it what Ctrl-C sends once it has asked, and tell its exit code and message."""
+    """Give `watch` to a process of its own, send it what Ctrl-C sends once it has asked, and tell
+    its exit code and message.
+    """
     with subprocess.Popen(
         [sys.executable, "-m", "proofs.kaggle.task_process", "watch", str(world.folder)],
         cwd=ROOT,
@@ -296,7 +324,8 @@ def interrupted(world: World) -> tuple[int, str]:
 REFUSED = instead(403, {"code": 403, "message": "Permission 'datasets.get' was denied"})
 ABSENT = instead(404, {"code": 404, "message": "Not found"})
 HASTY = tuple(
-    instead(429, {"code": 429, "message": "Too many requests"}, Retry_After=text) for text in ("-5", "NaN", "1e9")
+    instead(429, {"code": 429, "message": "Too many requests"}, Retry_After=text)
+    for text in ("-5", "NaN", "1e9")
 )
 STATUS, SAVE = "GetKernelSessionStatus", "SaveKernel"
 NONE, PUSHED, PUBLISHED, DONE = (0, 0, 0), (1, 0, 0), (1, 1, 0), (2, 1, 1)

@@ -1,4 +1,6 @@
-"""Schedule: tasks with faults, run in a world of their own and judged by what the server then holds."""
+"""Schedule: tasks with faults, run in a world of their own and judged by what the server then
+holds.
+"""
 
 import os
 import shutil
@@ -31,7 +33,8 @@ class Verdict:
 
     Attributes:
         steps: the tasks and their faults. codes: the exit code of each task, in order.
-        struck: the kind of each fault that met a call. wrong: what must not have happened, in words; empty is good.
+        struck: the kind of each fault that met a call. wrong: what must not have happened, in
+            words; empty is good.
         late: seconds beyond the deadline, at most.
     """
 
@@ -43,7 +46,9 @@ class Verdict:
 
 
 def attempt(world: World, name: str, verdict: Verdict, tasks: Mapping[str, Task] = TASKS) -> bool:
-    """Give a task once, as `tasks.py` does, and note what is wrong about its end. Returns whether it said success."""
+    """Give a task once, as `tasks.py` does, and note what is wrong about its end. Returns whether
+    it said success.
+    """
     task, began = tasks[name], time.monotonic()
     try:
         with within(DEADLINE_SECONDS, "The task's deadline has passed."):
@@ -57,7 +62,9 @@ def attempt(world: World, name: str, verdict: Verdict, tasks: Mapping[str, Task]
         code = 1
         where = traceback.extract_tb(error.__traceback__)[-1]
         verdict.wrong.append(
-            f"{name}: {type(error).__name__} in {Path(where.filename).name}:{where.lineno}: {error}"[:300]
+            f"{name}: {type(error).__name__} in {Path(where.filename).name}:{where.lineno}: {error}"[
+                :300
+            ]
         )
     verdict.late = max(verdict.late, time.monotonic() - began - DEADLINE_SECONDS)
     verdict.codes.append(code)
@@ -69,7 +76,9 @@ def attempt(world: World, name: str, verdict: Verdict, tasks: Mapping[str, Task]
 
 
 def run(steps: Sequence[tuple[str, Faults]]) -> Verdict:
-    """Prepare the first task's world; give each task with its faults; then the last one without, until it is through."""
+    """Prepare the first task's world; give each task with its faults; then the last one without,
+    until it is through.
+    """
     verdict = Verdict(tuple(steps))
     folder = Path(tempfile.mkdtemp(prefix="prove-world-"))
     environment = dict(os.environ)
@@ -96,7 +105,9 @@ def run(steps: Sequence[tuple[str, Faults]]) -> Verdict:
 
 
 def judge(world: World, names: Sequence[str], verdict: Verdict) -> None:
-    """Note what there is too much of after these tasks, by the server's own count, and on this machine's disk."""
+    """Note what there is too much of after these tasks, by the server's own count, and on this
+    machine's disk.
+    """
     allowed = tuple(max(AT_MOST[name][place] for name in names) for place in range(3))
     for what, there, most in zip(
         ("kernel version", "dataset version", "submission"), world.counts(), allowed, strict=True
@@ -104,10 +115,14 @@ def judge(world: World, names: Sequence[str], verdict: Verdict) -> None:
         if there > most:
             verdict.wrong.append(f"duplicate {what}: {there} are there, {most} were asked for")
     verdict.wrong += half_written(world)
-    # `a name that climbs` leads from a folder in runs/ to the world's own, `an absolute name` to /tmp.
+    # `a name that climbs` leads from a folder in runs/ to the world's own, `an absolute name` to
+    # /tmp.
     outside = [path for path in world.folder.parent.iterdir() if path != world.folder]
-    outside += [path for path in world.folder.iterdir() if path.name not in ("kaggle", "runs", "build")]
-    outside += [path for path in (Path("/tmp", name) for name in _names(world)) if os.path.lexists(path)]  # noqa: S108
+    outside += [
+        path for path in world.folder.iterdir() if path.name not in ("kaggle", "runs", "build")
+    ]
+    beside = [Path("/tmp", name) for name in _names(world)]  # noqa: S108
+    outside += [path for path in beside if os.path.lexists(path)]
     if outside:
         verdict.wrong.append(f"written outside: {outside}")
 
@@ -115,13 +130,17 @@ def judge(world: World, names: Sequence[str], verdict: Verdict) -> None:
 def half_written(world: World) -> list[str]:
     """Return in words what a pull has left unfinished."""
     runs = world.project.runs
-    leftovers = [path.name for path in runs.iterdir() if path.name.startswith(".")] if runs.is_dir() else []
+    leftovers = (
+        [path.name for path in runs.iterdir() if path.name.startswith(".")] if runs.is_dir() else []
+    )
     return [f"half written: {leftovers}"] if leftovers else []
 
 
 def _names(world: World) -> set[str]:
     """Return the names of all that the runs wrote."""
-    versions = [version for kernel in world.local.kernels.kernels.values() for version in kernel.versions]
+    versions = [
+        version for kernel in world.local.kernels.kernels.values() for version in kernel.versions
+    ]
     return {name for version in versions for name in version.files()}
 
 
@@ -154,4 +173,6 @@ def matrix() -> list[tuple[tuple[str, Faults], ...]]:
 
 def worst(verdicts: Sequence[Verdict], count: int = 5) -> list[Any]:
     """Return the first schedules that went wrong, to be mended."""
-    return [(verdict.steps, verdict.codes, verdict.wrong) for verdict in verdicts if verdict.wrong][:count]
+    return [(verdict.steps, verdict.codes, verdict.wrong) for verdict in verdicts if verdict.wrong][
+        :count
+    ]

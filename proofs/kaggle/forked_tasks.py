@@ -1,4 +1,5 @@
-"""Nursery: processes that begin a task at once, since all that they need was imported before. Run as a program: TASK FOLDER.
+"""Nursery: processes that begin a task at once, since all that they need was imported before. Run
+as a program: TASK FOLDER.
 
 For each line that it reads it starts one, and prints its number and then how it ended.
 """

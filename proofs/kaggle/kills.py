@@ -1,6 +1,8 @@
-"""Killing: a task's process is killed, or interrupted, at a chosen instant; then the same command is given again.
+"""Killing: a task's process is killed, or interrupted, at a chosen instant; then the same command
+is given again.
 
-A stop counts as one that struck only if the task had begun and had not ended: the process says "done" when it has.
+A stop counts as one that struck only if the task had begun and had not ended: the process says
+"done" when it has.
 """
 
 import math
@@ -29,7 +31,8 @@ SHARE_AT_LEAST = 0.6  # of the stops have to strike
 SHORTER = 0.7
 DRAWS_AT_LEAST = 40  # so that few stops are not judged by their luck
 END_SECONDS = 20.0  # until a process that was stopped must have ended
-# Python ends by SIGINT itself where the KeyboardInterrupt that we handled came inside an exec(); a shell tells that as 130, too.
+# Python ends by SIGINT itself where the KeyboardInterrupt that we handled came inside an exec(); a
+# shell tells that as 130, too.
 EXPECTED = {signal.SIGKILL: (-signal.SIGKILL,), signal.SIGINT: (130, -signal.SIGINT)}
 
 Order = tuple[str, float, int]
@@ -43,7 +46,8 @@ class Stop:
     Attributes:
         name: of the task. verdict: of the same command, given again.
         struck: whether the task was running. code: how the stopped process ended.
-        seconds: from the signal to its end. objects: what the server has then, as `World.counts` tells it.
+        seconds: from the signal to its end. objects: what the server has then, as `World.counts`
+            tells it.
     """
 
     name: str
@@ -64,10 +68,14 @@ def stop(name: str, after: float, number: int) -> Stop:
             last = said.read()[-1000:]
         if struck and (code not in EXPECTED[signal.Signals(number)] or "Traceback" in last):
             verdict.wrong.append(f"{name}: ended as {code}: {last}")
-        if not any(attempt(world, name, verdict) for _ in range(TRIES)):  # what was being made may need another look
+        if not any(
+            attempt(world, name, verdict) for _ in range(TRIES)
+        ):  # what was being made may need another look
             verdict.wrong.append(f"{name}: never went through")
         if world.counts() != AT_MOST[name]:
-            verdict.wrong.append(f"{name}: {world.counts()} are there, {AT_MOST[name]} were asked for")
+            verdict.wrong.append(
+                f"{name}: {world.counts()} are there, {AT_MOST[name]} were asked for"
+            )
         verdict.wrong += half_written(world)
         return Stop(name, verdict, struck, code, seconds, world.counts())
 
@@ -84,14 +92,18 @@ def length(name: str) -> float:
 
 def windows(lengths: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Return how long each task may be waited for before it is stopped: its middle length."""
-    return {name: statistics.median(took for other, took in lengths if other == name) for name in NAMES}
+    return {
+        name: statistics.median(took for other, took in lengths if other == name) for name in NAMES
+    }
 
 
 def stops(wanted: int, number: int, window: dict[str, float], give: Map, seed: int) -> list[Stop]:
-    """Stop the tasks at instants spread over their windows, until as many as wanted struck, as many for each.
+    """Stop the tasks at instants spread over their windows, until as many as wanted struck, as many
+    for each.
 
     Args:
-        wanted: in all; at most wanted / SHARE_AT_LEAST are tried, or some more where few are wanted.
+        wanted: in all; at most wanted / SHARE_AT_LEAST are tried, or some more where few are
+            wanted.
         give: calls `stop` for each of these orders, at the same time as far as it can.
     """
     draw = random.Random(seed)  # noqa: S311 - instants, no secrets
@@ -101,7 +113,10 @@ def stops(wanted: int, number: int, window: dict[str, float], give: Map, seed: i
         orders: list[Order] = []
         for name in NAMES:
             missing = each - struck(found)[name]
-            orders += [(name, (place + draw.random()) / missing * window[name], number) for place in range(missing)]
+            orders += [
+                (name, (place + draw.random()) / missing * window[name], number)
+                for place in range(missing)
+            ]
         orders = orders[: most - len(found)]
         if not orders:
             return found
@@ -113,7 +128,9 @@ def stops(wanted: int, number: int, window: dict[str, float], give: Map, seed: i
 
 def struck(found: Sequence[Stop]) -> dict[str, int]:
     """Return how many stops struck each task while it ran."""
-    return {name: sum(stopped.struck for stopped in found if stopped.name == name) for name in NAMES}
+    return {
+        name: sum(stopped.struck for stopped in found if stopped.name == name) for name in NAMES
+    }
 
 
 def enough(found: Sequence[Stop], wanted: int) -> bool:
@@ -135,7 +152,9 @@ def _world(name: str) -> Iterator[World]:
 
 
 @contextmanager
-def _child(world: World, name: str, said: IO[str] | int = subprocess.DEVNULL) -> Iterator["subprocess.Popen[str]"]:
+def _child(
+    world: World, name: str, said: IO[str] | int = subprocess.DEVNULL
+) -> Iterator["subprocess.Popen[str]"]:
     """Give a process that has imported all it needs and waits for a line to begin."""
     with subprocess.Popen(
         [sys.executable, "-m", "proofs.kaggle.task_process", name, str(world.folder)],
@@ -146,7 +165,9 @@ def _child(world: World, name: str, said: IO[str] | int = subprocess.DEVNULL) ->
         text=True,
     ) as child:
         if _line(child) != READY:
-            raise OSError(f"The child for {name} ended before it was ready: {child.wait(END_SECONDS)}")
+            raise OSError(
+                f"The child for {name} ended before it was ready: {child.wait(END_SECONDS)}"
+            )
         yield child
 
 
@@ -167,7 +188,9 @@ def _line(child: "subprocess.Popen[str]") -> str:
     return ""
 
 
-def _stopped(world: World, name: str, after: float, number: int, said: IO[str]) -> tuple[bool, int, float]:
+def _stopped(
+    world: World, name: str, after: float, number: int, said: IO[str]
+) -> tuple[bool, int, float]:
     """Return whether the task was running, how the process ended, and how long that took."""
     with _child(world, name, said) as child:
         _begin(child)

@@ -1,6 +1,8 @@
-"""Catalogue: every known way in which a client and Kaggle fail each other ends as documented; two of them tried many times.
+"""Catalogue: every known way in which a client and Kaggle fail each other ends as documented; two
+of them tried many times.
 
-The rows are in `proofs.kaggle.failure_cases`. `rows` tries each once; `hybrid` and `stale` are for those that gave plausible scores of wrong weights.
+The rows are in `proofs.kaggle.failure_cases`. `rows` tries each once; `hybrid` and `stale` are for
+those that gave plausible scores of wrong weights.
 """
 
 import contextlib
@@ -64,7 +66,11 @@ class Outcome:
 
 def rows() -> list[Outcome]:
     """Try every row, in the order of its number."""
-    found = [*outcomes(CASES), *(elsewhere(name, *told) for name, told in ELSEWHERE.items()), _hybrid_outcome()]
+    found = [
+        *outcomes(CASES),
+        *(elsewhere(name, *told) for name, told in ELSEWHERE.items()),
+        _hybrid_outcome(),
+    ]
     return sorted(found, key=lambda outcome: outcome.id)
 
 
@@ -77,7 +83,9 @@ def outcomes(cases: Iterable[Case]) -> list[Outcome]:
 def elsewhere(name: str, why: str, test: str) -> Outcome:
     """Look whether there is that test, `path::function`."""
     path, _, function = test.partition("::")
-    there = (ROOT / path).is_file() and f"\ndef {function}(" in (ROOT / path).read_text(encoding="utf-8")
+    there = (ROOT / path).is_file() and f"\ndef {function}(" in (ROOT / path).read_text(
+        encoding="utf-8"
+    )
     return Outcome(name, why, test, test if there else "There is no such test", there)
 
 
@@ -85,7 +93,10 @@ class _Worlds:
     """Worlds, each made when a case needs it. Those that only read share one."""
 
     def __enter__(self) -> "_Worlds":
-        self._folder, self._environment = Path(tempfile.mkdtemp(prefix="prove-catalogue-")), dict(os.environ)
+        self._folder, self._environment = (
+            Path(tempfile.mkdtemp(prefix="prove-catalogue-")),
+            dict(os.environ),
+        )
         self._stack = contextlib.ExitStack()
         self._kept: dict[str, World] = {}
         self._count = 0
@@ -98,7 +109,9 @@ class _Worlds:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def fitting(self, case: Case) -> World:
-        """Return a world in which the case's task can be given; the environment leads to its Kaggle."""
+        """Return a world in which the case's task can be given; the environment leads to its
+        Kaggle.
+        """
         stage = "pull" if case.task == "watch" else case.task
         shared = stage in READS and not case.own
         world = self._kept.get(stage) if shared else None
@@ -117,8 +130,13 @@ class _Worlds:
 
 def _outcome(case: Case, world: World) -> Outcome:
     """Give the case's task in this world, and leave the world as it was if it serves others too."""
-    versions = [version for kernel in world.local.kernels.kernels.values() for version in kernel.versions]
-    kept, patience = [(version, version.status, version.log) for version in versions], world.deadline_seconds
+    versions = [
+        version for kernel in world.local.kernels.kernels.values() for version in kernel.versions
+    ]
+    kept, patience = (
+        [(version, version.status, version.log) for version in versions],
+        world.deadline_seconds,
+    )
     world.local.faults.plan({})
     case.arrange(world)
     world.shown.clear()
@@ -162,7 +180,9 @@ def _given(case: Case, world: World) -> tuple[int, str]:
 
 
 def hybrid(count: int, seed: int = SEED) -> Row:
-    """Kill a publish between two uploads, exchange the artifact for one of the same sizes and times, publish again."""
+    """Kill a publish between two uploads, exchange the artifact for one of the same sizes and
+    times, publish again.
+    """
     verdicts = [verdict for verdict, _ in _hybrids(count, seed)]
     whole = sum(verdict == "" for verdict in verdicts)
     first = next((verdict for verdict in verdicts if verdict), "")
@@ -214,7 +234,9 @@ def _one_world() -> Iterator[World]:
 
 
 def _write(folder: Path, sizes: list[int], draw: random.Random, stamp: int) -> None:
-    """Write an artifact of these sizes, with other bytes and another run each time, all at the same time."""
+    """Write an artifact of these sizes, with other bytes and another run each time, all at the same
+    time.
+    """
     names = ["weights.npz", *(f"more-{place}.npz" for place in range(1, len(sizes)))]
     manifest = json.loads((folder / "manifest.json").read_text())
     for path in folder.iterdir():
@@ -255,8 +277,12 @@ def _line(nursery: "subprocess.Popen[str]") -> str:
     return line.strip()
 
 
-def _killed(world: World, nursery: "subprocess.Popen[str]", place: str, number: int, *, after: bool) -> bool:
-    """Let a publish in a process of its own be killed by the server at that request; return whether it was."""
+def _killed(
+    world: World, nursery: "subprocess.Popen[str]", place: str, number: int, *, after: bool
+) -> bool:
+    """Let a publish in a process of its own be killed by the server at that request; return whether
+    it was.
+    """
     child: Future[int] = Future()
     kill = meanwhile(lambda: os.kill(child.result(5), signal.SIGKILL), after=after)
     world.local.faults.plan({})
@@ -281,14 +307,20 @@ def _again(world: World) -> str:
     there = {path.name: path.read_bytes() for path in held.versions[-1].folder.iterdir()}
     if ours != there:
         return f"version {made.version} holds other bytes in {sorted(k for k in ours if ours[k] != there.get(k))}"
-    return "" if made.version == held.current() == len(held.versions) else f"version {made.version} is not the last"
+    return (
+        ""
+        if made.version == held.current() == len(held.versions)
+        else f"version {made.version} is not the last"
+    )
 
 
 # K23: the weights of another run
 
 
 def stale(count: int, seed: int = SEED) -> Row:
-    """Let the dataset's current version be another run's: no inference is pushed; and one that was finds out what is mounted."""
+    """Let the dataset's current version be another run's: no inference is pushed; and one that was
+    finds out what is mounted.
+    """
     draw = random.Random(seed)  # noqa: S311 - varies the cases, guards nothing
     wrong: list[str] = []
     with _one_world() as world, redirect_stdout(StringIO()):
@@ -302,7 +334,8 @@ def stale(count: int, seed: int = SEED) -> Row:
     return Row(
         "K23: the current dataset version is another run's",
         f"{count} of {count} refused by push-infer, {count} of {count} by infer",
-        f"{2 * count - len(wrong)} of {2 * count} refused" + (f"; first: {wrong[0]}" if wrong else ""),
+        f"{2 * count - len(wrong)} of {2 * count} refused"
+        + (f"; first: {wrong[0]}" if wrong else ""),
         not wrong,
         seed,
     )
@@ -312,7 +345,9 @@ def _expected(world: World) -> dict[str, str]:
     """Return what the inference's bundle.json tells it to accept, built for the pulled artifact."""
     built = relay.build(world.project, relay.INFER, "rehearsal", artifact=artifact(world))
     cells = json.loads(built.notebook.read_text(encoding="utf-8"))["cells"]
-    told = next(cell["source"] for cell in cells if cell["source"].startswith("%%writefile bundle.json"))
+    told = next(
+        cell["source"] for cell in cells if cell["source"].startswith("%%writefile bundle.json")
+    )
     found: dict[str, str] = json.loads(told.partition("\n")[2])["expect"]
     return found
 
@@ -322,24 +357,35 @@ def _not_pushed(world: World) -> list[str]:
     try:
         TASKS["push-infer"].body(world, world.connect())
     except UsageError as error:
-        return [] if "invoke publish" in str(error) and world.counts() == before else [f"push-infer: {error}"]
+        return (
+            []
+            if "invoke publish" in str(error) and world.counts() == before
+            else [f"push-infer: {error}"]
+        )
     except RelayError as error:
         return [f"push-infer: exit {error.exit_code}"]
     return ["push-infer: pushed for what is not mounted"]
 
 
 def _not_inferred(world: World, expect: dict[str, str], draw: random.Random) -> list[str]:
-    """Mount an older version by force, under the name of the expected run or its own, and let infer look at it."""
+    """Mount an older version by force, under the name of the expected run or its own, and let infer
+    look at it.
+    """
     from pipeline import artifact as artifacts
     from pipeline.errors import ArtifactError
     from pipeline.runtime import mounts
 
     mounted = world.local.datasets.mounted(DATASET)
     inputs = world.folder / "input"
-    place = inputs / draw.choice([f"datasets/{DATASET}", "digits-artifact", f"notebooks/{DATASET}/{output.ARTIFACT}"])
+    place = inputs / draw.choice(
+        [f"datasets/{DATASET}", "digits-artifact", f"notebooks/{DATASET}/{output.ARTIFACT}"]
+    )
     shutil.rmtree(inputs, ignore_errors=True)
     shutil.copytree(mounted or world.folder, place)
-    manifest = {**dict.fromkeys(artifacts.KEYS, ""), **json.loads((place / "manifest.json").read_text())}
+    manifest = {
+        **dict.fromkeys(artifacts.KEYS, ""),
+        **json.loads((place / "manifest.json").read_text()),
+    }
     if draw.random() < 0.5:  # somebody gave the old weights the new name
         manifest["run_id"] = expect["run_id"]
     (place / "manifest.json").write_bytes(manifests.sealed(manifest))

@@ -1,7 +1,8 @@
-"""Secrets: twenty are planted where secrets get lost. How many are found, and how many does anything of ours write?
+"""Secrets: twenty are planted where secrets get lost. How many are found, and how many does
+anything of ours write?
 
-The commands are those of a user, in a copy of the project, with VERBOSE=1 set, against a Kaggle on this machine. Every secret is drawn
-from a seed, so none is in the repository.
+The commands are those of a user, in a copy of the project, with VERBOSE=1 set, against a Kaggle on
+this machine. Every secret is drawn from a seed, so none is in the repository.
 """
 
 import base64
@@ -33,18 +34,28 @@ FRAGMENT = 12  # characters; a part of a secret that is as long counts as the se
 SAMPLE_SECONDS = 0.02  # between two looks at the command lines of all children
 LETTERS, HEXADECIMAL = string.ascii_letters + string.digits, "0123456789abcdef"
 RUN, PULLED = f"{USER}/digits-train-tpu/1", "digits-train-tpu-v1"
-# Where each is met: (the step that tells of it, the words of the refusal). Without words it is not ours to refuse: the scanner has to
-# know it, and the step to show its place without it. One entry for both of a place, or one for each.
+# Where each is met: (the step that tells of it, the words of the refusal). Without words it is not
+# ours to refuse: the scanner has to know it, and the step to show its place without it. One entry
+# for both of a place, or one for each.
 WHERE = {
     "environment": [("", "")],
     "notebook cell": [("refused push", r"- {} seems to be in cell \d+ \(client.*\), line \d")],
-    "cell metadata": [("refused push", r"- {} seems to be in cell \d+ \(client.*\), metadata, \w+, line \d")],
-    "config module": [
-        ("refused push", r"- {} seems to be in cell \d+ \(%%writefile pipeline/configs/digits\.py\), line \d")
+    "cell metadata": [
+        ("refused push", r"- {} seems to be in cell \d+ \(client.*\), metadata, \w+, line \d")
     ],
-    "kernel-metadata.json": [("refused push", r"- {} seems to be in kernel-metadata\.json, \w+, line \d")],
+    "config module": [
+        (
+            "refused push",
+            r"- {} seems to be in cell \d+ \(%%writefile pipeline/configs/digits\.py\), line \d",
+        )
+    ],
+    "kernel-metadata.json": [
+        ("refused push", r"- {} seems to be in kernel-metadata\.json, \w+, line \d")
+    ],
     "manifest.json": [("publish", r"manifest\.json:(?:\n  - .*)*\n  - {}, line \d")],
-    "submission description": [("submit", r"the submission's description:(?:\n  - .*)*\n  - {}, line \d")],
+    "submission description": [
+        ("submit", r"the submission's description:(?:\n  - .*)*\n  - {}, line \d")
+    ],
     "error page": [("error page, key", ""), ("error page, token", "")],
     "traceback": [("watch", ""), ("fall", "")],
     "journal row": [("journal", "")],
@@ -127,7 +138,9 @@ class Canary:
 
     def is_in(self, data: bytes) -> bool:
         """Return whether a fragment of the value is in there."""
-        parts = (self.value[start : start + FRAGMENT] for start in range(len(self.value) - FRAGMENT + 1))
+        parts = (
+            self.value[start : start + FRAGMENT] for start in range(len(self.value) - FRAGMENT + 1)
+        )
         return any(part.encode() in data for part in parts)
 
 
@@ -136,7 +149,8 @@ class Result:
     """What came of a canary.
 
     Attributes:
-        found: it was refused where it is ours to refuse; elsewhere, the scanner knows it, and its place was told without it.
+        found: it was refused where it is ours to refuse; elsewhere, the scanner knows it, and its
+            place was told without it.
         written: which of our outputs hold it.
     """
 
@@ -147,7 +161,10 @@ class Result:
 
 def row(results: Sequence[Result], *, seed: int = 0) -> Row:
     """Return what `planted` gave as a claim of `invoke prove`."""
-    found, written = sum(result.found for result in results), sum(bool(result.written) for result in results)
+    found, written = (
+        sum(result.found for result in results),
+        sum(bool(result.written) for result in results),
+    )
     places = len({result.canary.place for result in results})
     return Row(
         f"Secrets planted in {places} kinds of place, with VERBOSE=1 set",
@@ -164,7 +181,9 @@ def canaries(seed: int) -> list[Canary]:
 
     def some(count: int, alphabet: str = LETTERS) -> str:
         # With letters and digits in it, however the draw falls.
-        return "".join(draw.choices(alphabet, k=count - 4)) + ("e0c4" if alphabet == HEXADECIMAL else "Kw47")
+        return "".join(draw.choices(alphabet, k=count - 4)) + (
+            "e0c4" if alphabet == HEXADECIMAL else "Kw47"
+        )
 
     def canary(place: str, kind: str, form: str, value: str) -> Canary:
         return Canary(place, kind, form.format(value), value)
@@ -182,19 +201,46 @@ def canaries(seed: int) -> list[Canary]:
         canary("notebook cell", "a Kaggle token", "{}", tokens[0]),
         canary("notebook cell", "a private key", pem, some(64)),
         canary("cell metadata", "a GitHub token", "ghp_{}", some(36)),
-        canary("cell metadata", "an Authorization header", "Authorization: Basic {}", encoded(f"ann:{other}")),
-        canary("config module", "a Kaggle key", 'ACCOUNT = {{"username": "ann", "key": "{}"}}', some(32, HEXADECIMAL)),
+        canary(
+            "cell metadata",
+            "an Authorization header",
+            "Authorization: Basic {}",
+            encoded(f"ann:{other}"),
+        ),
+        canary(
+            "config module",
+            "a Kaggle key",
+            'ACCOUNT = {{"username": "ann", "key": "{}"}}',
+            some(32, HEXADECIMAL),
+        ),
         canary("config module", "an AWS secret", 'AWS_SECRET_ACCESS_KEY = "{}"', some(40)),
         canary("kernel-metadata.json", "a Kaggle token", "ann/{}", tokens[1]),
         canary("kernel-metadata.json", "an API key", "sk-ant-api03-{}", some(60)),
         canary("manifest.json", "a signed address", signed, some(256, HEXADECIMAL)),
-        canary("manifest.json", "a JSON web token", "eyJhbGciOiJub25lIn0.{}", f"{encoded(some(40))}.{some(43)}"),
+        canary(
+            "manifest.json",
+            "a JSON web token",
+            "eyJhbGciOiJub25lIn0.{}",
+            f"{encoded(some(40))}.{some(43)}",
+        ),
         canary("submission description", "a Kaggle token", "{}", tokens[2]),
-        canary("submission description", "a Weights & Biases key", "wandb {}", some(40, HEXADECIMAL)),
-        canary("error page", "an Authorization header", "Authorization: Basic {}", encoded(f"{USER}:{key}")),
+        canary(
+            "submission description", "a Weights & Biases key", "wandb {}", some(40, HEXADECIMAL)
+        ),
+        canary(
+            "error page",
+            "an Authorization header",
+            "Authorization: Basic {}",
+            encoded(f"{USER}:{key}"),
+        ),
         canary("error page", "an Authorization header", "Authorization: Bearer {}", tokens[3]),
         canary("traceback", "an API key", "cannot reach it with sk-proj-{}", some(48)),
-        canary("traceback", "an address with a password", "cannot clone https://ann:{}@example.com/x", some(24)),
+        canary(
+            "traceback",
+            "an address with a password",
+            "cannot clone https://ann:{}@example.com/x",
+            some(24),
+        ),
         canary("journal row", "a signed address", "https://example.com/code?token={}", some(40)),
         canary("journal row", "a GitHub token", "github_pat_{}", some(60)),
     ]
@@ -210,7 +256,11 @@ def planted(root: Path, folder: Path, *, seed: int = 0) -> list[Result]:
     for canary in canaries(seed):
         there.setdefault(canary.place, []).append(canary)
     project = folder / "project"
-    shutil.copytree(root, project, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "tests", "docs"))
+    shutil.copytree(
+        root,
+        project,
+        ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "tests", "docs"),
+    )
     with LocalKaggle(folder / "kaggle", offline=True) as local, Echo() as echo:
         local.key, local.token = there["environment"][0].value, there["error page"][1].value
         in_use = dict(canary.text.split("=", 1) for canary in there["environment"])
@@ -222,7 +272,9 @@ def planted(root: Path, folder: Path, *, seed: int = 0) -> list[Result]:
             _clean(root, project, [there["traceback"][0], *there["manifest.json"]])
             for task in ("push-train", "watch", "pull", "publish"):
                 shell.invoke(task)
-            message = " ".join(["digits", *(canary.text for canary in there["submission description"])])
+            message = " ".join(
+                ["digits", *(canary.text for canary in there["submission description"])]
+            )
             shell.python("submit", SUBMIT, RUN, given=message)
             shell.python("fall", FALL, given=there["traceback"][1].text)
             shell.environment |= dict.fromkeys(("http_proxy", "HTTP_PROXY"), echo.address)
@@ -230,7 +282,10 @@ def planted(root: Path, folder: Path, *, seed: int = 0) -> list[Result]:
             shell.environment["KAGGLE_API_TOKEN"] = local.token
             shell.invoke("push-train", name="error page, token")
         shell.told["journal"] = _row(project, *(canary.text for canary in there["journal row"]))
-        sent |= {"publish": "StartBlobUpload" in _calls(local), "submit": "CreateCodeSubmission" in _calls(local)}
+        sent |= {
+            "publish": "StartBlobUpload" in _calls(local),
+            "submit": "CreateCodeSubmission" in _calls(local),
+        }
         outputs = {name: text.encode() for name, text in shell.told.items()}
         outputs |= {name: _bytes(project / name) for name in ("build", "runs")}
         outputs["temporary files"] = _bytes(Path(local.environment["TMPDIR"]))
@@ -246,7 +301,11 @@ def planted(root: Path, folder: Path, *, seed: int = 0) -> list[Result]:
         return known and (not step or secrets.redact(canary.text) in shell.told[step])
 
     return [
-        Result(canary, found(canary, number), tuple(name for name, data in outputs.items() if canary.is_in(data)))
+        Result(
+            canary,
+            found(canary, number),
+            tuple(name for name, data in outputs.items() if canary.is_in(data)),
+        )
         for held in there.values()
         for number, canary in enumerate(held)
     ]
@@ -256,7 +315,9 @@ def _plant(project: Path, there: Mapping[str, list[Canary]]) -> None:
     """Put the secrets of the first four places into the project, whose push has to be refused."""
     kernel = project / "kernels" / "train-tpu"
     texts = {place: [canary.text for canary in held] for place, held in there.items()}
-    (kernel / "notebook.py").write_text(PLANTED.format(metadata=texts["cell metadata"], cell=texts["notebook cell"]))
+    (kernel / "notebook.py").write_text(
+        PLANTED.format(metadata=texts["cell metadata"], cell=texts["notebook cell"])
+    )
     with (project / "pipeline" / "configs" / "digits.py").open("a") as file:
         file.write("\n" + "\n".join(texts["config module"]) + "\n")
     settings = json.loads((kernel / "kernel-metadata.json").read_text())
@@ -267,7 +328,9 @@ def _plant(project: Path, there: Mapping[str, list[Canary]]) -> None:
 
 
 def _clean(root: Path, project: Path, telling: list[Canary]) -> None:
-    """Take them out again, and write a notebook that tells these when it runs, and holds them in a form that nobody reads."""
+    """Take them out again, and write a notebook that tells these when it runs, and holds them in a
+    form that nobody reads.
+    """
     for name in ("pipeline/configs/digits.py", "kernels/train-tpu/kernel-metadata.json"):
         shutil.copy(root / name, project / name)
     hidden = [canary.text.encode().hex() for canary in telling]
@@ -289,7 +352,9 @@ def _calls(local: LocalKaggle) -> set[str]:
 
 def _bytes(folder: Path) -> bytes:
     """Return all that is in there, names too; not what was pulled, which is the user's own."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and PULLED not in path.parts]
+    found = [
+        path for path in sorted(folder.rglob("*")) if path.is_file() and PULLED not in path.parts
+    ]
     return b"\n".join(str(path).encode() + b"\n" + path.read_bytes() for path in found)
 
 
@@ -313,7 +378,10 @@ class Shell:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._left.set()
         self._watcher.join()
@@ -358,11 +426,20 @@ class Echo:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 signed = f"Authorization: {self.headers.get('Authorization')}"
                 if self.path.endswith("/IntrospectToken"):
-                    return self._answer(200, "OK", "application/json", {"active": True, "username": USER, "userId": 1})
+                    return self._answer(
+                        200,
+                        "OK",
+                        "application/json",
+                        {"active": True, "username": USER, "userId": 1},
+                    )
                 if "Bearer" in signed:
-                    return self._answer(400, f"Bad request, {signed}", "text/html", f"<h1>Bad request</h1>{signed}")
+                    return self._answer(
+                        400, f"Bad request, {signed}", "text/html", f"<h1>Bad request</h1>{signed}"
+                    )
                 message = f"Bad request, {signed}, and no more"
-                return self._answer(400, "Bad request", "application/json", {"code": 400, "message": message})
+                return self._answer(
+                    400, "Bad request", "application/json", {"code": 400, "message": message}
+                )
 
             def _answer(self, code: int, reason: str, kind: str, value: Any) -> None:
                 data = json.dumps(value).encode()
@@ -374,11 +451,16 @@ class Echo:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._server.shutdown()
         self._server.server_close()

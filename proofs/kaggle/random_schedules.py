@@ -1,4 +1,6 @@
-"""Machine: the chain as a state machine. Hypothesis chooses which task comes next and what goes wrong in it."""
+"""Machine: the chain as a state machine. Hypothesis chooses which task comes next and what goes
+wrong in it.
+"""
 
 import os
 import shutil
@@ -20,7 +22,9 @@ STEPS = 8
 
 
 class Chain(RuleBasedStateMachine):
-    """One world, from the first push on. A task can be given again at any time; a later one only after those before it."""
+    """One world, from the first push on. A task can be given again at any time; a later one only
+    after those before it.
+    """
 
     verdicts: list[Verdict]  # of the class that `explore` makes
 
@@ -34,7 +38,9 @@ class Chain(RuleBasedStateMachine):
 
     @rule(
         back=st.integers(0, 2),
-        faults=st.dictionaries(st.integers(0, CALLS_AT_MOST), st.sampled_from(sorted(KINDS)), max_size=3),
+        faults=st.dictionaries(
+            st.integers(0, CALLS_AT_MOST), st.sampled_from(sorted(KINDS)), max_size=3
+        ),
     )
     def give(self, back: int, faults: dict[int, str]) -> None:
         """Give the next task, or one of those before it again, with these faults."""
@@ -54,10 +60,15 @@ class Chain(RuleBasedStateMachine):
 
     def _count(self) -> None:
         for what, there, most in zip(
-            ("kernel version", "dataset version", "submission"), self.world.counts(), (2, 1, 1), strict=True
+            ("kernel version", "dataset version", "submission"),
+            self.world.counts(),
+            (2, 1, 1),
+            strict=True,
         ):
             if there > most:
-                self.verdict.wrong.append(f"duplicate {what}: {there} are there, {most} were asked for")
+                self.verdict.wrong.append(
+                    f"duplicate {what}: {there} are there, {most} were asked for"
+                )
 
     def teardown(self) -> None:
         """Go through to the end without faults: nothing may have been lost, and nothing made twice."""

@@ -1,7 +1,8 @@
-"""Child: one task in a process of its own, to be killed or interrupted. Run as a program: TASK FOLDER.
+"""Child: one task in a process of its own, to be killed or interrupted. Run as a program: TASK
+FOLDER.
 
-It says READY once everything is imported, waits to be told to begin, says BEGUN then, and DONE with the seconds it took when the task is
-through; so one can tell which instants lie in the task itself.
+It says READY once everything is imported, waits to be told to begin, says BEGUN then, and DONE with
+the seconds it took when the task is through; so one can tell which instants lie in the task itself.
 """
 
 import signal
@@ -20,7 +21,8 @@ READY, BEGUN, DONE = "ready", "begun", "done"
 
 def main(name: str, folder: str) -> None:
     """Run the task as `tasks.py` does, with its exit codes and messages."""
-    # A shell starts what runs in the background with Ctrl-C ignored, and so would the proof's children be: it has to say the same there.
+    # A shell starts what runs in the background with Ctrl-C ignored, and so would the proof's
+    # children be: it has to say the same there.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     user = User(Path(folder))
 

@@ -1,7 +1,8 @@
-"""World: a local Kaggle with recorded sessions, a project, and the tasks, each ready to be run and to be judged.
+"""World: a local Kaggle with recorded sessions, a project, and the tasks, each ready to be run and
+to be judged.
 
-The server, the client, the journal and the tasks' own code are the real ones. Only what a notebook would have written is recorded, so that
-a thousand faults can be tried in minutes.
+The server, the client, the journal and the tasks' own code are the real ones. Only what a notebook
+would have written is recorded, so that a thousand faults can be tried in minutes.
 """
 
 import hashlib
@@ -38,16 +39,24 @@ SAMPLE = b"id,label\na,0\nb,0\n"
 
 
 def competition() -> Competition:
-    """Return a competition of two rows under the name of the embedded one, which the config asks for."""
+    """Return a competition of two rows under the name of the embedded one, which the config asks
+    for.
+    """
     files = {"sample_submission.csv": SAMPLE}
     solution = {"label": {"a": "0", "b": "1"}}
-    return Competition("digits", "Digits", {}, files, files, solution, accuracy, daily_submissions=1000)
+    return Competition(
+        "digits", "Digits", {}, files, files, solution, accuracy, daily_submissions=1000
+    )
 
 
 class Recorded:
-    """A session that writes what the notebook would have written. Made and used like `localkaggle.sessions.session.Session`."""
+    """A session that writes what the notebook would have written. Made and used like
+    `localkaggle.sessions.session.Session`.
+    """
 
-    def __init__(self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any) -> None:
+    def __init__(
+        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
+    ) -> None:
         self.working = folder / "working"
         self.working.mkdir(parents=True)
         self._notebook, self._log, self._inputs = notebook, log, inputs
@@ -59,13 +68,17 @@ class Recorded:
         told = re.search(r'"bundle_sha256\\+": \\+"([0-9a-f]{64})', self._notebook)
         sha256 = told[1] if told else ""
         (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
-        (self.working / "bundle.json").write_text(json.dumps({"bundle_sha256": sha256, "sealed": True}))
+        (self.working / "bundle.json").write_text(
+            json.dumps({"bundle_sha256": sha256, "sealed": True})
+        )
         if re.search(r'"kernel\\+": \\+"train-tpu', self._notebook):
             write_artifact(self.working / "artifact", sha256)
         else:
             (self.working / "submission.csv").write_bytes(SAMPLE)
         seal(self.working)
-        self._log.add("stdout", json.dumps({"step": 1, "steps": 1, "loss": 0.5, "eta_seconds": 0}) + "\n")
+        self._log.add(
+            "stdout", json.dumps({"step": 1, "steps": 1, "loss": 0.5, "eta_seconds": 0}) + "\n"
+        )
         return Outcome("", "", SESSION_SECONDS)
 
     def cancel(self) -> None:
@@ -128,7 +141,9 @@ class User:
 
 
 class World(User):
-    """A user with a Kaggle of their own. A context manager; the environment of this process leads there."""
+    """A user with a Kaggle of their own. A context manager; the environment of this process leads
+    there.
+    """
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()
@@ -146,7 +161,10 @@ class World(User):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stack.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -180,7 +198,8 @@ class Task:
 
     Attributes:
         before: brings a world to where the task is given.
-        body: the task; raises as it does. truth: whether what it returned as success is so, by the server's own data.
+        body: the task; raises as it does. truth: whether what it returned as success is so, by the
+            server's own data.
     """
 
     before: Callable[[World], None]
@@ -223,7 +242,9 @@ def _pulled(world: World, result: tuple[Run, Path]) -> bool:
     assert version is not None  # noqa: S101 - it was pulled
     there = {name: (version.working / name).read_bytes() for name in version.files()}
     here = {
-        path.relative_to(result[1]).as_posix(): path.read_bytes() for path in result[1].rglob("*") if path.is_file()
+        path.relative_to(result[1]).as_posix(): path.read_bytes()
+        for path in result[1].rglob("*")
+        if path.is_file()
     }
     return all(here.get(name) == content for name, content in there.items())
 
@@ -251,7 +272,14 @@ def _push_infer(world: User, kaggle: Kaggle) -> Run:
 def _submit(world: User, kaggle: Kaggle) -> Any:
     ours = _settled(world, kaggle)
     run = relay.known_run(ours, "", relay.INFER)
-    return relay.submit(kaggle, ours, run, relay.pulled(ours, run), check=lambda *given: None, show=world.shown.append)
+    return relay.submit(
+        kaggle,
+        ours,
+        run,
+        relay.pulled(ours, run),
+        check=lambda *given: None,
+        show=world.shown.append,
+    )
 
 
 def _submitted(world: World, scored: Any) -> bool:
@@ -264,7 +292,9 @@ def _status(world: User, kaggle: Kaggle) -> Any:
 
 
 def _told(world: World, result: tuple[Any, dict[str, Any]]) -> bool:
-    """Return whether each run that is told to be complete is; Kaggle's word for any other may be late."""
+    """Return whether each run that is told to be complete is; Kaggle's word for any other may be
+    late.
+    """
     ours = relay.last_run(world.project, relay.TRAIN)
     version = world.local.kernels.version(ours.handle, ours.version)
     ended = version is not None and version.status == "COMPLETE"
@@ -320,7 +350,8 @@ TASKS: dict[str, Task] = {
     "submit": Task(_after_inference, _submit, _submitted),
     "status": Task(_after_push, _status, _told),
 }
-# What each task makes at most: kernel versions, dataset versions, submissions, with what was there before it.
+# What each task makes at most: kernel versions, dataset versions, submissions, with what was there
+# before it.
 AT_MOST = {
     "push-train": (1, 0, 0),
     "watch": (1, 0, 0),

@@ -1,4 +1,6 @@
-"""Relay: the chain runs end to end from a fresh clone, fails by name where it must, and computes the same everywhere."""
+"""Relay: the chain runs end to end from a fresh clone, fails by name where it must, and computes
+the same everywhere.
+"""
 
 import json
 import shutil
@@ -19,7 +21,8 @@ PROMISED = (
     *("submission", "rows", "score", "train_kernel", "train_version", "dataset", "dataset_version"),
     *("infer_kernel", "infer_version", "seconds"),
 )
-# The tests that run the real chain into what it must refuse: claim → how many of them there are, and the words in their names.
+# The tests that run the real chain into what it must refuse: claim → how many of them there are,
+# and the words in their names.
 REFUSALS = {
     "Internet really off: an infer notebook that opens a socket fails": (1, "opens_a_socket"),
     "The six errors of a scored rerun, each by a real rerun": (
@@ -27,7 +30,10 @@ REFUSALS = {
         "each_error_of_a_scored_rerun or fault_of_kaggle_itself",
     ),
     "TPU asked, CPU given: stopped in the first cell": (1, "turns_out_to_be_a_cpu"),
-    "An artifact that changed, or is of another run, is refused": (2, "artifact_of_another_run or bytes_that_changed"),
+    "An artifact that changed, or is of another run, is refused": (
+        2,
+        "artifact_of_another_run or bytes_that_changed",
+    ),
 }
 WIDE = {"total": 103_465_028, "trainable": 103_452_484, "non_trainable": 12_544}
 VERSIONS = "from importlib.metadata import version as v; print('Keras', v('keras'), 'JAX', v('jax'), 'TensorFlow', v('tensorflow-cpu'))"
@@ -42,7 +48,8 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
 
     Args:
         root: of the repository.
-        short: take this environment, and only the tests that the rows name; else a fresh clone, a fresh environment, and all tests.
+        short: take this environment, and only the tests that the rows name; else a fresh clone, a
+            fresh environment, and all tests.
         show: takes lines of progress.
         pictures: gets dry-run.png, what a person looks at in the run; None keeps none.
     """
@@ -50,7 +57,9 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     try:
         checkout = environment.current(root) if short else environment.fresh(root, folder, show)
         parts = {
-            "the dry run": _dry_run(root, checkout, folder, short=short, show=show, pictures=pictures),
+            "the dry run": _dry_run(
+                root, checkout, folder, short=short, show=show, pictures=pictures
+            ),
             "the tests": _tests(root, checkout, folder, short=short, show=show),
             "the numbers": _numbers(checkout, folder),
             "hygiene": _hygiene(checkout, folder),
@@ -63,11 +72,23 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
 
 
 def _whole(name: str, part: Iterator[Row]) -> Iterator[Row]:
-    """Yield the rows of a part; where a command that it builds on left nothing, that is a miss and not the end."""
+    """Yield the rows of a part; where a command that it builds on left nothing, that is a miss and
+    not the end.
+    """
     try:
         yield from part
-    except (OSError, LookupError, ValueError, SyntaxError) as error:  # a ParseError is a SyntaxError
-        yield Row(f"All of {name} can be measured", "yes", f"no: {type(error).__name__}: {error}"[:300], False)
+    except (
+        OSError,
+        LookupError,
+        ValueError,
+        SyntaxError,
+    ) as error:  # a ParseError is a SyntaxError
+        yield Row(
+            f"All of {name} can be measured",
+            "yes",
+            f"no: {type(error).__name__}: {error}"[:300],
+            False,
+        )
 
 
 def _dry_run(
@@ -97,9 +118,23 @@ def _dry_run(
         f"{len(PROMISED) - len(missing)} of them",
         not missing,
     )
-    yield Row("Accuracy on the hidden test set", "≥ 0.97", f"{end['score']:.4f}", end["score"] >= 0.97, seed=0)
-    yield Row("Time after the installation, 2 cores", "≤ 150 s (aim 120)", f"{done.seconds:.0f} s", done.seconds <= 150)
-    trained = Path(end["submission"]).parent.parent / f"{end['train_kernel'].split('/')[1]}-v{end['train_version']}"
+    yield Row(
+        "Accuracy on the hidden test set",
+        "≥ 0.97",
+        f"{end['score']:.4f}",
+        end["score"] >= 0.97,
+        seed=0,
+    )
+    yield Row(
+        "Time after the installation, 2 cores",
+        "≤ 150 s (aim 120)",
+        f"{done.seconds:.0f} s",
+        done.seconds <= 150,
+    )
+    trained = (
+        Path(end["submission"]).parent.parent
+        / f"{end['train_kernel'].split('/')[1]}-v{end['train_version']}"
+    )
     shutil.copytree(trained / "artifact", folder / "artifact")
     if pictures:
         drawn = {Path(path).name: Path(path) for path in end["pictures"]}
@@ -120,7 +155,9 @@ def _above(paths: list[Path], target: Path) -> None:
     whole.save(target, optimize=True)
 
 
-def _tests(root: Path, checkout: Checkout, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
+def _tests(
+    root: Path, checkout: Checkout, folder: Path, *, short: bool, show: Show
+) -> Iterator[Row]:
     report = folder / "tests.xml"
     if short:
         wanted = " or ".join(words for _, words in REFUSALS.values())
@@ -140,15 +177,24 @@ def _tests(root: Path, checkout: Checkout, folder: Path, *, short: bool, show: S
             not done.code and done.seconds <= 600,
         )
     # The report is our own pytest's.
-    cases = [c for c in ElementTree.parse(report).iter("testcase") if c.attrib["classname"].endswith("test_relay")]  # noqa: S314
+    tree = ElementTree.parse(report)  # noqa: S314 - pytest wrote it
+    cases = [case for case in tree.iter("testcase") if case.attrib["classname"].endswith("test_relay")]
     for claim, (count, words) in REFUSALS.items():
-        found = [case for case in cases if any(word in case.attrib["name"] for word in words.split(" or "))]
+        found = [
+            case
+            for case in cases
+            if any(word in case.attrib["name"] for word in words.split(" or "))
+        ]
         passed = [case for case in found if not len(case)]
-        yield Row(claim, f"{count} tests pass", f"{len(passed)} pass", len(found) == len(passed) == count)
+        yield Row(
+            claim, f"{count} tests pass", f"{len(passed)} pass", len(found) == len(passed) == count
+        )
 
 
 def _numbers(checkout: Checkout, folder: Path) -> Iterator[Row]:
-    checkout.run(f"python -m localkaggle export digits {folder / 'digits'}", log=folder / "export.log")
+    checkout.run(
+        f"python -m localkaggle export digits {folder / 'digits'}", log=folder / "export.log"
+    )
     for backend in ("jax", "tensorflow"):
         checkout.run(
             f"KERAS_BACKEND={backend} python -m proofs.relay.model_outputs {folder / 'artifact'} {folder / 'digits'} {folder / backend}.npz",
@@ -176,7 +222,10 @@ def _numbers(checkout: Checkout, folder: Path) -> Iterator[Row]:
         lines = (output / "progress.jsonl").read_text().splitlines()
         losses[count] = [json.loads(line)["loss"] for line in lines]
     difference = max(abs(eight - one) for eight, one in zip(losses[8], losses[1], strict=True))
-    counted = all(f"Devices: {count} x cpu" in (folder / f"devices-{count}.log").read_text() for count in losses)
+    counted = all(
+        f"Devices: {count} x cpu" in (folder / f"devices-{count}.log").read_text()
+        for count in losses
+    )
     yield Row(
         "First epoch on 8 virtual devices and on 1",
         "losses within 1e-4",
@@ -184,7 +233,9 @@ def _numbers(checkout: Checkout, folder: Path) -> Iterator[Row]:
         difference <= 1e-4 and counted and len(losses[8]) > 1,
         seed=0,
     )
-    described = checkout.run("python -m pipeline describe --config cifar100_wrn --json", log=folder / "describe.log")
+    described = checkout.run(
+        "python -m pipeline describe --config cifar100_wrn --json", log=folder / "describe.log"
+    )
     parameters = last_json(described.output)["parameters"]
     yield Row(
         "Parameters of the WideResNet, k=7, N=4, 7x7",
@@ -198,16 +249,23 @@ def _hygiene(checkout: Checkout, folder: Path) -> Iterator[Row]:
     for command in ("ruff check", "ruff format --check", "mypy"):
         done = checkout.run(f"python -m {command}", log=folder / "hygiene.log")
         yield Row(f"`{command}` is clean", "exit 0", f"exit {done.code}", not done.code)
-    seconds = sorted(checkout.run("invoke --list", log=folder / "list.log").seconds for _ in range(5))[2]
+    seconds = sorted(
+        checkout.run("invoke --list", log=folder / "list.log").seconds for _ in range(5)
+    )[2]
     yield Row("`invoke --list`, median of 5", "≤ 0.5 s", f"{seconds:.2f} s", seconds <= 0.5)
 
 
 def _images(root: Path, checkout: Checkout, folder: Path, show: Show) -> Iterator[Row]:
-    """Test the model side with the versions of each Kaggle image, and run the whole chain with both at once."""
+    """Test the model side with the versions of each Kaggle image, and run the whole chain with both
+    at once.
+    """
     programs = {}
     for image in ("tpu", "gpu"):
         fresh = environment.fresh(root, _made(folder / image), show, python=sys.executable)
-        fresh.run(f"pip install -e '.[test]' -c constraints/{image}-image.txt", log=folder / f"{image}-install.log")
+        fresh.run(
+            f"pip install -e '.[test]' -c constraints/{image}-image.txt",
+            log=folder / f"{image}-install.log",
+        )
         done = fresh.run("pytest -q tests/pipeline", log=folder / f"{image}-tests.log")
         versions = fresh.run(f'python -c "{VERSIONS}"', log=folder / "versions.log")
         counts = done.output.strip().splitlines()[-1].strip("= ")

@@ -1,4 +1,6 @@
-"""Outputs: what an artifact's model gives for a test set under the backend of this process. Run as a program, once a backend."""
+"""Outputs: what an artifact's model gives for a test set under the backend of this process. Run as
+a program, once a backend.
+"""
 
 import sys
 from pathlib import Path
@@ -16,8 +18,15 @@ def main(artifact: str, folder: str, target: str) -> None:
 
     loaded = artifacts.load(Path(artifact))
     test = dataset.read_test(Path(folder), loaded.config, loaded.encoding)
-    found = inference.averaged(loaded, inference.restore(loaded), test.inputs(np.arange(len(test))), batch=256)
-    np.savez(target, outputs=found, backend=np.array(keras.backend.backend()), keras=np.array(keras.__version__))
+    found = inference.averaged(
+        loaded, inference.restore(loaded), test.inputs(np.arange(len(test))), batch=256
+    )
+    np.savez(
+        target,
+        outputs=found,
+        backend=np.array(keras.backend.backend()),
+        keras=np.array(keras.__version__),
+    )
 
 
 if __name__ == "__main__":

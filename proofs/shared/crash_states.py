@@ -1,7 +1,8 @@
-"""Crash: what a disk may hold after a kill or a loss of power, for every moment of something that writes to it.
+"""Crash: what a disk may hold after a kill or a loss of power, for every moment of something that
+writes to it.
 
-A kill leaves a prefix of the changes, the last write perhaps cut off. A loss of power may also undo what no fsync had made durable,
-as POSIX permits it, and more than ext4 does:
+A kill leaves a prefix of the changes, the last write perhaps cut off. A loss of power may also undo
+what no fsync had made durable, as POSIX permits it, and more than ext4 does:
 
 - what was written to a file since its fsync is there, missing, or zeros; each write for itself;
 - names that were made, changed or removed since the fsync of their folder are as before or as after, each call whole and those of
@@ -47,7 +48,9 @@ Change = Link | Write | Sync
 
 @dataclass
 class Disk:
-    """Files and folders by number: `names` of each folder, `contents` of each file. Number 0 is the top."""
+    """Files and folders by number: `names` of each folder, `contents` of each file. Number 0 is the
+    top.
+    """
 
     names: dict[int, dict[str, int]] = field(default_factory=lambda: {TOP: {}})
     contents: dict[int, bytes] = field(default_factory=dict)
@@ -107,7 +110,9 @@ class Disk:
         return Disk(names, contents)
 
     def tree(self, folders: frozenset[int]) -> dict[str, bytes | None]:
-        """Return what can be reached from the top; `folders` tells which numbers are folders where no name is left in them."""
+        """Return what can be reached from the top; `folders` tells which numbers are folders where
+        no name is left in them.
+        """
         found: dict[str, bytes | None] = {}
 
         def walk(node: int, path: str) -> None:
@@ -154,11 +159,14 @@ def write(tree: Tree, top: Path) -> None:
             (top / path).write_bytes(content)
 
 
-def states(recording: Recording, seed: int, randoms: int = 3) -> Iterator[tuple[bool, dict[str, bytes | None]]]:
+def states(
+    recording: Recording, seed: int, randoms: int = 3
+) -> Iterator[tuple[bool, dict[str, bytes | None]]]:
     """Yield (whether the work had returned, tree) for every crash, each pair once.
 
     Args:
-        recording: of the work. seed: of what is drawn. randoms: subsets drawn at each moment, beside the named ones.
+        recording: of the work. seed: of what is drawn. randoms: subsets drawn at each moment,
+            beside the named ones.
     """
     draw = random.Random(seed)  # noqa: S311 - a sample, not a secret
     seen = set()
@@ -192,7 +200,9 @@ def digest(tree: Tree) -> str:
 
 
 def _moments(changes: Sequence[Change]) -> Iterator[tuple[list[Change], bool]]:
-    """Yield (what was issued, whether its last change is whole) for every prefix, with each write also cut off at some bytes."""
+    """Yield (what was issued, whether its last change is whole) for every prefix, with each write
+    also cut off at some bytes.
+    """
     for count in range(len(changes) + 1):
         yield list(changes[:count]), True
         change = changes[count] if count < len(changes) else None
@@ -204,7 +214,9 @@ def _moments(changes: Sequence[Change]) -> Iterator[tuple[list[Change], bool]]:
 
 
 def _volatile(issued: Sequence[Change]) -> tuple[list[int], dict[int, list[int]]]:
-    """Return the places of name changes, and by file those of writes, that no later fsync made durable."""
+    """Return the places of name changes, and by file those of writes, that no later fsync made
+    durable.
+    """
     names, data = list[int](), dict[int, list[int]]()
     synced: set[int] = set()
     for place in range(len(issued) - 1, -1, -1):
@@ -218,8 +230,12 @@ def _volatile(issued: Sequence[Change]) -> tuple[list[int], dict[int, list[int]]
     return names, data
 
 
-def _names_kept(issued: Sequence[Change], lost: Sequence[int], draw: random.Random, randoms: int) -> list[set[int]]:
-    """Return which of the volatile name changes happened: all, each prefix, all but one, only one, and some drawn."""
+def _names_kept(
+    issued: Sequence[Change], lost: Sequence[int], draw: random.Random, randoms: int
+) -> list[set[int]]:
+    """Return which of the volatile name changes happened: all, each prefix, all but one, only one,
+    and some drawn.
+    """
     touched = {}
     for place in lost:
         change = issued[place]
@@ -230,7 +246,9 @@ def _names_kept(issued: Sequence[Change], lost: Sequence[int], draw: random.Rand
         """Add what must have come before: an earlier change of the same name."""
         kept = set(wanted)
         for place in reversed(lost):
-            if place not in kept and any(touched[place] & touched[later] for later in kept if later > place):
+            if place not in kept and any(
+                touched[place] & touched[later] for later in kept if later > place
+            ):
                 kept.add(place)
         return kept
 
@@ -241,19 +259,28 @@ def _names_kept(issued: Sequence[Change], lost: Sequence[int], draw: random.Rand
             if later > place and any(touched[later] & touched[known] for known in dependent):
                 dependent.add(later)
         choices += [closed({place}), set(lost) - dependent]
-    choices += [closed(place for place in lost if draw.random() < 0.5) for _ in range(randoms if lost else 0)]
+    choices += [
+        closed(place for place in lost if draw.random() < 0.5)
+        for _ in range(randoms if lost else 0)
+    ]
     return [set(choice) for choice in {frozenset(choice) for choice in choices}]
 
 
 def _data_kept(
     issued: Sequence[Change], lost: Mapping[int, list[int]], draw: random.Random, randoms: int
 ) -> list[dict[int, Change | None]]:
-    """Return what became of the volatile writes, by place: itself where absent, None where lost, zeros."""
+    """Return what became of the volatile writes, by place: itself where absent, None where lost,
+    zeros.
+    """
 
     def zeros(place: int) -> Change:
         change = issued[place]
         assert isinstance(change, Write)  # noqa: S101 - for mypy
-        return change if change.size is not None else Write(change.file, change.offset, bytes(len(change.content)))
+        return (
+            change
+            if change.size is not None
+            else Write(change.file, change.offset, bytes(len(change.content)))
+        )
 
     everything = [place for places in lost.values() for place in places]
     choices: list[dict[int, Change | None]] = [{}]

@@ -1,7 +1,7 @@
 """Recorder: runs a piece of code and notes each change that it makes below a folder.
 
-It stands between Python's file functions and the system. What it does not watch it cannot miss in silence: the changes that were
-noted must give what is on the disk in the end.
+It stands between Python's file functions and the system. What it does not watch it cannot miss in
+silence: the changes that were noted must give what is on the disk in the end.
 """
 
 import builtins
@@ -19,7 +19,8 @@ def record(top: Path, work: Callable[[], object]) -> Recording:
     """Run `work` and return each change that it made below `top`.
 
     Raises:
-        RuntimeError: if the changes do not give what `work` left: it writes by a call that is not watched.
+        RuntimeError: if the changes do not give what `work` left: it writes by a call that is not
+            watched.
     """
     top = top.resolve()
     before = Disk.of(read(top))
@@ -75,7 +76,9 @@ class _Recorder:
         return whole[len(self.top) + 1 :] if whole.startswith(f"{self.top}/") else None
 
     def made(self, path: str | None, content: bytes | None, *, emptied: bool) -> int | None:
-        """Note that a name was made, or a file emptied, by a call that may do either; return the number."""
+        """Note that a name was made, or a file emptied, by a call that may do either; return the
+        number.
+        """
         if path is None:
             return None
         node = self.disk.node(path)
@@ -136,12 +139,16 @@ class _Recorder:
     _unlink = _remove = _rmdir = _remover
 
     def _mover(self, real: Any) -> Any:
-        def rename(old: Any, new: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+        def rename(
+            old: Any, new: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+        ) -> None:
             source, target = self.path(old, src_dir_fd), self.path(new, dst_dir_fd)
             real(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
             if source is not None and target is not None:
                 node = self.disk.node(source)
-                self.note(Link(((*self.disk.place(source), None), (*self.disk.place(target), node))))
+                self.note(
+                    Link(((*self.disk.place(source), None), (*self.disk.place(target), node)))
+                )
 
         return rename
 
@@ -165,9 +172,18 @@ class _Recorder:
                 return cut
 
         def opened(
-            file: Any, mode: str = "r", buffering: int = -1, encoding: Any = None, *rest: Any, **more: Any
+            file: Any,
+            mode: str = "r",
+            buffering: int = -1,
+            encoding: Any = None,
+            *rest: Any,
+            **more: Any,
         ) -> Any:
-            path = None if isinstance(file, int) or not set(mode) & set("wax+") else recorder.path(file)
+            path = (
+                None
+                if isinstance(file, int) or not set(mode) & set("wax+")
+                else recorder.path(file)
+            )
             if path is None:
                 return real(file, mode, buffering, encoding, *rest, **more)
             raw = Raw(file, mode.replace("b", "").replace("t", ""))

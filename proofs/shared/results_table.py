@@ -22,8 +22,10 @@ class Row:
     """One claim.
 
     Attributes:
-        claim: as the issue or the README states it. target: what was asked for. figure: what came out.
-        passed: whether the figure meets the target. seed: of what is random in it; None where nothing is.
+        claim: as the issue or the README states it. target: what was asked for. figure: what came
+            out.
+        passed: whether the figure meets the target. seed: of what is random in it; None where
+            nothing is.
     """
 
     claim: str
@@ -65,14 +67,27 @@ class Table:
         lines = [", ".join(f"{name} {value}" for name, value in self.where.items()) + ".", ""]
         lines += ["| claim | target | figure | seed | |", "|---|---|---|---|---|"]
         for row in self.rows:
-            cells = (row.claim, row.target, row.figure, "" if row.seed is None else str(row.seed), row.verdict)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+            cells = (
+                row.claim,
+                row.target,
+                row.figure,
+                "" if row.seed is None else str(row.seed),
+                row.verdict,
+            )
+            lines.append(
+                "| "
+                + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+                + " |"
+            )
         return "\n".join(lines) + "\n"
 
 
 def measure(subject: str, rows: Iterable[Row], root: Path, *, command: str, show: Show) -> Table:
     """Take the rows as they come, show each, and return the table."""
-    taken, measured = [], commit(root)  # before the rows: a clone is made of it, and work may go on beside
+    taken, measured = (
+        [],
+        commit(root),
+    )  # before the rows: a clone is made of it, and work may go on beside
     for row in rows:
         seed = "" if row.seed is None else f"  seed {row.seed}"
         show(f"{row.verdict:4}  {row.claim}\n      target {row.target}; figure {row.figure}{seed}")
@@ -92,10 +107,14 @@ def commit(root: Path) -> str:
     """Return the commit that is measured, and whether the working tree differs from it."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            ["git", *words], cwd=root, capture_output=True, text=True, check=False
+        ).stdout.strip()
 
     head = git("rev-parse", "--short=12", "HEAD")
-    return head + (" with local changes" if git("status", "--porcelain") else "") if head else "none"
+    return (
+        head + (" with local changes" if git("status", "--porcelain") else "") if head else "none"
+    )
 
 
 def record(table: Table, results: Path) -> None:
@@ -103,10 +122,15 @@ def record(table: Table, results: Path) -> None:
     text = results.read_text(encoding="utf-8")
     begin, end = f"<!-- prove {table.subject} -->\n", f"<!-- end {table.subject} -->"
     changed, count = re.subn(
-        re.escape(begin) + ".*?" + re.escape(end), lambda _: begin + table.to_markdown() + end, text, flags=re.DOTALL
+        re.escape(begin) + ".*?" + re.escape(end),
+        lambda _: begin + table.to_markdown() + end,
+        text,
+        flags=re.DOTALL,
     )
     if count != 1:
-        raise ValueError(f"{results} has {count} sections between {begin.strip()} and {end}; expected 1")
+        raise ValueError(
+            f"{results} has {count} sections between {begin.strip()} and {end}; expected 1"
+        )
     results.write_text(changed, encoding="utf-8")
 
 

@@ -1,7 +1,9 @@
-"""Bench: small competitions with a trained model each, and the commands of `python -m pipeline` run on changed copies of them.
+"""Bench: small competitions with a trained model each, and the commands of `python -m pipeline` run
+on changed copies of them.
 
-The commands are called in this process, as `pipeline.__main__.main`, which is what `python -m pipeline` calls; a sample of them is started as
-processes of their own, to see that this makes no difference.
+The commands are called in this process, as `pipeline.__main__.main`, which is what `python -m
+pipeline` calls; a sample of them is started as processes of their own, to see that this makes no
+difference.
 """
 
 import csv
@@ -43,7 +45,9 @@ MEAN = "holds the mean prediction for every id"
 
 @dataclass(frozen=True)
 class Subject:
-    """A competition that is small, its config, and the model that was trained on it. `predicted`: of the whole test set, by id."""
+    """A competition that is small, its config, and the model that was trained on it. `predicted`:
+    of the whole test set, by id.
+    """
 
     files: Mapping[str, bytes]
     config: Path
@@ -55,7 +59,8 @@ class Subject:
 class Ended:
     """How a mutant ended.
 
-    `how`: "valid", "refused", "refused, an older file kept" or "refused, the mean prediction left". `wrong`: why it should not have, or "".
+    `how`: "valid", "refused", "refused, an older file kept" or "refused, the mean prediction left".
+    `wrong`: why it should not have, or "".
     """
 
     mutant: Mutant
@@ -64,16 +69,20 @@ class Ended:
 
 
 class Bench:
-    """Makes what the mutants are made of. A context manager; inside, the commands run on JAX, and each model is compiled once.
+    """Makes what the mutants are made of. A context manager; inside, the commands run on JAX, and
+    each model is compiled once.
 
     Args:
-        folder: gets a folder of its own, in memory where there is such a place: tens of thousands of files come and go.
+        folder: gets a folder of its own, in memory where there is such a place: tens of thousands
+            of files come and go.
         slugs: of the competitions.
     """
 
     def __init__(self, folder: Path, slugs: Sequence[str] = tuple(FITS)) -> None:
         memory = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a name of its own there
-        self.folder = Path(tempfile.mkdtemp(prefix="prove-mutated-", dir=memory if memory.is_dir() else folder))
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="prove-mutated-", dir=memory if memory.is_dir() else folder)
+        )
         self.subjects: dict[str, Subject] = {}
         self._slugs, self._stack = slugs, ExitStack()
 
@@ -85,7 +94,10 @@ class Bench:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stack.close()
 
@@ -94,17 +106,35 @@ class Bench:
         path, place = self.folder / f"{name}.py", self.folder / slug
         path.write_text(text_of(config_of(name, epochs=6)), encoding="utf-8")
         lay(files, place)
-        for words in (self._train(path, place), self._infer(path, place, place / "out" / "artifact")):
+        for words in (
+            self._train(path, place),
+            self._infer(path, place, place / "out" / "artifact"),
+        ):
             said = here(words)
             if said.code:
-                raise RuntimeError(f"{slug} cannot be trained or predicted as it is: {said.text[-2000:]}")
-        path.write_text(text_of(config_of(name, epochs=1)), encoding="utf-8")  # what trains a mutant
+                raise RuntimeError(
+                    f"{slug} cannot be trained or predicted as it is: {said.text[-2000:]}"
+                )
+        path.write_text(
+            text_of(config_of(name, epochs=1)), encoding="utf-8"
+        )  # what trains a mutant
         return Subject(
-            files, path, place / "out" / "artifact", judgement.values((place / "out" / "submission.csv").read_bytes())
+            files,
+            path,
+            place / "out" / "artifact",
+            judgement.values((place / "out" / "submission.csv").read_bytes()),
         )
 
     def _train(self, config: Path, place: Path) -> list[str]:
-        return ["train", "--config", str(config), "--input", str(place), "--output", str(place / "out")]
+        return [
+            "train",
+            "--config",
+            str(config),
+            "--input",
+            str(place),
+            "--output",
+            str(place / "out"),
+        ]
 
     def _infer(self, config: Path, place: Path, artifact: Path) -> list[str]:
         return [
@@ -119,7 +149,9 @@ class Bench:
             str(place / "out"),
         ]
 
-    def run(self, mutant: Mutant, seed: int, command: Callable[[Sequence[str]], Said] | None = None) -> Ended:
+    def run(
+        self, mutant: Mutant, seed: int, command: Callable[[Sequence[str]], Said] | None = None
+    ) -> Ended:
         """Return how the mutant of this seed ended, judged.
 
         Args:
@@ -136,7 +168,9 @@ class Bench:
             if mutant.config is not None:
                 source = CONFIGS / config.name if mutant.family == "configs" else config
                 config = Path(scratch) / config.name
-                config.write_text(mutant.config(source.read_text(encoding="utf-8")), encoding="utf-8", newline="")
+                config.write_text(
+                    mutant.config(source.read_text(encoding="utf-8")), encoding="utf-8", newline=""
+                )
             output, artifact = place / "out", subject.artifact
             output.mkdir()
             if older is not None:
@@ -157,11 +191,17 @@ class Bench:
             if older is not None and said.code and not strange:
                 wrong = "" if there == older else f"the older file became {(there or b'')[:60]!r}"
                 wrong = wrong or judgement.mute(said, mutant.words)
-                wrong = wrong or (f"refused, and it should be taken: {said.text[-300:]}" if mutant.end == VALID else "")
+                wrong = wrong or (
+                    f"refused, and it should be taken: {said.text[-300:]}"
+                    if mutant.end == VALID
+                    else ""
+                )
                 return Ended(mutant, "refused, an older file kept", wrong)
             return self._judged(mutant, said, there, files, strange)
 
-    def _judged(self, mutant: Mutant, said: Said, left: bytes | None, files: Files, strange: list[str]) -> Ended:
+    def _judged(
+        self, mutant: Mutant, said: Said, left: bytes | None, files: Files, strange: list[str]
+    ) -> Ended:
         wrong = f"{strange} stays" if strange else ""
         if left is not None:
             wrong = wrong or judgement.invalid(left, files.get(SAMPLE, b""), FITS[mutant.subject])
@@ -178,14 +218,22 @@ class Bench:
             wrong = wrong or f"submission.csv is left, and nobody said so: {said.text[-300:]}"
         if mutant.end == VALID:
             wrong = wrong or f"refused, and it should be taken: {said.text[-300:]}"
-        return Ended(mutant, "refused" if left is None else "refused, the mean prediction left", wrong)
+        return Ended(
+            mutant, "refused" if left is None else "refused, the mean prediction left", wrong
+        )
 
     def _moved(self, mutant: Mutant, values: Mapping[str, Sequence[str]]) -> str:
         """Return which prediction became another than that of the whole test set, by its id."""
         before = self.subjects[mutant.subject].predicted
-        moved = [name for name, value in values.items() if name in before and not alike(before[name], value)]
+        moved = [
+            name
+            for name, value in values.items()
+            if name in before and not alike(before[name], value)
+        ]
         return (
-            f"{len(moved)} ids have other predictions, for example {moved[0]!r}" if len(moved) > mutant.touched else ""
+            f"{len(moved)} ids have other predictions, for example {moved[0]!r}"
+            if len(moved) > mutant.touched
+            else ""
         )
 
 
@@ -207,7 +255,11 @@ def cut(slug: str) -> Files:
             table = list(csv.reader(io.StringIO(files[name].decode(), newline="")))[: rows + 1]
             put(files, name, table)
             kept |= {row[0] for row in rows_of(files, name)}
-    return {name: content for name, content in files.items() if name.endswith(".csv") or Path(name).stem in kept}
+    return {
+        name: content
+        for name, content in files.items()
+        if name.endswith(".csv") or Path(name).stem in kept
+    }
 
 
 def config_of(name: str, *, epochs: int) -> Config:
@@ -260,7 +312,11 @@ def here(words: Sequence[str]) -> Said:
 def apart(words: Sequence[str]) -> Said:
     """Return how it ends as a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", *words], capture_output=True, text=True, errors="replace", timeout=300
+        [sys.executable, "-m", "pipeline", *words],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=300,
     )
     return Said(done.returncode, done.stdout + done.stderr)
 
@@ -287,14 +343,22 @@ def rerun(yes: bool) -> Iterator[None]:
 
 @contextmanager
 def compiled(folder: Path) -> Iterator[None]:
-    """Let commands run on JAX, and keep what is compiled in `folder`, also for processes of their own."""
+    """Let commands run on JAX, and keep what is compiled in `folder`, also for processes of their
+    own.
+    """
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
     settings: Any = jax.config
-    names = {"jax_compilation_cache_dir": str(folder), "jax_persistent_cache_min_compile_time_secs": 0.0}
+    names = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
     before = {name: getattr(settings, name) for name in names}
-    variables = {"KERAS_BACKEND": "jax", **{name.upper(): str(value) for name, value in names.items()}}
+    variables = {
+        "KERAS_BACKEND": "jax",
+        **{name.upper(): str(value) for name, value in names.items()},
+    }
     kept = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     for name, value in names.items():

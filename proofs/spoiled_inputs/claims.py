@@ -1,4 +1,6 @@
-"""Mutated: hundreds of spoiled inputs and outputs end in a valid submission.csv or in a refusal that says what to edit."""
+"""Mutated: hundreds of spoiled inputs and outputs end in a valid submission.csv or in a refusal
+that says what to edit.
+"""
 
 import tempfile
 from collections import Counter
@@ -21,8 +23,17 @@ Lie = Callable[[Said, Path], Said]
 SEED = 20261121
 CLAIM = "Mutated inputs and outputs: a valid file or a named refusal"
 APART = 24  # as processes of their own
-# Of each family so many, drawn by the seed: of the thousands that there are, what runs in two minutes on two cores; and for the tests.
-DRAWN = {"ids": 70, "hidden test sets": 60, "pictures": 120, "forms": 140, "labels": 50, "numbers": 110, "configs": 130}
+# Of each family so many, drawn by the seed: of the thousands that there are, what runs in two
+# minutes on two cores; and for the tests.
+DRAWN = {
+    "ids": 70,
+    "hidden test sets": 60,
+    "pictures": 120,
+    "forms": 140,
+    "labels": 50,
+    "numbers": 110,
+    "configs": 130,
+}
 SHORT = 3
 
 
@@ -35,14 +46,27 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED)
     drawn = sample(everything(root), seed, short=short)
     with Bench(folder, sorted({mutant.subject for mutant in drawn})) as made:
         ended = list(run(made, drawn, seed, show))
-        outputs = [*spoiled_outputs.predictions(made.folder, seed), *spoiled_outputs.edited(made.folder, seed)]
+        outputs = [
+            *spoiled_outputs.predictions(made.folder, seed),
+            *spoiled_outputs.edited(made.folder, seed),
+        ]
         yield summary(ended, outputs, 7 * SHORT if short else 300, seed)
         if not short:
-            started = list(bench.all_of(made, spread([mutant for mutant in drawn if not mutant.rerun], APART), seed))
+            started = list(
+                bench.all_of(
+                    made, spread([mutant for mutant in drawn if not mutant.rerun], APART), seed
+                )
+            )
             wrong = [told(one) for one in started if one.wrong]
-            figure = f"{len(started)} processes: {_count(Counter(one.how for one in started), wrong)}"
+            figure = (
+                f"{len(started)} processes: {_count(Counter(one.how for one in started), wrong)}"
+            )
             yield Row(
-                f"{CLAIM}: started as processes", "≥ 20; as above", figure, not wrong and len(started) >= 20, seed
+                f"{CLAIM}: started as processes",
+                "≥ 20; as above",
+                figure,
+                not wrong and len(started) >= 20,
+                seed,
             )
         yield crashes(made.folder, seed)
         yield control(made, seed)
@@ -51,16 +75,28 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED)
 def everything(root: Path) -> list[Mutant]:
     """Return every mutant there is."""
     source = (root / "pipeline" / "configs" / "digits.py").read_text(encoding="utf-8")
-    return [*mutants.names(), *mutants.hidden(), *pictures(), *forms(), *labels(), *numbers(), *configs(source)]
+    return [
+        *mutants.names(),
+        *mutants.hidden(),
+        *pictures(),
+        *forms(),
+        *labels(),
+        *numbers(),
+        *configs(source),
+    ]
 
 
 def sample(there: Sequence[Mutant], seed: int, *, short: bool) -> list[Mutant]:
-    """Return some of each family: all that the table DRAWN asks for, or SHORT ones that train nothing."""
+    """Return some of each family: all that the table DRAWN asks for, or SHORT ones that train
+    nothing.
+    """
     found: list[Mutant] = []
     for family, number in DRAWN.items():
         own = [mutant for mutant in there if mutant.family == family]
         if short:
-            own = [mutant for mutant in own if mutant.subject == "digits" and not mutant.train] or own
+            own = [
+                mutant for mutant in own if mutant.subject == "digits" and not mutant.train
+            ] or own
         draw = Random(f"{seed} {family}")  # noqa: S311 - a sample, not a secret
         found += draw.sample(own, min(SHORT if short else number, len(own)))
     return found
@@ -91,14 +127,22 @@ def summary(ended: Sequence[Ended], outputs: Sequence[Written], least: int, seed
     for written in outputs:
         problem = fault(written)
         wrong += [f"{written.family}, {written.name}: {problem}"] if problem else []
-        counts.setdefault(written.family, Counter())["valid" if written.accepted else "refused"] += 1
+        counts.setdefault(written.family, Counter())[
+            "valid" if written.accepted else "refused"
+        ] += 1
     total = len(ended) + len(outputs)
     figure = f"{total} mutants: " + _count(sum(counts.values(), Counter()), wrong)
     figure += "; " + "; ".join(
         f"{family} {', '.join(f'{number} {how}' for how, number in sorted(found.items()))}"
         for family, found in counts.items()
     )
-    return Row(CLAIM, f"≥ {least}; 0 invalid files left, 0 bare tracebacks", figure, total >= least and not wrong, seed)
+    return Row(
+        CLAIM,
+        f"≥ {least}; 0 invalid files left, 0 bare tracebacks",
+        figure,
+        total >= least and not wrong,
+        seed,
+    )
 
 
 def fault(written: Written) -> str:
@@ -116,10 +160,15 @@ def fault(written: Written) -> str:
 
 def crashes(folder: Path, seed: int) -> Row:
     """Return the row of a crash at each moment of a write, and of a disk that is full."""
-    with tempfile.TemporaryDirectory(dir=folder) as place, tempfile.TemporaryDirectory(dir=folder) as other:
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as place,
+        tempfile.TemporaryDirectory(dir=folder) as other,
+    ):
         count, wrong = spoiled_outputs.crashes(Path(place), seed)
         said = spoiled_outputs.full(Path(other))
-    problem = judgement.mute(said, ("submission.csv",)) or ("" if said.code == 8 else f"exit code {said.code}")
+    problem = judgement.mute(said, ("submission.csv",)) or (
+        "" if said.code == 8 else f"exit code {said.code}"
+    )
     wrong += [f"a full disk: {problem}"] if problem else []
     return Row(
         "A crash, or a full disk, while submission.csv is written over an older one: the older or the new one, whole",
@@ -131,12 +180,18 @@ def crashes(folder: Path, seed: int) -> Row:
 
 
 def control(made: Bench, seed: int) -> Row:
-    """Return the row that shows that the judge sees: wrong writers in the place of the real one, each of which has to be caught."""
+    """Return the row that shows that the judge sees: wrong writers in the place of the real one,
+    each of which has to be caught.
+    """
     slug = sorted(made.subjects)[0]
     honest = Mutant("control", "nothing", slug, lambda files, draw: None, end=VALID, same=True)
     missed = ["the honest one is not taken"] if made.run(honest, seed).wrong else []
-    missed += [name for name, lie in LIES.items() if not made.run(honest, seed, partial(liar, lie)).wrong]
-    figure = f"{len(LIES) - len(missed)} of {len(LIES)}" + (f"; missed: {', '.join(missed)}" if missed else "")
+    missed += [
+        name for name, lie in LIES.items() if not made.run(honest, seed, partial(liar, lie)).wrong
+    ]
+    figure = f"{len(LIES) - len(missed)} of {len(LIES)}" + (
+        f"; missed: {', '.join(missed)}" if missed else ""
+    )
     target = f"{len(LIES)} of {len(LIES)} caught, the honest one taken"
     return Row("The judge of mutants sees a wrong writer", target, figure, not missed, seed)
 
@@ -150,7 +205,10 @@ def _rewritten(change: Callable[[list[str]], list[str]]) -> Lie:
     """Return what changes the lines of the file."""
 
     def lie(said: Said, path: Path) -> Said:
-        path.write_text("".join(change(path.read_text(encoding="utf-8").splitlines(keepends=True))), encoding="utf-8")
+        path.write_text(
+            "".join(change(path.read_text(encoding="utf-8").splitlines(keepends=True))),
+            encoding="utf-8",
+        )
         return said
 
     return lie
@@ -207,5 +265,8 @@ def told(ended: Ended) -> str:
 
 def _count(counts: Counter[str], wrong: Sequence[str]) -> str:
     """Return counts in words, with the first of what is wrong."""
-    figure = ", ".join(f"{number} {how}" for how, number in sorted(counts.items())) + f"; {len(wrong)} wrong"
+    figure = (
+        ", ".join(f"{number} {how}" for how, number in sorted(counts.items()))
+        + f"; {len(wrong)} wrong"
+    )
     return figure + (f"; first: {wrong[0][:300]}" if wrong else "")

@@ -1,7 +1,9 @@
-"""Judged: what a command said and left, looked at by a reading of its own: Python's csv module, and nothing of pipeline/.
+"""Judged: what a command said and left, looked at by a reading of its own: Python's csv module, and
+nothing of pipeline/.
 
-A submission is good if its columns are the sample's, its ids the sample's in the same order, and each value one that the competition can
-score. A refusal is good if it has a documented exit code and one paragraph that names what is wrong and says what to edit.
+A submission is good if its columns are the sample's, its ids the sample's in the same order, and
+each value one that the competition can score. A refusal is good if it has a documented exit code
+and one paragraph that names what is wrong and says what to edit.
 """
 
 import csv
@@ -38,7 +40,9 @@ def number(text: str) -> bool:
     >>> [number(text) for text in ("1.5", "-2e3", "nan", "inf", "1e999", "1_0", "", "one")]
     [True, True, False, False, False, False, False, False]
     """
-    return bool(re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII)) and math.isfinite(float(text))
+    return bool(
+        re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII)
+    ) and math.isfinite(float(text))
 
 
 def share(text: str) -> bool:
@@ -47,7 +51,9 @@ def share(text: str) -> bool:
 
 
 def table(content: bytes) -> list[list[str]]:
-    """Return the rows of a CSV, the header first. Raises `ValueError` or `csv.Error` for any other bytes."""
+    """Return the rows of a CSV, the header first. Raises `ValueError` or `csv.Error` for any other
+    bytes.
+    """
     text = content.decode("utf-8-sig")
     if "\0" in text:
         raise ValueError("it holds a NUL")
@@ -74,7 +80,9 @@ def invalid(submission: bytes, sample: bytes, fits: Fits) -> str:
     have, want = [row[0] for row in given[1:]], [row[0] for row in wanted[1:]]
     if have != want:
         return (
-            f"its ids are {have[:3]}, not {want[:3]}" if len(have) == len(want) else f"{len(have)} ids of {len(want)}"
+            f"its ids are {have[:3]}, not {want[:3]}"
+            if len(have) == len(want)
+            else f"{len(have)} ids of {len(want)}"
         )
     if not have or len(set(have)) < len(have):
         return "its ids are none, or repeated"
@@ -88,7 +96,8 @@ def values(submission: bytes) -> Mapping[str, Sequence[str]]:
 
 
 def mute(said: Said, words: Sequence[str]) -> str:
-    """Return what is wrong with a refusal; "" where it has an exit code, names what is wrong, and says what to edit.
+    """Return what is wrong with a refusal; "" where it has an exit code, names what is wrong, and
+    says what to edit.
 
     Args:
         words: of which the message has to say one: the file, the column, or the value.
@@ -107,7 +116,11 @@ def mute(said: Said, words: Sequence[str]) -> str:
         return f"it names none of {list(words)}: {message[:300]}"
     if not EDIT.search(message):
         return f"it says no edit: {message[:300]}"
-    return f"{len(message)} characters, or more than a paragraph" if len(message) > LONGEST or "\n\n" in message else ""
+    return (
+        f"{len(message)} characters, or more than a paragraph"
+        if len(message) > LONGEST or "\n\n" in message
+        else ""
+    )
 
 
 def active(page: str) -> list[str]:
@@ -132,8 +145,13 @@ class _Page(HTMLParser):
         """Look at one element."""
         for name, value in attrs:
             leads = name in ("href", "src", "action", "xlink:href", "srcdoc", "data")
-            if (leads and not (value or "").startswith(("#", "data:image/"))) or name.startswith("on"):
+            if (leads and not (value or "").startswith(("#", "data:image/"))) or name.startswith(
+                "on"
+            ):
                 self.found.append(f"<{tag} {name}={value!r}>")
-        policy = tag == "meta" and dict(attrs).get("http-equiv") not in (None, "Content-Security-Policy")
+        policy = tag == "meta" and dict(attrs).get("http-equiv") not in (
+            None,
+            "Content-Security-Policy",
+        )
         if policy or tag in ("script", "iframe", "object", "embed", "base", "form", "link"):
             self.found.append(f"<{tag} {dict(attrs)}>")

@@ -1,6 +1,8 @@
-"""Mutants: one change each of a competition as it lies on the disk, drawn from a seed, with what is known of how it has to end.
+"""Mutants: one change each of a competition as it lies on the disk, drawn from a seed, with what is
+known of how it has to end.
 
-Here those of the test set and of its pictures; `proofs.spoiled_inputs.spoiled_tables` has those of tables, `proofs.spoiled_inputs.spoiled_configs` those of configs.
+Here those of the test set and of its pictures; `proofs.spoiled_inputs.spoiled_tables` has those of
+tables, `proofs.spoiled_inputs.spoiled_configs` those of configs.
 """
 
 import csv
@@ -22,10 +24,12 @@ class Mutant:
 
     Attributes:
         family, name: of the mutation. subject: the competition. spoil: makes it.
-        train: whether the model is trained on it first; else a model that was trained on the whole data infers.
+        train: whether the model is trained on it first; else a model that was trained on the whole
+            data infers.
         rerun: whether it is the scored rerun, in which nobody can mend anything.
         end: VALID or REFUSED where only one of them is right.
-        same: whether the predictions of all ids that stayed, but for `touched` of them, must be those of the whole test set.
+        same: whether the predictions of all ids that stayed, but for `touched` of them, must be
+            those of the whole test set.
         words: of which a refusal must say one. config: makes another text of the config.
     """
 
@@ -52,7 +56,9 @@ def put(files: Files, name: str, rows: list[list[str]]) -> None:
     text = io.StringIO(newline="")
     # Python leaves a carriage return without quotes.
     returns = any("\r" in value for row in rows for value in row)
-    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL).writerows(rows)
+    csv.writer(
+        text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
+    ).writerows(rows)
     files[name] = text.getvalue().encode("utf-8", "surrogatepass")
 
 
@@ -71,7 +77,13 @@ def rename(files: Files, old: str, new: str) -> None:
                 put(
                     files,
                     name,
-                    [table[0], *(_with(row, column, new if row[column] == old else row[column]) for row in table[1:])],
+                    [
+                        table[0],
+                        *(
+                            _with(row, column, new if row[column] == old else row[column])
+                            for row in table[1:]
+                        ),
+                    ],
                 )
     picture = files.pop(f"test/{old}.png", None)
     if picture is not None and "/" not in new and len(new) < 250:
@@ -146,7 +158,9 @@ BAD_NAMES = ("..", ".", "a/b", "../a", "/etc/hostname", "a\\b", "", "x" * 300)
 
 
 def names() -> Iterator[Mutant]:
-    """Yield ids that are taken for numbers, options, paths or nothing, and ids that are missing, repeated or too many."""
+    """Yield ids that are taken for numbers, options, paths or nothing, and ids that are missing,
+    repeated or too many.
+    """
     for name in GOOD_NAMES:
         for subject in ("digits", "diabetes"):
             yield Mutant("ids", f"{name[:20]!r}", subject, _named(name), end=VALID, same=True)
@@ -160,10 +174,19 @@ def names() -> Iterator[Mutant]:
             end=EITHER if len(name) > 1 else REFUSED,
             words=words,
         )
-        yield Mutant("ids", f"{name[:20]!r} of a row", "diabetes", _named(name), end=VALID, same=True)
+        yield Mutant(
+            "ids", f"{name[:20]!r} of a row", "diabetes", _named(name), end=VALID, same=True
+        )
     for subject in ("digits", "diabetes", "breast-cancer"):
         for name, spoil in ID_CHANGES.items():
-            yield Mutant("ids", name, subject, spoil, words=("id", SAMPLE), end=REFUSED if name in NEVER else EITHER)
+            yield Mutant(
+                "ids",
+                name,
+                subject,
+                spoil,
+                words=("id", SAMPLE),
+                end=REFUSED if name in NEVER else EITHER,
+            )
     yield Mutant("ids", "A beside a", "digits", _cases, end=VALID, same=True, touched=2)
     yield Mutant("ids", "A beside a", "diabetes", _cases, end=VALID, same=True, touched=2)
 
@@ -229,7 +252,9 @@ NEVER = {f"{SAMPLE}: an id twice", "test.csv: an id twice"}
 
 
 def hidden() -> Iterator[Mutant]:
-    """Yield test sets as a scored rerun has them: other ids, one row, many rows, one class, another order, no folder."""
+    """Yield test sets as a scored rerun has them: other ids, one row, many rows, one class, another
+    order, no folder.
+    """
     for subject in ("digits", "digits-csv", "diabetes", "breast-cancer"):
         for rerun in (False, True):
             where = ", in the rerun" if rerun else ""
@@ -244,21 +269,48 @@ def hidden() -> Iterator[Mutant]:
                 if subject == "digits-csv" and name in ("another order", "other ids"):
                     continue  # its ids are places
                 if not (rerun and name == "many times the rows"):
-                    yield Mutant("hidden test sets", name + where, subject, spoil, end=VALID, same=same, rerun=rerun)
-            yield Mutant("hidden test sets", "no row" + where, subject, _first(0), end=REFUSED, rerun=rerun)
+                    yield Mutant(
+                        "hidden test sets",
+                        name + where,
+                        subject,
+                        spoil,
+                        end=VALID,
+                        same=same,
+                        rerun=rerun,
+                    )
+            yield Mutant(
+                "hidden test sets", "no row" + where, subject, _first(0), end=REFUSED, rerun=rerun
+            )
             for lost in ("test.csv", "test/", SAMPLE):
                 end = (
                     EITHER
-                    if (lost == "test.csv" and subject == "digits") or (lost == "test/" and subject != "digits")
+                    if (lost == "test.csv" and subject == "digits")
+                    or (lost == "test/" and subject != "digits")
                     else REFUSED
                 )
                 words = (SAMPLE, "test")
                 yield Mutant(
-                    "hidden test sets", f"no {lost}{where}", subject, _without(lost), end=end, rerun=rerun, words=words
+                    "hidden test sets",
+                    f"no {lost}{where}",
+                    subject,
+                    _without(lost),
+                    end=end,
+                    rerun=rerun,
+                    words=words,
                 )
-    yield Mutant("hidden test sets", "a picture more", "digits", _stray("test/stray.png"), words=("stray",))
-    for stray in ("test/.DS_Store", "test/Thumbs.db", "test/below/x.png", "__MACOSX/x", "notes.txt"):
-        yield Mutant("hidden test sets", f"with {stray}", "digits", _stray(stray), end=VALID, same=True)
+    yield Mutant(
+        "hidden test sets", "a picture more", "digits", _stray("test/stray.png"), words=("stray",)
+    )
+    for stray in (
+        "test/.DS_Store",
+        "test/Thumbs.db",
+        "test/below/x.png",
+        "__MACOSX/x",
+        "notes.txt",
+    ):
+        yield Mutant(
+            "hidden test sets", f"with {stray}", "digits", _stray(stray), end=VALID, same=True
+        )
 
 
 def _first(count: int) -> Spoil:
@@ -285,18 +337,27 @@ def _renamed(files: Files, draw: Random) -> None:
 
 
 def _copies(files: Files, draw: Random) -> None:
-    chosen = draw.choice([name for name in files if name.startswith("test/")]) if "test.csv" not in files else None
+    chosen = (
+        draw.choice([name for name in files if name.startswith("test/")])
+        if "test.csv" not in files
+        else None
+    )
     for name in [name for name in files if chosen and name.startswith("test/")]:
         files[name] = files[chosen or name]
     if "test.csv" in files:
         table = rows_of(files, "test.csv")
         start = int(table[0][0] == "id")
-        put(files, "test.csv", [table[0], *([*row[:start], *table[1][start:]] for row in table[1:])])
+        put(
+            files, "test.csv", [table[0], *([*row[:start], *table[1][start:]] for row in table[1:])]
+        )
 
 
 def _many(files: Files, draw: Random) -> None:
     times = 100 if "test.csv" in files else 20
-    sample, has_ids = rows_of(files, SAMPLE), "test.csv" not in files or rows_of(files, "test.csv")[0][0] == "id"
+    sample, has_ids = (
+        rows_of(files, SAMPLE),
+        "test.csv" not in files or rows_of(files, "test.csv")[0][0] == "id",
+    )
     made = [
         [f"{row[0]}-{turn}" if has_ids else str(turn * (len(sample) - 1) + place), *row[1:]]
         for turn in range(times)
@@ -310,7 +371,11 @@ def _many(files: Files, draw: Random) -> None:
             "test.csv",
             [
                 table[0],
-                *([f"{row[0]}-{turn}", *row[1:]] if has_ids else row for turn in range(times) for row in table[1:]),
+                *(
+                    [f"{row[0]}-{turn}", *row[1:]] if has_ids else row
+                    for turn in range(times)
+                    for row in table[1:]
+                ),
             ],
         )
     for name in [name for name in files if name.startswith("test/")]:
@@ -320,7 +385,9 @@ def _many(files: Files, draw: Random) -> None:
 
 def _without(lost: str) -> Spoil:
     def spoil(files: Files, draw: Random) -> None:
-        for name in [name for name in files if name == lost or (lost.endswith("/") and name.startswith(lost))]:
+        for name in [
+            name for name in files if name == lost or (lost.endswith("/") and name.startswith(lost))
+        ]:
             del files[name]
 
     return spoil

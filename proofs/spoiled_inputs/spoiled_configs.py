@@ -1,4 +1,6 @@
-"""Mutants of configs: each field with values of another kind, and files that are no config, with what YAML and JSON would let pass."""
+"""Mutants of configs: each field with values of another kind, and files that are no config, with
+what YAML and JSON would let pass.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -55,7 +57,15 @@ INSERTED = (
         "micro_batch",
         "handoff",
     ),
-    *("noise_cap", "stall_seconds", "batchnorm_batch", "model_options", "data", "optimizer", "nonsense"),
+    *(
+        "noise_cap",
+        "stall_seconds",
+        "batchnorm_batch",
+        "model_options",
+        "data",
+        "optimizer",
+        "nonsense",
+    ),
 )
 PLACES = (
     "kind",
@@ -73,7 +83,10 @@ PLACES = (
 FROM_JSON = "import json\nfrom pipeline.config import from_json, load\nCONFIG = from_json("
 FILES: dict[str, tuple[Callable[[str], str], bool]] = {
     "empty": (lambda text: "", True),
-    "with a field twice": (lambda text: text.replace('name="digits",', 'name="digits", name="digits",'), True),
+    "with a field twice": (
+        lambda text: text.replace('name="digits",', 'name="digits", name="digits",'),
+        True,
+    ),
     "with a comma less": (lambda text: text.replace('name="digits",', 'name="digits"'), True),
     "with a bracket less": (lambda text: text.rstrip().removesuffix(")"), True),
     "without CONFIG": (lambda text: text.replace("CONFIG =", "config ="), True),
@@ -98,35 +111,54 @@ FILES: dict[str, tuple[Callable[[str], str], bool]] = {
         True,
     ),
     "of JSON with NaN": (
-        lambda text: FROM_JSON + "{**load('digits').to_json(), **json.loads('{\"batch\": NaN}')})\n",
+        lambda text: (
+            FROM_JSON + "{**load('digits').to_json(), **json.loads('{\"batch\": NaN}')})\n"
+        ),
         True,
     ),
 }
 
 
 def configs(source: str) -> Iterator[Mutant]:
-    """Yield configs of another form, and each field of `source`, the text of pipeline/configs/digits.py, with each odd value."""
+    """Yield configs of another form, and each field of `source`, the text of
+    pipeline/configs/digits.py, with each odd value.
+    """
     for name, (change, refused) in FILES.items():
         yield _mutant(name, change, refused=refused)
     for field, found in sorted(
-        {found[1]: found[0] for found in re.finditer(r"\b(\w+)=(?!Data|Optimizer)[^,()\n{}]+", source)}.items()
+        {
+            found[1]: found[0]
+            for found in re.finditer(r"\b(\w+)=(?!Data|Optimizer)[^,()\n{}]+", source)
+        }.items()
     ):
         for value in ODD:
             yield _mutant(f"{field}={value}", partial(_put, old=found, new=f"{field}={value}"))
     for field in INSERTED:
         for value in ODD:
             yield _mutant(
-                f"{field}={value}", partial(_put, old='name="digits",', new=f'name="digits", {field}={value},')
+                f"{field}={value}",
+                partial(_put, old='name="digits",', new=f'name="digits", {field}={value},'),
             )
     for field in PLACES:
         for value in ODD:
-            yield _mutant(f"data.{field}={value}", partial(_put, old="Data(", new=f"Data({field}={value}, "))
+            yield _mutant(
+                f"data.{field}={value}", partial(_put, old="Data(", new=f"Data({field}={value}, ")
+            )
 
 
 def _mutant(name: str, change: Callable[[str], str], *, refused: bool = False) -> Mutant:
-    # What is refused before anything is read names the file of the config; what only the data contradicts, the data's.
+    # What is refused before anything is read names the file of the config; what only the data
+    # contradicts, the data's.
     words = ("digits.py", "--config", "train.csv", "sample_submission.csv", "test")
-    return Mutant("configs", name, "digits", _nothing, config=change, end=REFUSED if refused else "", words=words)
+    return Mutant(
+        "configs",
+        name,
+        "digits",
+        _nothing,
+        config=change,
+        end=REFUSED if refused else "",
+        words=words,
+    )
 
 
 def _put(text: str, *, old: str, new: str) -> str:

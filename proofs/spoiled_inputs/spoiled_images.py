@@ -1,4 +1,6 @@
-"""Mutants of pictures: torn files, other formats, each mode of Pillow, the eight orientations, and small files that claim to be huge."""
+"""Mutants of pictures: torn files, other formats, each mode of Pillow, the eight orientations, and
+small files that claim to be huge.
+"""
 
 import io
 import struct
@@ -15,7 +17,8 @@ from proofs.spoiled_inputs.mutants import REFUSED, VALID, Files, Mutant, Spoil
 
 Change = Callable[[bytes, Random], bytes]
 ORIENTATION = 0x0112
-# What has to be done to an upright picture so that a viewer, who follows the tag, shows it upright again.
+# What has to be done to an upright picture so that a viewer, who follows the tag, shows it upright
+# again.
 TURNED = {
     1: None,
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -29,20 +32,49 @@ TURNED = {
 
 
 def pictures() -> Iterator[Mutant]:
-    """Yield what can be in the place of one picture, of all, and of one or several that are trained on."""
+    """Yield what can be in the place of one picture, of all, and of one or several that are trained
+    on.
+    """
     for name, change in {**_torn(), **_strange()}.items():
-        yield Mutant("pictures", f"one is {name}", "digits", _test(change, 1), end=VALID, same=True, touched=1)
+        yield Mutant(
+            "pictures",
+            f"one is {name}",
+            "digits",
+            _test(change, 1),
+            end=VALID,
+            same=True,
+            touched=1,
+        )
     for name, change in KEEPING.items():
-        yield Mutant("pictures", f"all are {name}", "digits", _test(change, None), end=VALID, same=True)
+        yield Mutant(
+            "pictures", f"all are {name}", "digits", _test(change, None), end=VALID, same=True
+        )
     for name, change in LOSSY.items():
         yield Mutant("pictures", f"all are {name}", "digits", _test(change, None), end=VALID)
-    for name in ("empty", "a web page", "20,000 x 20,000 by its header", "a GIF", "9 x 8", "cut at 1/2"):
+    for name in (
+        "empty",
+        "a web page",
+        "20,000 x 20,000 by its header",
+        "a GIF",
+        "9 x 8",
+        "cut at 1/2",
+    ):
         change = {**_torn(), **_strange()}[name]
         yield Mutant(
-            "pictures", f"all are {name}", "digits", _test(change, None), end=REFUSED, words=("test", "images")
+            "pictures",
+            f"all are {name}",
+            "digits",
+            _test(change, None),
+            end=REFUSED,
+            words=("test", "images"),
         )
         yield Mutant(
-            "pictures", f"all but one are {name}, in the rerun", "digits", _test(change, -1), end=VALID, rerun=True
+            "pictures",
+            f"all but one are {name}, in the rerun",
+            "digits",
+            _test(change, -1),
+            end=VALID,
+            rerun=True,
         )
         yield Mutant(
             "pictures",
@@ -53,7 +85,14 @@ def pictures() -> Iterator[Mutant]:
             rerun=True,
             words=("images",),
         )
-        yield Mutant("pictures", f"one to train on is {name}", "digits", _train(change, 1), train=True, end=VALID)
+        yield Mutant(
+            "pictures",
+            f"one to train on is {name}",
+            "digits",
+            _train(change, 1),
+            train=True,
+            end=VALID,
+        )
         yield Mutant(
             "pictures",
             f"a tenth to train on are {name}",
@@ -64,10 +103,25 @@ def pictures() -> Iterator[Mutant]:
             words=("images",),
         )
     for number in range(3):
-        yield Mutant("pictures", f"one is missing ({number})", "digits", _gone(1), end=VALID, same=True, touched=1)
+        yield Mutant(
+            "pictures",
+            f"one is missing ({number})",
+            "digits",
+            _gone(1),
+            end=VALID,
+            same=True,
+            touched=1,
+        )
     yield Mutant("pictures", "half are missing", "digits", _gone(15), end=REFUSED, words=("test",))
     yield Mutant(
-        "pictures", "half are missing, in the rerun", "digits", _gone(15), end=VALID, same=True, touched=15, rerun=True
+        "pictures",
+        "half are missing, in the rerun",
+        "digits",
+        _gone(15),
+        end=VALID,
+        same=True,
+        touched=15,
+        rerun=True,
     )
     yield Mutant("pictures", "one is a folder", "digits", _folder, end=VALID, same=True, touched=1)
 
@@ -93,7 +147,10 @@ def _strange() -> dict[str, Change]:
         "a NUL": lambda png, draw: b"\0" * 100,
         **{f"noise ({number})": lambda png, draw: draw.randbytes(200) for number in range(3)},
         **{f"noise behind {name}": partial(_behind, head=head) for name, head in HEADS.items()},
-        **{f"a {name}": partial(_as, kind=name) for name in ("GIF", "BMP", "TIFF", "ICO", "PPM", "PDF")},
+        **{
+            f"a {name}": partial(_as, kind=name)
+            for name in ("GIF", "BMP", "TIFF", "ICO", "PPM", "PDF")
+        },
         "20,000 x 20,000 by its header": partial(_claims, width=20_000, height=20_000),
         "2,147,483,647 wide by its header": partial(_claims, width=2**31 - 1, height=1),
         "0 x 0 by its header": partial(_claims, width=0, height=0),
@@ -103,7 +160,9 @@ def _strange() -> dict[str, Change]:
         "1 x 1": lambda png, draw: _png(_opened(png).resize((1, 1))),
         "8 x 8,000": lambda png, draw: _png(_opened(png).resize((8, 8000))),
         "floats": lambda png, draw: _as(png, draw, kind="TIFF", mode="F"),
-        "with EXIF that is torn": lambda png, draw: _png(_opened(png), exif=b"Exif\0\0II*\0\xff\xff\xff\x7f"),
+        "with EXIF that is torn": lambda png, draw: _png(
+            _opened(png), exif=b"Exif\0\0II*\0\xff\xff\xff\x7f"
+        ),
     }
 
 
@@ -146,11 +205,18 @@ def _as(png: bytes, draw: Random, *, kind: str, mode: str = "L") -> bytes:
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    return (
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
+    )
 
 
 def _claims(png: bytes, draw: Random, *, width: int, height: int) -> bytes:
-    return png[:8] + _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + png[33:]
+    return (
+        png[:8] + _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + png[33:]
+    )
 
 
 def _bomb(png: bytes, draw: Random) -> bytes:
@@ -191,9 +257,13 @@ KEEPING: dict[str, Change] = {
     },
     "RGBA, half of it seen through": _seen_through,
     "16 bits": _sixteen,
-    "WebP called .png": lambda png, draw: _saved(_opened(png).convert("RGB"), "WEBP", lossless=True),
+    "WebP called .png": lambda png, draw: _saved(
+        _opened(png).convert("RGB"), "WEBP", lossless=True
+    ),
     **{f"turned as tag {tag} says": partial(_oriented, tag=tag, kind="PNG") for tag in TURNED},
-    "of an animation": lambda png, draw: _png(_opened(png), save_all=True, append_images=[Image.new("L", (8, 8), 255)]),
+    "of an animation": lambda png, draw: _png(
+        _opened(png), save_all=True, append_images=[Image.new("L", (8, 8), 255)]
+    ),
     "interlaced or not, by Pillow's own": lambda png, draw: _png(_opened(png), optimize=True),
 }
 LOSSY: dict[str, Change] = {
@@ -219,7 +289,9 @@ def _train(change: Change, count: int) -> Spoil:
 
 def _changed(files: Files, draw: Random, folder: str, change: Change, count: int | None) -> None:
     there = sorted(name for name in files if name.startswith(folder))
-    for name in draw.sample(there, len(there) if count is None else count if count > 0 else len(there) + count):
+    for name in draw.sample(
+        there, len(there) if count is None else count if count > 0 else len(there) + count
+    ):
         files[name] = change(files[name], draw)
 
 

@@ -1,4 +1,6 @@
-"""Mutants of outputs: predictions that are no numbers or not in their place, files that somebody edited, and a crash at each moment of a write."""
+"""Mutants of outputs: predictions that are no numbers or not in their place, files that somebody
+edited, and a crash at each moment of a write.
+"""
 
 import resource
 import signal
@@ -26,7 +28,9 @@ IDS = tuple(f"e{number:02d}" for number in range(24))
 
 @dataclass(frozen=True)
 class Asked:
-    """What a competition asks for: the target, the metric, the sample, and which texts it can score."""
+    """What a competition asks for: the target, the metric, the sample, and which texts it can
+    score.
+    """
 
     target: Target
     metric: str
@@ -35,20 +39,27 @@ class Asked:
 
     def values(self, draw: Random) -> np.ndarray:
         """Return good predictions, float32 (24, k)."""
-        made = np.array([[0.01 + 0.9 * draw.random() for _ in self.target.names] for _ in IDS], np.float32)
+        made = np.array(
+            [[0.01 + 0.9 * draw.random() for _ in self.target.names] for _ in IDS], np.float32
+        )
         single = self.target.kind in ("classes", "ordinal")
         return made / made.sum(axis=1, keepdims=True) if single else made
 
 
 def _sample(*columns: str, value: str = "0") -> bytes:
-    rows = [",".join(["id", *columns]), *(",".join([name, *[value] * len(columns)]) for name in IDS)]
+    rows = [
+        ",".join(["id", *columns]),
+        *(",".join([name, *[value] * len(columns)]) for name in IDS),
+    ]
     return "\n".join([*rows, ""]).encode()
 
 
 DIGITS = tuple(str(number) for number in range(10))
 ASKED = {
     "labels": Asked(Target("classes", DIGITS), "accuracy", _sample("label"), DIGITS.__contains__),
-    "a probability": Asked(Target("classes", ("0", "1")), "auc", _sample("malignant", value="0.5"), judgement.share),
+    "a probability": Asked(
+        Target("classes", ("0", "1")), "auc", _sample("malignant", value="0.5"), judgement.share
+    ),
     "a number": Asked(
         Target("regression", ("progression",), (0.0,), (1.0,)),
         "rmse",
@@ -56,10 +67,16 @@ ASKED = {
         judgement.number,
     ),
     "a number each": Asked(
-        Target("regression", ("x", "y"), (0.0, 0.0), (1.0, 1.0)), "rmse", _sample("x", "y"), judgement.number
+        Target("regression", ("x", "y"), (0.0, 0.0), (1.0, 1.0)),
+        "rmse",
+        _sample("x", "y"),
+        judgement.number,
     ),
     "a probability each": Asked(
-        Target("classes", ("a", "b", "c")), "log_loss", _sample("a", "b", "c", value="0.3"), judgement.share
+        Target("classes", ("a", "b", "c")),
+        "log_loss",
+        _sample("a", "b", "c", value="0.3"),
+        judgement.share,
     ),
     "tags": Asked(
         Target("multilabel", ("a", "b")),
@@ -84,7 +101,10 @@ def _all(values: np.ndarray, draw: Random, number: float) -> np.ndarray:
 
 VALUES: dict[str, Callable[[np.ndarray, Random], np.ndarray]] = {
     **{f"one is {number}": _some(number) for number in (float("nan"), float("inf"), float("-inf"))},
-    **{f"all are {number}": partial(_all, number=number) for number in (float("nan"), float("inf"), float("-inf"))},
+    **{
+        f"all are {number}": partial(_all, number=number)
+        for number in (float("nan"), float("inf"), float("-inf"))
+    },
     "one is out of range": _some(1.5),
     "one is below 0": _some(-0.25),
     "one is huge": _some(3e38),
@@ -109,7 +129,9 @@ NAMES: dict[str, Callable[[list[str], Random], list[str]]] = {
 
 @dataclass(frozen=True)
 class Written:
-    """How a write or a check ended. `left`: the file in the end. `accepted`: whether it was taken for good."""
+    """How a write or a check ended. `left`: the file in the end. `accepted`: whether it was taken
+    for good.
+    """
 
     family: str
     name: str
@@ -120,7 +142,9 @@ class Written:
 
 
 def predictions(folder: Path, seed: int) -> Iterator[Written]:
-    """Yield what became of odd predictions that were written over an older file, which has to survive a refusal."""
+    """Yield what became of odd predictions that were written over an older file, which has to
+    survive a refusal.
+    """
     for kind, asked in ASKED.items():
         for name in (*VALUES, *NAMES):
             draw = Random(f"{seed} {kind} {name}")  # noqa: S311 - a sample, not a secret
@@ -134,13 +158,17 @@ def predictions(folder: Path, seed: int) -> Iterator[Written]:
                 sample.write_bytes(asked.sample)
                 path.write_bytes(OLD)
                 said, accepted = _told(partial(_write, asked, sample, path, ids, values))
-                extra = sorted(file.name for file in Path(place).iterdir() if file not in (sample, path))
+                extra = sorted(
+                    file.name for file in Path(place).iterdir() if file not in (sample, path)
+                )
                 left = f"left {extra}".encode() if extra else path.read_bytes()
             yield Written("predictions", f"{kind}: {name}", said, accepted, left, asked)
 
 
 def edited(folder: Path, seed: int) -> Iterator[Written]:
-    """Yield what the check before a submission says of files that were edited after they were written."""
+    """Yield what the check before a submission says of files that were edited after they were
+    written.
+    """
     for kind, asked in ASKED.items():
         for name, change in {**SAME, **BROKEN, **EDITS}.items():
             draw = Random(f"{seed} {kind} {name}")  # noqa: S311 - as above
@@ -153,7 +181,9 @@ def edited(folder: Path, seed: int) -> Iterator[Written]:
                 said, accepted = _told(partial(submission_csv.check, path, sample, numbers=numbers))
                 # A check knows the sample and no labels: any text is one.
                 seen = replace(asked, fits=bool) if kind == "tags" else asked
-                yield Written("edited files", f"{kind}: {name}", said, accepted, path.read_bytes(), seen)
+                yield Written(
+                    "edited files", f"{kind}: {name}", said, accepted, path.read_bytes(), seen
+                )
 
 
 def _last(value: bytes) -> Callable[[bytes, Random], bytes]:
@@ -168,13 +198,27 @@ def _mixed(text: bytes, draw: Random) -> bytes:
 EDITS: dict[str, Callable[[bytes, Random], bytes]] = {
     **{
         f"with {value[:20]!r}": _last(value)
-        for value in (b"", b"nan", b"NaN", b"inf", b"-inf", b"1e400", b"None", b"NA", b'" "', b"1_0", "١".encode())
+        for value in (
+            b"",
+            b"nan",
+            b"NaN",
+            b"inf",
+            b"-inf",
+            b"1e400",
+            b"None",
+            b"NA",
+            b'" "',
+            b"1_0",
+            "١".encode(),
+        )
     },
     "with rows in another order": _mixed,
     "without its last row": lambda text, draw: text[: text.rstrip(b"\n").rfind(b"\n") + 1],
     "with its last row twice": lambda text, draw: text + text.splitlines(keepends=True)[-1],
     "with an unknown id": lambda text, draw: text.replace(b"e00", b"z00", 1),
-    "with ids as Excel writes them": lambda text, draw: text.replace(b"e00", b"0", 1).replace(b"e0", b"0E+"),
+    "with ids as Excel writes them": lambda text, draw: text.replace(b"e00", b"0", 1).replace(
+        b"e0", b"0E+"
+    ),
 }
 
 
@@ -193,9 +237,11 @@ def _told(work: Callable[[], object]) -> tuple[Said, bool]:
 
 
 def crashes(folder: Path, seed: int) -> tuple[int, list[str]]:
-    """Return how many crash states of a write over an older submission there are, and what is wrong with which.
+    """Return how many crash states of a write over an older submission there are, and what is wrong
+    with which.
 
-    In each there has to be the older file or the new one, whole; and besides no name that anybody reads.
+    In each there has to be the older file or the new one, whole; and besides no name that anybody
+    reads.
     """
     wrong, count = [], 0
     for number, asked in enumerate(ASKED.values()):
@@ -210,10 +256,14 @@ def crashes(folder: Path, seed: int) -> tuple[int, list[str]]:
         newer = path.read_bytes()
         for _, tree in crash_states.states(recording, seed, 6):
             count += 1
-            files: Mapping[str, bytes | None] = {name: content for name, content in tree.items() if content is not None}
+            files: Mapping[str, bytes | None] = {
+                name: content for name, content in tree.items() if content is not None
+            }
             if files.get(NAME) not in (older, newer):
                 wrong.append(f"submission.csv is {files.get(NAME)!r}")
-            wrong += [f"{name} stays" for name in files if not name.startswith(".") and name != NAME]
+            wrong += [
+                f"{name} stays" for name in files if not name.startswith(".") and name != NAME
+            ]
     return count, wrong
 
 
@@ -224,7 +274,10 @@ def full(folder: Path) -> Said:
     sample.write_bytes(asked.sample)
     path.write_bytes(OLD)
     values = asked.values(Random(0))  # noqa: S311 - as above
-    before, kept = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before, kept = (
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+    )
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
     try:
         said, _ = _told(partial(_write, asked, sample, path, IDS, values))

@@ -1,4 +1,6 @@
-"""Mutants of tables: CSVs in other forms, labels that cannot be learned, and texts in the place of numbers."""
+"""Mutants of tables: CSVs in other forms, labels that cannot be learned, and texts in the place of
+numbers.
+"""
 
 import gzip
 import re
@@ -9,7 +11,12 @@ from random import Random
 from proofs.spoiled_inputs.mutants import REFUSED, SAMPLE, VALID, Files, Mutant, Spoil, put, rows_of
 
 Text = Callable[[bytes, Random], bytes]
-TARGET = {"digits": "label", "digits-csv": "label", "diabetes": "progression", "breast-cancer": "malignant"}
+TARGET = {
+    "digits": "label",
+    "digits-csv": "label",
+    "diabetes": "progression",
+    "breast-cancer": "malignant",
+}
 NUMBER = {"diabetes": "bmi", "breast-cancer": "mean texture"}
 
 
@@ -35,8 +42,12 @@ SAME: dict[str, Text] = {
     "with a byte order mark": lambda text, draw: b"\xef\xbb\xbf" + text,
     "with CRLF": lambda text, draw: text.replace(b"\n", b"\r\n"),
     "with CR": lambda text, draw: text.replace(b"\n", b"\r"),
-    "with quotes around all": lambda text, draw: re.sub(rb"[^,\n]+", lambda found: b'"' + found[0] + b'"', text),
-    "with blank lines": _lines(lambda lines, draw: [part for line in lines for part in (line, b"\n")]),
+    "with quotes around all": lambda text, draw: re.sub(
+        rb"[^,\n]+", lambda found: b'"' + found[0] + b'"', text
+    ),
+    "with blank lines": _lines(
+        lambda lines, draw: [part for line in lines for part in (line, b"\n")]
+    ),
     "without an end of line": lambda text, draw: text.rstrip(b"\n"),
 }
 BROKEN: dict[str, Text] = {
@@ -63,29 +74,54 @@ BROKEN: dict[str, Text] = {
         lambda lines, draw: [line.partition(b",")[0] + b"," + line for line in lines]
     ),
     "with its header twice": _lines(lambda lines, draw: [lines[0], *lines]),
-    "with a comma at each end": _lines(lambda lines, draw: [line.rstrip(b"\n") + b",\n" for line in lines]),
-    "with blanks in its header": _lines(lambda lines, draw: [lines[0].replace(b",", b" , "), *lines[1:]]),
+    "with a comma at each end": _lines(
+        lambda lines, draw: [line.rstrip(b"\n") + b",\n" for line in lines]
+    ),
+    "with blanks in its header": _lines(
+        lambda lines, draw: [lines[0].replace(b",", b" , "), *lines[1:]]
+    ),
     "with its header in capitals": _lines(lambda lines, draw: [lines[0].upper(), *lines[1:]]),
 }
 
 
 def forms() -> Iterator[Mutant]:
-    """Yield each table of each competition in other forms: some say the same, and some cannot be read."""
+    """Yield each table of each competition in other forms: some say the same, and some cannot be
+    read.
+    """
     for subject in TARGET:
         tables = [SAMPLE, "train.csv"] + ([] if subject == "digits" else ["test.csv"])
         for table in tables:
             train = table == "train.csv"
             for name, text in SAME.items():
                 if not train:
-                    yield Mutant("forms", f"{table} {name}", subject, _text(table, text), end=VALID, same=True)
+                    yield Mutant(
+                        "forms",
+                        f"{table} {name}",
+                        subject,
+                        _text(table, text),
+                        end=VALID,
+                        same=True,
+                    )
             for name in ("with a byte order mark", "with CRLF") if train else ():
-                yield Mutant("forms", f"{table} {name}", subject, _text(table, SAME[name]), end=VALID, train=True)
+                yield Mutant(
+                    "forms",
+                    f"{table} {name}",
+                    subject,
+                    _text(table, SAME[name]),
+                    end=VALID,
+                    train=True,
+                )
             for name, text in BROKEN.items():
                 if not (
                     train and subject in ("digits-csv", "breast-cancer")
                 ):  # read by the same code as the two others
                     yield Mutant(
-                        "forms", f"{table} {name}", subject, _text(table, text), train=train, words=(table, "id")
+                        "forms",
+                        f"{table} {name}",
+                        subject,
+                        _text(table, text),
+                        train=train,
+                        words=(table, "id"),
                     )
         for table in tables[1:]:
             yield Mutant(
@@ -178,7 +214,9 @@ ODD_LABELS = (
 
 
 def labels() -> Iterator[Mutant]:
-    """Yield labels that are empty, unseen, no numbers, too few of a kind, all the same or all different."""
+    """Yield labels that are empty, unseen, no numbers, too few of a kind, all the same or all
+    different.
+    """
     for subject in ("digits", "diabetes", "breast-cancer"):
         for value in ODD_LABELS:
             yield Mutant(
@@ -223,7 +261,10 @@ def _one_of(rows: list[str], draw: Random, count: int) -> list[str]:
     """Leave so many rows of one label; the others become the next one."""
     chosen, other = sorted(set(rows))[:2]
     kept = [place for place, value in enumerate(rows) if value == chosen][:count]
-    return [other if value == chosen and place not in kept else value for place, value in enumerate(rows)]
+    return [
+        other if value == chosen and place not in kept else value
+        for place, value in enumerate(rows)
+    ]
 
 
 LABEL_CHANGES: dict[str, Callable[[list[str], Random], list[str]]] = {
@@ -235,7 +276,9 @@ LABEL_CHANGES: dict[str, Callable[[list[str], Random], list[str]]] = {
     "all empty": lambda rows, draw: [""] * len(rows),
     "all texts": lambda rows, draw: [f"class {value}" for value in rows],
     "huge": lambda rows, draw: [f"{1e300 * (1 + number % 7):g}" for number in range(len(rows))],
-    "tiny apart": lambda rows, draw: [f"{1 + (number % 10) * 1e-15:.17g}" for number in range(len(rows))],
+    "tiny apart": lambda rows, draw: [
+        f"{1 + (number % 10) * 1e-15:.17g}" for number in range(len(rows))
+    ],
 }
 
 
@@ -247,7 +290,13 @@ def _label(change: Callable[[list[str], Random], list[str]]) -> Spoil:
         put(
             files,
             "train.csv",
-            [rows[0], *([*row[:place], value, *row[place + 1 :]] for row, value in zip(rows[1:], values, strict=True))],
+            [
+                rows[0],
+                *(
+                    [*row[:place], value, *row[place + 1 :]]
+                    for row, value in zip(rows[1:], values, strict=True)
+                ),
+            ],
         )
 
     return spoil
@@ -329,11 +378,19 @@ CATEGORIES = ("1.0", " 1", "3", "", "NA", "male", "1e0", "١", "\x00", "x" * 10_
 
 
 def numbers() -> Iterator[Mutant]:
-    """Yield texts in the place of numbers, pixels and categories, one of them or all, in tables to train on and to predict."""
+    """Yield texts in the place of numbers, pixels and categories, one of them or all, in tables to
+    train on and to predict.
+    """
     for value in ODD_NUMBERS:
         for subject, column in NUMBER.items():
             words = ("test.csv", repr(column))
-            yield Mutant("numbers", f"one is {value[:20]!r}", subject, _cell("test.csv", column, value, 1), words=words)
+            yield Mutant(
+                "numbers",
+                f"one is {value[:20]!r}",
+                subject,
+                _cell("test.csv", column, value, 1),
+                words=words,
+            )
             yield Mutant(
                 "numbers",
                 f"one is {value[:20]!r}, in the rerun",
@@ -391,7 +448,10 @@ def numbers() -> Iterator[Mutant]:
 def _cell(table: str, column: str, value: str, count: int | None) -> Spoil:
     def spoil(files: Files, draw: Random) -> None:
         rows = rows_of(files, table)
-        place, chosen = rows[0].index(column), draw.sample(range(1, len(rows)), count or len(rows) - 1)
+        place, chosen = (
+            rows[0].index(column),
+            draw.sample(range(1, len(rows)), count or len(rows) - 1),
+        )
         for number in chosen:
             rows[number] = [*rows[number][:place], value, *rows[number][place + 1 :]]
         put(files, table, rows)

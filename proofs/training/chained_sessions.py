@@ -1,6 +1,8 @@
-"""Chain: a training cut into sessions, one of them killed, ends with the weights of one long session.
+"""Chain: a training cut into sessions, one of them killed, ends with the weights of one long
+session.
 
-The bundles, the notebooks and the client are the real ones; the sessions are the local Kaggle's, each with 8 virtual devices.
+The bundles, the notebooks and the client are the real ones; the sessions are the local Kaggle's,
+each with 8 virtual devices.
 """
 
 import os
@@ -29,7 +31,9 @@ DIGITS = ROOT / "pipeline" / "configs" / "digits.py"
 
 @dataclass(frozen=True)
 class Size:
-    """How long: the cap of a session, the seconds after which the run stops itself, and epochs that take more than one session."""
+    """How long: the cap of a session, the seconds after which the run stops itself, and epochs that
+    take more than one session.
+    """
 
     cap: float
     own: float
@@ -42,7 +46,9 @@ SIZE = Size(60, 45, 420)
 
 @dataclass
 class Ran:
-    """What one training left. `sessions`: Kaggle's word for each version; `steps`: how far each was. `killed_at`: the step, or 0."""
+    """What one training left. `sessions`: Kaggle's word for each version; `steps`: how far each
+    was. `killed_at`: the step, or 0.
+    """
 
     weights_sha256: str
     sessions: list[str]
@@ -64,12 +70,17 @@ def rows(*, show: Show) -> Iterator[Row]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     same = cut.weights_sha256 == whole.weights_sha256
-    ended = f"{len(cut.sessions)} sessions ({', '.join(cut.sessions)}), killed at step {cut.killed_at}"
+    ended = (
+        f"{len(cut.sessions)} sessions ({', '.join(cut.sessions)}), killed at step {cut.killed_at}"
+    )
     yield Row(
         f"A chain of sessions of {size.cap:g} s, one of them SIGKILLed, ends with the weights of one long session",
         "weights_sha256 equal, ≥ 3 sessions",
         f"{cut.weights_sha256[:12]} and {whole.weights_sha256[:12]}; {ended}; {cut.seconds:.0f} s and {whole.seconds:.0f} s",
-        same and len(cut.sessions) >= 3 and cut.sessions.count("ERROR") == 1 and whole.sessions == ["COMPLETE"],
+        same
+        and len(cut.sessions) >= 3
+        and cut.sessions.count("ERROR") == 1
+        and whole.sessions == ["COMPLETE"],
         seed=0,
     )
     yield Row(
@@ -96,11 +107,21 @@ def _rising(steps: list[str]) -> bool:
     return all(before < after for before, after in zip([0, *numbers], numbers, strict=False))
 
 
-def _trained(folder: Path, size: Size, cap: float, hours: float, show: Show, *, kill: bool = False) -> Ran:
+def _trained(
+    folder: Path, size: Size, cap: float, hours: float, show: Show, *, kill: bool = False
+) -> Ran:
     folder.mkdir()
     config = folder / "chained.py"
     config.write_text(_config(size.epochs, hours))
-    ours = Project(ROOT, str(config), "digits", "dataset", folder / "runs", folder / "build", deadline_seconds=1800)
+    ours = Project(
+        ROOT,
+        str(config),
+        "digits",
+        "dataset",
+        folder / "runs",
+        folder / "build",
+        deadline_seconds=1800,
+    )
     began = time.monotonic()
 
     def tell(line: str) -> None:
@@ -135,7 +156,9 @@ def _config(epochs: int, hours: float) -> str:
     values = {"name": '"chained"', "epochs": epochs, "progress_seconds": 2, "checkpoint_seconds": 4}
     text = DIGITS.read_text(encoding="utf-8")
     for name, value in values.items():
-        text, count = re.subn(rf"^    {name}=.*,$", f"    {name}={value},", text, flags=re.MULTILINE)
+        text, count = re.subn(
+            rf"^    {name}=.*,$", f"    {name}={value},", text, flags=re.MULTILINE
+        )
         if count != 1:
             raise ValueError(f"{DIGITS} has {count} lines of {name}; expected 1")
     return text.replace("    epochs=", f"    session_hours={hours},\n    epochs=")
@@ -158,7 +181,8 @@ class Killer(threading.Thread):
                 if version is None or version.session is None or version.status != "RUNNING":
                     continue
                 names = [
-                    saved_progress.STEP.fullmatch(path.name) for path in version.working.glob("checkpoints/step-*")
+                    saved_progress.STEP.fullmatch(path.name)
+                    for path in version.working.glob("checkpoints/step-*")
                 ]
                 steps = sorted(int(name[1]) for name in names if name)
                 if len(steps) > 1:

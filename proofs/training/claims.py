@@ -28,7 +28,8 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     """Yield the rows, each as soon as it is measured.
 
     Args:
-        root: of the repository. short: a sample, without times, for the normal tests. show: takes lines of progress.
+        root: of the repository. short: a sample, without times, for the normal tests. show: takes
+            lines of progress.
         pictures: not used yet.
     """
     with tempfile.TemporaryDirectory(prefix="prove-training-") as scratch:
@@ -54,10 +55,17 @@ def _python(root: Path, *words: object, flags: str = "") -> str:
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
     }
     run = subprocess.run(
-        [sys.executable, "-m", *map(str, words)], cwd=root, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *map(str, words)],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if run.returncode:
-        raise RuntimeError(f"{' '.join(map(str, words))} ended with {run.returncode}:\n{run.stderr[-3000:]}")
+        raise RuntimeError(
+            f"{' '.join(map(str, words))} ended with {run.returncode}:\n{run.stderr[-3000:]}"
+        )
     return run.stdout
 
 
@@ -73,8 +81,17 @@ def _killed(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Ro
     show(f"      {workers * runs} runs that are killed {kills} times each, and {workers} unbroken")
 
     def work(number: int) -> list[killed_runs.Run]:
-        words = ("proofs.training.killed_runs", folder / f"lives-{number}", runs, kills, SEED + number)
-        return [killed_runs.Run(**json.loads(line)) for line in _python(root, *words, flags=_devices(2)).splitlines()]
+        words = (
+            "proofs.training.killed_runs",
+            folder / f"lives-{number}",
+            runs,
+            kills,
+            SEED + number,
+        )
+        return [
+            killed_runs.Run(**json.loads(line))
+            for line in _python(root, *words, flags=_devices(2)).splitlines()
+        ]
 
     with ThreadPoolExecutor(workers) as pool:
         found = [run for some in pool.map(work, range(workers)) for run in some]
@@ -82,7 +99,9 @@ def _killed(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Ro
 
 
 def judged(found: list[killed_runs.Run], *, short: bool) -> Iterator[Row]:
-    """Yield the rows that the runs give; those that nobody killed are what the others are compared with."""
+    """Yield the rows that the runs give; those that nobody killed are what the others are compared
+    with.
+    """
     whole = [run for run in found if not run.kills]
     broken = [run for run in found if run.kills]
     steps = killed_runs.EPOCHS * killed_runs.IMAGES * 9 // 10 // killed_runs.BATCH
@@ -98,7 +117,9 @@ def judged(found: list[killed_runs.Run], *, short: bool) -> Iterator[Row]:
     inside = sum(saving for _, saving in kills) / max(len(kills), 1)
     in_one = max((len(run.kills) for run in broken), default=0)
     epoch = steps // killed_runs.EPOCHS
-    in_epoch = max((max(Counter(step // epoch for step, _ in run.kills).values()) for run in broken), default=0)
+    in_epoch = max(
+        (max(Counter(step // epoch for step, _ in run.kills).values()) for run in broken), default=0
+    )
     least = 4 if short else KILLS_AT_LEAST
     passed = (
         len(same) == len(broken)
@@ -116,7 +137,10 @@ def judged(found: list[killed_runs.Run], *, short: bool) -> Iterator[Row]:
         passed,
         SEED,
     )
-    lost, dead = sum(run.lost for run in found), [text for run in found for text in run.unrecoverable]
+    lost, dead = (
+        sum(run.lost for run in found),
+        [text for run in found for text in run.unrecoverable],
+    )
     yield Row(
         "After each kill: the run goes on, from the last committed checkpoint or a newer one",
         "0 unrecoverable, 0 lost",
@@ -132,13 +156,17 @@ def judged(found: list[killed_runs.Run], *, short: bool) -> Iterator[Row]:
 def _elastic(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     show("      one batch on 1, 2, 4 and 8 devices")
     parts = ("order", "sgd") if short else ("order", "sgd", "adamw", "accumulated")
-    found = last_json(_python(root, "proofs.training.replicas", folder / "elastic", *parts, flags=_devices(8)))
+    found = last_json(
+        _python(root, "proofs.training.replicas", folder / "elastic", *parts, flags=_devices(8))
+    )
     order = found["order"]
     yield Row(
         f"Batches from every step of two epochs on {', '.join(map(str, order['devices']))} devices",
         "all sequences equal, from 1, 2, 4 and 8 devices",
         f"{order['compared']} sequences of up to {order['steps']} steps, {order['differing']} differ",
-        not order["differing"] and order["compared"] == 4 * order["steps"] and order["devices"] == [1, 2, 4, 8],
+        not order["differing"]
+        and order["compared"] == 4 * order["steps"]
+        and order["devices"] == [1, 2, 4, 8],
         SEED,
     )
     sgd = found["sgd"]
@@ -182,7 +210,13 @@ def _elastic(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[R
 def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
     show("      the loop beside a bare one and beside fit")
     found = last_json(
-        _python(root, "proofs.training.loop_overhead", "loop", folder / "loop", flags=loop_overhead.ONE_THREAD)
+        _python(
+            root,
+            "proofs.training.loop_overhead",
+            "loop",
+            folder / "loop",
+            flags=loop_overhead.ONE_THREAD,
+        )
     )
     for (name, sizes), most in zip(found.items(), (0.05, 0.01), strict=True):
         more, times = sizes["ratios"]["ours"] - 1, sizes["milliseconds"]
@@ -197,7 +231,13 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         )
     show("      checkpoints of a run with a large state")
     saved = last_json(
-        _python(root, "proofs.training.loop_overhead", "saves", folder / "saves", flags=loop_overhead.ONE_THREAD)
+        _python(
+            root,
+            "proofs.training.loop_overhead",
+            "saves",
+            folder / "saves",
+            flags=loop_overhead.ONE_THREAD,
+        )
     )
     share = saved["seconds"]["checkpoints"] / saved["wall"]
     yield Row(
@@ -219,8 +259,12 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
     colds, warms = [], []
     for number in range(STARTS):
         into = folder / f"start-{number}"
-        colds.append(last_json(_python(root, "proofs.training.loop_overhead", "start", into))["seconds"])
-        warms.append(last_json(_python(root, "proofs.training.loop_overhead", "start", into))["seconds"])
+        colds.append(
+            last_json(_python(root, "proofs.training.loop_overhead", "start", into))["seconds"]
+        )
+        warms.append(
+            last_json(_python(root, "proofs.training.loop_overhead", "start", into))["seconds"]
+        )
     share = statistics.median(warm / cold for warm, cold in zip(warms, colds, strict=True))
     yield Row(
         "A second process to the end of its first step, with the first one's executables; imports not counted",
@@ -231,15 +275,24 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
 
 
 def _by_hand(root: Path, folder: Path, show: Show) -> Row:
-    """Kill `python -m pipeline train` twice, stop it once by --max-steps, and let it end by the same command."""
+    """Kill `python -m pipeline train` twice, stop it once by --max-steps, and let it end by the
+    same command.
+    """
     show("      the command line, killed and given again")
     _python(root, "localkaggle", "export", "digits", folder / "digits")
     # Long enough to be killed twice in it, on any machine.
-    own = "from dataclasses import replace\nfrom pipeline.configs.digits import CONFIG as DIGITS\n\n"
+    own = (
+        "from dataclasses import replace\nfrom pipeline.configs.digits import CONFIG as DIGITS\n\n"
+    )
     own += 'CONFIG = replace(DIGITS, name="by_hand", epochs=240, checkpoint_seconds=1.0)\n'
     (folder / "by_hand.py").write_text(own)
     words = ["pipeline", "train", "--config", folder / "by_hand.py", "--input", folder / "digits"]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "XLA_FLAGS": "",
+        "JAX_PLATFORMS": "cpu",
+    }
     ends: list[Any] = []
     for wait in (4.0, 4.0):
         child = subprocess.Popen(
@@ -256,7 +309,9 @@ def _by_hand(root: Path, folder: Path, show: Show) -> Row:
     commands += [(*words, "--output", folder / name, "--json") for name in ("killed", "unbroken")]
     ends += [last_json(_python(root, *command))["status"] for command in commands]
     sums = {
-        name: json.loads((folder / name / "artifact" / "manifest.json").read_text())["weights_sha256"]
+        name: json.loads((folder / name / "artifact" / "manifest.json").read_text())[
+            "weights_sha256"
+        ]
         for name in ("killed", "unbroken")
     }
     return Row(

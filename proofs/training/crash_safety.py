@@ -1,4 +1,6 @@
-"""Saving: whatever moment a save is interrupted in, and whatever bit of what it wrote turns, nothing torn is taken for whole."""
+"""Saving: whatever moment a save is interrupted in, and whatever bit of what it wrote turns,
+nothing torn is taken for whole.
+"""
 
 import random
 import shutil
@@ -22,14 +24,20 @@ from proofs.shared.results_table import Row, Show
 SEED = 20261121
 FOLDER = "checkpoints"
 # What a trainer gives: some large arrays, some small, and details with texts, numbers and nothing.
-DETAILS = {"run_id": "proof", "origin": {"config": {"rate": 2e-3, "decay": None}}, "metrics": {"loss": 0.25}}
+DETAILS = {
+    "run_id": "proof",
+    "origin": {"config": {"rate": 2e-3, "decay": None}},
+    "metrics": {"loss": 0.25},
+}
 
 Save = Callable[[Path, int, Mapping[str, np.ndarray], Mapping[str, Any]], object]
 
 
 @dataclass(frozen=True)
 class Held:
-    """A folder before a save: the checkpoints in it (step, mark), what `spoil` makes of them, and the step that is saved next."""
+    """A folder before a save: the checkpoints in it (step, mark), what `spoil` makes of them, and
+    the step that is saved next.
+    """
 
     name: str
     steps: tuple[tuple[int, int], ...]
@@ -84,23 +92,31 @@ def crashes(*, short: bool, show: Show, seed: int = SEED) -> Row:
         judged = judge(checkpoint.save, held, seed=seed, most=most, randoms=3 if short else 12)
         show(f"      {judged.states} crash states of saving {held.name}")
         found.append(judged)
-    states, wrong = sum(judged.states for judged in found), [text for judged in found for text in judged.wrong]
+    states, wrong = (
+        sum(judged.states for judged in found),
+        [text for judged in found for text in judged.wrong],
+    )
     return Row(
         "A save cut off anywhere, by a kill or a loss of power, leaves the new checkpoint or the one before it"
         + (" (a sample)" if short else ""),
         f"≥ {wanted} crash states; 0 torn, lost or older; after it returned always the new one; the next save goes through",
-        f"{states} states of {len(BEFORE)} saves, {len(wrong)} wrong" + (f"; first: {wrong[0]}" if wrong else ""),
+        f"{states} states of {len(BEFORE)} saves, {len(wrong)} wrong"
+        + (f"; first: {wrong[0]}" if wrong else ""),
         states >= wanted and not wrong,
         seed,
     )
 
 
-def judge(save: Save, held: Held, *, seed: int, most: int | None = None, randoms: int = 3) -> Judged:
+def judge(
+    save: Save, held: Held, *, seed: int, most: int | None = None, randoms: int = 3
+) -> Judged:
     """Return what is found after each crash of one save.
 
     Args:
-        save: of the form of `checkpoint.save`. held: what the folder holds before. seed: of what is drawn.
-        most: how many states to look at, drawn among all; None looks at all. randoms: as for `crash.states`.
+        save: of the form of `checkpoint.save`. held: what the folder holds before. seed: of what is
+            drawn.
+        most: how many states to look at, drawn among all; None looks at all. randoms: as for
+            `crash.states`.
     """
     with _scratch() as scratch:
         folder = scratch / "top" / FOLDER
@@ -111,7 +127,9 @@ def judge(save: Save, held: Held, *, seed: int, most: int | None = None, randoms
         before = checkpoint.latest(folder)
 
         def work() -> None:
-            folder.mkdir(exist_ok=True)  # as training does before the first step; it flushes nothing
+            folder.mkdir(
+                exist_ok=True
+            )  # as training does before the first step; it flushes nothing
             save(folder, held.next, arrays(9), DETAILS)
 
         recording = disk_recorder.record(scratch / "top", work)
@@ -126,12 +144,16 @@ def judge(save: Save, held: Held, *, seed: int, most: int | None = None, randoms
             problem = _problem(place / FOLDER, held, before, returned=returned)
             if problem:
                 when = "after it returned" if returned else "while it ran"
-                wrong.append(f"{held.name}, {when}: {problem}; there was {', '.join(sorted(tree)) or 'nothing'}")
+                wrong.append(
+                    f"{held.name}, {when}: {problem}; there was {', '.join(sorted(tree)) or 'nothing'}"
+                )
             shutil.rmtree(place)
         return Judged(len(found), tuple(wrong))
 
 
-def _problem(folder: Path, held: Held, before: checkpoint.Checkpoint | None, *, returned: bool) -> str | None:
+def _problem(
+    folder: Path, held: Held, before: checkpoint.Checkpoint | None, *, returned: bool
+) -> str | None:
     """Return what is wrong with a crash state; None where all is well."""
     try:
         found = checkpoint.latest(folder)
@@ -163,7 +185,13 @@ def flips(*, short: bool, show: Show, seed: int = SEED) -> Row:
             if not _comes_back(scratch / FOLDER, 1)  # the older one, whole
         ]
         unharmed = _comes_back(scratch / FOLDER, 2)
-    return _row("A bit that turns in the newest checkpoint: the one before is taken", count, missed, unharmed, seed)
+    return _row(
+        "A bit that turns in the newest checkpoint: the one before is taken",
+        count,
+        missed,
+        unharmed,
+        seed,
+    )
 
 
 def artifact_flips(*, short: bool, show: Show, seed: int = SEED) -> Row:
@@ -184,7 +212,9 @@ def artifact_flips(*, short: bool, show: Show, seed: int = SEED) -> Row:
 
 
 def flipped(folder: Path, count: int, seed: int) -> Iterator[str]:
-    """Turn one bit of a file at a time, yield where, and turn it back; every file as often as the others, however short."""
+    """Turn one bit of a file at a time, yield where, and turn it back; every file as often as the
+    others, however short.
+    """
     draw = random.Random(seed)  # noqa: S311 - a sample, not a secret
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     for number in range(count):
@@ -258,7 +288,9 @@ def _artifact(folder: Path) -> Path:
     details = dict.fromkeys(("git_commit", "bundle_sha256"), "0" * 40)
     artifact.save(
         folder,
-        model=_Model(tuple(_Weight(name, array.astype(np.float32)) for name, array in arrays(1).items())),
+        model=_Model(
+            tuple(_Weight(name, array.astype(np.float32)) for name, array in arrays(1).items())
+        ),
         config=config,
         target=Target("classes", tuple(str(label) for label in range(config.num_classes))),
         encoding=None,
@@ -279,7 +311,9 @@ def _artifact(folder: Path) -> Path:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """Give a fresh folder, in memory where there is such a place: thousands of saves are not to wear out a disk."""
+    """Give a fresh folder, in memory where there is such a place: thousands of saves are not to
+    wear out a disk.
+    """
     memory = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a name of its own there
     folder = Path(tempfile.mkdtemp(prefix="prove-saving-", dir=memory if memory.is_dir() else None))
     try:

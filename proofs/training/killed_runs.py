@@ -1,6 +1,8 @@
-"""Lives: one training run that is killed with SIGKILL again and again, and goes on until it ends; the same run, unbroken.
+"""Lives: one training run that is killed with SIGKILL again and again, and goes on until it ends;
+the same run, unbroken.
 
-A process of its own (`python -m proofs.training.killed_runs`), which imports the libraries once and forks for each life before JAX has threads.
+A process of its own (`python -m proofs.training.killed_runs`), which imports the libraries once and
+forks for each life before JAX has threads.
 """
 
 import hashlib
@@ -21,7 +23,10 @@ import numpy as np
 SEED = 20261121
 IMAGES, EPOCHS, BATCH = 1600, 5, 16  # 450 steps, 90 of them an epoch
 DYING_SECONDS = 0.4  # a life is killed within this time after its first step …
-STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # … or, this many of them, within that after its beginning
+STARTING_SHARE, STARTING_SECONDS = (
+    0.15,
+    1.5,
+)  # … or, this many of them, within that after its beginning
 LIVES_AT_MOST = 60
 
 
@@ -32,7 +37,8 @@ class Run:
     Attributes:
         kills: (step it stood at, whether a checkpoint was being written) of each.
         weights: sha256 of every array of the last checkpoint, optimizer and averages included.
-        batches: sha256 of each step's images and labels, as trained; a step that came out differently in two lives is None.
+        batches: sha256 of each step's images and labels, as trained; a step that came out
+            differently in two lives is None.
         lost: lives that went on from an older step than the last committed one.
         unrecoverable: what a life that nobody killed ended with.
     """
@@ -45,11 +51,15 @@ class Run:
 
 
 def settings() -> Any:
-    """Return the config: AdamW, averages, BatchNorm, dropout, augmentation and two micro-batches a step."""
+    """Return the config: AdamW, averages, BatchNorm, dropout, augmentation and two micro-batches a
+    step.
+    """
     from pipeline import config as configs
 
     digits = configs.load("digits")
-    optimizer = replace(digits.optimizer, name="adamw", weight_decay=0.05, ema_momentum=0.99, base_batch=4)
+    optimizer = replace(
+        digits.optimizer, name="adamw", weight_decay=0.05, ema_momentum=0.99, base_batch=4
+    )
     return replace(
         digits,
         name="lives",
@@ -79,7 +89,9 @@ def images() -> Any:
 
 
 def live(folder: Path, report: int) -> None:
-    """Train in this process, and tell each step and each checkpoint on the pipe `report`, a line each."""
+    """Train in this process, and tell each step and each checkpoint on the pipe `report`, a line
+    each.
+    """
     from pipeline.data import dataset
     from pipeline.session import checkpoint
     from pipeline.training import training
@@ -117,7 +129,10 @@ def live(folder: Path, report: int) -> None:
         begun += 1
         return result
 
-    checkpoint.save, dataset.Batches.at, Step.train, checkpoint.latest = saved, batch, stepped, found  # type: ignore[method-assign,assignment]
+    watched: Any = ((checkpoint, "save", saved), (dataset.Batches, "at", batch))
+    watched += ((Step, "train", stepped), (checkpoint, "latest", found))
+    for place, name, function in watched:
+        setattr(place, name, function)
     training.train(settings(), folder, folder, examples=images(), show=lambda line: None)
 
 
@@ -125,7 +140,8 @@ def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str]) -> 
     """Return how a life ended (as `os.waitpid` tells it), having added what it told to `lines`.
 
     Args:
-        killed: gives the seconds until the kill: from the beginning if negative, else from the first step; None for a life to its end.
+        killed: gives the seconds until the kill: from the beginning if negative, else from the
+            first step; None for a life to its end.
     """
     reads, writes = os.pipe()
     child = os.fork()

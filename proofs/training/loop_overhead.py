@@ -1,7 +1,9 @@
-"""Pace: what the loop adds to its steps, what a checkpoint costs, and how soon a second session trains. A process of its own.
+"""Pace: what the loop adds to its steps, what a checkpoint costs, and how soon a second session
+trains. A process of its own.
 
-One core computes, as an accelerator would, and leaves the other to the host: whoever starts this sets XLA_FLAGS to `ONE_THREAD`.
-`python -m proofs.training.loop_overhead loop|saves|start|phases FOLDER` prints one JSON object.
+One core computes, as an accelerator would, and leaves the other to the host: whoever starts this
+sets XLA_FLAGS to `ONE_THREAD`. `python -m proofs.training.loop_overhead loop|saves|start|phases
+FOLDER` prints one JSON object.
 """
 
 import gc
@@ -31,13 +33,19 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 SEED = 20261121
 ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
 IMAGES = 60_000
-# What changes of `settings`, steps a chunk, chunks: about 1 ms and 20 ms a step on this kind of machine. Where a step is as short as that,
-# our loop hands over several at once, which is what `steps_per_call` is for; the bare loop and fit make one call a step. A virtual machine is
-# disturbed by up to a tenth from second to second (docs/LOG.md, 2026-11-21), so the arms take turns often, and medians are of many.
+# What changes of `settings`, steps a chunk, chunks: about 1 ms and 20 ms a step on this kind of
+# machine. Where a step is as short as that, our loop hands over several at once, which is what
+# `steps_per_call` is for; the bare loop and fit make one call a step. A virtual machine is
+# disturbed by up to a tenth from second to second (docs/LOG.md, 2026-11-21), so the arms take turns
+# often, and medians are of many.
 MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
 SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
     "1 ms": ({**MLP, "steps_per_call": 16}, 320, 40),
-    "20 ms": ({"model_options": {"width": 44, "dropout": 0.3}, "batch": 32, "batchnorm_batch": 32}, 25, 120),
+    "20 ms": (
+        {"model_options": {"width": 44, "dropout": 0.3}, "batch": 32, "batchnorm_batch": 32},
+        25,
+        120,
+    ),
 }
 PHASES = ("jit__several", "jit__evaluated", "jit_predict_step")
 
@@ -47,7 +55,9 @@ def images(number: int) -> dataset.Examples:
     draw = np.random.default_rng(SEED)
     labels = (np.arange(number) % 10).astype(np.int32)
     pixels = draw.integers(0, 256, (number, 16, 16, 1), np.uint8)
-    return dataset.Examples(tuple(map(str, range(number))), pixels, labels, Target("classes", tuple("0123456789")))
+    return dataset.Examples(
+        tuple(map(str, range(number))), pixels, labels, Target("classes", tuple("0123456789"))
+    )
 
 
 def settings(width: int, batch: int, **change: Any) -> Config:
@@ -73,7 +83,13 @@ def made(config: Config, found: dataset.Examples, output: Path) -> Loop:
     output.mkdir(parents=True)
     rows = np.arange(len(found) - 100)
     batches = dataset.Batches(
-        found.inputs, found.labels, rows=rows, batch=config.batch, seed=0, crop_padding=1, flip=config.data.flip
+        found.inputs,
+        found.labels,
+        rows=rows,
+        batch=config.batch,
+        seed=0,
+        crop_padding=1,
+        flip=config.data.flip,
     )
     keras.utils.set_random_seed(0)
     held = found.inputs[-100:], found.labels[-100:]
@@ -82,7 +98,9 @@ def made(config: Config, found: dataset.Examples, output: Path) -> Loop:
 
 
 def loop(folder: Path) -> dict[str, Any]:
-    """Return, for each size, the ms a step of a bare jitted loop, of ours and of Keras' fit, chunk by chunk in turn."""
+    """Return, for each size, the ms a step of a bare jitted loop, of ours and of Keras' fit, chunk
+    by chunk in turn.
+    """
     found, results = images(IMAGES), {}
     gc.freeze()  # as `training` does, for all arms
     for name, (change, steps, chunks) in SIZES.items():
@@ -93,7 +111,9 @@ def loop(folder: Path) -> dict[str, Any]:
         fit = _fit(config, run)
         taken: dict[str, list[float]] = {"bare": [], "ours": [], "fit": []}
 
-        def bare(count: int, run: Loop = single, placed: Any = placed, labels: Any = labels) -> float:
+        def bare(
+            count: int, run: Loop = single, placed: Any = placed, labels: Any = labels
+        ) -> float:
             tree = jax.tree.map(lambda leaf: leaf + 0, run.state.tree)
             jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
             begun = time.perf_counter()
@@ -106,7 +126,12 @@ def loop(folder: Path) -> dict[str, Any]:
             # Its first step is waited for, and not in "train": it is where compiling would be.
             run.seconds.clear()
             with Session(None, 1800, run.output, print) as session:
-                run.go(ORIGIN, session, max_steps=run.step + count + run.config.steps_per_call, fresh=False)
+                run.go(
+                    ORIGIN,
+                    session,
+                    max_steps=run.step + count + run.config.steps_per_call,
+                    fresh=False,
+                )
             return run.seconds["train"] / count * 1e3
 
         arms = (("bare", bare), ("ours", ours), ("fit", fit))
@@ -157,7 +182,9 @@ def _fit(config: Config, run: Loop) -> Callable[[int], float]:
 
 
 def saves(folder: Path) -> dict[str, Any]:
-    """Return what checkpoints at the chosen cadence cost of a run with a large state, and how many programs it compiled after its first steps."""
+    """Return what checkpoints at the chosen cadence cost of a run with a large state, and how many
+    programs it compiled after its first steps.
+    """
     compiled: list[str] = []
 
     def listen(event: str, duration_secs: float, **_: str | int) -> None:
@@ -177,7 +204,12 @@ def saves(folder: Path) -> dict[str, Any]:
         run.go(ORIGIN, session, max_steps=None, fresh=False)
     wall = time.monotonic() - begun
     written = sorted(path.name for path in (run.output / "checkpoints").iterdir())
-    return {"wall": wall, "seconds": run.seconds, "compiled_later": len(compiled) - before, "written": written}
+    return {
+        "wall": wall,
+        "seconds": run.seconds,
+        "compiled_later": len(compiled) - before,
+        "written": written,
+    }
 
 
 def start(folder: Path) -> dict[str, Any]:
@@ -187,17 +219,28 @@ def start(folder: Path) -> dict[str, Any]:
     import tensorflow  # noqa: F401 - imports are not counted
 
     begun = time.monotonic()
-    run = training.train(config, folder, folder, examples=found, max_steps=1, fresh=True, show=lambda line: None)
+    run = training.train(
+        config, folder, folder, examples=found, max_steps=1, fresh=True, show=lambda line: None
+    )
     # What it saves at its end comes after the step.
     return {"seconds": time.monotonic() - begun - run.seconds["checkpoints"]}
 
 
 def phases(folder: Path) -> dict[str, Any]:
-    """Return the names of the programs that a whole run left in its cache, of those that take a batch of images."""
+    """Return the names of the programs that a whole run left in its cache, of those that take a
+    batch of images.
+    """
     config = settings(4, 32, epochs=2)
     training.train(config, folder, folder, examples=images(600), show=lambda line: None)
-    names = sorted(path.name.split("-")[0] for path in (folder / "compiled").iterdir() if path.name.endswith("-cache"))
-    return {"programs": {name: names.count(name) for name in names if name in PHASES}, "all": len(names)}
+    names = sorted(
+        path.name.split("-")[0]
+        for path in (folder / "compiled").iterdir()
+        if path.name.endswith("-cache")
+    )
+    return {
+        "programs": {name: names.count(name) for name in names if name in PHASES},
+        "all": len(names),
+    }
 
 
 if __name__ == "__main__":

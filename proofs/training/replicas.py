@@ -1,6 +1,8 @@
-"""Elastic: one batch on any number of replicas and micro-batches. A process of its own, with eight virtual devices.
+"""Elastic: one batch on any number of replicas and micro-batches. A process of its own, with eight
+virtual devices.
 
-`python -m proofs.training.replicas FOLDER PART…` prints one JSON object: what `proofs.training.claims` makes rows of.
+`python -m proofs.training.replicas FOLDER PART…` prints one JSON object: what
+`proofs.training.claims` makes rows of.
 """
 
 import hashlib
@@ -38,14 +40,18 @@ def plain(images: Any, num_classes: int, batchnorm_momentum: float, *, width: in
     """Return logits without BatchNorm and dropout: what a sum over images is, exactly."""
     x = keras.layers.Conv2D(width, 3, padding="same", activation="relu", name="conv_a")(images)
     x = keras.layers.Conv2D(width, 3, padding="same", activation="relu", name="conv_b")(x)
-    return keras.layers.Dense(num_classes, dtype="float32", name="logits")(keras.layers.Flatten(name="flat")(x))
+    return keras.layers.Dense(num_classes, dtype="float32", name="logits")(
+        keras.layers.Flatten(name="flat")(x)
+    )
 
 
 architectures.MODELS["plain"] = plain
 
 
 def settings(**change: Any) -> Config:
-    """Return a config with everything in it that could depend on the number of replicas, changed so."""
+    """Return a config with everything in it that could depend on the number of replicas, changed
+    so.
+    """
     digits = configs.load("digits")
     base = replace(
         digits,
@@ -63,7 +69,9 @@ def settings(**change: Any) -> Config:
 
 
 class Recorded(Loop):
-    """A run on some of the devices that keeps each step's loss, and each call's batch as the devices hold it."""
+    """A run on some of the devices that keeps each step's loss, and each call's batch as the
+    devices hold it.
+    """
 
     def __init__(self, config: Config, output: Path, devices: int) -> None:
         output.mkdir(parents=True, exist_ok=True)
@@ -72,12 +80,22 @@ class Recorded(Loop):
         # A bright square tells the label, so that there is something to learn.
         pixels = draw.integers(0, 120, (IMAGES, 8, 8, 1), np.uint8)
         for number, label in enumerate(labels):
-            pixels[number, label // 4 * 2 : label // 4 * 2 + 3, label % 4 * 2 : label % 4 * 2 + 2] += 120
+            pixels[
+                number, label // 4 * 2 : label // 4 * 2 + 3, label % 4 * 2 : label % 4 * 2 + 2
+            ] += 120
         batches = dataset.Batches(
-            pixels, labels, rows=None, batch=config.batch, seed=config.seed, crop_padding=1, flip=config.data.flip
+            pixels,
+            labels,
+            rows=None,
+            batch=config.batch,
+            seed=config.seed,
+            crop_padding=1,
+            flip=config.data.flip,
         )
         chosen = keras.distribution.list_devices()[:devices]
-        keras.distribution.set_distribution(keras.distribution.DataParallel(devices=chosen) if devices > 1 else None)
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel(devices=chosen) if devices > 1 else None
+        )
         keras.utils.set_random_seed(config.seed)
         applied = learning_rate.apply(config, IMAGES)
         validation = (pixels[:32], labels[:32])
@@ -97,13 +115,18 @@ class Recorded(Loop):
             return tree, totals
 
         self.compiled.train = recorded  # type: ignore[method-assign,assignment]
-        with Session(None, 1800, self.output, print) as session, jax.default_device(jax.devices()[0]):
+        with (
+            Session(None, 1800, self.output, print) as session,
+            jax.default_device(jax.devices()[0]),
+        ):
             self.go(ORIGIN, session, max_steps=step, fresh=False)
         self.compiled.train = train  # type: ignore[method-assign]
 
 
 def order(folder: Path) -> dict[str, Any]:
-    """Return how many sequences of batches were compared, and how many differed from the first: from every step of two epochs."""
+    """Return how many sequences of batches were compared, and how many differed from the first:
+    from every step of two epochs.
+    """
     last = -(-2 * IMAGES // BATCH)
     first: list[str] | None = None
     compared = differing = 0
@@ -117,7 +140,11 @@ def order(folder: Path) -> dict[str, Any]:
                 split = images.addressable_shards if isinstance(images, jax.Array) else ()
                 spread = {shard.device.id for shard in split} or {0}
                 seen.add(len(spread))
-                found.append(hashlib.sha256(np.asarray(images).tobytes() + np.asarray(labels).tobytes()).hexdigest())
+                found.append(
+                    hashlib.sha256(
+                        np.asarray(images).tobytes() + np.asarray(labels).tobytes()
+                    ).hexdigest()
+                )
             first = first or found
             compared += 1
             differing += found != first[start:]
@@ -125,7 +152,9 @@ def order(folder: Path) -> dict[str, Any]:
 
 
 def moved(folder: Path, name: str) -> dict[str, Any]:
-    """Return how far a run that moves from 8 devices to 1 in the middle of an epoch is from the one that does not, 50 steps later."""
+    """Return how far a run that moves from 8 devices to 1 in the middle of an epoch is from the one
+    that does not, 50 steps later.
+    """
     digits = settings()
     optimizer = replace(digits.optimizer, name=name, base_batch=BATCH)
     change: dict[str, Any] = {"sgd": {"base_rate": 0.01}, "adamw": {"weight_decay": 0.01}}[name]
@@ -142,10 +171,16 @@ def moved(folder: Path, name: str) -> dict[str, Any]:
     names = [name for name in theirs.arrays if name.startswith("trainable/")]
     weights = max(_apart(ours.arrays[name], theirs.arrays[name]) for name in names)
     losses = max(
-        abs(a - b) / abs(b) for a, b in zip(moves.losses[-STEPS_AFTER:], stays.losses[-STEPS_AFTER:], strict=True)
+        abs(a - b) / abs(b)
+        for a, b in zip(moves.losses[-STEPS_AFTER:], stays.losses[-STEPS_AFTER:], strict=True)
     )
     fell = statistics.mean(stays.losses[-5:]) / statistics.mean(stays.losses[:5])
-    return {"weights": weights, "losses": losses, "fell_to": fell, "micro_batches": moves.compiled.accumulation}
+    return {
+        "weights": weights,
+        "losses": losses,
+        "fell_to": fell,
+        "micro_batches": moves.compiled.accumulation,
+    }
 
 
 def accumulated(folder: Path) -> dict[str, Any]:
@@ -158,13 +193,21 @@ def accumulated(folder: Path) -> dict[str, Any]:
     apart = 0.0
     runs: dict[int, tuple[Step, Any, Any]] = {}
     for micro_batch in (256, 64, 32):
-        run = Recorded(replace(base, micro_batch=micro_batch), folder / f"accumulated-{micro_batch}", 1)
+        run = Recorded(
+            replace(base, micro_batch=micro_batch), folder / f"accumulated-{micro_batch}", 1
+        )
         images, labels, _ = run._batch(0, 1)
         tree, _ = run.compiled.train(run.state.tree, images, labels, 1)
         runs[micro_batch] = (run.compiled, tree, (images, labels))
         if micro_batch != 256:
             whole = runs[256][1]
-            apart = max(apart, *(_apart(np.asarray(a), np.asarray(b)) for a, b in zip(tree[0], whole[0], strict=True)))
+            apart = max(
+                apart,
+                *(
+                    _apart(np.asarray(a), np.asarray(b))
+                    for a, b in zip(tree[0], whole[0], strict=True)
+                ),
+            )
 
     def timed(micro_batch: int) -> float:
         step, tree, batch = runs[micro_batch]
@@ -181,7 +224,8 @@ def accumulated(folder: Path) -> dict[str, Any]:
             taken[size].append(timed(size))
     times = {str(size): statistics.median(values) for size, values in taken.items()}
     ratios = {
-        str(size): statistics.median(a / b for a, b in zip(taken[size], taken[256], strict=True)) for size in (64, 32)
+        str(size): statistics.median(a / b for a, b in zip(taken[size], taken[256], strict=True))
+        for size in (64, 32)
     }
     return {"apart": apart, "milliseconds": times, "ratios": ratios}
 

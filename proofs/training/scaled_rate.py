@@ -1,6 +1,8 @@
-"""Scaling: the rate holds at eight times the batch, the check of it can tell, and the noise scale is right.
+"""Scaling: the rate holds at eight times the batch, the check of it can tell, and the noise scale
+is right.
 
-`python -m proofs.training.scaled_rate DIGITS STEPS` prints one JSON object: the noise scale over that many steps, and a reference beside it.
+`python -m proofs.training.scaled_rate DIGITS STEPS` prints one JSON object: the noise scale over
+that many steps, and a reference beside it.
 """
 
 import json
@@ -23,24 +25,36 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     """Yield the rows, each as soon as it is measured.
 
     Args:
-        root: of the repository. folder: to write in. short: the noise scale alone, over fewer steps. show: takes lines of progress.
+        root: of the repository. folder: to write in. short: the noise scale alone, over fewer
+            steps. show: takes lines of progress.
     """
     data = folder / "scaling-digits"
     _python(root, "localkaggle", "export", "digits", data)
     if not short:
         show("      nine runs at two batches")
-        words = ("scale-check", "--config", CONFIG, "--input", data, "--output", folder / "scaling", "--json")
+        words = (
+            "scale-check",
+            "--config",
+            CONFIG,
+            "--input",
+            data,
+            "--output",
+            folder / "scaling",
+            "--json",
+        )
         yield from judged(last_json(_python(root, "pipeline", *words, ends=(0, 1))))
     show("      the gradient-noise scale")
-    yield noisy(last_json(_python(root, "proofs.training.scaled_rate", data, STEPS_SHORT if short else STEPS)))
+    yield noisy(
+        last_json(
+            _python(root, "proofs.training.scaled_rate", data, STEPS_SHORT if short else STEPS)
+        )
+    )
 
 
 def judged(checked: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the rows that the result of a check gives."""
     scaled, unscaled, limits = checked["scaled"], checked["unscaled"], checked["limits"]
-    target = (
-        f"gap ≤ {limits['gap']:g} s.d., ≤ {limits['ratio']:g}x the epochs to the target, spread ≤ {limits['spread']:g}x"
-    )
+    target = f"gap ≤ {limits['gap']:g} s.d., ≤ {limits['ratio']:g}x the epochs to the target, spread ≤ {limits['spread']:g}x"
     yield Row(
         "SGD at 8 times the batch with the rate scaled: loss against epochs, beside the batch that it was tuned at",
         target,
@@ -74,7 +88,9 @@ def noisy(found: Mapping[str, Any]) -> Row:
 
 
 def measured(folder: Path, steps: int) -> dict[str, Any]:
-    """Return the noise over the first steps of the run, from its own batches ("ours"), and from others ("reference")."""
+    """Return the noise over the first steps of the run, from its own batches ("ours"), and from
+    others ("reference").
+    """
     from pipeline.training import gradient_noise, training
 
     config = configs.load(CONFIG)
@@ -92,7 +108,9 @@ def _told(arm: Mapping[str, Any]) -> str:
 
 
 def _python(root: Path, *words: object, ends: tuple[int, ...] = (0,)) -> str:
-    """Return what a module of the project prints, run in a process of its own that ends with one of these."""
+    """Return what a module of the project prints, run in a process of its own that ends with one of
+    these.
+    """
     environment = {
         **os.environ,
         "KERAS_BACKEND": "jax",
@@ -102,10 +120,17 @@ def _python(root: Path, *words: object, ends: tuple[int, ...] = (0,)) -> str:
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
     }
     run = subprocess.run(
-        [sys.executable, "-m", *map(str, words)], cwd=root, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *map(str, words)],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if run.returncode not in ends:
-        raise RuntimeError(f"{' '.join(map(str, words))} ended with {run.returncode}:\n{run.stderr[-3000:]}")
+        raise RuntimeError(
+            f"{' '.join(map(str, words))} ended with {run.returncode}:\n{run.stderr[-3000:]}"
+        )
     return run.stdout
 
 

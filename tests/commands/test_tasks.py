@@ -1,4 +1,6 @@
-"""The commands end with the documented exit codes, and with one JSON object where that was asked for."""
+"""The commands end with the documented exit codes, and with one JSON object where that was asked
+for.
+"""
 
 import importlib.util
 import json
@@ -38,7 +40,12 @@ TASKS = [
 
 def invoke(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "invoke", *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "invoke", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
 
@@ -50,9 +57,15 @@ def test_every_task_is_listed_and_nothing_heavy_is_started_for_it():
     )
 
     listed = invoke("--list")
-    started = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    started = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
-    assert [line.split()[0] for line in listed.stdout.splitlines() if line[:2] == "  " and line[2] != " "] == TASKS
+    assert [
+        line.split()[0]
+        for line in listed.stdout.splitlines()
+        if line[:2] == "  " and line[2] != " "
+    ] == TASKS
     assert (started.returncode, started.stderr) == (0, "")
 
 
@@ -72,7 +85,9 @@ print(json.dumps(told))
 @pytest.fixture(scope="module")
 def helps() -> dict[str, str]:
     """Return what `invoke --help` shows of each task, by one process for all."""
-    done = subprocess.run([sys.executable, "-c", HELP, *TASKS], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", HELP, *TASKS], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     told: dict[str, str] = json.loads(done.stdout)
     return told
 
@@ -95,10 +110,18 @@ def test_the_help_of_a_task_has_an_example(task, helps):
         (["build", "--kernel", "foo"], 2, "expected one of: infer-gpu, train-tpu"),
         (["dry-run", "--gpu-python", "/bin/true"], 2, "--gpu-python /bin/true: expected"),
         (["dry-run", "--tpu-python", "no-such"], 2, "--tpu-python no-such: expected"),
-        (["dry-run", "--config", "tests/commands/mounting.py"], 2, "train-tpu mounts no dataset; expected ann/weights"),
+        (
+            ["dry-run", "--config", "tests/commands/mounting.py"],
+            2,
+            "train-tpu mounts no dataset; expected ann/weights",
+        ),
         (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
         (["dry-run", "--dataset", "keras/weights=/no/such"], 2, "there is no folder '/no/such'"),
-        (["dry-run", "--competition", "proofs.competitions.unseen:nothing"], 2, "expected MODULE:FUNCTION"),
+        (
+            ["dry-run", "--competition", "proofs.competitions.unseen:nothing"],
+            2,
+            "expected MODULE:FUNCTION",
+        ),
         (
             ["dry-run", "--competition", "proofs.competitions.unseen:unseen"],
             2,
@@ -131,7 +154,9 @@ def test_a_python_without_what_runs_notebooks_is_told_with_the_command_that_mend
 
 def test_a_notebook_is_built_without_an_account(tmp_path):
     """Nothing is sent, so nobody has to be signed in; the placeholder is named."""
-    copy = shutil.copytree(ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests"))
+    copy = shutil.copytree(
+        ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests")
+    )
 
     done = invoke("build", "--json", cwd=copy)
 
@@ -163,7 +188,9 @@ def test_a_broken_file_of_credentials_is_not_called_none(tmp_path, monkeypatch, 
 
 def test_a_check_without_what_it_needs_says_how_to_get_it(monkeypatch):
     """In place of three commands that fail."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("ruff", "xdist") else name)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in ("ruff", "xdist") else name
+    )
 
     with pytest.raises(UsageError, match=r"no ruff, xdist;(.|\n)*pip install -e '\.\[test\]'"):
         tasks.check.body.__wrapped__(None)
@@ -173,7 +200,9 @@ def test_a_reader_that_has_enough_is_no_error():
     """`| head` closes the pipe."""
     command = f"{shlex.quote(sys.executable)} -m invoke doctor | head -1"
 
-    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
 
     assert done.stdout.startswith("PASS  python") and done.stderr == ""
 
@@ -187,7 +216,9 @@ def test_a_number_that_makes_no_sense_is_refused(hours):
     assert "--hours" in done.stderr
 
 
-@pytest.mark.parametrize("run", ["ann/x/0", "ann/x/" + "9" * 5000, "ann/" + "x" * 300 + "/1", "a b/c/1", "../../etc/1"])
+@pytest.mark.parametrize(
+    "run", ["ann/x/0", "ann/x/" + "9" * 5000, "ann/" + "x" * 300 + "/1", "a b/c/1", "../../etc/1"]
+)
 def test_a_run_that_cannot_be_is_refused(run):
     """Before anybody is asked about it."""
     done = invoke("watch", "--run", run)

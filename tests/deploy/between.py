@@ -1,6 +1,7 @@
 """A wire between the real client and the local Kaggle that can be cut, slowed and spoken into.
 
-The client sees a proxy; what `say` was told comes first, everything else goes through to the local Kaggle.
+The client sees a proxy; what `say` was told comes first, everything else goes through to the local
+Kaggle.
 """
 
 import http.client
@@ -43,7 +44,9 @@ class Between:
         self.address = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> "Between":
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -52,7 +55,9 @@ class Between:
         self._server.server_close()
 
     def say(self, operation: str, answers: Iterable[Any]) -> None:
-        """Answer the next calls of that operation: a dict (200), (status, body[, headers]), or one of the words above."""
+        """Answer the next calls of that operation: a dict (200), (status, body[, headers]), or one
+        of the words above.
+        """
         self._said[operation] = iter(answers)
 
     def serve(self, name: str, data: bytes) -> str:
@@ -101,8 +106,12 @@ class Between:
             return
         self._send(handler, status, data, headers)
 
-    def _forward(self, handler: BaseHTTPRequestHandler, raw: bytes) -> tuple[int, bytes, dict[str, str]]:
-        connection = http.client.HTTPConnection(self.upstream.hostname or "", self.upstream.port, timeout=30)
+    def _forward(
+        self, handler: BaseHTTPRequestHandler, raw: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection(
+            self.upstream.hostname or "", self.upstream.port, timeout=30
+        )
         kept = {
             name: value
             for name, value in handler.headers.items()
@@ -111,11 +120,17 @@ class Between:
         connection.request(handler.command, handler.path, body=raw, headers=kept)
         answer = connection.getresponse()
         data = answer.read()
-        headers = {name: value for name, value in answer.getheaders() if name.lower() in ("content-type", "location")}
+        headers = {
+            name: value
+            for name, value in answer.getheaders()
+            if name.lower() in ("content-type", "location")
+        }
         connection.close()
         return answer.status, data, headers
 
-    def _send(self, handler: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str]) -> None:
+    def _send(
+        self, handler: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str]
+    ) -> None:
         handler.send_response(status)
         for name, value in {"Content-Length": str(len(data)), **headers}.items():
             handler.send_header(name, value)

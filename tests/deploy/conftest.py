@@ -1,4 +1,6 @@
-"""A small project to deploy: a package of two modules and two plain-Python notebooks that run in seconds."""
+"""A small project to deploy: a package of two modules and two plain-Python notebooks that run in
+seconds.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -20,7 +22,9 @@ def root(tmp_path: Path) -> Path:
     package = root / "pipeline"
     (package / "configs").mkdir(parents=True)
     (package / "__init__.py").write_text("")
-    (package / "model.py").write_text('def weights(name: str) -> bytes:\n    return name.encode() * 999  # "€"\n')
+    (package / "model.py").write_text(
+        'def weights(name: str) -> bytes:\n    return name.encode() * 999  # "€"\n'
+    )
     (package / "configs" / "__init__.py").write_text('"""Configs."""\n')
     (package / "configs" / "digits.py").write_text("CONFIG = 1\n")
     (package / "configs" / "other.py").write_text("CONFIG = 'stays at home'\n")

@@ -45,7 +45,10 @@ def test_the_newest_comes_first(tmp_path):
 
 def test_a_column_that_is_not_listed_is_refused(tmp_path):
     """Names become part of a statement, and nothing secret has a column."""
-    with pytest.raises(KeyError, match="no columns"), Journal(tmp_path / "j").recording("pushes", token="x"):  # noqa: S106
+    with (
+        pytest.raises(KeyError, match="no columns"),
+        Journal(tmp_path / "j").recording("pushes", token="x"),  # noqa: S106
+    ):
         pass
 
 
@@ -93,7 +96,9 @@ def test_a_journal_of_an_older_version_opens_and_none_of_it_is_believed(tmp_path
         base.execute(
             "CREATE TABLE pushes (id INTEGER PRIMARY KEY, at TEXT NOT NULL, outcome TEXT NOT NULL, kernel, version)"
         )
-        base.execute("INSERT INTO pushes (at, outcome, kernel, version) VALUES ('2026-11-21', 'done', 'train-tpu', 3)")
+        base.execute(
+            "INSERT INTO pushes (at, outcome, kernel, version) VALUES ('2026-11-21', 'done', 'train-tpu', 3)"
+        )
 
     journal = Journal(path)
 

@@ -1,4 +1,6 @@
-"""Sessions of a training that is longer than one of them: they really take up, train and save, and need no notebook for it."""
+"""Sessions of a training that is longer than one of them: they really take up, train and save, and
+need no notebook for it.
+"""
 
 import json
 import os
@@ -33,7 +35,8 @@ def unbroken() -> bytes:
 
 
 class Script:
-    """What the sessions do, by version: train (the default), or one of "killed", "killed at once", "lost", "fails", "no step".
+    """What the sessions do, by version: train (the default), or one of "killed", "killed at once",
+    "lost", "fails", "no step".
 
     `sources`: what each session found mounted.
     """
@@ -42,18 +45,29 @@ class Script:
         self.does = {int(name.removeprefix("v")): what for name, what in does.items()}
         self.sources: dict[int, list[str]] = {}
 
-    def __call__(self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any) -> "Trainer":
+    def __call__(
+        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
+    ) -> "Trainer":
         """Return the session of a version."""
         number = int(folder.name.rpartition("v")[2])
-        self.sources[number] = sorted(place for place in inputs if not place.startswith("competitions"))
+        self.sources[number] = sorted(
+            place for place in inputs if not place.startswith("competitions")
+        )
         return Trainer(folder, notebook, inputs, log, self.does.get(number, ""))
 
 
 class Trainer:
     """One session, made and used like `localkaggle.sessions.session.Session`."""
 
-    def __init__(self, folder: Path, notebook: str, inputs: Mapping[str, Path], log: Log, does: str) -> None:
-        self.working, self._inputs, self._does, self._log = folder / "working", folder / "input", does, log
+    def __init__(
+        self, folder: Path, notebook: str, inputs: Mapping[str, Path], log: Log, does: str
+    ) -> None:
+        self.working, self._inputs, self._does, self._log = (
+            folder / "working",
+            folder / "input",
+            does,
+            log,
+        )
         self.working.mkdir(parents=True)
         for place, source in inputs.items():
             (self._inputs / place).parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +99,9 @@ class Trainer:
         share = {"killed at once": 0, "no step": 0, "killed": 3}.get(self._does, SHARE)
         for _ in range(min(share, STEPS - step)):
             state, step = stepped(state, step), step + 1
-            checkpoint.save(self.working / "checkpoints", step, {"state": state}, {"run_id": run_id})
+            checkpoint.save(
+                self.working / "checkpoints", step, {"state": state}, {"run_id": run_id}
+            )
             line = json.dumps({"step": step, "steps": STEPS})
             self._log.add("stdout", line + "\n")
             with (self.working / "progress.jsonl").open("a") as file:
@@ -106,7 +122,12 @@ class Trainer:
         (folder / "weights.npz").write_bytes(weights)
         digest = checksums.sha256(folder / "weights.npz")
         files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
-        told = {"run_id": run_id, "weights_sha256": digest, "bundle_sha256": bundle_sha256, "files": files}
+        told = {
+            "run_id": run_id,
+            "weights_sha256": digest,
+            "bundle_sha256": bundle_sha256,
+            "files": files,
+        }
         (folder / "manifest.json").write_bytes(checksums.sealed(told))
 
     def cancel(self) -> None:

@@ -1,4 +1,5 @@
-"""A guard that Python starts with when this folder is on PYTHONPATH: only the loopback can be reached, and each try elsewhere is noted.
+"""A guard that Python starts with when this folder is on PYTHONPATH: only the loopback can be
+reached, and each try elsewhere is noted.
 
 It listens to the interpreter's own audit events, so no library can go past it in Python.
 """

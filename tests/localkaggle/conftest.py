@@ -33,7 +33,9 @@ def kaggle(start: Start) -> LocalKaggle:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Callable[[LocalKaggle], Any]:
-    """Return a function that gives a kagglesdk client, led to a local Kaggle by its environment variables alone."""
+    """Return a function that gives a kagglesdk client, led to a local Kaggle by its environment
+    variables alone.
+    """
 
     def connect(kaggle: LocalKaggle, key: str | None = None) -> Any:
         for name, value in kaggle.environment.items():

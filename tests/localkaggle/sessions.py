@@ -15,7 +15,9 @@ from localkaggle.server import LocalKaggle
 
 def notebook(*cells: str, **metadata: Any) -> str:
     """Return an .ipynb with these code cells."""
-    kernelspec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    kernelspec = {
+        "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+    }
     made = nbformat.v4.new_notebook(metadata={**kernelspec, **metadata})
     made.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
     return str(nbformat.writes(made))
@@ -24,7 +26,11 @@ def notebook(*cells: str, **metadata: Any) -> str:
 def save(client: Any, text: str, slug: str = "small-kernel", **fields: Any) -> Any:
     """Push a notebook and return the server's answer."""
     request = kernel_types.ApiSaveKernelRequest()
-    request.slug, request.new_title, request.text = f"rehearsal/{slug}", slug.replace("-", " ").title(), text
+    request.slug, request.new_title, request.text = (
+        f"rehearsal/{slug}",
+        slug.replace("-", " ").title(),
+        text,
+    )
     request.language, request.kernel_type, request.is_private, request.enable_internet = (
         "python",
         "notebook",

@@ -1,4 +1,6 @@
-"""A planned fault strikes the call that it is planned for, in the way that its name says, and no other."""
+"""A planned fault strikes the call that it is planned for, in the way that its name says, and no
+other.
+"""
 
 import kagglesdk.kernels.types.kernels_api_service as types
 import pytest
@@ -20,7 +22,9 @@ def kaggle(start):
 
 @pytest.fixture
 def push(kaggle, client):
-    """Return a function that pushes once, patiently for half a second, and returns what the client raised."""
+    """Return a function that pushes once, patiently for half a second, and returns what the client
+    raised.
+    """
     connected = client(kaggle)
     http = connected.http_client()
     http._init_session()
@@ -30,7 +34,13 @@ def push(kaggle, client):
     def once():
         try:
             save(connected, notebook("1"))
-        except (requests.RequestException, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (
+            requests.RequestException,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+        ) as error:
             return error
         return None
 
@@ -60,7 +70,9 @@ def test_what_comes_before_the_call_keeps_it_from_happening(kaggle, push, kind):
 
 @pytest.mark.parametrize("kind", AFTER)
 def test_what_comes_after_the_call_does_not(kaggle, push, kind):
-    """It has happened, whatever the client hears; and where the answer has nothing to change, it is the true one."""
+    """It has happened, whatever the client hears; and where the answer has nothing to change, it is
+    the true one.
+    """
     kaggle.faults.plan({0: kind})
 
     error = push()
@@ -83,7 +95,9 @@ def test_some_ways_change_what_an_answer_says(kaggle, client, push, kind, operat
     kaggle.faults.plan({0: kind})
 
     try:
-        said = client(kaggle).kernels.kernels_api_client.get_kernel_session_status(request).status.name
+        said = (
+            client(kaggle).kernels.kernels_api_client.get_kernel_session_status(request).status.name
+        )
     except KeyError as error:
         said = error.args[0]
 
@@ -112,17 +126,26 @@ def test_what_is_said_strikes_one_operation_one_after_the_other(kaggle, push):
     kaggle.faults.say("GetKernel", ["500"])
 
     assert [push() is None for _ in range(4)] == [False, True, False, True]
-    assert [(index, name) for index, name, _ in kaggle.faults.struck] == [(0, "500"), (2, faults.OWN)]
+    assert [(index, name) for index, name, _ in kaggle.faults.struck] == [
+        (0, "500"),
+        (2, faults.OWN),
+    ]
 
 
 def test_an_answer_can_be_any_instead_of_the_true_one(kaggle, push):
     """And nothing has happened then."""
     kaggle.faults.plan({})
-    kaggle.faults.say("SaveKernel", [faults.instead(429, {"code": 429, "message": "m"}, Retry_After="7")])
+    kaggle.faults.say(
+        "SaveKernel", [faults.instead(429, {"code": 429, "message": "m"}, Retry_After="7")]
+    )
 
     error = push()
 
-    assert (error.response.status_code, error.response.headers["Retry-After"], versions(kaggle)) == (429, "7", 0)
+    assert (
+        error.response.status_code,
+        error.response.headers["Retry-After"],
+        versions(kaggle),
+    ) == (429, "7", 0)
 
 
 def test_a_true_answer_can_be_edited_and_something_else_can_happen_meanwhile(kaggle, client):
@@ -130,12 +153,19 @@ def test_a_true_answer_can_be_edited_and_something_else_can_happen_meanwhile(kag
     happened = []
     kaggle.faults.plan({})
     kaggle.faults.say(
-        "SaveKernel", [faults.edited(versionNumber=9), faults.meanwhile(lambda: happened.append(versions(kaggle)))]
+        "SaveKernel",
+        [
+            faults.edited(versionNumber=9),
+            faults.meanwhile(lambda: happened.append(versions(kaggle))),
+        ],
     )
 
     connected = client(kaggle)
 
-    answers = [save(connected, notebook("1"), slug=slug).version_number for slug in ("first-one", "second-one")]
+    answers = [
+        save(connected, notebook("1"), slug=slug).version_number
+        for slug in ("first-one", "second-one")
+    ]
 
     assert (answers, happened, versions(kaggle)) == ([9, 1], [2], 2)
 

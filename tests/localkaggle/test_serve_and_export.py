@@ -1,4 +1,6 @@
-"""`python -m localkaggle`, from the outside: what it prints is pasted into a shell, where Kaggle's own command line is used."""
+"""`python -m localkaggle`, from the outside: what it prints is pasted into a shell, where Kaggle's
+own command line is used.
+"""
 
 import csv
 import json
@@ -49,10 +51,15 @@ def test_an_exported_competition_is_what_everybody_sees(tmp_path):
     done = localkaggle("export", "digits", tmp_path / "new" / "digits")
 
     folder = tmp_path / "new" / "digits"
-    train, sample = (list(csv.DictReader((folder / name).open())) for name in ("train.csv", "sample_submission.csv"))
+    train, sample = (
+        list(csv.DictReader((folder / name).open()))
+        for name in ("train.csv", "sample_submission.csv")
+    )
     assert (done.returncode, done.stdout) == (0, f"Wrote the competition digits to {folder}\n")
     assert (len(train), len(sample)) == (1197, 100)
-    assert {row["label"] for row in train} == set("0123456789") and {row["label"] for row in sample} == {"0"}
+    assert {row["label"] for row in train} == set("0123456789") and {
+        row["label"] for row in sample
+    } == {"0"}
     assert {path.stem for path in folder.glob("train/*.png")} == {row["id"] for row in train}
     assert {path.stem for path in folder.glob("test/*.png")} == {row["id"] for row in sample}
     assert len([path for path in folder.rglob("*") if path.is_file()]) == 1197 + 100 + 2
@@ -65,7 +72,10 @@ def test_an_export_does_not_mix_with_files_that_are_there(tmp_path):
     done = localkaggle("export", "digits", tmp_path)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"Error: {tmp_path} is not an empty folder; expected one, or a new name.\nChoose another.\n"
+    assert (
+        done.stderr
+        == f"Error: {tmp_path} is not an empty folder; expected one, or a new name.\nChoose another.\n"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -87,7 +97,10 @@ def test_an_export_that_cannot_be_written_is_a_matter_of_the_disk(tmp_path, caps
 
     out, errors = capsys.readouterr()
     assert (code, out) == (8, "")
-    assert errors.startswith(f"Error: could not write {tmp_path}/mine.txt/digits: ") and len(errors.splitlines()) == 2
+    assert (
+        errors.startswith(f"Error: could not write {tmp_path}/mine.txt/digits: ")
+        and len(errors.splitlines()) == 2
+    )
 
 
 def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path):
@@ -136,9 +149,14 @@ class Served:
 
     def shell(self, script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         """Paste the lines into a shell, and run a script there."""
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
         words = ["sh", "-c", f"{self.lines}\n{script}"]
-        return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+        )
 
 
 @contextmanager
@@ -184,7 +202,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     given = tmp_path_factory.mktemp("given")
     (given / "b0").mkdir()
     (given / "b0" / "notop.h5").write_text("of others")
-    words = ("--port", str(port), "--offline", "--layout", "flat", "--dataset", f"keras/weights={given}")
+    words = (
+        "--port",
+        str(port),
+        "--offline",
+        "--layout",
+        "flat",
+        "--dataset",
+        f"keras/weights={given}",
+    )
     with serving(folder, *words) as served:
         assert (
             f"# A Kaggle on 127.0.0.1:{port}, competitions: {', '.join(NAMES)}; its files are in {folder}\n"
@@ -198,7 +224,11 @@ def dataset(served, tmp_path_factory) -> Path:
     """The folder of a dataset that was created, and is ready."""
     folder = tmp_path_factory.mktemp("dataset")
     (folder / "table.csv").write_text("a,b\n1,2\n")
-    settings = {"title": "Strange Data", "id": "rehearsal/strange-data", "licenses": [{"name": "CC0-1.0"}]}
+    settings = {
+        "title": "Strange Data",
+        "id": "rehearsal/strange-data",
+        "licenses": [{"name": "CC0-1.0"}],
+    }
     (folder / "dataset-metadata.json").write_text(json.dumps(settings))
     script = "kaggle datasets create -q; until kaggle datasets status rehearsal/strange-data | grep ready; do :; done"
     done = served.shell(script, folder)
@@ -257,12 +287,17 @@ def test_its_output_is_downloaded(served, pushed, tmp_path):
 
 def test_its_log_is_there_afterwards(served, pushed, tmp_path):
     """From the first piece on."""
-    assert "digits: 1197" in served.shell("kaggle kernels logs rehearsal/strange-kernel", tmp_path).stdout
+    assert (
+        "digits: 1197"
+        in served.shell("kaggle kernels logs rehearsal/strange-kernel", tmp_path).stdout
+    )
 
 
 def test_the_files_of_a_dataset_are_listed(served, dataset, tmp_path):
     """With their sizes."""
-    rows = served.shell("kaggle datasets files --csv rehearsal/strange-data", tmp_path).stdout.splitlines()
+    rows = served.shell(
+        "kaggle datasets files --csv rehearsal/strange-data", tmp_path
+    ).stdout.splitlines()
 
     assert rows[0].startswith("name,") and rows[1].startswith("table.csv,8,") and len(rows) == 2
 
@@ -271,7 +306,10 @@ def test_the_files_of_a_competition_are_listed(served, tmp_path):
     """They are those that a session finds."""
     done = served.shell("kaggle competitions files --csv --page-size 1000 digits", tmp_path)
 
-    names = [row["name"] for row in csv.DictReader(done.stdout[done.stdout.index("name,") :].splitlines())]
+    names = [
+        row["name"]
+        for row in csv.DictReader(done.stdout[done.stdout.index("name,") :].splitlines())
+    ]
     assert len(names) == 1000 and {"sample_submission.csv", "train.csv"} & set(names)
 
 
@@ -301,13 +339,18 @@ def test_only_an_empty_folder_is_a_place_to_serve_from(tmp_path, capsys, name):
 
     out, errors = capsys.readouterr()
     assert (code, out) == (2, "")
-    assert errors.startswith("Error: ") and str(tmp_path) in errors and len(errors.splitlines()) == 2
+    assert (
+        errors.startswith("Error: ") and str(tmp_path) in errors and len(errors.splitlines()) == 2
+    )
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("mine.txt", "mine")]
 
 
 def test_what_is_printed_can_be_pasted_whatever_the_folder_is_called(served, tmp_path):
     """Its name has spaces, a quote and a dollar sign."""
-    assert served.shell('printf %s "$KAGGLE_CONFIG_DIR"', tmp_path).stdout == f"{served.folder}/home/.kaggle"
+    assert (
+        served.shell('printf %s "$KAGGLE_CONFIG_DIR"', tmp_path).stdout
+        == f"{served.folder}/home/.kaggle"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -327,17 +370,29 @@ def test_its_own_temporary_folder_goes_with_it(tmp_path, monkeypatch, number):
 
 
 def test_ctrl_c_ends_it_with_its_sessions(tmp_path):
-    """Exit code 0. A shell sends the interrupt to all processes of the group, not to the first alone."""
-    write_kernel(tmp_path / "endless", "endless-kernel", "open('begun', 'w').close(); import time; time.sleep(600)")
+    """Exit code 0. A shell sends the interrupt to all processes of the group, not to the first
+    alone.
+    """
+    write_kernel(
+        tmp_path / "endless",
+        "endless-kernel",
+        "open('begun', 'w').close(); import time; time.sleep(600)",
+    )
     with serving(tmp_path / "kaggle") as served:
         done = served.shell("kaggle kernels push", tmp_path / "endless")
         deadline = time.monotonic() + 30
-        while not list(served.folder.glob("sessions/*/working/begun")) and time.monotonic() < deadline:
+        while (
+            not list(served.folder.glob("sessions/*/working/begun")) and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
         sessions = psutil.Process(served.process.pid).children(recursive=True)
         os.killpg(served.process.pid, signal.SIGINT)
         out, errors = served.process.communicate(timeout=60)
 
     assert len(sessions) >= 2, done.stdout + done.stderr  # papermill and the notebook's kernel
-    assert (served.process.returncode, out, errors) == (0, "# Ended, with all of its sessions.\n", "")
+    assert (served.process.returncode, out, errors) == (
+        0,
+        "# Ended, with all of its sessions.\n",
+        "",
+    )
     assert not psutil.wait_procs(sessions, timeout=10)[1]

@@ -49,7 +49,8 @@ def kaggle(start) -> LocalKaggle:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKaggle]:
-    """Return a local Kaggle to ask, with one complete version, on a GPU, that left 24 files beside its notebook.
+    """Return a local Kaggle to ask, with one complete version, on a GPU, that left 24 files beside
+    its notebook.
 
     Somebody else has a kernel there too; no call can make one for another account.
     """
@@ -83,7 +84,9 @@ def raw(kaggle: LocalKaggle, path: str, *, method: str = "POST", **options) -> r
 
 def kept(client, **fields):
     """Push a version that is only kept, not run."""
-    return save(client, notebook("1"), kernel_execution_type=KernelExecutionType.QUICK_SAVE, **fields)
+    return save(
+        client, notebook("1"), kernel_execution_type=KernelExecutionType.QUICK_SAVE, **fields
+    )
 
 
 def asked(cls, slug: str = "small-kernel", label: str | None = None, owner: str = "rehearsal"):
@@ -109,7 +112,12 @@ def output(client, size: int | None = None, token: str | None = None, **words):
 
 def download(client, path: str, number: int = 1, slug: str = "small-kernel"):
     request = types.ApiDownloadKernelOutputRequest()
-    request.owner_slug, request.kernel_slug, request.file_path, request.version_number = "rehearsal", slug, path, number
+    request.owner_slug, request.kernel_slug, request.file_path, request.version_number = (
+        "rehearsal",
+        slug,
+        path,
+        number,
+    )
     return client.kernels.kernels_api_client.download_kernel_output(request)
 
 
@@ -138,7 +146,11 @@ def test_a_version_is_queued_then_runs_then_is_complete(start, client):
 
     assert [word.name for word in seen] == ["QUEUED", "RUNNING", "COMPLETE"]
     assert "go" in [file.file_name for file in output(connected).files]
-    printed = [piece["data"] for piece in json.loads(output(connected).log) if piece["stream_name"] == "stdout"]
+    printed = [
+        piece["data"]
+        for piece in json.loads(output(connected).log)
+        if piece["stream_name"] == "stdout"
+    ]
     assert "".join(printed).split() == ["before", "after"]
 
 
@@ -158,7 +170,11 @@ def test_a_log_can_be_followed_while_the_run_goes(start, client):
     rest = list(events)
 
     assert answer.headers["Content-Type"] == "text/event-stream"
-    assert (first["stream_name"], first["data"].strip(), still_running) == ("stdout", "before", True)
+    assert (first["stream_name"], first["data"].strip(), still_running) == (
+        "stdout",
+        "before",
+        True,
+    )
     assert any("after" in event for event in rest) and rest[-1] == "END_OF_LOG"
 
 
@@ -167,10 +183,18 @@ def test_a_run_that_throws_is_an_error_and_says_so(start, client):
     kaggle = start(competitions=())
     connected = client(kaggle)
 
-    ran(kaggle, connected, "open('early.txt', 'w').write('x')", "raise RuntimeError('of my own')", "print('never')")
+    ran(
+        kaggle,
+        connected,
+        "open('early.txt', 'w').write('x')",
+        "raise RuntimeError('of my own')",
+        "print('never')",
+    )
 
     answer, listed = status(connected), output(connected)
-    assert answer.status == KernelWorkerStatus.ERROR and "threw an exception" in answer.failure_message
+    assert (
+        answer.status == KernelWorkerStatus.ERROR and "threw an exception" in answer.failure_message
+    )
     assert "RuntimeError: of my own" in listed.log and "never\\n" not in listed.log
     assert "early.txt" in [file.file_name for file in listed.files]
 
@@ -201,7 +225,9 @@ def test_each_push_of_a_slug_makes_the_next_version(kaggle, client):
     assert {answer.ref for answer in pushed} == {"/code/rehearsal/small-kernel"}
 
 
-@pytest.mark.parametrize(("label", "name"), [("v1", "NEW_SCRIPT"), ("v2", "QUEUED"), (None, "QUEUED")])
+@pytest.mark.parametrize(
+    ("label", "name"), [("v1", "NEW_SCRIPT"), ("v2", "QUEUED"), (None, "QUEUED")]
+)
 def test_a_label_names_a_version_and_no_label_the_newest(kaggle, client, label, name):
     """kaggle 2.2.4 sends none, whatever it was asked."""
     connected = client(kaggle)
@@ -211,7 +237,9 @@ def test_a_label_names_a_version_and_no_label_the_newest(kaggle, client, label, 
     assert status(connected, label=label).status == KernelWorkerStatus[name]
 
 
-@pytest.mark.parametrize("label", ["v2", "v0", "v", "1", "V1", "v-1", "v1.0", "latest", "v1/../v1", "v 1"])
+@pytest.mark.parametrize(
+    "label", ["v2", "v0", "v", "1", "V1", "v-1", "v1.0", "latest", "v1/../v1", "v 1"]
+)
 def test_an_unknown_or_malformed_label_is_no_version(ended, client, label):
     """It is never taken for the newest one."""
     connected = client(ended)
@@ -283,14 +311,22 @@ def test_nobody_pushes_for_somebody_else(kaggle, client):
     """Kaggle says it inside a success."""
     connected = client(kaggle)
     request = types.ApiSaveKernelRequest()
-    request.slug, request.new_title, request.text = "stranger/small-kernel", "Small Kernel", notebook("1")
+    request.slug, request.new_title, request.text = (
+        "stranger/small-kernel",
+        "Small Kernel",
+        notebook("1"),
+    )
 
     assert connected.kernels.kernels_api_client.save_kernel(request).error == "Kernel not found"
     assert kaggle.kernels.kernels == {}
 
 
-@pytest.mark.parametrize(("owner", "slug"), [("rehearsal", "missing"), ("stranger", "small-kernel"), ("", "")])
-@pytest.mark.parametrize("method", ["get_kernel_session_status", "list_kernel_session_output", "list_kernel_files"])
+@pytest.mark.parametrize(
+    ("owner", "slug"), [("rehearsal", "missing"), ("stranger", "small-kernel"), ("", "")]
+)
+@pytest.mark.parametrize(
+    "method", ["get_kernel_session_status", "list_kernel_session_output", "list_kernel_files"]
+)
 def test_a_missing_kernel_and_somebody_elses_look_the_same(ended, client, owner, slug, method):
     """403, as Kaggle says it."""
     connected = client(ended)
@@ -315,8 +351,14 @@ def test_a_kernel_gives_back_what_was_pushed(start, client, small):
     answer = connected.kernels.kernels_api_client.get_kernel(asked(types.ApiGetKernelRequest))
 
     assert answer.blob.source == text
-    assert (answer.metadata.ref, answer.metadata.title) == ("rehearsal/small-kernel", "Small Kernel")
-    assert (answer.metadata.machine_shape, answer.metadata.competition_data_sources) == ("NvidiaTeslaT4", ["small"])
+    assert (answer.metadata.ref, answer.metadata.title) == (
+        "rehearsal/small-kernel",
+        "Small Kernel",
+    )
+    assert (answer.metadata.machine_shape, answer.metadata.competition_data_sources) == (
+        "NvidiaTeslaT4",
+        ["small"],
+    )
     assert answer.metadata.is_private is True and answer.metadata.enable_internet is False
 
 
@@ -336,7 +378,10 @@ def test_sources_that_do_not_exist_are_reported_and_the_push_goes_on(start, clie
         model_data_sources=["google/gemma/keras/2b/1"],
     )
 
-    assert (answer.invalid_competition_sources, answer.invalid_dataset_sources) == (["titanic"], ["rehearsal/no-data"])
+    assert (answer.invalid_competition_sources, answer.invalid_dataset_sources) == (
+        ["titanic"],
+        ["rehearsal/no-data"],
+    )
     assert answer.invalid_kernel_sources == ["rehearsal/small-kernel"]
     assert answer.invalid_model_sources == ["google/gemma/keras/2b/1"]
     assert (answer.error, answer.version_number) == ("", 1)
@@ -355,7 +400,9 @@ def test_a_source_is_smaller_than_a_megabyte(kaggle, client):
     assert len(kaggle.kernels.kernels["rehearsal/small-kernel"].versions) == 1
 
 
-@pytest.mark.parametrize(("shape", "most", "other"), [("TpuV5E8", 1, ""), ("NvidiaTeslaT4", 2, ""), ("", 5, "TpuV5E8")])
+@pytest.mark.parametrize(
+    ("shape", "most", "other"), [("TpuV5E8", 1, ""), ("NvidiaTeslaT4", 2, ""), ("", 5, "TpuV5E8")]
+)
 def test_only_so_many_sessions_go_at_once(kaggle, client, shape, most, other):
     """Of each machine; a refusal comes inside a success, and makes no version."""
     connected = client(kaggle)
@@ -371,7 +418,9 @@ def test_only_so_many_sessions_go_at_once(kaggle, client, shape, most, other):
     assert not kept(connected, machine_shape=shape).error
 
 
-@pytest.mark.parametrize(("kind", "shape", "hours"), [("TPU", "TpuV5E8", 20), ("GPU", "NvidiaTeslaT4", 30)])
+@pytest.mark.parametrize(
+    ("kind", "shape", "hours"), [("TPU", "TpuV5E8", 20), ("GPU", "NvidiaTeslaT4", 30)]
+)
 def test_a_week_has_only_so_many_hours(kaggle, client, kind, shape, hours):
     """A CPU has no quota."""
     connected = client(kaggle)
@@ -418,7 +467,11 @@ def test_an_unverified_account_gets_a_cpu_in_silence(start, client):
         ({}, {"machine_shape": "TpuV38"}, "TpuV5E8"),
         ({}, {"machine_shape": "TpuV232"}, ""),
         ({}, {"machine_shape": "None"}, ""),
-        ({}, {"machine_shape": "TpuV5E8", "docker_image": "gcr.io/kaggle-images/python@sha256:0"}, ""),
+        (
+            {},
+            {"machine_shape": "TpuV5E8", "docker_image": "gcr.io/kaggle-images/python@sha256:0"},
+            "",
+        ),
         ({"kaggle": {"dockerImageVersionId": 30000}}, {"machine_shape": "TpuV5E8"}, ""),
         ({"kaggle": {"accelerator": "none"}}, {"machine_shape": "TpuV5E8"}, ""),
         ({"kaggle": {"accelerator": "none"}}, {"machine_shape": "NvidiaTeslaT4"}, "NvidiaTeslaT4"),
@@ -444,7 +497,9 @@ def test_an_unknown_machine_is_refused(kaggle, client):
 # Output
 
 
-@pytest.mark.parametrize(("size", "pages"), [(None, [20, 5]), (10, [10, 10, 5]), (25, [25]), (1000, [25])])
+@pytest.mark.parametrize(
+    ("size", "pages"), [(None, [20, 5]), (10, [10, 10, 5]), (25, [25]), (1000, [25])]
+)
 def test_output_is_listed_in_pages(ended, client, size, pages):
     """Each file once; a link is no file."""
     connected, found, token, lengths = client(ended), [], None, []
@@ -465,7 +520,10 @@ def test_the_same_output_is_listed_with_sizes(ended, client):
 
     answer = client(ended).kernels.kernels_api_client.list_kernel_files(request)
 
-    assert [(item.name, item.size) for item in answer.files] == [("deep/00.txt", 8), ("deep/01.txt", 8)]
+    assert [(item.name, item.size) for item in answer.files] == [
+        ("deep/00.txt", 8),
+        ("deep/01.txt", 8),
+    ]
     assert int(answer.next_page_token) == 3
 
 
@@ -488,7 +546,11 @@ def test_a_listed_file_can_be_fetched_whole_or_from_some_place_on(ended, client)
     beyond = requests.get(file.url, headers={"Range": "bytes=9-"}, timeout=30)
 
     assert (whole.status_code, whole.content) == (200, b"number 0")
-    assert (rest.status_code, rest.content, rest.headers["Content-Range"]) == (206, b"0", "bytes 7-7/8")
+    assert (rest.status_code, rest.content, rest.headers["Content-Range"]) == (
+        206,
+        b"0",
+        "bytes 7-7/8",
+    )
     assert (head.headers["Content-Length"], head.content) == ("8", b"")
     assert head.headers["ETag"] == whole.headers["ETag"] == rest.headers["ETag"]
     assert beyond.status_code == 416
@@ -503,7 +565,8 @@ def test_one_file_of_the_output_is_a_redirect(ended, client):
 
 
 @pytest.mark.parametrize(
-    "path", ["missing", "deep", "", "../beside.txt", "deep/../deep/03.txt", "/etc/hostname", "a-link"]
+    "path",
+    ["missing", "deep", "", "../beside.txt", "deep/../deep/03.txt", "/etc/hostname", "a-link"],
 )
 def test_nothing_but_output_files_can_be_downloaded(ended, client, path):
     """Neither folders, nor links, nor what lies beside the output."""
@@ -515,7 +578,9 @@ def test_nothing_but_output_files_can_be_downloaded(ended, client, path):
     assert code(caught) == 404
 
 
-@pytest.mark.parametrize("path", ["/storage/99999/x", "/storage/../journal/x", "/storage/", "/upload/1"])
+@pytest.mark.parametrize(
+    "path", ["/storage/99999/x", "/storage/../journal/x", "/storage/", "/upload/1"]
+)
 def test_an_address_that_was_not_given_out_leads_nowhere(ended, path):
     """Keys are not names of files."""
     assert raw(ended, path, method="GET").status_code == 404
@@ -524,7 +589,9 @@ def test_an_address_that_was_not_given_out_leads_nowhere(ended, path):
 def test_the_log_of_an_ended_run_is_json(ended, client):
     """The same that the output's listing gives; a label may name the version."""
     path = "/api/v1/kernels/logs/stream/rehearsal/small-kernel"
-    unlabelled, labelled = (raw(ended, path, method="GET", params=params) for params in ({}, {"versionLabel": "v1"}))
+    unlabelled, labelled = (
+        raw(ended, path, method="GET", params=params) for params in ({}, {"versionLabel": "v1"})
+    )
 
     assert unlabelled.headers["Content-Type"] == "application/json"
     assert unlabelled.text == labelled.text == output(client(ended)).log
@@ -547,7 +614,10 @@ def test_no_log_without_credentials_or_version(ended, handle, label, auth, expec
     auth = ("rehearsal", ended.key) if auth == () else auth
     path = f"/v1/kernels/logs/stream/{handle}"
 
-    assert raw(ended, path, method="GET", params={"versionLabel": label}, auth=auth).status_code == expected
+    assert (
+        raw(ended, path, method="GET", params={"versionLabel": label}, auth=auth).status_code
+        == expected
+    )
 
 
 # The wire
@@ -589,7 +659,12 @@ def test_a_key_and_a_token_open(ended, kind):
     key = base64.b64encode(f"rehearsal:{ended.key}".encode()).decode()
     header = f"Basic {key}" if kind == "key" else f"Bearer {ended.token}"
 
-    assert raw(ended, f"/v1/{STATUS}", auth=None, json={}, headers={"Authorization": header}).status_code == 403
+    assert (
+        raw(
+            ended, f"/v1/{STATUS}", auth=None, json={}, headers={"Authorization": header}
+        ).status_code
+        == 403
+    )
 
 
 def test_the_journal_never_holds_a_credential(kaggle, client):
@@ -602,12 +677,22 @@ def test_the_journal_never_holds_a_credential(kaggle, client):
     assert connected.security.oauth_client.introspect_token(request).active
     for key in (kaggle.key, wrong):
         raw(kaggle, f"/v1/{STATUS}", auth=("rehearsal", key), json={})
-        raw(kaggle, f"/v1/{STATUS}", auth=None, json={}, headers={"Authorization": f"Bearer {kaggle.token}"})
+        raw(
+            kaggle,
+            f"/v1/{STATUS}",
+            auth=None,
+            json={},
+            headers={"Authorization": f"Bearer {kaggle.token}"},
+        )
         raw(kaggle, "/v1/security.OAuthService/IntrospectToken", json={"token": wrong})
 
     noted = json.dumps(kaggle.journal)
 
-    assert [line[0] for line in kaggle.journal][:3] == ["SaveKernel", "GetKernelSessionStatus", "IntrospectToken"]
+    assert [line[0] for line in kaggle.journal][:3] == [
+        "SaveKernel",
+        "GetKernelSessionStatus",
+        "IntrospectToken",
+    ]
     assert [line[2] for line in kaggle.journal].count(401) == 1
     for secret in (kaggle.key, wrong, kaggle.token):
         encoded = base64.b64encode(f"rehearsal:{secret}".encode()).decode()
@@ -690,15 +775,19 @@ def test_an_unknown_word_of_an_enumeration_is_refused(kaggle):
 def test_a_body_may_come_in_chunks(kaggle):
     """Some clients do not know its length, and go on on the same connection."""
     whole = json.dumps(
-        {"slug": "rehearsal/small-kernel", "newTitle": "Small Kernel", "kernelExecutionType": "QUICK_SAVE"}
+        {
+            "slug": "rehearsal/small-kernel",
+            "newTitle": "Small Kernel",
+            "kernelExecutionType": "QUICK_SAVE",
+        }
     )
     with requests.Session() as session:
         session.trust_env, session.auth = False, ("rehearsal", kaggle.key)
         address = f"http://127.0.0.1:{kaggle.port}/api/v1/kernels.KernelsApiService/SaveKernel"
         made = [
-            session.post(address, data=iter([whole[:9].encode(), whole[9:].encode()]), timeout=30).json()[
-                "versionNumber"
-            ]
+            session.post(
+                address, data=iter([whole[:9].encode(), whole[9:].encode()]), timeout=30
+            ).json()["versionNumber"]
             for _ in range(2)
         ]
 
@@ -706,7 +795,8 @@ def test_a_body_may_come_in_chunks(kaggle):
 
 
 @pytest.mark.parametrize(
-    "host", ["www.kaggle.com", "api.kaggle.com:80", "localhost.example.org", "10.0.0.1", "127.0.0.2"]
+    "host",
+    ["www.kaggle.com", "api.kaggle.com:80", "localhost.example.org", "10.0.0.1", "127.0.0.2"],
 )
 def test_a_proxy_for_no_other_host(ended, host):
     """What a client sends elsewhere ends here, and is told where it wanted to go."""
@@ -735,13 +825,15 @@ def test_an_answers_addresses_are_those_of_the_way_it_was_asked(ended, client):
     """Through the proxy they name localhost; without it, this server."""
     through = output(client(ended)).files[1].url
     body = {"userName": "rehearsal", "kernelSlug": "small-kernel"}
-    direct = raw(ended, "/api/v1/kernels.KernelsApiService/ListKernelSessionOutput", json=body).json()["files"][1][
-        "url"
-    ]
+    direct = raw(
+        ended, "/api/v1/kernels.KernelsApiService/ListKernelSessionOutput", json=body
+    ).json()["files"][1]["url"]
 
     assert through.startswith("http://localhost/storage/")
     assert direct.startswith(f"http://127.0.0.1:{ended.port}/storage/")
-    assert raw(ended, direct.split(str(ended.port))[1], method="GET", auth=None).content == b"number 0"
+    assert (
+        raw(ended, direct.split(str(ended.port))[1], method="GET", auth=None).content == b"number 0"
+    )
 
 
 # The server
@@ -762,7 +854,10 @@ def test_the_environment_holds_credentials_of_this_kaggle_alone(kaggle):
 def test_two_local_kaggles_share_no_key(ended, kaggle):
     """Each takes its own alone."""
     for key, expected in ((kaggle.key, 401), (ended.key, 403)):
-        assert raw(ended, f"/api/v1/{STATUS}", auth=("rehearsal", key), json={}).status_code == expected
+        assert (
+            raw(ended, f"/api/v1/{STATUS}", auth=("rehearsal", key), json={}).status_code
+            == expected
+        )
     assert kaggle.token != ended.token
 
 
@@ -788,7 +883,9 @@ def test_an_output_can_be_fetched_whatever_its_name_is(ended, client, name):
     )
 
     try:
-        assert client(ended).kernels.kernels_api_client.download_kernel_output(request).text == "whole"
+        assert (
+            client(ended).kernels.kernels_api_client.download_kernel_output(request).text == "whole"
+        )
     finally:
         path.unlink()
 
@@ -798,7 +895,11 @@ def test_the_journal_knows_what_a_refused_call_asked_for(kaggle, client):
     with pytest.raises(requests.HTTPError):
         client(kaggle).kernels.kernels_api_client.get_kernel(asked(types.ApiGetKernelRequest))
 
-    assert kaggle.journal[-1][:3] == ("GetKernel", {"userName": "rehearsal", "kernelSlug": "small-kernel"}, 403)
+    assert kaggle.journal[-1][:3] == (
+        "GetKernel",
+        {"userName": "rehearsal", "kernelSlug": "small-kernel"},
+        403,
+    )
 
 
 def test_a_call_is_in_the_journal_before_its_answer_goes_out(kaggle, client, monkeypatch):

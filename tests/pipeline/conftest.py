@@ -1,4 +1,6 @@
-"""A small competition of generated images, a fast config, and one trained run that many tests look at."""
+"""A small competition of generated images, a fast config, and one trained run that many tests look
+at.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -38,7 +40,9 @@ def write_competition(folder: Path, *, train: int = 96, test: int = 21, seed: in
     (folder / "train.csv").write_text("\n".join(rows) + "\n")
     # Not sorted, so that an order that is made up is found out.
     ids = [f"e{index:03d}" for index in random.permutation(test)]
-    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{name},x\n" for name in ids))
+    (folder / "sample_submission.csv").write_text(
+        "id,label\n" + "".join(f"{name},x\n" for name in ids)
+    )
     return folder
 
 
@@ -84,7 +88,9 @@ def written_config(tmp_path: Path) -> Callable[[Config], Path]:
 
     def write(config: Config) -> Path:
         path = tmp_path / f"{config.name}.py"
-        path.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n")
+        path.write_text(
+            f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
+        )
         return path
 
     return write
@@ -92,8 +98,14 @@ def written_config(tmp_path: Path) -> Callable[[Config], Path]:
 
 @pytest.fixture
 def unreadable(tmp_path: Path) -> Iterator[Callable[[Path], AbstractContextManager[None]]]:
-    """Return a context in which a path of `tmp_path` may not be read; root, who may read everything, is nobody in it."""
-    folders = [folder for folder in tmp_path.parents if folder.stat().st_uid == os.getuid() and folder != Path("/")]
+    """Return a context in which a path of `tmp_path` may not be read; root, who may read
+    everything, is nobody in it.
+    """
+    folders = [
+        folder
+        for folder in tmp_path.parents
+        if folder.stat().st_uid == os.getuid() and folder != Path("/")
+    ]
     before = {folder: folder.stat().st_mode & 0o7777 for folder in [tmp_path, *folders]}
 
     @contextmanager

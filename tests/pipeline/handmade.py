@@ -23,20 +23,31 @@ AWKWARD = (
 
 
 def run(
-    folder: Path, target: str = "classes", names: Sequence[str] = NAMES, rows: int = 60, name: str = "tiny", **more: Any
+    folder: Path,
+    target: str = "classes",
+    names: Sequence[str] = NAMES,
+    rows: int = 60,
+    name: str = "tiny",
+    **more: Any,
 ) -> Path:
     """Write a complete run without folds and return its folder. `more`: goes into the manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     validation(folder, target, names, rows)
     progress(folder)
     manifest(
-        folder, name=name, classes=list(names), **({} if target == "classes" else {"target": {"kind": target}}), **more
+        folder,
+        name=name,
+        classes=list(names),
+        **({} if target == "classes" else {"target": {"kind": target}}),
+        **more,
     )
     return folder
 
 
 def validation(folder: Path, target: str, names: Sequence[str], rows: int) -> None:
-    """Write validation.csv, and validation.npz where there are classes. Rows are right about nine times of ten."""
+    """Write validation.csv, and validation.npz where there are classes. Rows are right about nine
+    times of ten.
+    """
     random = np.random.default_rng(1)
     texts = np.array(names, object)
     table: dict[str, Any] = {"id": [f"r{row:03d}" for row in range(rows)]}
@@ -45,7 +56,11 @@ def validation(folder: Path, target: str, names: Sequence[str], rows: int) -> No
         scores = random.gumbel(size=(rows, len(names))) + 4 * np.eye(len(names))[labels]
         found = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
         found = found.astype(np.float32)
-        table |= {"label": texts[labels], "prediction": texts[found.argmax(axis=1)], "confidence": found.max(axis=1)}
+        table |= {
+            "label": texts[labels],
+            "prediction": texts[found.argmax(axis=1)],
+            "confidence": found.max(axis=1),
+        }
         np.savez(folder / "validation.npz", probabilities=found)
     elif target == "regression":
         table["label"] = random.normal(10, 3, rows)
@@ -65,15 +80,24 @@ def progress(folder: Path, epochs: int = 6) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     epoch = np.arange(1, epochs + 1)
     columns = {"epoch": epoch, "step": epoch * 10, "loss": 1 / epoch, "accuracy": 1 - 0.5 / epoch}
-    columns |= {"validation_loss": 1.2 / epoch, "validation_accuracy": 1 - 0.6 / epoch, "learning_rate": 0.01 / epoch}
-    pd.DataFrame({**columns, "images_per_second": 100.0, "seconds": epoch}).to_csv(folder / "history.csv", index=False)
+    columns |= {
+        "validation_loss": 1.2 / epoch,
+        "validation_accuracy": 1 - 0.6 / epoch,
+        "learning_rate": 0.01 / epoch,
+    }
+    pd.DataFrame({**columns, "images_per_second": 100.0, "seconds": epoch}).to_csv(
+        folder / "history.csv", index=False
+    )
     lines = [
-        json.dumps({"step": 10 * number, "steps": 60, "images_per_second": 90.0 + number}) for number in epoch.tolist()
+        json.dumps({"step": 10 * number, "steps": 60, "images_per_second": 90.0 + number})
+        for number in epoch.tolist()
     ]
     (folder / "progress.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
 
-def manifest(folder: Path, *, name: str = "tiny", classes: Sequence[str] = NAMES, **more: Any) -> None:
+def manifest(
+    folder: Path, *, name: str = "tiny", classes: Sequence[str] = NAMES, **more: Any
+) -> None:
     """Write artifact/manifest.json, sealed."""
     value: Mapping[str, Any] = {
         "run_id": "tiny-20260101-000000-abcdef",

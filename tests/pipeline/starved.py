@@ -1,4 +1,6 @@
-"""Train with as little memory as the limit leaves: a script of test_step.py, since a limit holds for a whole process."""
+"""Train with as little memory as the limit leaves: a script of test_step.py, since a limit holds
+for a whole process.
+"""
 
 import json
 import os
@@ -36,11 +38,14 @@ def main(folder: Path) -> None:
     compile_step = step.Step.compile
 
     def starved(self: step.Step, *given: object) -> None:
-        # XLA ends the process where it cannot compile; a step that does not fit it refuses with RESOURCE_EXHAUSTED.
+        # XLA ends the process where it cannot compile; a step that does not fit it refuses with
+        # RESOURCE_EXHAUSTED.
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         compile_step(self, *given)
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + int(os.environ["STARVED_BYTES"]), resource.RLIM_INFINITY))
+        resource.setrlimit(
+            resource.RLIMIT_AS, (size + int(os.environ["STARVED_BYTES"]), resource.RLIM_INFINITY)
+        )
         found.append(self)
 
     def fed(self: step.Step, *given: object) -> object:

@@ -83,7 +83,9 @@ def test_equal_weights_make_equal_bytes(folder, tiny, tmp_path):
         golden_inputs=loaded.golden_inputs,
         golden_outputs=loaded.golden_outputs,
         details={
-            key: loaded.manifest[key] for key in loaded.manifest if key not in ("config", "classes", "golden", "files")
+            key: loaded.manifest[key]
+            for key in loaded.manifest
+            if key not in ("config", "classes", "golden", "files")
         },
     )
 
@@ -92,9 +94,13 @@ def test_equal_weights_make_equal_bytes(folder, tiny, tmp_path):
 
 @settings(max_examples=60, deadline=None)
 @given(name=st.sampled_from(NAMES[1:]), place=st.integers(0, 10**6), bit=st.integers(0, 7))
-def test_a_flipped_bit_is_found_before_anything_is_parsed(trained, tmp_path_factory, name, place, bit):
+def test_a_flipped_bit_is_found_before_anything_is_parsed(
+    trained, tmp_path_factory, name, place, bit
+):
     """Wherever it is."""
-    folder = Path(shutil.copytree(trained[1] / "artifact", tmp_path_factory.mktemp("a") / "artifact"))
+    folder = Path(
+        shutil.copytree(trained[1] / "artifact", tmp_path_factory.mktemp("a") / "artifact")
+    )
     content = bytearray((folder / name).read_bytes())
     content[place % len(content)] ^= 1 << bit
     (folder / name).write_bytes(content)
@@ -112,9 +118,19 @@ def test_a_flipped_bit_is_found_before_anything_is_parsed(trained, tmp_path_fact
         lambda text: text + " ",
         lambda text: text.replace("\n", "\r\n"),
         lambda text: text.replace('"run_id"', '"run_id": "another", "run_id"'),
-        lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "manifest_sha256"}),
+        lambda text: json.dumps(
+            {k: v for k, v in json.loads(text).items() if k != "manifest_sha256"}
+        ),
     ],
-    ids=["a value", "a name", "the name of the seal", "a space", "ends of lines", "a name twice", "no seal"],
+    ids=[
+        "a value",
+        "a name",
+        "the name of the seal",
+        "a space",
+        "ends of lines",
+        "a name twice",
+        "no seal",
+    ],
 )
 def test_a_manifest_that_was_changed_is_refused(folder, change):
     """Also where it makes sense: no prediction would show a config that is not the run's."""
@@ -129,7 +145,13 @@ def test_a_manifest_that_was_changed_is_refused(folder, change):
 
 @pytest.mark.parametrize(
     "manifest",
-    [{}, {"ß": "\ud800", "a": [None, True, -0.0, 1e300]}, {"x": {10: 1, 9: 2}}, {"nan": float("nan")}, {"t": (1, 2)}],
+    [
+        {},
+        {"ß": "\ud800", "a": [None, True, -0.0, 1e300]},
+        {"x": {10: 1, 9: 2}},
+        {"nan": float("nan")},
+        {"t": (1, 2)},
+    ],
     ids=str,
 )
 def test_what_was_sealed_can_be_opened(manifest):
@@ -141,7 +163,12 @@ def test_what_was_sealed_can_be_opened(manifest):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    "spoil", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-5]), lambda path: path.write_bytes(b"")]
+    "spoil",
+    [
+        Path.unlink,
+        lambda path: path.write_bytes(path.read_bytes()[:-5]),
+        lambda path: path.write_bytes(b""),
+    ],
 )
 def test_a_missing_or_cut_file_is_refused(folder, name, spoil):
     """Each of the three."""
@@ -234,9 +261,17 @@ def test_a_config_that_cannot_work_is_refused_by_its_field(folder):
 
 def test_an_array_of_objects_is_not_read(folder):
     """That would be pickle, and pickle runs code."""
-    np.savez(folder / "golden.npz", inputs=np.array([print], dtype=object), outputs=np.zeros(1), allow_pickle=True)
+    np.savez(
+        folder / "golden.npz",
+        inputs=np.array([print], dtype=object),
+        outputs=np.zeros(1),
+        allow_pickle=True,
+    )
     manifest = json.loads((folder / "manifest.json").read_text())
-    told = {"sha256": checksums.sha256(folder / "golden.npz"), "size": (folder / "golden.npz").stat().st_size}
+    told = {
+        "sha256": checksums.sha256(folder / "golden.npz"),
+        "size": (folder / "golden.npz").stat().st_size,
+    }
     edited(folder, files={**manifest["files"], "golden.npz": told})
 
     with pytest.raises(ArtifactError, match="pickle"):
@@ -335,7 +370,9 @@ def test_golden_arrays_that_do_not_fit_the_config_are_refused(folder, arrays):
 
 
 def announce(folder: Path, name: str) -> None:
-    """Write the sha256 and the size of a file into the manifest, as somebody would who made all of it."""
+    """Write the sha256 and the size of a file into the manifest, as somebody would who made all of
+    it.
+    """
     manifest = json.loads((folder / "manifest.json").read_text())
     told = {"sha256": checksums.sha256(folder / name), "size": (folder / name).stat().st_size}
     edited(folder, files={**manifest["files"], name: told})
@@ -343,7 +380,9 @@ def announce(folder: Path, name: str) -> None:
         edited(folder, weights_sha256=told["sha256"])
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04" + bytes(60)], ids=["empty", "text", "torn"])
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", b"PK\x03\x04" + bytes(60)], ids=["empty", "text", "torn"]
+)
 def test_an_archive_that_is_none_is_refused_also_if_it_is_announced(folder, content):
     """The sha256 says that it arrived whole, not that it was made well."""
     (folder / "weights.npz").write_bytes(content)
@@ -376,7 +415,10 @@ def test_model_options_that_are_none_are_refused_by_name(folder, options):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_that_may_not_be_read_is_named(folder, unreadable, name):
     """It is neither missing nor changed."""
-    with unreadable(folder / name), pytest.raises(ArtifactError, match=rf"Could not read .*{name}: Permission denied"):
+    with (
+        unreadable(folder / name),
+        pytest.raises(ArtifactError, match=rf"Could not read .*{name}: Permission denied"),
+    ):
         artifact.load(folder)
 
 
@@ -384,7 +426,9 @@ def resave(folder: Path, tiny, **changes: np.ndarray) -> None:
     """Save the artifact in the folder once more, with some arrays exchanged."""
     loaded = artifact.load(folder)
     built = architectures.build(tiny)
-    artifact.assign(built, {**loaded.weights, **{k: v for k, v in changes.items() if k in loaded.weights}})
+    artifact.assign(
+        built, {**loaded.weights, **{k: v for k, v in changes.items() if k in loaded.weights}}
+    )
     artifact.save(
         folder,
         model=built,
@@ -407,7 +451,9 @@ def test_what_is_not_finite_is_not_saved(folder, tiny, changes):
     """Such an artifact would be complete, and worth nothing; the older one stays."""
     before = (folder / "manifest.json").read_bytes()
 
-    with pytest.raises(DivergedError, match=next(iter(changes)).replace("golden", "golden outputs")):
+    with pytest.raises(
+        DivergedError, match=next(iter(changes)).replace("golden", "golden outputs")
+    ):
         resave(folder, tiny, **changes)
 
     assert (folder / "manifest.json").read_bytes() == before
@@ -504,7 +550,11 @@ assert moment > 8
 def test_a_kill_at_any_moment_of_a_save_leaves_an_artifact(tmp_path):
     """The older or the newer one, whole; and the next save clears up what was left."""
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, env={**os.environ}, capture_output=True, text=True
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ},
+        capture_output=True,
+        text=True,
     )
 
     assert done.returncode == 0, done.stderr

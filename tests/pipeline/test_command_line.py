@@ -26,12 +26,18 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def test_describe_tells_parameters_shapes_and_applied_numbers(run):
-    """The benchmark's model, before anything is spent on it: the wide ResNet has as many as its source counts."""
+    """The benchmark's model, before anything is spent on it: the wide ResNet has as many as its
+    source counts.
+    """
     code, out, _ = run("describe", "--config", "cifar100_wrn", "--json")
 
     told = json.loads(out.splitlines()[-1])
     assert code == 0
-    assert told["parameters"] == {"total": 103_465_028, "trainable": 103_452_484, "non_trainable": 12_544}
+    assert told["parameters"] == {
+        "total": 103_465_028,
+        "trainable": 103_452_484,
+        "non_trainable": 12_544,
+    }
     assert told["input"]["shape"] == [None, 32, 32, 3]
     assert told["optimizer"]["peak_rate"] == pytest.approx(1e-3 * 8**0.5)
 
@@ -40,20 +46,56 @@ def test_describe_tells_parameters_shapes_and_applied_numbers(run):
     ("words", "code", "said"),
     [
         (("describe", "--config", "digit"), 2, "cifar100_wrn, d"),
-        (("train", "--config", "digits", "--input", "/nowhere", "--output", "out"), 2, "no such folder"),
-        (("train", "--config", "digits", "--input", ".", "--output", "out", "--max-steps", "0"), 2, "--max-steps 0"),
         (
-            ("infer", "--config", "digits", "--input", ".", "--artifact", "/nowhere", "--output", "out"),
+            ("train", "--config", "digits", "--input", "/nowhere", "--output", "out"),
+            2,
+            "no such folder",
+        ),
+        (
+            ("train", "--config", "digits", "--input", ".", "--output", "out", "--max-steps", "0"),
+            2,
+            "--max-steps 0",
+        ),
+        (
+            (
+                "infer",
+                "--config",
+                "digits",
+                "--input",
+                ".",
+                "--artifact",
+                "/nowhere",
+                "--output",
+                "out",
+            ),
             2,
             "Expected one with manifest.json",
         ),
-        (("infer", "--config", "digits", "--input", ".", "--artifact", ".", "--output", "out"), 1, "manifest.json"),
+        (
+            ("infer", "--config", "digits", "--input", ".", "--artifact", ".", "--output", "out"),
+            1,
+            "manifest.json",
+        ),
         (("describe", "--config", "digits", "--images", "0"), 2, "--images 0"),
         (("describe", "--config", "digits", "--images", "-5"), 2, "--images -5"),
         (("describe", "--config", "n" * 300 + ".py"), 2, "no such config"),
-        (("train", "--config", "digits", "--input", "n" * 300, "--output", "out"), 2, "no such folder"),
         (
-            ("infer", "--config", "digits", "--input", ".", "--artifact", "n" * 300, "--output", "out"),
+            ("train", "--config", "digits", "--input", "n" * 300, "--output", "out"),
+            2,
+            "no such folder",
+        ),
+        (
+            (
+                "infer",
+                "--config",
+                "digits",
+                "--input",
+                ".",
+                "--artifact",
+                "n" * 300,
+                "--output",
+                "out",
+            ),
             2,
             "no such fold",
         ),
@@ -102,7 +144,14 @@ def test_a_backend_that_cannot_work_is_refused_before_keras_starts(
     words = {
         "describe": (),
         "train": ("--input", trained[0], "--output", tmp_path / "out"),
-        "infer": ("--input", trained[0], "--output", tmp_path / "out", "--artifact", trained[1] / "artifact"),
+        "infer": (
+            "--input",
+            trained[0],
+            "--output",
+            tmp_path / "out",
+            "--artifact",
+            trained[1] / "artifact",
+        ),
     }
 
     code, _, err = run(command, "--config", written_config(tiny), *words[command])
@@ -134,14 +183,18 @@ def test_an_output_that_cannot_be_written_is_named_before_training(
     """Exit code 8, in one message."""
     output = place(tmp_path)
 
-    code, _, err = run("train", "--config", written_config(tiny), "--input", competition, "--output", output)
+    code, _, err = run(
+        "train", "--config", written_config(tiny), "--input", competition, "--output", output
+    )
 
     assert code == 8
     assert err.startswith("Error: Could not write") and str(output) in err
 
 
 @pytest.mark.parametrize("place", ["a file", "below a file", "submission.csv is a folder"])
-def test_a_submission_that_cannot_be_written_is_named(run, trained, tiny, written_config, tmp_path, place):
+def test_a_submission_that_cannot_be_written_is_named(
+    run, trained, tiny, written_config, tmp_path, place
+):
     """Exit code 8, in one message."""
     output = tmp_path / "out"
     if place == "submission.csv is a folder":
@@ -165,7 +218,14 @@ def test_infer_takes_the_places_of_its_config_and_the_model_of_its_artifact(
     (competition / "sample_submission.csv").rename(competition / "sample.csv")
     places = replace(tiny.data, test_images="hidden", sample_submission="sample.csv", height=99)
     config = written_config(replace(tiny, data=places, model_options={"width": 77}))
-    words = ("--input", competition, "--artifact", trained[1] / "artifact", "--output", tmp_path / "out")
+    words = (
+        "--input",
+        competition,
+        "--artifact",
+        trained[1] / "artifact",
+        "--output",
+        tmp_path / "out",
+    )
 
     code, _, err = run("infer", "--config", config, *words)
 
@@ -174,7 +234,8 @@ def test_infer_takes_the_places_of_its_config_and_the_model_of_its_artifact(
 
 
 @pytest.mark.parametrize(
-    ("command", "said"), [("train", "goes on from the last checkpoint"), ("describe", "begins again")]
+    ("command", "said"),
+    [("train", "goes on from the last checkpoint"), ("describe", "begins again")],
 )
 def test_an_interrupted_command_says_what_the_same_command_does(run, tmp_path, command, said):
     """On the last line of stdout too, for whoever reads it there."""
@@ -188,13 +249,24 @@ def test_an_interrupted_command_says_what_the_same_command_does(run, tmp_path, c
     assert json.loads(out.splitlines()[-1])["exit_code"] == 130
 
 
-def test_a_finished_run_without_its_history_is_still_finished(run, trained, tiny, written_config, tmp_path):
+def test_a_finished_run_without_its_history_is_still_finished(
+    run, trained, tiny, written_config, tmp_path
+):
     """The picture is missing, and nothing else."""
     output = tmp_path / "out"
     shutil.copytree(trained[1], output)
     (output / "history.csv").unlink()
 
-    code, out, err = run("train", "--config", written_config(tiny), "--input", trained[0], "--output", output, "--json")
+    code, out, err = run(
+        "train",
+        "--config",
+        written_config(tiny),
+        "--input",
+        trained[0],
+        "--output",
+        output,
+        "--json",
+    )
 
     told = json.loads(out.splitlines()[-1])
     assert code == 0, err
@@ -212,11 +284,21 @@ def test_a_finished_run_without_its_history_is_still_finished(run, trained, tiny
         ),
     ],
 )
-def test_broken_data_ends_the_run_by_name(run, competition, tiny, written_config, tmp_path, spoil, said):
+def test_broken_data_ends_the_run_by_name(
+    run, competition, tiny, written_config, tmp_path, spoil, said
+):
     """Exit code 1, no artifact."""
     spoil(competition)
 
-    code, _, err = run("train", "--config", written_config(tiny), "--input", competition, "--output", tmp_path / "out")
+    code, _, err = run(
+        "train",
+        "--config",
+        written_config(tiny),
+        "--input",
+        competition,
+        "--output",
+        tmp_path / "out",
+    )
 
     assert code == 1
     assert said in err

@@ -27,13 +27,19 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 @st.composite
 def rows_of(draw: st.DrawFn, target: str) -> Rows:
-    """Return truth and predictions, few and coarse, so that ties, absent classes and constant columns are common."""
+    """Return truth and predictions, few and coarse, so that ties, absent classes and constant
+    columns are common.
+    """
     n = draw(st.integers(1, 8))
     k = draw(st.integers(1 if target in ("multilabel", "regression") else 2, 4))
 
     def table(low: int, high: int) -> np.ndarray:
         return np.array(
-            draw(st.lists(st.lists(st.integers(low, high), min_size=k, max_size=k), min_size=n, max_size=n))
+            draw(
+                st.lists(
+                    st.lists(st.integers(low, high), min_size=k, max_size=k), min_size=n, max_size=n
+                )
+            )
         )
 
     if target == "regression":
@@ -43,7 +49,9 @@ def rows_of(draw: st.DrawFn, target: str) -> Rows:
     weights = table(0, 4)
     weights[:, 0] += weights.sum(axis=1) == 0  # no row of zeros
     truth = draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))
-    return np.array(truth, np.int32), (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    return np.array(truth, np.int32), (weights / weights.sum(axis=1, keepdims=True)).astype(
+        np.float32
+    )
 
 
 def some(name: str, target: str, n: int = 200, k: int = 3) -> Rows:
@@ -97,23 +105,33 @@ def of_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float | None:
 
 def of_balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float | None:
     pairs = hard(truth, predicted)
-    return mean([sum(p == c for t, p in pairs if t == c) / sum(t == c for t, _ in pairs) for c in set(truth)])
+    return mean(
+        [
+            sum(p == c for t, p in pairs if t == c) / sum(t == c for t, _ in pairs)
+            for c in set(truth)
+        ]
+    )
 
 
 def of_f(beta: float) -> Callable[[np.ndarray, np.ndarray], float | None]:
     def definition(truth: np.ndarray, predicted: np.ndarray) -> float | None:
         if truth.ndim == 2:
-            columns = [list(zip(t, yes(p), strict=True)) for t, p in zip(truth.T, predicted.T, strict=True)]
+            columns = [
+                list(zip(t, yes(p), strict=True)) for t, p in zip(truth.T, predicted.T, strict=True)
+            ]
         else:
             pairs = hard(truth, predicted)
             columns = [[(t == c, p == c) for t, p in pairs] for c in range(predicted.shape[1])]
         found = []
         for column in columns:
             both, missed, false = (
-                sum((bool(t), bool(p)) == case for t, p in column) for case in ((1, 1), (1, 0), (0, 1))
+                sum((bool(t), bool(p)) == case for t, p in column)
+                for case in ((1, 1), (1, 0), (0, 1))
             )
             if both + missed + false:
-                found.append((1 + beta**2) * both / ((1 + beta**2) * both + beta**2 * missed + false))
+                found.append(
+                    (1 + beta**2) * both / ((1 + beta**2) * both + beta**2 * missed + false)
+                )
         return mean(found)
 
     return definition
@@ -180,7 +198,9 @@ def of_r2(truth: list[float], predicted: list[float]) -> float | None:
     middle = sum(truth) / len(truth)
     spread = sum((t - middle) ** 2 for t in truth)
     return (
-        1 - sum((t - p) ** 2 for t, p in zip(truth, predicted, strict=True)) / spread if len(set(truth)) > 1 else None
+        1 - sum((t - p) ** 2 for t, p in zip(truth, predicted, strict=True)) / spread
+        if len(set(truth)) > 1
+        else None
     )
 
 
@@ -202,23 +222,31 @@ DEFINITIONS = {
 
 @pytest.mark.parametrize(("name", "target"), PAIRS)
 def test_a_metric_is_what_its_definition_says(name, target):
-    """Also where a class is absent, a column constant, or there is one row; and no value where the definition has none."""
+    """Also where a class is absent, a column constant, or there is one row; and no value where the
+    definition has none.
+    """
 
     @settings(max_examples=30, deadline=None)
     @given(rows_of(target))
     def agrees(rows):
         expected = DEFINITIONS[name](*rows)
 
-        assert value(name, target, rows) == (None if expected is None else pytest.approx(expected, abs=1e-12))
+        assert value(name, target, rows) == (
+            None if expected is None else pytest.approx(expected, abs=1e-12)
+        )
 
     agrees()
 
 
 @pytest.mark.parametrize(("name", "target"), PAIRS)
 def test_perfect_predictions_have_the_best_value_and_none_is_out_of_range(name, target):
-    """1 or 0; whatever else is predicted for the same rows is no better, and no lower than the metric can be."""
+    """1 or 0; whatever else is predicted for the same rows is no better, and no lower than the
+    metric can be.
+    """
     metric = metrics.find(name, target)
-    best, least = (1, {"qwk": -1, "r2": -math.inf}.get(name, 0)) if metric.greater_is_better else (0, 0)
+    best, least = (
+        (1, {"qwk": -1, "r2": -math.inf}.get(name, 0)) if metric.greater_is_better else (0, 0)
+    )
 
     @settings(max_examples=20, deadline=None)
     @given(rows_of(target))
@@ -244,11 +272,15 @@ def test_the_order_of_the_rows_does_not_matter(name, target):
 
     metric = metrics.find(name, target)
 
-    assert metric(truth[order], predicted[order]) == pytest.approx(metric(truth, predicted), rel=1e-12)
+    assert metric(truth[order], predicted[order]) == pytest.approx(
+        metric(truth, predicted), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(
-    "rising", [lambda s: 3 * s - 7, lambda s: s**3, np.exp, np.tanh], ids=["linear", "cube", "exp", "tanh"]
+    "rising",
+    [lambda s: 3 * s - 7, lambda s: s**3, np.exp, np.tanh],
+    ids=["linear", "cube", "exp", "tanh"],
 )
 @pytest.mark.parametrize("target", ["classes", "multilabel"])
 def test_auc_sees_only_the_order_of_the_scores(rising, target):
@@ -260,7 +292,9 @@ def test_auc_sees_only_the_order_of_the_scores(rising, target):
         truth, predicted = rows
         scores = np.round(8 * predicted.astype(float))
 
-        assert value("auc", target, (truth, rising(scores / 4))) == value("auc", target, (truth, scores))
+        assert value("auc", target, (truth, rising(scores / 4))) == value(
+            "auc", target, (truth, scores)
+        )
 
     holds()
 
@@ -269,13 +303,18 @@ def test_auc_sees_only_the_order_of_the_scores(rising, target):
 @given(rows_of("regression"))
 def test_the_root_mean_square_is_no_less_than_the_mean(rows):
     """By the inequality of the means."""
-    assert metrics.find("rmse", "regression")(*rows) >= metrics.find("mae", "regression")(*rows) - 1e-12
+    assert (
+        metrics.find("rmse", "regression")(*rows)
+        >= metrics.find("mae", "regression")(*rows) - 1e-12
+    )
 
 
 @settings(max_examples=40, deadline=None)
 @given(rows_of("classes"))
 def test_map_rises_with_k_up_to_the_number_of_classes(rows):
-    """It begins as the accuracy, with the same answer to ties; more labels never cost anything, and there are no more than classes."""
+    """It begins as the accuracy, with the same answer to ties; more labels never cost anything, and
+    there are no more than classes.
+    """
     values = [metrics.find(f"map@{k}", "classes")(*rows) for k in (1, 2, 3, 4, 5, 999999)]
 
     assert values[0] == metrics.find("accuracy", "classes")(*rows)
@@ -291,7 +330,9 @@ def test_auc_is_that_of_scikit_learn_for_many_rows():
 
     areas = [roc_auc_score(truth == c, predicted[:, c]) for c in range(3)]
 
-    assert metrics.find("auc", "classes")(truth, predicted) == pytest.approx(np.mean(areas), rel=1e-12)
+    assert metrics.find("auc", "classes")(truth, predicted) == pytest.approx(
+        np.mean(areas), rel=1e-12
+    )
 
 
 def test_the_area_of_two_classes_is_that_of_the_second():
@@ -321,13 +362,21 @@ def test_half_is_not_yet_a_label():
 
 
 def test_classes_that_are_not_in_the_truth_are_left_out():
-    """The first and last of four are missing: of neither there is a recall or an area; predicted, they are wrong all the same."""
+    """The first and last of four are missing: of neither there is a recall or an area; predicted,
+    they are wrong all the same.
+    """
     truth = np.array([1, 1, 2, 2])
-    predicted = np.array([[0.1, 0.7, 0.2, 0], [0.6, 0.3, 0.1, 0], [0.1, 0.2, 0.7, 0], [0.1, 0.1, 0.8, 0]])
+    predicted = np.array(
+        [[0.1, 0.7, 0.2, 0], [0.6, 0.3, 0.1, 0], [0.1, 0.2, 0.7, 0], [0.1, 0.1, 0.8, 0]]
+    )
 
-    found = {name: metrics.find(name, "classes")(truth, predicted) for name in ("balanced_accuracy", "auc", "f1")}
+    found = {
+        name: metrics.find(name, "classes")(truth, predicted)
+        for name in ("balanced_accuracy", "auc", "f1")
+    }
 
-    # F: 0 of the first, which was predicted once; 2/3 and 1 of those in the truth; the last one, which is nowhere, is left out.
+    # F: 0 of the first, which was predicted once; 2/3 and 1 of those in the truth; the last one,
+    # which is nowhere, is left out.
     assert found == pytest.approx({"balanced_accuracy": 3 / 4, "auc": 1, "f1": (0 + 2 / 3 + 1) / 3})
 
 
@@ -344,15 +393,22 @@ def test_one_class_alone_has_no_area_and_no_kappa(name):
     """Whatever is predicted: the refusal does not come and go with the model."""
     truth = np.array([2, 2, 2])
     for answers in ([2, 2, 2], [0, 1, 2]):
-        with pytest.raises(DataError, match=rf"{name} has no value for these 3 rows.*\n.*two classes"):
+        with pytest.raises(
+            DataError, match=rf"{name} has no value for these 3 rows.*\n.*two classes"
+        ):
             metrics.find(name, "ordinal")(truth, np.eye(3)[answers])
 
 
-@pytest.mark.parametrize(("name", "target"), [("auc", "multilabel"), ("r2", "regression"), ("f1", "multilabel")])
+@pytest.mark.parametrize(
+    ("name", "target"), [("auc", "multilabel"), ("r2", "regression"), ("f1", "multilabel")]
+)
 def test_a_column_without_a_value_is_left_out_and_the_last_one_refused(name, target):
     """Its absence does not show in the mean of the others."""
     metric = metrics.find(name, target)
-    truth, predicted = np.array([[0, 0], [1, 0], [1, 0]]), np.array([[0.2, 0.1], [0.7, 0.3], [0.1, 0.2]])
+    truth, predicted = (
+        np.array([[0, 0], [1, 0], [1, 0]]),
+        np.array([[0.2, 0.1], [0.7, 0.3], [0.1, 0.2]]),
+    )
 
     assert metric(truth, predicted) == metric(truth[:, :1], predicted[:, :1])
     with pytest.raises(DataError, match="has no value"):
@@ -361,7 +417,10 @@ def test_a_column_without_a_value_is_left_out_and_the_last_one_refused(name, tar
 
 def test_one_row_has_a_value_where_no_spread_is_asked_for():
     """A single row is no class against another, and no variance."""
-    rows = {"classes": (np.array([1]), np.array([[0.2, 0.8]])), "regression": (np.array([[2.0]]), np.array([[1.5]]))}
+    rows = {
+        "classes": (np.array([1]), np.array([[0.2, 0.8]])),
+        "regression": (np.array([[2.0]]), np.array([[1.5]])),
+    }
 
     without = {name for name in NAMES if value(name, suited(name), rows[suited(name)]) is None}
 
@@ -369,13 +428,17 @@ def test_one_row_has_a_value_where_no_spread_is_asked_for():
 
 
 def test_a_certain_error_costs_36_and_not_infinity():
-    """Probabilities are clipped as scikit-learn does it in float64, also where they came as float32."""
+    """Probabilities are clipped as scikit-learn does it in float64, also where they came as
+    float32.
+    """
     metric = metrics.find("log_loss", "classes")
     sure = np.array([[1, 0], [1, 0]], np.float32)
 
     assert metric(np.array([1, 1]), sure) == pytest.approx(52 * math.log(2))
     assert metric(np.array([0, 0]), sure) == pytest.approx(0, abs=1e-15)
-    assert metrics.find("log_loss", "multilabel")(np.array([[0, 1]]), sure[:1]) == pytest.approx(52 * math.log(2))
+    assert metrics.find("log_loss", "multilabel")(np.array([[0, 1]]), sure[:1]) == pytest.approx(
+        52 * math.log(2)
+    )
 
 
 def test_rows_of_probabilities_are_divided_by_their_sum():
@@ -392,14 +455,21 @@ def test_a_probability_may_be_above_1_by_rounding():
     """The float32 weights of a blend add up to 1.0000001."""
     just_above = np.array([[1 + 1e-7, 1e-9], [1e-9, 1 + 1e-7]])
 
-    assert metrics.find("log_loss", "classes")(np.array([0, 1]), just_above) == pytest.approx(0, abs=1e-8)
-    assert metrics.find("log_loss", "multilabel")(np.eye(2), just_above) == pytest.approx(0, abs=1e-8)
+    assert metrics.find("log_loss", "classes")(np.array([0, 1]), just_above) == pytest.approx(
+        0, abs=1e-8
+    )
+    assert metrics.find("log_loss", "multilabel")(np.eye(2), just_above) == pytest.approx(
+        0, abs=1e-8
+    )
 
 
 @pytest.mark.parametrize("row", [[-0.1, 1.1], [0.0, 0.0], [0.4, 1.2], [-3.0, 0.5]])
 def test_log_loss_refuses_what_is_no_probability(row):
     """Logits, as a rule."""
-    with pytest.raises(DataError, match=r"(?s)log_loss was given predictions from .*expected probabilities.*softmax"):
+    with pytest.raises(
+        DataError,
+        match=r"(?s)log_loss was given predictions from .*expected probabilities.*softmax",
+    ):
         metrics.find("log_loss", "classes")(np.array([0, 1]), np.array([[0.5, 0.5], row]))
 
 
@@ -419,7 +489,9 @@ def test_predictions_that_are_not_finite_are_refused(name, target, bad):
     truth, predicted = some(name, target)
     predicted[[7, 9], [0, 1]] = bad
 
-    with pytest.raises(DataError, match=rf"2 of 200 rows .* not finite, the first of them row 7; {name} expects"):
+    with pytest.raises(
+        DataError, match=rf"2 of 200 rows .* not finite, the first of them row 7; {name} expects"
+    ):
         metrics.find(name, target)(truth, predicted)
 
 
@@ -452,7 +524,10 @@ def test_truth_and_predictions_of_other_shapes_are_refused(name, truth, predicte
     with pytest.raises(DataError) as refusal:
         metric(np.zeros(truth, int), np.zeros(predicted))
 
-    assert f"truth of the shape {truth} and predictions of the shape {predicted}.\nExpected " in str(refusal.value)
+    assert (
+        f"truth of the shape {truth} and predictions of the shape {predicted}.\nExpected "
+        in str(refusal.value)
+    )
 
 
 @pytest.mark.parametrize(
@@ -488,7 +563,21 @@ def test_each_target_has_a_usual_metric_that_suits_it(target):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "Accuracy", "accuracy ", "acc", "f_beta", "map", "f1:2", "accuracy@3", "<k>", "x" * 999, None, 3]
+    "name",
+    [
+        "",
+        "Accuracy",
+        "accuracy ",
+        "acc",
+        "f_beta",
+        "map",
+        "f1:2",
+        "accuracy@3",
+        "<k>",
+        "x" * 999,
+        None,
+        3,
+    ],
 )
 def test_an_unknown_name_is_refused_with_those_that_suit(name):
     """Nothing is guessed."""
@@ -502,38 +591,48 @@ def test_an_unknown_name_is_refused_with_those_that_suit(name):
 
 
 @pytest.mark.parametrize(
-    "number", ["0", "-1", "", "x", "1.5", "05", " 5", "5\n", "٣", "1e3", "nan", "<k>", "1000000", "5@5"]
+    "number",
+    ["0", "-1", "", "x", "1.5", "05", " 5", "5\n", "٣", "1e3", "nan", "<k>", "1000000", "5@5"],
 )
 def test_a_k_that_is_no_whole_number_from_1_is_refused(number):
     """None of these is read as another number."""
     with pytest.raises(
-        ConfigError, match=r"(?s)metric='map@.* cannot work: expected map@<k>, where <k> is a whole number.*\"map@2\""
+        ConfigError,
+        match=r"(?s)metric='map@.* cannot work: expected map@<k>, where <k> is a whole number.*\"map@2\"",
     ):
         metrics.find(f"map@{number}", "classes")
 
 
-@pytest.mark.parametrize("number", ["0", "0.0", "-1", "", "x", "1.", ".5", "1e3", "inf", "nan", "1000", "2:2", "٣"])
+@pytest.mark.parametrize(
+    "number", ["0", "0.0", "-1", "", "x", "1.", ".5", "1e3", "inf", "nan", "1000", "2:2", "٣"]
+)
 def test_a_beta_that_is_no_number_above_0_is_refused(number):
     """At 0 the recall would not count at all."""
     with pytest.raises(
-        ConfigError, match=r"(?s)expected f_beta:<beta>, where <beta> is a number above 0.*\"f_beta:2\""
+        ConfigError,
+        match=r"(?s)expected f_beta:<beta>, where <beta> is a number above 0.*\"f_beta:2\"",
     ):
         metrics.find(f"f_beta:{number}", "classes")
 
 
 def test_recall_counts_more_with_a_higher_beta():
     """f_beta:1 is f1; the number may have a point."""
-    truth, predicted = np.array([[1], [1], [0], [0]]), np.array([[0.9], [0.1], [0.2], [0.3]])  # precision 1, recall 1/2
+    truth, predicted = (
+        np.array([[1], [1], [0], [0]]),
+        np.array([[0.9], [0.1], [0.2], [0.3]]),
+    )  # precision 1, recall 1/2
 
     values = [
-        metrics.find(name, "multilabel")(truth, predicted) for name in ("f_beta:0.5", "f1", "f_beta:1", "f_beta:2.0")
+        metrics.find(name, "multilabel")(truth, predicted)
+        for name in ("f_beta:0.5", "f1", "f_beta:1", "f_beta:2.0")
     ]
 
     assert values == pytest.approx([5 / 6, 2 / 3, 2 / 3, 5 / 9])
 
 
 @pytest.mark.parametrize(
-    ("name", "target"), [("rmse", "classes"), ("map@3", "multilabel"), ("qwk", "multilabel"), ("auc", "regression")]
+    ("name", "target"),
+    [("rmse", "classes"), ("map@3", "multilabel"), ("qwk", "multilabel"), ("auc", "regression")],
 )
 def test_a_metric_that_does_not_suit_the_target_is_refused_with_those_that_do(name, target):
     """Either may be what is wrong."""
@@ -552,16 +651,21 @@ def test_an_unknown_kind_of_target_is_refused():
     """By the field that names it."""
     for call in (lambda: metrics.find("auc", "boxes"), lambda: metrics.default("boxes")):
         with pytest.raises(
-            ConfigError, match="target='boxes' cannot work: expected one of classes, ordinal, multilabel, regression"
+            ConfigError,
+            match="target='boxes' cannot work: expected one of classes, ordinal, multilabel, regression",
         ):
             call()
 
 
 def test_a_metric_says_what_a_submission_holds():
-    """Hard labels where only these are scored; labels by rank for map@k; else the probabilities or numbers themselves."""
+    """Hard labels where only these are scored; labels by rank for map@k; else the probabilities or
+    numbers themselves.
+    """
     takes = {name: metrics.find(name, suited(name)).takes for name in NAMES}
 
-    hard_labels = dict.fromkeys(["accuracy", "balanced_accuracy", "f1", "f_beta:2", "qwk"], "classes")
+    hard_labels = dict.fromkeys(
+        ["accuracy", "balanced_accuracy", "f1", "f_beta:2", "qwk"], "classes"
+    )
     assert takes == {**dict.fromkeys(NAMES, "scores"), **hard_labels, "map@3": "ranking"}
 
 
@@ -571,11 +675,15 @@ def test_a_metric_of_ones_own_is_a_function_and_a_line(monkeypatch):
     def cost(truth, answers, k):
         return float(np.mean((answers != truth) * k)) if 1 in truth else math.nan
 
-    monkeypatch.setitem(metrics.METRICS, "cost@<k>", Metric("cost@<k>", cost, False, "classes", metrics.CLASSES))
+    monkeypatch.setitem(
+        metrics.METRICS, "cost@<k>", Metric("cost@<k>", cost, False, "classes", metrics.CLASSES)
+    )
     metric = metrics.find("cost@12", "classes")
 
     assert metric(np.array([0, 1, 1]), np.eye(2)[[0, 1, 0]]) == pytest.approx(4)
-    with pytest.raises(DataError, match="cost@12 has no value for these 2 rows: it came out as nan"):
+    with pytest.raises(
+        DataError, match="cost@12 has no value for these 2 rows: it came out as nan"
+    ):
         metric(np.array([0, 0]), np.eye(2)[[0, 1]])
 
 
@@ -609,7 +717,9 @@ def test_resamples_without_a_value_are_skipped():
     """A third of them lack the only row of the second class."""
     truth, scores = np.array([0, 0, 0, 1]), np.array([0.1, 0.2, 0.4, 0.3])
 
-    low, high = metrics.interval(metrics.find("auc", "classes"), truth, np.stack([1 - scores, scores], axis=1), 0)
+    low, high = metrics.interval(
+        metrics.find("auc", "classes"), truth, np.stack([1 - scores, scores], axis=1), 0
+    )
 
     assert 0 <= low < 2 / 3 < high <= 1
 
@@ -636,17 +746,25 @@ def test_what_has_no_value_has_no_interval():
         metrics.interval(metrics.find("auc", "classes"), np.array([1, 1]), np.eye(2), 0)
 
     picky = Metric(
-        "picky", lambda truth, _: 1.0 if len(set(truth)) == 60 else math.nan, True, "scores", metrics.CLASSES
+        "picky",
+        lambda truth, _: 1.0 if len(set(truth)) == 60 else math.nan,
+        True,
+        "scores",
+        metrics.CLASSES,
     )
     with pytest.raises(DataError, match="picky has no value for any resample of these 60 rows"):
         metrics.interval(picky, np.arange(60), np.eye(60), 0)
 
 
-@pytest.mark.parametrize(("rows", "resamples"), [(1, 1000), (5000, 1000), (10_000, 500), (100_000, 100)])
+@pytest.mark.parametrize(
+    ("rows", "resamples"), [(1, 1000), (5000, 1000), (10_000, 500), (100_000, 100)]
+)
 def test_many_values_are_resampled_less_often(rows, resamples):
     """The more there are, the less the interval gains by another resample."""
     calls = []
-    metric = Metric("counted", lambda truth, _: calls.append(len(truth)) or 1.0, True, "scores", metrics.CLASSES)
+    metric = Metric(
+        "counted", lambda truth, _: calls.append(len(truth)) or 1.0, True, "scores", metrics.CLASSES
+    )
 
     metrics.interval(metric, np.zeros(rows, int), np.full((rows, 2), 0.5), 0)
 

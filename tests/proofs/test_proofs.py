@@ -33,7 +33,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_kaggle_side_never_lies_and_never_loses():
-    """A sample of the faults, schedules and kills that the full proof tries; tests/deploy plants all of its secrets."""
+    """A sample of the faults, schedules and kills that the full proof tries; tests/deploy plants
+    all of its secrets.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "invoke", "prove", "kaggle", "--short", "--json"],
         cwd=ROOT,
@@ -51,7 +53,12 @@ def test_a_miss_is_told_by_the_exit_code_and_stays_in_the_table(tmp_path):
     results = tmp_path / "results.md"
     results.write_text("# Results\n<!-- prove x -->\nold\n<!-- end x -->\n")
     missed = Table(
-        "x", (Row("It is fast", "≤ 1 s", "2 s | slow", False, 7), Row("It is right", "yes", "yes", True)), {"date": "d"}
+        "x",
+        (
+            Row("It is fast", "≤ 1 s", "2 s | slow", False, 7),
+            Row("It is right", "yes", "yes", True),
+        ),
+        {"date": "d"},
     )
 
     results_table.record(missed, results)
@@ -206,7 +213,12 @@ def test_a_task_that_outlives_its_deadline_is_told(world, monkeypatch):
                 time.sleep(0.1)
         return None
 
-    attempt(world, "status", verdict, {"status": replace(TASKS["status"], body=deaf, truth=lambda world, said: True)})
+    attempt(
+        world,
+        "status",
+        verdict,
+        {"status": replace(TASKS["status"], body=deaf, truth=lambda world, said: True)},
+    )
 
     (_, row) = claims.judged("x", [verdict], 1, 0)
     assert verdict.late > 0.3 and row.figure.startswith(f"{verdict.late:.2f} s late")
@@ -230,7 +242,11 @@ def stops(each: int, **change: Any) -> list[Stop]:
     """Return stops of which so many struck in each task."""
     good = Stop("", Verdict(()), True, -9, 0.1, (0, 0, 0))
     met = [replace(good, name=name) for name in kills.NAMES for _ in range(each)]
-    return [replace(met[0], **change), *met[1:], *(replace(good, name=name, struck=False) for name in kills.NAMES)]
+    return [
+        replace(met[0], **change),
+        *met[1:],
+        *(replace(good, name=name, struck=False) for name in kills.NAMES),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +272,9 @@ def test_stops_are_drawn_until_enough_struck_and_no_longer():
         return [Stop(name, Verdict(()), next(hits), -9, 0.1, (0, 0, 0)) for name, _, _ in orders]
 
     window = dict.fromkeys(kills.NAMES, 1.0)
-    most = kills.stops(40, 9, window, partial(give, hits=itertools.cycle([True, True, True, False])), 1)
+    most = kills.stops(
+        40, 9, window, partial(give, hits=itertools.cycle([True, True, True, False])), 1
+    )
     none = kills.stops(40, 9, window, partial(give, hits=itertools.repeat(False)), 1)
 
     assert kills.enough(most, 40) and not kills.enough(none, 40)
@@ -278,7 +296,9 @@ def test_a_stop_after_the_end_of_a_task_strikes_nothing(monkeypatch):
 
 @pytest.fixture
 def in_the_background() -> Iterator[None]:
-    """A process as a shell starts one with & at its end: with Ctrl-C ignored, which its children inherit."""
+    """A process as a shell starts one with & at its end: with Ctrl-C ignored, which its children
+    inherit.
+    """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, before)
@@ -298,7 +318,9 @@ def test_a_stop_strikes_in_the_background_too(in_the_background, monkeypatch):
 def test_a_generated_schedule_tells_what_is_made_twice(monkeypatch):
     """The chain as a state machine counts at its end, too."""
     monkeypatch.setattr(secrets, "_known", set())
-    monkeypatch.setitem(random_schedules.CHAIN, "push-train", replace(TASKS["push-train"], body=push_twice))
+    monkeypatch.setitem(
+        random_schedules.CHAIN, "push-train", replace(TASKS["push-train"], body=push_twice)
+    )
 
     (verdict,) = random_schedules.explore(1, 1)
 

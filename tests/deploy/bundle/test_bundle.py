@@ -17,7 +17,14 @@ EXPECT = {"run_id": "r1", "weights_sha256": "ab"}
 
 
 def build(root: Path, kernel: str = "train-tpu", **more: object) -> bundle.Bundle:
-    options = {"config": "digits", "competition": "digits", "owner": "ann", "out": root / "out", "root": root, **more}
+    options = {
+        "config": "digits",
+        "competition": "digits",
+        "owner": "ann",
+        "out": root / "out",
+        "root": root,
+        **more,
+    }
     return bundle.build(kernel, **options)  # type: ignore[arg-type]
 
 
@@ -36,7 +43,9 @@ def test_the_same_project_gives_the_same_bytes(root):
     first, second = build(root, out=root / "a"), build(root, out=root / "b")
 
     assert first.notebook.read_bytes() == second.notebook.read_bytes()
-    assert (first.folder / "kernel-metadata.json").read_bytes() == (second.folder / "kernel-metadata.json").read_bytes()
+    assert (first.folder / "kernel-metadata.json").read_bytes() == (
+        second.folder / "kernel-metadata.json"
+    ).read_bytes()
     assert first.sha256 == second.sha256
 
 
@@ -60,9 +69,13 @@ def test_the_cells_come_in_the_order_of_the_contract(root):
     cells = json.loads(built.notebook.read_text())["cells"]
 
     assert cells[0]["cell_type"] == "markdown" and built.sha256 in cells[0]["source"]
-    assert "sys.dont_write_bytecode" in cells[1]["source"] and "pipeline/configs" in cells[1]["source"]
+    assert (
+        "sys.dont_write_bytecode" in cells[1]["source"] and "pipeline/configs" in cells[1]["source"]
+    )
     assert [cell["metadata"].get("_kg_hide-input") for cell in cells[1:8]] == [True] * 6 + [None]
-    assert cells[7]["source"].startswith("# Train") and cells[8]["source"].startswith("import hashlib")
+    assert cells[7]["source"].startswith("# Train") and cells[8]["source"].startswith(
+        "import hashlib"
+    )
     assert len({cell["id"] for cell in cells}) == len(cells)
 
 
@@ -70,7 +83,10 @@ def test_a_module_arrives_as_it_was(root):
     """What %%writefile writes ends with one newline and keeps every other character."""
     built = build(root)
 
-    assert written(built)["pipeline/models/architectures.py"] + "\n" == (root / "pipeline" / "model.py").read_text()
+    assert (
+        written(built)["pipeline/models/architectures.py"] + "\n"
+        == (root / "pipeline" / "model.py").read_text()
+    )
 
 
 def test_an_empty_module_gets_a_body(root):
@@ -123,7 +139,10 @@ def test_a_local_change_shows_in_the_provenance(root):
     """A result without a commit cannot be made again; what does not travel does not count."""
 
     def git(*arguments: str) -> None:
-        subprocess.run(["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True)
+        subprocess.run(
+            ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
+            check=True,
+        )
 
     git("init", "-q")
     git("add", "pipeline", "kernels")
@@ -144,7 +163,9 @@ def test_a_local_change_shows_in_the_provenance(root):
 
 
 def test_a_build_writes_nothing_into_the_user_s_repository(root):
-    """`git status` refreshes its index; a build that was interrupted then left index.lock, and no commit was possible."""
+    """`git status` refreshes its index; a build that was interrupted then left index.lock, and no
+    commit was possible.
+    """
     git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-q"], ["add", "pipeline", "kernels"], ["commit", "-qm", "first"]):
         subprocess.run([*git, *words], check=True)
@@ -182,7 +203,9 @@ def test_datasets_of_one_s_own_are_mounted_beside_what_is_handed_over(root):
 
 
 def test_a_dataset_that_the_training_reads_has_to_be_mounted(root):
-    """Else a machine would be waited for first; any version of it will do, and no other dataset that begins alike."""
+    """Else a machine would be waited for first; any version of it will do, and no other dataset
+    that begins alike.
+    """
     mounting(root, "train-tpu", ["keras/weights-small"])
     with pytest.raises(UsageError, match="mounts keras/weights-small; expected keras/weights"):
         build(root, needs="keras/weights")
@@ -192,13 +215,16 @@ def test_a_dataset_that_the_training_reads_has_to_be_mounted(root):
     assert build(root, "infer-gpu", expect=EXPECT, needs="keras/weights").kernel == "infer-gpu"
 
 
-@pytest.mark.parametrize("datasets", ["keras/weights", ["weights"], ["keras/../weights"], [3], {"keras/weights": 1}])
+@pytest.mark.parametrize(
+    "datasets", ["keras/weights", ["weights"], ["keras/../weights"], [3], {"keras/weights": 1}]
+)
 def test_what_is_no_list_of_datasets_is_refused(root, datasets):
     """With the file in which it stands."""
     mounting(root, "train-tpu", datasets)
 
     with pytest.raises(
-        UsageError, match=r"kernel-metadata\.json sets dataset_sources to .*expected a list of datasets"
+        UsageError,
+        match=r"kernel-metadata\.json sets dataset_sources to .*expected a list of datasets",
     ):
         build(root)
 
@@ -225,7 +251,9 @@ def test_a_wrong_argument_is_named_and_nothing_is_written(root, wrong):
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9-]{2,70}", fullmatch=True))
 def test_every_competition_gives_an_address_that_kaggle_would_make_from_the_title(competition):
-    """Kaggle makes the address from the title; where they differ, a later call finds another kernel or none."""
+    """Kaggle makes the address from the title; where they differ, a later call finds another kernel
+    or none.
+    """
     for handle in (
         bundle.kernel_handle("ann", competition, "train-tpu"),
         bundle.kernel_handle("ann", competition, "infer-gpu"),

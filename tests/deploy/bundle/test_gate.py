@@ -17,7 +17,9 @@ KEY = "0123456789abcdef" * 2
 @pytest.fixture
 def good(root: Path):
     """A notebook and its metadata that pass."""
-    built = bundle.build("train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root)
+    built = bundle.build(
+        "train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root
+    )
     return json.loads(built.notebook.read_text()), dict(built.metadata)
 
 
@@ -56,7 +58,9 @@ def test_inference_may_not_ask_for_the_internet(good):
         gate.check(notebook, metadata, size=1000, offline=True)
 
 
-def test_a_notebook_with_a_pin_or_without_a_kernel_or_too_large_is_refused_with_all_reasons_at_once(good):
+def test_a_notebook_with_a_pin_or_without_a_kernel_or_too_large_is_refused_with_all_reasons_at_once(
+    good,
+):
     """One edit round instead of four."""
     notebook, metadata = copy.deepcopy(good)
     notebook["metadata"] = {"kaggle": {"accelerator": "none"}}
@@ -87,16 +91,33 @@ def test_a_planted_key_stops_the_bundle_and_is_not_repeated(root, leak):
     )
 
     with pytest.raises(UsageError, match=r"model\.py") as caught:
-        bundle.build("train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root)
+        bundle.build(
+            "train-tpu",
+            config="digits",
+            competition="digits",
+            owner="ann",
+            out=root / "out",
+            root=root,
+        )
 
     message = str(caught.value)
-    assert KEY not in message and "KGAT_" not in message and "eyJ" not in message and "YW5u" not in message
+    assert (
+        KEY not in message
+        and "KGAT_" not in message
+        and "eyJ" not in message
+        and "YW5u" not in message
+    )
     assert not (root / "out").exists()
 
 
 @pytest.mark.parametrize(
     "innocent",
-    ["Bearer authentication is not used here", 'f"Bearer {token}"', f'sha256 = "{KEY}{KEY}"', f'keys = ["{KEY}"]'],
+    [
+        "Bearer authentication is not used here",
+        'f"Bearer {token}"',
+        f'sha256 = "{KEY}{KEY}"',
+        f'keys = ["{KEY}"]',
+    ],
 )
 def test_prose_and_hashes_are_no_keys(good, innocent):
     """A gate that cries wolf gets switched off."""

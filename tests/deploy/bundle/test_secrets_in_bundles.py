@@ -1,4 +1,6 @@
-"""Everything that is sent is looked through for secrets first; one that is found stops it, and is not repeated."""
+"""Everything that is sent is looked through for secrets first; one that is found stops it, and is
+not repeated.
+"""
 
 import hashlib
 import json
@@ -18,7 +20,9 @@ HEX32 = hashlib.md5(b"a key", usedforsecurity=False).hexdigest()
 
 @pytest.fixture
 def built(root: Path):
-    return bundle.build("train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root)
+    return bundle.build(
+        "train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root
+    )
 
 
 def plant(notebook, metadata, where):
@@ -46,8 +50,23 @@ def plant(notebook, metadata, where):
 @pytest.mark.parametrize(
     "where",
     [
-        *("the last cell", "lines of a cell", "cell metadata", "a name in cell metadata", "an output", "an attachment"),
-        *("the notebook's metadata", "title", "id", "machine_shape", "dataset_sources", "model_sources", "keywords"),
+        *(
+            "the last cell",
+            "lines of a cell",
+            "cell metadata",
+            "a name in cell metadata",
+            "an output",
+            "an attachment",
+        ),
+        *(
+            "the notebook's metadata",
+            "title",
+            "id",
+            "machine_shape",
+            "dataset_sources",
+            "model_sources",
+            "keywords",
+        ),
     ],
 )
 def test_a_secret_in_anything_that_a_push_sends_is_refused_and_not_repeated(built, where):
@@ -77,7 +96,9 @@ def test_a_bundle_that_was_edited_after_it_was_built_is_not_sent(kaggle, between
     """What is read from the disk is what counts."""
     between.say("GetKernel", [(404, {"code": 404, "message": "Not found"})])
     between.say("GetAcceleratorQuotaStatistics", [{}])
-    built.notebook.write_text(built.notebook.read_text().replace("print(", f"KAGGLE_KEY = '{HEX32}'; print("))
+    built.notebook.write_text(
+        built.notebook.read_text().replace("print(", f"KAGGLE_KEY = '{HEX32}'; print(")
+    )
 
     with pytest.raises(UsageError, match="a Kaggle key, line"):
         push_and_watch.push(kaggle, built, timeout_seconds=3600)
@@ -86,15 +107,27 @@ def test_a_bundle_that_was_edited_after_it_was_built_is_not_sent(kaggle, between
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "notes.md"])
-def test_an_artifact_with_a_secret_in_a_text_is_not_published(kaggle, between: Between, tmp_path, shown, name):
+def test_an_artifact_with_a_secret_in_a_text_is_not_published(
+    kaggle, between: Between, tmp_path, shown, name
+):
     """A dataset is one click away from being public. Weights are numbers, and are not read."""
     files = {"weights.npz": b"PK\x03\x04\xff" + HEX32.encode(), "notes.md": b"how it was trained"}
     planted = f'token = "KGAT_{HEX32}"'
     if name == "notes.md":
         files[name] += planted.encode()
-    told = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
-    manifest = {"run_id": "r1", "weights_sha256": told["weights.npz"]["sha256"], "bundle_sha256": "", "files": told}
-    files["manifest.json"] = manifests.sealed({**manifest, "config": planted if name == "manifest.json" else ""})
+    told = {
+        file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        for file, data in files.items()
+    }
+    manifest = {
+        "run_id": "r1",
+        "weights_sha256": told["weights.npz"]["sha256"],
+        "bundle_sha256": "",
+        "files": told,
+    }
+    files["manifest.json"] = manifests.sealed(
+        {**manifest, "config": planted if name == "manifest.json" else ""}
+    )
     for file, data in files.items():
         (tmp_path / "artifact").mkdir(exist_ok=True)
         (tmp_path / "artifact" / file).write_bytes(data)
@@ -113,7 +146,9 @@ def test_an_artifact_with_a_secret_in_a_text_is_not_published(kaggle, between: B
     assert not between.seen
 
 
-def test_a_submission_with_a_secret_in_its_description_is_not_sent(kaggle, between: Between, tmp_path, shown):
+def test_a_submission_with_a_secret_in_its_description_is_not_sent(
+    kaggle, between: Between, tmp_path, shown
+):
     """It stays on kaggle.com for ever, for the whole team to read."""
     (tmp_path / "submission.csv").write_text("id,label\n1,0\n")
 

@@ -28,7 +28,8 @@ QUICK = Pace(first=0.05, most=0.2, patience=5)
 def test_a_question_survives_blips(kaggle, between, blips):
     """One 502 once ended a watch of nine hours."""
     between.say(
-        "GetAcceleratorQuotaStatistics", [*blips, {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "108000s"}}]
+        "GetAcceleratorQuotaStatistics",
+        [*blips, {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "108000s"}}],
     )
 
     assert kaggle.quota().tpu_seconds == 108_000
@@ -49,7 +50,9 @@ def test_silence_ends_as_unreachable(between, silence):
 
 def test_a_refusal_is_not_repeated(kaggle, between):
     """It will not change."""
-    between.say("GetKernelSessionStatus", itertools.repeat((404, {"code": 404, "message": "Not found"})))
+    between.say(
+        "GetKernelSessionStatus", itertools.repeat((404, {"code": 404, "message": "Not found"}))
+    )
 
     with pytest.raises(NotFound):
         kaggle.kernel_status("ann/digits-train-tpu", 1)
@@ -67,7 +70,9 @@ def test_an_unknown_status_is_no_success(kaggle, between):
 
 def test_a_page_that_repeats_ends_the_listing(kaggle, between):
     """A server was seen to give the same page for ever."""
-    between.say("ListKernelSessionOutput", itertools.repeat({"files": [], "nextPageToken": "again"}))
+    between.say(
+        "ListKernelSessionOutput", itertools.repeat({"files": [], "nextPageToken": "again"})
+    )
 
     with pytest.raises(BadAnswer, match="repeats the page"):
         kaggle.kernel_output("ann/x-train-tpu", 1)
@@ -76,7 +81,8 @@ def test_a_page_that_repeats_ends_the_listing(kaggle, between):
 def test_all_pages_are_read(kaggle, between):
     """The official client once stopped after the first."""
     pages = [
-        {"files": [{"fileName": f"{n}", "url": "u"}], "nextPageToken": str(n) if n < 5 else ""} for n in range(1, 6)
+        {"files": [{"fileName": f"{n}", "url": "u"}], "nextPageToken": str(n) if n < 5 else ""}
+        for n in range(1, 6)
     ]
     between.say("ListKernelSessionOutput", pages)
 
@@ -107,12 +113,16 @@ def test_a_cut_download_is_repeated_and_never_left_half(kaggle, between, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_without_credentials_the_three_ways_are_named_and_nothing_is_printed(between, monkeypatch, capsys):
+def test_without_credentials_the_three_ways_are_named_and_nothing_is_printed(
+    between, monkeypatch, capsys
+):
     """`import kaggle` prints a page of help and may exit; neither reaches a task's output."""
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_API_TOKEN"):
         monkeypatch.delenv(name, raising=False)
 
-    with pytest.raises(CredentialError, match=r"(?s)KAGGLE_API_TOKEN.*kaggle\.json.*kaggle auth login"):
+    with pytest.raises(
+        CredentialError, match=r"(?s)KAGGLE_API_TOKEN.*kaggle\.json.*kaggle auth login"
+    ):
         Kaggle.connect()
 
     assert capsys.readouterr().out == ""
@@ -127,7 +137,9 @@ def test_an_expired_token_does_not_spoil_a_good_key(between, monkeypatch):
     between.say("GetAcceleratorQuotaStatistics", [{}])
     sent = []
     monkeypatch.setattr(
-        between, "_send", lambda *a, send=between._send: (sent.append(a[0].headers["Authorization"]), send(*a))
+        between,
+        "_send",
+        lambda *a, send=between._send: (sent.append(a[0].headers["Authorization"]), send(*a)),
     )
 
     Kaggle.connect(pace=QUICK).quota()
@@ -149,7 +161,9 @@ def test_the_kaggle_side_starts_without_the_client():
 
     code = "import sys, deploy.relay.relay, deploy.client.client; sys.exit(bool({'kaggle', 'kagglesdk', 'jupytext'} & set(sys.modules)))"
 
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[3], check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[3], check=False
+    )
 
     assert done.returncode == 0
 

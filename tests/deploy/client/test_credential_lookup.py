@@ -1,4 +1,6 @@
-"""Credentials are found where the official client finds them, and what misleads it is named; nobody is asked."""
+"""Credentials are found where the official client finds them, and what misleads it is named; nobody
+is asked.
+"""
 
 import json
 import os
@@ -78,7 +80,9 @@ def test_the_client_s_own_lookup_takes_the_same_token(home, monkeypatch, tmp_pat
     assert expected == ["two", "one", "three", TOKEN]
 
 
-@pytest.mark.parametrize("given", [{}, {"KAGGLE_CONFIG_DIR": "elsewhere"}, {"XDG_CONFIG_HOME": "xdg"}])
+@pytest.mark.parametrize(
+    "given", [{}, {"KAGGLE_CONFIG_DIR": "elsewhere"}, {"XDG_CONFIG_HOME": "xdg"}]
+)
 def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch, given):
     """Also where ~/.kaggle does not exist, and another folder counts."""
     for name, value in given.items():
@@ -88,7 +92,9 @@ def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch, g
     code = "from kaggle.api.kaggle_api_extended import KaggleApi; print(KaggleApi.config_dir)"
     foretold = credential_lookup.config_folder()
 
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
 
     assert told.splitlines()[-1] == str(foretold)
 
@@ -122,7 +128,9 @@ def test_half_a_login_is_named(home, monkeypatch, alone):
     """Alone it is nothing; beside kaggle.json it takes the other half from there."""
     monkeypatch.setenv(alone, "bob-or-his-key")
 
-    assert credential_lookup.look().sources == () and alone in credential_lookup.look().problems[0][0]
+    assert (
+        credential_lookup.look().sources == () and alone in credential_lookup.look().problems[0][0]
+    )
 
     put(home, "kaggle.json", {"username": "ann", "key": KEY})
     found = credential_lookup.look()
@@ -143,7 +151,15 @@ def test_every_secret_is_known_so_that_it_can_be_kept_back(home, monkeypatch):
     put(home, "access_token", "that-of-a-file")
     found = credential_lookup.look()
 
-    for secret in (TOKEN, "another-token", "proxy-password", KEY, "refresh-me", "access-me", "that-of-a-file"):
+    for secret in (
+        TOKEN,
+        "another-token",
+        "proxy-password",
+        KEY,
+        "refresh-me",
+        "access-me",
+        "that-of-a-file",
+    ):
         assert secret not in secrets.redact(f"say {secret}!")
         assert secret not in repr(found)
 
@@ -164,7 +180,13 @@ def test_variables_that_change_the_client_are_named_without_their_values(home, m
     ("http", "https", "no", "local", "said"),
     [
         ("", "", "", False, ""),
-        ("", "http://ann:secret@proxy.example:3128", "", False, "through the proxy proxy.example:3128"),
+        (
+            "",
+            "http://ann:secret@proxy.example:3128",
+            "",
+            False,
+            "through the proxy proxy.example:3128",
+        ),
         ("", "proxy.example:99999999", "", False, "through the proxy proxy.example"),
         ("", "http://ann:secret@[bad", "", False, "an address that cannot be read"),
         ("", "http://proxy.example:3128", ".kaggle.com", False, ""),

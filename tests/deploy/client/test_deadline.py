@@ -86,7 +86,8 @@ task()
 
 
 @pytest.mark.parametrize(
-    ("seconds", "strike", "code"), [(60, "signal.raise_signal(signal.SIGINT)", 130), (0.05, "pass", 5)]
+    ("seconds", "strike", "code"),
+    [(60, "signal.raise_signal(signal.SIGINT)", 130), (0.05, "pass", 5)],
 )
 def test_a_lock_that_is_lost_does_not_keep_the_process_from_its_end(seconds, strike, code):
     script = LOST.format(seconds=seconds, strike=strike)

@@ -26,8 +26,18 @@ def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
         (403, {"code": 403, "message": "Permission 'kernels.get' was denied"}, Denied, 3),
         (404, {"code": 404, "message": "Not found"}, NotFound, 4),
         (404, b"<html>gone</html>", NotFound, 4),
-        (400, {"code": 400, "message": "The kernel source must be less than 1 megabytes"}, Refused, 4),
-        (400, {"code": 400, "message": "Maximum batch TPU session count of 1 reached."}, NoQuota, 7),
+        (
+            400,
+            {"code": 400, "message": "The kernel source must be less than 1 megabytes"},
+            Refused,
+            4,
+        ),
+        (
+            400,
+            {"code": 400, "message": "Maximum batch TPU session count of 1 reached."},
+            NoQuota,
+            7,
+        ),
         (429, {"error": {"code": 429, "message": "Too many requests"}}, NoQuota, 7),
         (200, {"code": 403, "message": "said inside a 200"}, Denied, 3),
     ],
@@ -45,7 +55,13 @@ def test_a_server_error_leaves_it_unknown_what_happened(status):
     assert failure_messages.judge("push", answered(status, b"<html>")) is None
 
 
-@given(st.one_of(st.text(alphabet="0123456789.,:-+eEx ", max_size=30), st.floats().map(str), st.integers().map(str)))
+@given(
+    st.one_of(
+        st.text(alphabet="0123456789.,:-+eEx ", max_size=30),
+        st.floats().map(str),
+        st.integers().map(str),
+    )
+)
 def test_a_pause_is_never_negative_nor_longer_than_two_minutes(text):
     """Retry-After was seen wrong, negative, as a date, and as an hour."""
     pause = failure_messages.retry_after(answered(429, {}, Retry_After=text))
@@ -54,7 +70,8 @@ def test_a_pause_is_never_negative_nor_longer_than_two_minutes(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "pause"), [("7", 7), ("-5", 0), ("3600", 120), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("soon", None)]
+    ("text", "pause"),
+    [("7", 7), ("-5", 0), ("3600", 120), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("soon", None)],
 )
 def test_a_reasonable_pause_is_honoured(text, pause):
     """In seconds, or as a date."""
@@ -63,14 +80,20 @@ def test_a_reasonable_pause_is_honoured(text, pause):
 
 @pytest.mark.parametrize("status", [400, 401, 403, 410])
 def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status):
-    """Files are got and Kaggle's calls are posted; what the storage refuses has expired, and says nothing about owners."""
+    """Files are got and Kaggle's calls are posted; what the storage refuses has expired, and says
+    nothing about owners.
+    """
     error = answered(status, b"<Error><Code>ExpiredToken</Code></Error>")
     assert error.response is not None
     error.response.request = requests.Request("GET", "https://storage.googleapis.com/x").prepare()
 
     verdict = failure_messages.judge("download x", error)
 
-    assert type(verdict) is Expired and verdict.exit_code == 6 and "Give the command again" in str(verdict)
+    assert (
+        type(verdict) is Expired
+        and verdict.exit_code == 6
+        and "Give the command again" in str(verdict)
+    )
     error.response.request.method = "POST"
     assert not isinstance(failure_messages.judge("download x", error), Expired)
 

@@ -24,11 +24,15 @@ ROOT = Path(__file__).resolve().parents[3]
 PLANTING = {"tests/deploy/setup/test_doctor.py", "tests/deploy/bundle/test_gate.py"} | {
     f"tests/deploy/client/test_{name}.py" for name in ("credential_lookup", "secrets")
 }
-# Drawn at each start, so that this file holds none. The ends have a letter and a digit, however the draw falls.
+# Drawn at each start, so that this file holds none. The ends have a letter and a digit, however the
+# draw falls.
 DRAW = random.Random(7)  # noqa: S311 - they guard nothing
-HEX32, HEX40, HEX256 = ("".join(DRAW.choices("0123456789abcdef", k=count - 4)) + "e0c4" for count in (32, 40, 256))
+HEX32, HEX40, HEX256 = (
+    "".join(DRAW.choices("0123456789abcdef", k=count - 4)) + "e0c4" for count in (32, 40, 256)
+)
 WORD24, WORD36, WORD40, WORD60 = (
-    "".join(DRAW.choices(string.ascii_letters + string.digits, k=count - 4)) + "Kw47" for count in (24, 36, 40, 60)
+    "".join(DRAW.choices(string.ascii_letters + string.digits, k=count - 4)) + "Kw47"
+    for count in (24, 36, 40, 60)
 )
 BASIC = base64.b64encode(f"ann:{HEX32}".encode()).decode()
 CLAIMS = base64.urlsafe_b64encode(b'{"sub":"12345678901234"}').decode().rstrip("=")
@@ -40,7 +44,10 @@ LEAKS = {
     "kaggle.json": (f'{{"username":"ann","key":"{HEX32}"}}', HEX32),
     "kaggle.json, the other way round": (f'{{"key": "{HEX32}", "username": "ann"}}', HEX32),
     "kaggle.json with a key of another form": (f'{{"username":"ann",\n "key":"{WORD36}"}}', WORD36),
-    "kaggle.json in a text of JSON": (json.dumps(json.dumps({"username": "ann", "key": HEX32})), HEX32),
+    "kaggle.json in a text of JSON": (
+        json.dumps(json.dumps({"username": "ann", "key": HEX32})),
+        HEX32,
+    ),
     "a key beside its word": (f"my kaggle key is {HEX32}.", HEX32),
     "a word after its key": (f"{HEX32}  # Kaggle", HEX32),
     "a token in camel case": (f"accessToken: '{HEX32}'", HEX32),
@@ -59,15 +66,27 @@ LEAKS = {
     "a header": (f"Authorization: Basic {BASIC}", BASIC),
     "a header in a dict": (f"{{'Authorization': 'Bearer {WORD36}'}}", WORD36),
     "a header without its scheme": (f'{{"Authorization": "{WORD36}"}}', WORD36),
-    "a header in curl": (f"curl -H 'Authorization: Bearer {WORD36}' https://www.kaggle.com", WORD36),
+    "a header in curl": (
+        f"curl -H 'Authorization: Bearer {WORD36}' https://www.kaggle.com",
+        WORD36,
+    ),
     "a name and a key in curl": (f"curl -u ann:{HEX32} https://www.kaggle.com", HEX32),
     "a name and a key in requests": (f'requests.get(url, auth=("ann", "{WORD36}"))', WORD36),
     "an address with a key": (f"https://ann:{HEX32}@www.kaggle.com/api", HEX32),
     "a proxy with a password": ("http_proxy=http://ann:pass-Phrase@proxy:3128", "pass-Phrase"),
-    "an address that Google signed": (f"https://x.example/y?X-Goog-Date=1&X-Goog-Signature={HEX256}", HEX256),
-    "an address that Amazon signed": (f"https://x.example/y?X-Amz-Signature={HEX256[:64]}&z=1", HEX256[:64]),
+    "an address that Google signed": (
+        f"https://x.example/y?X-Goog-Date=1&X-Goog-Signature={HEX256}",
+        HEX256,
+    ),
+    "an address that Amazon signed": (
+        f"https://x.example/y?X-Amz-Signature={HEX256[:64]}&z=1",
+        HEX256[:64],
+    ),
     "an address with a token": (f"https://x.example/y?a=1&token={WORD36}", WORD36),
-    "an address in an address": (f"https://x.example/?u={quote(f'https://y/?token={WORD36}', safe='')}", WORD36),
+    "an address in an address": (
+        f"https://x.example/?u={quote(f'https://y/?token={WORD36}', safe='')}",
+        WORD36,
+    ),
     "a JSON web token": (f"token {JWT}", WORD40),
     "a name and a key in Base64": (f"x = '{BASIC}'", BASIC),
     "kaggle.json in Base64": (base64.b64encode(f'{{"key":"{HEX32}"}}'.encode()).decode(), "HEX"),
@@ -132,7 +151,9 @@ def test_a_secret_is_found_and_taken_out_in_every_form_that_people_write(leak):
 
 @pytest.mark.parametrize("text", INNOCENT)
 def test_what_only_resembles_a_secret_is_left_alone(text):
-    """A filter that eats hashes makes messages useless, and a scan that cries wolf gets switched off."""
+    """A filter that eats hashes makes messages useless, and a scan that cries wolf gets switched
+    off.
+    """
     assert not list(secrets.find(text))
     assert secrets.redact(text) == text
 
@@ -147,7 +168,9 @@ def test_what_is_taken_out_leaves_a_word_that_tells_the_kind():
 
 def test_nothing_in_this_repository_looks_like_a_secret():
     """Every tracked file, but those that plant some."""
-    named = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     found = []
     for name in filter(None, named.split("\0")):
         if name not in PLANTING and (ROOT / name).is_file():
@@ -159,7 +182,9 @@ def test_nothing_in_this_repository_looks_like_a_secret():
 
 
 @given(
-    st.lists(st.one_of(st.text(), st.sampled_from([text for text, _ in LEAKS.values()])), max_size=6),
+    st.lists(
+        st.one_of(st.text(), st.sampled_from([text for text, _ in LEAKS.values()])), max_size=6
+    ),
     st.sampled_from(["", " ", "\n", ", ", '"', "\\n"]),
 )
 def test_a_text_without_its_secrets_has_none(parts, between):
@@ -172,7 +197,9 @@ def test_a_text_without_its_secrets_has_none(parts, between):
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text() | st.sampled_from([text for text, _ in LEAKS.values()]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.just("key"), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.just("key"), inner, max_size=4)
+    ),
     max_leaves=10,
 )
 
@@ -215,7 +242,9 @@ def test_no_text_keeps_the_scan_for_long(piece):
 # What is in use
 
 
-@pytest.mark.parametrize("value", ["a secret of no shape", 'with "quotes" and \\', "ümläut-schlüssel"])
+@pytest.mark.parametrize(
+    "value", ["a secret of no shape", 'with "quotes" and \\', "ümläut-schlüssel"]
+)
 def test_a_credential_in_use_is_known_by_itself(value):
     """As it is, in a header, in an address, and in JSON."""
     secrets.know(value, "ann")
@@ -225,7 +254,9 @@ def test_a_credential_in_use_is_known_by_itself(value):
     shown = secrets.redact(" and ".join(forms))
 
     assert not [
-        form for form in [value, header.rstrip("="), quote(value, safe=""), json.dumps(value)[1:-1]] if form in shown
+        form
+        for form in [value, header.rstrip("="), quote(value, safe=""), json.dumps(value)[1:-1]]
+        if form in shown
     ]
     assert value not in secrets.to_json({"error": f"it said {value}"})
     assert [found.kind for found in secrets.find(f"x {value} y")] == ["a credential in use"]
@@ -296,7 +327,9 @@ def test_verbose_makes_no_library_tell_signed_addresses(between, tmp_path):
 def test_a_secret_is_taken_out_before_a_message_is_cut():
     """A part of a key has no shape any more."""
     assert HEX32[:8] not in failure_messages.plain(f"{'x' * 480} KAGGLE_KEY={HEX32}")[:500]
-    assert HEX32 not in failure_messages.plain(f"KGAT_\x1b[1m{HEX32}")  # nor has one that a terminal would join again
+    assert HEX32 not in failure_messages.plain(
+        f"KGAT_\x1b[1m{HEX32}"
+    )  # nor has one that a terminal would join again
 
 
 def test_the_journal_keeps_no_secret_and_still_finds_what_it_kept(tmp_path):
@@ -309,7 +342,11 @@ def test_the_journal_keeps_no_secret_and_still_finds_what_it_kept(tmp_path):
 
     kept = journal.last("pushes", url=url)
     assert kept is not None and kept["status"] == "KGAT_…"
-    assert not [p for p in tmp_path.iterdir() if WORD36.encode() in p.read_bytes() or HEX32.encode() in p.read_bytes()]
+    assert not [
+        p
+        for p in tmp_path.iterdir()
+        if WORD36.encode() in p.read_bytes() or HEX32.encode() in p.read_bytes()
+    ]
 
 
 # All of it: twenty canaries, the commands of a user, and every byte that they wrote
@@ -320,9 +357,13 @@ def results(tmp_path_factory):
     return proof.planted(ROOT, tmp_path_factory.mktemp("planted"))
 
 
-@pytest.mark.parametrize("number", range(20), ids=[f"{c.place}, {c.kind}" for c in proof.canaries(0)])
+@pytest.mark.parametrize(
+    "number", range(20), ids=[f"{c.place}, {c.kind}" for c in proof.canaries(0)]
+)
 def test_a_planted_secret_is_found_and_nothing_of_ours_writes_it(results, number):
-    """Not a part of it: on stdout, stderr, in the journal, in build/, in runs/, in a command line, with VERBOSE=1 set."""
+    """Not a part of it: on stdout, stderr, in the journal, in build/, in runs/, in a command line,
+    with VERBOSE=1 set.
+    """
     result = results[number]
 
     assert result.found

@@ -14,7 +14,9 @@ def test_the_site_is_the_site_whatever_the_proxy(monkeypatch):
     assert server_address.address() == "api.kaggle.com"
 
 
-@pytest.mark.parametrize("proxy", ["http://127.0.0.1:4001", "http://ann:secret@127.0.0.1:4001/", "127.0.0.1:4001"])
+@pytest.mark.parametrize(
+    "proxy", ["http://127.0.0.1:4001", "http://ann:secret@127.0.0.1:4001/", "127.0.0.1:4001"]
+)
 def test_a_local_kaggle_is_told_by_its_port_and_without_credentials(monkeypatch, proxy):
     """It is the proxy for http://localhost."""
     monkeypatch.setenv("http_proxy", proxy)

@@ -51,7 +51,9 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
     (artifact / "extra.bin").write_bytes(b"x")
     (artifact / "weights.npz").write_bytes(b"cut")
 
-    with pytest.raises(Unverified, match=r"(?s)extra\.bin is not in the manifest.*has 3 bytes, expected 1024"):
+    with pytest.raises(
+        Unverified, match=r"(?s)extra\.bin is not in the manifest.*has 3 bytes, expected 1024"
+    ):
         artifact_manifest.verify(artifact)
 
 
@@ -74,14 +76,19 @@ def test_a_broken_manifest_proves_nothing(artifact, text):
         artifact_manifest.verify(artifact)
 
 
-@pytest.mark.parametrize("change", [{"run_id": "r2"}, {"metrics": {"accuracy": 1.0}}, {"manifest_sha256": "0" * 64}])
+@pytest.mark.parametrize(
+    "change", [{"run_id": "r2"}, {"metrics": {"accuracy": 1.0}}, {"manifest_sha256": "0" * 64}]
+)
 def test_an_edited_manifest_is_refused(artifact, change):
     """Its files are whole, and inference would refuse it on the GPU."""
     path = artifact / "manifest.json"
     told = {**json.loads(path.read_text()), **change}
     path.write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
 
-    with pytest.raises(Unverified, match=r"(?s)changed after it was written.*expected .* manifest_sha256.*invoke pull"):
+    with pytest.raises(
+        Unverified,
+        match=r"(?s)changed after it was written.*expected .* manifest_sha256.*invoke pull",
+    ):
         artifact_manifest.verify(artifact)
 
 
@@ -89,7 +96,13 @@ def test_a_manifest_without_a_seal_is_refused(artifact):
     """An older version of this project wrote it, or somebody took it out."""
     path = artifact / "manifest.json"
     path.write_text(
-        json.dumps({key: value for key, value in json.loads(path.read_text()).items() if "manifest" not in key})
+        json.dumps(
+            {
+                key: value
+                for key, value in json.loads(path.read_text()).items()
+                if "manifest" not in key
+            }
+        )
     )
 
     with pytest.raises(Unverified, match="has no manifest_sha256"):
@@ -98,7 +111,12 @@ def test_a_manifest_without_a_seal_is_refused(artifact):
 
 @given(
     st.dictionaries(
-        st.text(), st.none() | st.integers() | st.floats(allow_nan=False) | st.text() | st.lists(st.booleans())
+        st.text(),
+        st.none()
+        | st.integers()
+        | st.floats(allow_nan=False)
+        | st.text()
+        | st.lists(st.booleans()),
     )
 )
 def test_both_sides_seal_a_manifest_alike(told):

@@ -12,7 +12,22 @@ from deploy.errors import BadAnswer, UsageError
 from deploy.kernel import output, push_and_watch
 
 PARTS = st.sampled_from(
-    ["..", ".", "", "a", "weights.npz", "/", "\\", "C:", "~", "\x00", "é", " ", "a.relay-part", "%2e%2e"]
+    [
+        "..",
+        ".",
+        "",
+        "a",
+        "weights.npz",
+        "/",
+        "\\",
+        "C:",
+        "~",
+        "\x00",
+        "é",
+        " ",
+        "a.relay-part",
+        "%2e%2e",
+    ]
 )
 
 
@@ -31,7 +46,8 @@ def test_a_name_is_refused_or_stays_inside(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "/etc/passwd", "a/../../x", "a\\..\\x", "C:/x", "", "a//b", "x\n", "a/.", "\x1b[31m"]
+    "name",
+    ["../x", "/etc/passwd", "a/../../x", "a\\..\\x", "C:/x", "", "a//b", "x\n", "a/.", "\x1b[31m"],
 )
 def test_known_tricks_are_refused(name):
     """Corpus of names that have escaped somewhere."""
@@ -39,7 +55,9 @@ def test_known_tricks_are_refused(name):
         output.safe(name)
 
 
-@pytest.mark.parametrize("name", ["submission.csv", "artifact/weights.npz", "a b.png", "größe.csv", ".hidden/x"])
+@pytest.mark.parametrize(
+    "name", ["submission.csv", "artifact/weights.npz", "a b.png", "größe.csv", ".hidden/x"]
+)
 def test_plain_names_pass(name):
     """What notebooks really write."""
     assert str(output.safe(name)) == name
@@ -47,7 +65,12 @@ def test_plain_names_pass(name):
 
 @pytest.mark.parametrize(
     "url",
-    ["http://example.com/x", "http://169.254.169.254/latest", "http://localhost.evil.example/x", "ftp://127.0.0.1/x"],
+    [
+        "http://example.com/x",
+        "http://169.254.169.254/latest",
+        "http://localhost.evil.example/x",
+        "ftp://127.0.0.1/x",
+    ],
 )
 def test_nothing_is_fetched_over_plain_http_from_elsewhere(url, tmp_path):
     """A signed address comes from the server; a redirect may name any host."""
@@ -57,7 +80,9 @@ def test_nothing_is_fetched_over_plain_http_from_elsewhere(url, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", ["ann", "ann/x", "ann/x/", "ann/x/0", "ann/x/v", "ann/x/1/2", "../x/1"])
+@pytest.mark.parametrize(
+    "text", ["ann", "ann/x", "ann/x/", "ann/x/0", "ann/x/v", "ann/x/1/2", "../x/1"]
+)
 def test_a_run_is_named_by_owner_slug_and_version(text):
     """Without a version Kaggle answers for the latest, whoever made it."""
     with pytest.raises(UsageError, match="owner/slug/version"):
@@ -66,9 +91,12 @@ def test_a_run_is_named_by_owner_slug_and_version(text):
 
 @given(st.text())
 def test_what_is_shown_cannot_steer_the_terminal(text):
-    """A log comes from the network; only newlines and tabs are kept of what is not printable ASCII control."""
+    """A log comes from the network; only newlines and tabs are kept of what is not printable ASCII
+    control.
+    """
     shown = failure_messages.plain(text)
 
     assert not any(
-        (character < " " and character not in "\n\t") or "\x7f" <= character <= "\x9f" for character in shown
+        (character < " " and character not in "\n\t") or "\x7f" <= character <= "\x9f"
+        for character in shown
     )

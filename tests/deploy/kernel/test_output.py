@@ -21,7 +21,10 @@ def complete(between):
 
 def listing(between, files: dict[str, bytes], log: str = "") -> dict[str, object]:
     return {
-        "files": [{"fileName": name, "url": between.serve(name.strip("./"), data)} for name, data in files.items()],
+        "files": [
+            {"fileName": name, "url": between.serve(name.strip("./"), data)}
+            for name, data in files.items()
+        ],
         "log": log,
     }
 
@@ -29,8 +32,16 @@ def listing(between, files: dict[str, bytes], log: str = "") -> dict[str, object
 def artifact(bundle_sha256: str = "b1", weights: bytes = b"weights") -> dict[str, bytes]:
     digest = hashlib.sha256(b"weights").hexdigest()
     files = {"weights.npz": {"sha256": digest, "size": 7}}
-    value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": bundle_sha256, "files": files}
-    return {"artifact/manifest.json": artifact_manifest.sealed(value), "artifact/weights.npz": weights}
+    value = {
+        "run_id": "r1",
+        "weights_sha256": digest,
+        "bundle_sha256": bundle_sha256,
+        "files": files,
+    }
+    return {
+        "artifact/manifest.json": artifact_manifest.sealed(value),
+        "artifact/weights.npz": weights,
+    }
 
 
 OURS = push_and_watch.Run(HANDLE, 2, "", "b1")
@@ -70,11 +81,16 @@ def test_a_failed_run_can_be_pulled(kaggle, between, tmp_path):
 @pytest.mark.parametrize("word", ["ERROR", "CANCEL_ACKNOWLEDGED"])
 def test_a_failed_run_that_left_nothing_is_told_with_its_own_error(kaggle, between, tmp_path, word):
     """An empty folder and exit code 0 once looked like a success."""
-    between.say("GetKernelSessionStatus", [{"status": word, "failureMessage": "Your notebook ran out of memory"}])
+    between.say(
+        "GetKernelSessionStatus",
+        [{"status": word, "failureMessage": "Your notebook ran out of memory"}],
+    )
     log = json.dumps([{"data": "ValueError: the batch does not fit\n"}])
     between.say("ListKernelSessionOutput", itertools.repeat({"files": [], "log": log}))
 
-    with pytest.raises(RunFailed, match=r"(?s)ran out of memory.*the batch does not fit.*nothing was pulled") as caught:
+    with pytest.raises(
+        RunFailed, match=r"(?s)ran out of memory.*the batch does not fit.*nothing was pulled"
+    ) as caught:
         output.pull(kaggle, OURS, tmp_path / "runs")
 
     assert caught.value.exit_code == 1 and not list(tmp_path.iterdir())
@@ -109,7 +125,9 @@ def test_a_log_that_is_cut_inside_a_character_can_be_written(kaggle, between, tm
 
 
 def test_an_equal_folder_is_kept_and_another_is_set_aside_whole(kaggle, between, tmp_path, shown):
-    """Outputs of two runs were once mixed by a newer file that was kept; and "pull again" must help."""
+    """Outputs of two runs were once mixed by a newer file that was kept; and "pull again" must
+    help.
+    """
     between.say("ListKernelSessionOutput", itertools.repeat(listing(between, artifact())))
     folder = output.pull(kaggle, OURS, tmp_path)
     assert output.pull(kaggle, OURS, tmp_path) == folder
@@ -164,7 +182,9 @@ def test_what_a_killed_pull_left_is_removed_by_the_next(kaggle, between, tmp_pat
         assert held
         folder = output.pull(kaggle, RUN, into)
 
-    assert sorted(path.name for path in into.iterdir()) == sorted([*stays, ".train-v2-abcdefg2", folder.name])
+    assert sorted(path.name for path in into.iterdir()) == sorted(
+        [*stays, ".train-v2-abcdefg2", folder.name]
+    )
 
 
 def test_a_pull_that_lives_is_not_taken_for_a_killed_one(kaggle, between, tmp_path):
@@ -237,10 +257,14 @@ def test_a_signed_address_that_expired_is_asked_for_again(kaggle, between, tmp_p
 
 def test_an_address_that_expires_twice_says_so_and_keeps_nothing(kaggle, between, tmp_path):
     """It was once told as a thing of somebody else's: exit code 6, and the same command again."""
-    between.say("ListKernelSessionOutput", itertools.repeat(listing(between, {"x": b"x", "y": b"y"})))
+    between.say(
+        "ListKernelSessionOutput", itertools.repeat(listing(between, {"x": b"x", "y": b"y"}))
+    )
     between.say("between", itertools.repeat((403, b"<Error><Code>ExpiredToken</Code></Error>")))
 
-    with pytest.raises(Expired, match=r"(?s)does not take the address.*403.*Give the command again") as caught:
+    with pytest.raises(
+        Expired, match=r"(?s)does not take the address.*403.*Give the command again"
+    ) as caught:
         output.pull(kaggle, OURS, tmp_path)
 
     assert caught.value.exit_code == 6 and "somebody else" not in str(caught.value)
@@ -249,7 +273,10 @@ def test_an_address_that_expires_twice_says_so_and_keeps_nothing(kaggle, between
 
 def test_an_address_that_leaves_this_machine_unencrypted_is_refused(kaggle, between, tmp_path):
     """The cloud's metadata address is a favourite."""
-    between.say("ListKernelSessionOutput", [{"files": [{"fileName": "x", "url": "http://169.254.169.254/x"}]}])
+    between.say(
+        "ListKernelSessionOutput",
+        [{"files": [{"fileName": "x", "url": "http://169.254.169.254/x"}]}],
+    )
 
     with pytest.raises(BadAnswer, match="https"):
         output.pull(kaggle, OURS, tmp_path)
@@ -257,7 +284,10 @@ def test_an_address_that_leaves_this_machine_unencrypted_is_refused(kaggle, betw
 
 def sealed(files: dict[str, bytes]) -> dict[str, bytes]:
     """Add outputs.json, as the last cell of a notebook writes it."""
-    told = {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in files.items()}
+    told = {
+        name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        for name, data in files.items()
+    }
     return {**files, "outputs.json": json.dumps({"files": told}).encode()}
 
 
@@ -278,7 +308,9 @@ def test_an_output_is_what_the_run_wrote_down(kaggle, between, tmp_path):
         (lambda files: files.update({"outputs.json": b"[]"}), "cannot be read"),
         (lambda files: files.update({"outputs.json": b"[" * 100_000}), "cannot be read"),
         (
-            lambda files: files.update({"outputs.json": b'{"files": {"x": {"sha256": "0", "size": 1e400}}}'}),
+            lambda files: files.update(
+                {"outputs.json": b'{"files": {"x": {"sha256": "0", "size": 1e400}}}'}
+            ),
             "cannot be read",
         ),
         (lambda files: files.update({"__notebook__.ipynb": b"[" * 100_000}), "is no notebook"),
@@ -300,13 +332,17 @@ def test_an_output_that_differs_is_not_kept(kaggle, between, tmp_path, change, s
 def test_bytes_that_differ_from_the_storage_s_hash_are_fetched_again(kaggle, between, tmp_path):
     """Google's storage tells the MD5 of what it has."""
     between.say("ListKernelSessionOutput", [listing(between, {"x": b"right"})])
-    between.say("between", [(200, b"wrong", {"x-goog-hash": "crc32c=AAAA,md5=fOAlC1OSMTq0LDYtX7qMoA=="})])
+    between.say(
+        "between", [(200, b"wrong", {"x-goog-hash": "crc32c=AAAA,md5=fOAlC1OSMTq0LDYtX7qMoA=="})]
+    )
 
     assert (output.pull(kaggle, RUN, tmp_path) / "x").read_bytes() == b"right"
 
 
 def packed(between, content: bytes, size: int | None = None) -> list[dict[str, object]]:
-    """Return a listing of x.csv that Kaggle sends as a zip; `size`: what the archive says that it unpacks to."""
+    """Return a listing of x.csv that Kaggle sends as a zip; `size`: what the archive says that it
+    unpacks to.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.csv", content)
@@ -327,7 +363,9 @@ def test_an_archive_that_would_fill_the_disk_is_refused(kaggle, between, tmp_pat
     """A few kilobytes that say that they become gigabytes; nothing is unpacked to find out."""
     between.say("ListKernelSessionOutput", packed(between, b"0" * 10**6, 4 * 10**9))
 
-    with pytest.raises(BadAnswer, match=r"x\.csv would unpack from .* to 4,000,000,000 bytes.*ratio of 200"):
+    with pytest.raises(
+        BadAnswer, match=r"x\.csv would unpack from .* to 4,000,000,000 bytes.*ratio of 200"
+    ):
         output.pull(kaggle, RUN, tmp_path)
 
     assert not list(tmp_path.iterdir())

@@ -31,7 +31,9 @@ FIRST = (404, {"code": 404, "message": "Not found"})
 def built(root, between):
     between.say("GetAcceleratorQuotaStatistics", [LEFT])
     between.say("GetKernel", [FIRST])
-    return bundle.build("train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root)
+    return bundle.build(
+        "train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root
+    )
 
 
 STREAM = "digits-train-tpu"  # the last part of the address of its log
@@ -40,7 +42,11 @@ STREAM = "digits-train-tpu"  # the last part of the address of its log
 def stream(*pieces: dict[str, str], whole: bool = True):
     """Return a live log as Kaggle sends it, to its end or cut off."""
     events = [f"data: {json.dumps(piece)}\n\n" for piece in pieces]
-    return 200, "".join([*events, *["data: END_OF_LOG\n\n"] * whole]).encode(), {"Content-Type": "text/event-stream"}
+    return (
+        200,
+        "".join([*events, *["data: END_OF_LOG\n\n"] * whole]).encode(),
+        {"Content-Type": "text/event-stream"},
+    )
 
 
 def current(version: int, text: str, sources: tuple[str, ...] = ("digits",)) -> dict[str, object]:
@@ -79,7 +85,16 @@ def test_a_push_sends_the_bundle_and_every_setting_written_out(kaggle, between, 
         ({"versionNumber": 1, "invalidModelSources": ["a/b/c/d/1"]}, Refused),
         ({"versionNumber": 1, "invalidTags": ["tpu"]}, Refused),
         ({}, Ambiguous),
-        ((400, {"code": 400, "message": "The kernel source must be less than 1 megabytes in size."}), Refused),
+        (
+            (
+                400,
+                {
+                    "code": 400,
+                    "message": "The kernel source must be less than 1 megabytes in size.",
+                },
+            ),
+            Refused,
+        ),
         ((429, {"code": 429, "message": "Too many requests"}), NoQuota),
     ],
 )
@@ -95,7 +110,9 @@ def test_a_refusal_inside_a_success_is_a_refusal(kaggle, between, built, answer,
 
 @pytest.mark.parametrize("lost", [RESET, (500, b""), (200, b"<html>"), (504, b"")])
 def test_a_lost_answer_is_looked_for_and_the_push_is_not_repeated(kaggle, between, built, lost):
-    """A push was seen to be answered by a 500 and to exist; a second one is a second run, which cannot be stopped."""
+    """A push was seen to be answered by a 500 and to exist; a second one is a second run, which
+    cannot be stopped.
+    """
     between.say("SaveKernel", [lost])
     between.say("GetKernel", [FIRST, FIRST, current(1, f"… {built.sha256} …")])
 
@@ -140,7 +157,8 @@ def running_until(happened: Callable[[], bool]) -> Iterator[object]:
 def test_a_watch_follows_its_own_version_through_blips(kaggle, between, shown):
     """Not there yet, an unknown word, a server error: none of them is an end."""
     between.say(
-        "GetKernelSessionStatus", [FIRST, *states("QUEUED", "RUNNING", "NEW_WORD"), (502, b""), *states("COMPLETE")]
+        "GetKernelSessionStatus",
+        [FIRST, *states("QUEUED", "RUNNING", "NEW_WORD"), (502, b""), *states("COMPLETE")],
     )
 
     assert push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
@@ -215,7 +233,9 @@ def test_our_version_is_found_behind_one_of_somebody_else(kaggle, between, built
         None,
     ],
 )
-def test_an_answer_of_the_wrong_types_is_no_success_and_no_traceback(kaggle, between, built, answer):
+def test_an_answer_of_the_wrong_types_is_no_success_and_no_traceback(
+    kaggle, between, built, answer
+):
     """It may have happened: what is there is looked at."""
     between.say("SaveKernel", [(200, answer)])
     between.say("GetKernel", itertools.repeat(FIRST))
@@ -227,7 +247,8 @@ def test_an_answer_of_the_wrong_types_is_no_success_and_no_traceback(kaggle, bet
 def test_a_refusal_inside_an_answer_of_200_is_a_refusal(kaggle, between, built):
     """Kaggle's gateway answers so when it is too busy."""
     between.say(
-        "SaveKernel", [{"error": {"code": 429, "message": "Too many requests", "status": "RESOURCE_EXHAUSTED"}}]
+        "SaveKernel",
+        [{"error": {"code": 429, "message": "Too many requests", "status": "RESOURCE_EXHAUSTED"}}],
     )
 
     with pytest.raises((NoQuota, Ambiguous)) as caught:
@@ -236,7 +257,9 @@ def test_a_refusal_inside_an_answer_of_200_is_a_refusal(kaggle, between, built):
     assert caught.type is NoQuota
 
 
-@pytest.mark.parametrize("answer", [{"status": None}, {"status": 5}, {"status": "RUNNING", "failureMessage": 7}, []])
+@pytest.mark.parametrize(
+    "answer", [{"status": None}, {"status": 5}, {"status": "RUNNING", "failureMessage": 7}, []]
+)
 def test_an_odd_answer_does_not_end_a_watch(kaggle, between, shown, answer):
     """Nine hours of training are not lost to one of them."""
     between.say("GetKernelSessionStatus", [(200, answer), {"status": "COMPLETE"}])
@@ -246,7 +269,14 @@ def test_an_odd_answer_does_not_end_a_watch(kaggle, between, shown, answer):
 
 def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown):
     """The last line of progress, without stderr, brackets and keys, and what it will have cost."""
-    line = {"step": 43, "steps": 337, "loss": 0.25, "images_per_second": 1834.5, "eta_seconds": 7200, "other": "x"}
+    line = {
+        "step": 43,
+        "steps": 337,
+        "loss": 0.25,
+        "images_per_second": 1834.5,
+        "eta_seconds": 7200,
+        "other": "x",
+    }
     written = {"stream_name": "stdout", "data": json.dumps(line) + "\n}\n"}
     library = {"stream_name": "stderr", "data": "I0000 oneDNN\n"}
     told = (
@@ -254,7 +284,9 @@ def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown
         "  will use about 2.0 of the 20.0 TPU hours left this week"
     )
     between.say("GetAcceleratorQuotaStatistics", [LEFT])
-    between.say("GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown)))
+    between.say(
+        "GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown))
+    )
     between.say(STREAM, [stream(written, library)])
 
     push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
@@ -266,7 +298,9 @@ def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
     """0.0 hours would read as if it were free."""
     written = {"data": json.dumps({"step": 1, "eta_seconds": 30}) + "\n"}
     between.say("GetAcceleratorQuotaStatistics", [LEFT])
-    between.say("GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown)))
+    between.say(
+        "GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown))
+    )
     between.say(STREAM, [stream(written)])
 
     push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
@@ -289,25 +323,39 @@ def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
 )
 def test_pieces_of_code_and_paths_are_no_words(kaggle, between, shown, fragment):
     """What the run last said stays, in place of what its notebook prints beside that."""
-    between.say("GetKernelSessionStatus", running_until(lambda: any("Devices" in seen for seen in shown)))
+    between.say(
+        "GetKernelSessionStatus", running_until(lambda: any("Devices" in seen for seen in shown))
+    )
     between.say(STREAM, [stream({"data": f"Devices: 8 x tpu\n{fragment}\n"})])
 
     push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
-    assert [seen.partition("RUNNING")[2].strip() for seen in shown if "RUNNING  " in seen] == ["Devices: 8 x tpu"]
+    assert [seen.partition("RUNNING")[2].strip() for seen in shown if "RUNNING  " in seen] == [
+        "Devices: 8 x tpu"
+    ]
 
 
 @pytest.mark.parametrize(
     ("run", "now", "kind", "there"),
     [
-        (push_and_watch.Run(HANDLE, 9, "", ""), current(3, ""), NotFound, "the newest version is 3"),
+        (
+            push_and_watch.Run(HANDLE, 9, "", ""),
+            current(3, ""),
+            NotFound,
+            "the newest version is 3",
+        ),
         (push_and_watch.Run(HANDLE, 9, "", ""), FIRST, NotFound, "there is no such notebook"),
         (push_and_watch.Run("bob/other", 1, "", ""), FIRST, Denied, "that ann may see"),
     ],
 )
-def test_a_run_that_is_not_there_is_not_said_to_go_on(kaggle, between, shown, run, now, kind, there):
+def test_a_run_that_is_not_there_is_not_said_to_go_on(
+    kaggle, between, shown, run, now, kind, there
+):
     """It is told at once, since nobody has just pushed it."""
-    between.say("GetKernelSessionStatus", itertools.repeat((403, {"code": 403, "message": "Permission denied"})))
+    between.say(
+        "GetKernelSessionStatus",
+        itertools.repeat((403, {"code": 403, "message": "Permission denied"})),
+    )
     between.say("GetKernel", [now])
 
     with pytest.raises(kind, match=f"There is no run {run}.*{there}") as caught:
@@ -317,10 +365,14 @@ def test_a_run_that_is_not_there_is_not_said_to_go_on(kaggle, between, shown, ru
 
 
 def test_a_log_that_breaks_off_is_followed_again(kaggle, between, shown):
-    """From its beginning, as Kaggle sends it; and a line may come in two pieces, with what a terminal would obey."""
+    """From its beginning, as Kaggle sends it; and a line may come in two pieces, with what a
+    terminal would obey.
+    """
     first = stream({"data": '{"step": 1, "loss"'}, whole=False)
     second = stream({"data": '{"step": 1, "loss"'}, {"data": ": 2.5}\n\x1b[2Kwords\n"})
-    between.say("GetKernelSessionStatus", running_until(lambda: any("loss 2.5" in seen for seen in shown)))
+    between.say(
+        "GetKernelSessionStatus", running_until(lambda: any("loss 2.5" in seen for seen in shown))
+    )
     between.say(STREAM, [first, RESET, (500, b""), (200, b"<html>"), second])
 
     push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
@@ -339,7 +391,10 @@ def test_a_log_that_cannot_be_read_does_not_end_a_watch(kaggle, between, shown, 
 
 def test_waiting_for_a_machine_and_running_have_their_own_limits(kaggle, between, shown):
     """A TPU is waited for up to seven hours; a run that hangs should not be."""
-    between.say("GetKernelSessionStatus", [*states(*["QUEUED"] * 8), *itertools.repeat({"status": "RUNNING"}, 90)])
+    between.say(
+        "GetKernelSessionStatus",
+        [*states(*["QUEUED"] * 8), *itertools.repeat({"status": "RUNNING"}, 90)],
+    )
 
     with pytest.raises(DeadlinePassed, match="running"):
         push_and_watch.watch(kaggle, RUN, deadline_seconds=0.5, queue_seconds=30, show=shown.append)
@@ -356,7 +411,10 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(kaggle, between
         ("OSError: [Errno 28] No space left on device", "Keep fewer checkpoints"),
         ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "Mount what it needs"),
         ("ModuleNotFoundError: No module named 'timm'", "constraints/"),
-        ("pipeline.errors.DeviceError: Asked for TpuV5E8; this session has 1 x cpu", "Verify the account"),
+        (
+            "pipeline.errors.DeviceError: Asked for TpuV5E8; this session has 1 x cpu",
+            "Verify the account",
+        ),
     ],
 )
 def test_a_failed_run_tells_its_cell_and_what_usually_helps(kaggle, between, shown, words, fix):
@@ -373,7 +431,10 @@ def test_a_failed_run_tells_its_cell_and_what_usually_helps(kaggle, between, sho
 
 def test_a_failed_run_tells_kaggles_message_and_the_error_of_the_cell(kaggle, between, shown):
     """Without a browser, and without what the log would do to the terminal."""
-    between.say("GetKernelSessionStatus", [{"status": "ERROR", "failureMessage": "Your notebook threw an exception"}])
+    between.say(
+        "GetKernelSessionStatus",
+        [{"status": "ERROR", "failureMessage": "Your notebook threw an exception"}],
+    )
     log = [{"data": f"line {n}\n"} for n in range(100)] + [
         {"data": "\x1b[31mValueError\x1b[0m: does not fit\n"},
         {"data": "end\n"},
@@ -384,8 +445,16 @@ def test_a_failed_run_tells_kaggles_message_and_the_error_of_the_cell(kaggle, be
         push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
 
     message = str(caught.value)
-    assert "threw an exception" in message and "The failing cell said: ValueError: does not fit" in message
-    assert "| end" in message and "| line 99" in message and "| line 1\n" not in message and "\x1b" not in message
+    assert (
+        "threw an exception" in message
+        and "The failing cell said: ValueError: does not fit" in message
+    )
+    assert (
+        "| end" in message
+        and "| line 99" in message
+        and "| line 1\n" not in message
+        and "\x1b" not in message
+    )
 
 
 @pytest.mark.parametrize("name", ["CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"])

@@ -14,7 +14,12 @@ from pipeline.session import checkpoint
 def saved(folder: Path, *steps: int, run_id: str = "r1", total: int = 120) -> Path:
     """Write checkpoints as the model side does, with their history."""
     for step in steps:
-        checkpoint.save(folder / "checkpoints", step, {"w": np.arange(4.0) * step}, {"run_id": run_id, "rate": 2e-3})
+        checkpoint.save(
+            folder / "checkpoints",
+            step,
+            {"w": np.arange(4.0) * step},
+            {"run_id": run_id, "rate": 2e-3},
+        )
     (folder / "history.csv").write_text("epoch,step\n")
     (folder / "progress.jsonl").write_text(f'{{"step": 1, "steps": {total}}}\n')
     return folder
@@ -84,7 +89,10 @@ def test_each_fold_is_taken_whole(tmp_path):
     found = saved_progress.read(tmp_path)
 
     assert found is not None and found.step == 280
-    assert str(found) == "partial, fold-1 step 120 of 120, fold-2 step 120 of 120, fold-10 step 40 of 120"
+    assert (
+        str(found)
+        == "partial, fold-1 step 120 of 120, fold-2 step 120 of 120, fold-10 step 40 of 120"
+    )
     assert found.checkpoint == "fold-10/checkpoints/step-00000040"
     assert "fold-1/scores.csv" in found.files and found.expect("kernel")["step"] == 40
 
@@ -114,11 +122,18 @@ def test_a_file_that_was_changed_after_the_pull_is_refused(tmp_path):
 def test_the_names_of_the_files_tell_before_a_download():
     """In words; of folds only which one it is."""
     assert (
-        saved_progress.glance(["artifact/manifest.json", "checkpoints/step-00000040/manifest.json"], []) == "complete"
+        saved_progress.glance(
+            ["artifact/manifest.json", "checkpoints/step-00000040/manifest.json"], []
+        )
+        == "complete"
     )
-    assert saved_progress.glance(["checkpoints/step-00000040/manifest.json"], []) == "partial, step 40"
     assert (
-        saved_progress.glance([f"fold-{n}/checkpoints/step-00000040/manifest.json" for n in (2, 10)], [])
+        saved_progress.glance(["checkpoints/step-00000040/manifest.json"], []) == "partial, step 40"
+    )
+    assert (
+        saved_progress.glance(
+            [f"fold-{n}/checkpoints/step-00000040/manifest.json" for n in (2, 10)], []
+        )
         == "partial, in fold-10"
     )
     assert saved_progress.glance(["submission.csv"], []) == ""

@@ -1,6 +1,8 @@
-"""Every word that Kaggle has for a state ends as a success, as a named failure, or is waited with; so does a new one, and none.
+"""Every word that Kaggle has for a state ends as a success, as a named failure, or is waited with;
+so does a new one, and none.
 
-The words are those of the installed client: one that a newer client adds fails here until somebody has decided what it means.
+The words are those of the installed client: one that a newer client adds fails here until somebody
+has decided what it means.
 """
 
 import enum
@@ -59,7 +61,8 @@ DATASET = {
     "REPROCESSING": WAITS,
 }
 SUBMISSION = {"PENDING": WAITS, "COMPLETE": SUCCESS, "ERROR": "Notebook Timeout"}
-# Beside the client's words: one that it does not know, and answers without any, which it reads as the first of its words.
+# Beside the client's words: one that it does not know, and answers without any, which it reads as
+# the first of its words.
 ODD = [{"status": "A_WORD_OF_2027"}, {"status": ""}, {"status": None}, {}]
 
 
@@ -87,7 +90,11 @@ def ended(task) -> str:
 
 @pytest.mark.parametrize(
     ("words", "handled"),
-    [(KernelWorkerStatus, KERNEL), (DatabundleVersionStatus, DATASET), (SubmissionStatus, SUBMISSION)],
+    [
+        (KernelWorkerStatus, KERNEL),
+        (DatabundleVersionStatus, DATASET),
+        (SubmissionStatus, SUBMISSION),
+    ],
     ids=["KernelWorkerStatus", "DatabundleVersionStatus", "SubmissionStatus"],
 )
 def test_every_word_of_the_installed_client_is_decided(words, handled):
@@ -113,7 +120,9 @@ def test_no_other_enumeration_is_read():
     texts = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "deploy").glob("*.py"))
 
     assert len(read) == 3, read
-    assert {name for name in named if re.search(rf"\b{name}\b", texts)} == {"ApiBlobType"}  # is sent, and not read
+    assert {name for name in named if re.search(rf"\b{name}\b", texts)} == {
+        "ApiBlobType"
+    }  # is sent, and not read
 
 
 @pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
@@ -122,12 +131,16 @@ def test_watch_knows_what_a_word_means(kaggle, between, shown, answer, end):
     between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
     between.say("ListKernelSessionOutput", itertools.repeat({"log": ""}))
 
-    assert end in ended(lambda: push_and_watch.watch(kaggle, RUN, deadline_seconds=SECONDS, show=shown.append))
+    assert end in ended(
+        lambda: push_and_watch.watch(kaggle, RUN, deadline_seconds=SECONDS, show=shown.append)
+    )
 
 
 @pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
 def test_pull_takes_the_output_of_what_has_ended_alone(kaggle, between, tmp_path, answer, end):
-    """What a run has written until now would look like all of it. Of one that failed, all that is there."""
+    """What a run has written until now would look like all of it. Of one that failed, all that is
+    there.
+    """
     between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
     listed = {"files": [{"fileName": "a.txt", "url": between.serve("a.txt", b"a")}]}
     between.say("ListKernelSessionOutput", itertools.repeat(listed))
@@ -135,17 +148,23 @@ def test_pull_takes_the_output_of_what_has_ended_alone(kaggle, between, tmp_path
     told = ended(lambda: output.pull(kaggle, RUN, tmp_path))
 
     assert told == (WAITS if end == WAITS else SUCCESS)
-    assert [path.name for path in tmp_path.iterdir() if path.name.endswith("-v2")] == ["digits-infer-gpu-v2"] * (
-        told == SUCCESS
-    )
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith("-v2")] == [
+        "digits-infer-gpu-v2"
+    ] * (told == SUCCESS)
 
 
 @pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
-def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(kaggle, between, root, answer, end):
+def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
+    kaggle, between, root, answer, end
+):
     """A second session is one too many, and cannot be stopped."""
-    built = bundle.build("train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root)
+    built = bundle.build(
+        "train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root
+    )
     metadata = {"currentVersionNumber": 7, "competitionDataSources": ["digits"]}
-    between.say("GetKernel", itertools.repeat({"metadata": metadata, "blob": {"source": built.sha256}}))
+    between.say(
+        "GetKernel", itertools.repeat({"metadata": metadata, "blob": {"source": built.sha256}})
+    )
     between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
     between.say("SaveKernel", [{"versionNumber": 8}])
 
@@ -157,7 +176,9 @@ def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(kaggle, bet
 
 def takes_all(between: Between, artifact: Path) -> None:
     """Let a dataset service take every upload and give the same bytes back."""
-    between.say("StartBlobUpload", itertools.repeat({"token": "t", "createUrl": "http://localhost/put/x"}))
+    between.say(
+        "StartBlobUpload", itertools.repeat({"token": "t", "createUrl": "http://localhost/put/x"})
+    )
     between.say("put", itertools.repeat((200, b"")))
     between.say("CreateDataset", [{"status": "ok"}])
     between.say("CreateDatasetVersion", [{"status": "ok"}])
@@ -177,16 +198,25 @@ def publish(kaggle, artifact, shown, end):
     # What ends by itself has all the time it needs.
     seconds = SECONDS if end == WAITS else 60
     return datasets.publish(
-        kaggle, artifact, "ann/digits-artifact", title="Digits Artifact", deadline_seconds=seconds, show=shown.append
+        kaggle,
+        artifact,
+        "ann/digits-artifact",
+        title="Digits Artifact",
+        deadline_seconds=seconds,
+        show=shown.append,
     )
 
 
 @pytest.mark.parametrize(("answer", "end"), answers(DATASET))
-def test_publish_knows_what_a_word_means_for_the_version_that_it_made(kaggle, between, artifact, shown, answer, end):
+def test_publish_knows_what_a_word_means_for_the_version_that_it_made(
+    kaggle, between, artifact, shown, answer, end
+):
     """Ready is what can be mounted, and nothing else."""
     takes_all(between, artifact)
     absent = (404, {"code": 404, "message": "Not found"})
-    between.say("GetDataset", itertools.chain([absent], itertools.repeat({"currentVersionNumber": 1})))
+    between.say(
+        "GetDataset", itertools.chain([absent], itertools.repeat({"currentVersionNumber": 1}))
+    )
     between.say("GetDatasetStatus", itertools.chain([absent], itertools.repeat((200, answer))))
 
     assert end in ended(lambda: publish(kaggle, artifact, shown, end))
@@ -194,8 +224,12 @@ def test_publish_knows_what_a_word_means_for_the_version_that_it_made(kaggle, be
 
 
 @pytest.mark.parametrize(("answer", "end"), answers(DATASET))
-def test_publish_adds_no_version_while_another_is_on_its_way(kaggle, between, artifact, shown, answer, end):
-    """Behind one that failed the one before it is current, and its bytes decide: here they are ours."""
+def test_publish_adds_no_version_while_another_is_on_its_way(
+    kaggle, between, artifact, shown, answer, end
+):
+    """Behind one that failed the one before it is current, and its bytes decide: here they are
+    ours.
+    """
     takes_all(between, artifact)
     between.say("GetDataset", itertools.repeat({"currentVersionNumber": 4}))
     between.say("GetDatasetStatus", itertools.repeat((200, answer)))
@@ -225,7 +259,9 @@ def file(tmp_path: Path, between: Between) -> Path:
     """What is submitted to a competition that takes it."""
     url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
     between.say("DownloadDataFile", itertools.repeat((302, {}, {"Location": url})))
-    between.say("GetSubmissionLimits", itertools.repeat({"numToday": 3, "numTotal": 9, "numAllowedNow": 2}))
+    between.say(
+        "GetSubmissionLimits", itertools.repeat({"numToday": 3, "numTotal": 9, "numAllowedNow": 2})
+    )
     between.say("ListSubmissions", itertools.repeat({"submissions": []}))
     between.say("CreateCodeSubmission", [{"message": "ok", "ref": 7}])
     path = tmp_path / "submission.csv"
@@ -247,17 +283,23 @@ def test_submit_knows_what_a_word_means(kaggle, between, file, shown, answer, en
 @pytest.mark.parametrize("score", [None, "", "nan", "inf", "pending"])
 def test_complete_without_a_number_is_waited_with(kaggle, between, file, shown, score):
     """A blank score once cost nineteen hours."""
-    between.say("GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": score}))
+    between.say(
+        "GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": score})
+    )
 
     assert ended(lambda: submit(kaggle, file, shown)) == WAITS
 
 
 @pytest.mark.parametrize(("answer", "end"), answers(SUBMISSION))
-def test_no_second_submission_is_spent_unless_the_first_failed(kaggle, between, file, shown, answer, end):
+def test_no_second_submission_is_spent_unless_the_first_failed(
+    kaggle, between, file, shown, answer, end
+):
     """Whatever the list says of the first: also where it cannot be read."""
     listed = {"ref": 4, "description": f"digits [run {RUN}]", **answer}
     between.say("ListSubmissions", itertools.repeat({"submissions": [listed]}))
-    between.say("GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": "0.5"}))
+    between.say(
+        "GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": "0.5"})
+    )
 
     ended(lambda: submit(kaggle, file, shown))
 

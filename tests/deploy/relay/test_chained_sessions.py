@@ -1,4 +1,6 @@
-"""A training that is longer than a session goes on from one to the next, whatever ends one, and spends no quota for nothing."""
+"""A training that is longer than a session goes on from one to the next, whatever ends one, and
+spends no quota for nothing.
+"""
 
 import signal
 import subprocess
@@ -28,7 +30,9 @@ Start = Callable[..., tuple[LocalKaggle, Kaggle]]
 
 @pytest.fixture
 def ours(root: Path) -> Project:
-    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60)
+    return Project(
+        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60
+    )
 
 
 @pytest.fixture
@@ -37,8 +41,15 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(script: Script, **options: object) -> tuple[LocalKaggle, Kaggle]:
-            options = {"queue_seconds": 0.01, "ready_seconds": 0.05, "competitions": [competition()], **options}
-            local = stack.enter_context(LocalKaggle(tmp_path / "kaggle", offline=True, session=script, **options))  # type: ignore[arg-type]
+            options = {
+                "queue_seconds": 0.01,
+                "ready_seconds": 0.05,
+                "competitions": [competition()],
+                **options,
+            }
+            local = stack.enter_context(
+                LocalKaggle(tmp_path / "kaggle", offline=True, session=script, **options)
+            )  # type: ignore[arg-type]
             for name, value in local.environment.items():
                 monkeypatch.setenv(name, value)
             return local, Kaggle.connect(pace=PACE)
@@ -112,7 +123,9 @@ def test_a_chain_whose_first_output_is_gone_here_is_not_trained_again(start, our
 
 @pytest.mark.parametrize("fault", ["404", "403", "500"])
 def test_one_answer_that_a_session_is_not_there_begins_no_training_again(start, ours, shown, fault):
-    """Of the first run, which holds the bundle that a beginning has, it was said that it is the one."""
+    """Of the first run, which holds the bundle that a beginning has, it was said that it is the
+    one.
+    """
     local, kaggle = start(Script())
     first = chained_sessions.train(kaggle, ours, show=shown.append)
     local.faults.plan({})
@@ -123,12 +136,19 @@ def test_one_answer_that_a_session_is_not_there_begins_no_training_again(start, 
 
 
 def test_a_session_that_was_killed_counts_by_what_it_had_saved(start, ours, shown):
-    """It has no list of its files, and Kaggle mounts an older output: its checkpoints go by a dataset, and only those."""
+    """It has no list of its files, and Kaggle mounts an older output: its checkpoints go by a
+    dataset, and only those.
+    """
     local, kaggle = start(script := Script(v1="killed", v3="killed"))
 
     done = chained_sessions.train(kaggle, ours, show=shown.append)
 
-    assert weights(done) == unbroken() and versions(local) == ["ERROR", "COMPLETE", "ERROR", "COMPLETE"]
+    assert weights(done) == unbroken() and versions(local) == [
+        "ERROR",
+        "COMPLETE",
+        "ERROR",
+        "COMPLETE",
+    ]
     assert script.sources == {1: [], 2: DATASET, 3: OWN, 4: DATASET}
     assert any("step 11 of 12. This goes on from it, through a dataset" in line for line in shown)
 
@@ -140,14 +160,21 @@ def test_a_session_that_left_nothing_new_is_gone_round(start, ours, shown, how):
 
     done = chained_sessions.train(kaggle, ours, show=shown.append)
 
-    assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE", "COMPLETE"]
+    assert weights(done) == unbroken() and versions(local) == [
+        "COMPLETE",
+        "ERROR",
+        "COMPLETE",
+        "COMPLETE",
+    ]
     assert script.sources == {1: [], 2: OWN, 3: DATASET, 4: DATASET}
 
 
 def test_a_checkpoint_that_a_killed_session_left_torn_is_not_gone_on_from(start, ours, shown):
     """The one before it is."""
     local, kaggle = start(Script(v2="killed"))
-    relay.watch(kaggle, ours, relay.push(kaggle, ours, relay.TRAIN, show=shown.append), show=shown.append)
+    relay.watch(
+        kaggle, ours, relay.push(kaggle, ours, relay.TRAIN, show=shown.append), show=shown.append
+    )
     second = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
     with pytest.raises(RunFailed):
         relay.watch(kaggle, ours, second, show=shown.append)
@@ -167,12 +194,19 @@ def test_a_kaggle_that_refuses_a_notebook_as_its_own_source_gets_a_dataset(start
 
     done = chained_sessions.train(kaggle, ours, show=shown.append)
 
-    assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE", "COMPLETE"]
+    assert weights(done) == unbroken() and versions(local) == [
+        "COMPLETE",
+        "ERROR",
+        "COMPLETE",
+        "COMPLETE",
+    ]
     assert script.sources == {1: [], 2: [], 3: DATASET, 4: DATASET}
 
 
 def test_two_sessions_that_get_no_further_are_the_last(start, ours, shown):
-    """Exit code 1, and no quota is spent on a third; once something was mended, the same command tries again."""
+    """Exit code 1, and no quota is spent on a third; once something was mended, the same command
+    tries again.
+    """
     local, kaggle = start(script := Script(v2="fails", v3="fails"))
 
     with pytest.raises(
@@ -217,7 +251,10 @@ def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown)
     assert caught.value.exit_code == 7 and len(versions(local)) == 2
     assert "To go on then: invoke push-train --until-done --config digits" in str(caught.value)
     local.kernels.used_seconds["TPU"] = 0.0
-    assert weights(chained_sessions.train(kaggle, ours, show=shown.append)) == unbroken() and len(versions(local)) == 3
+    assert (
+        weights(chained_sessions.train(kaggle, ours, show=shown.append)) == unbroken()
+        and len(versions(local)) == 3
+    )
 
 
 CHILD = """import sys
@@ -238,12 +275,16 @@ chain.train(kaggle, ours, show=lambda line: print(line, flush=True))
 def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, shown, after):
     """By kill -9 at another line of what it shows each time, until nothing stops it."""
     local, kaggle = start(Script(v2="killed"))
-    with subprocess.Popen([sys.executable, "-c", CHILD, ours.root], stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, ours.root], stdout=subprocess.PIPE, text=True
+    ) as child:
         assert child.stdout is not None
         for _ in range(1 + 4 * after):
             child.stdout.readline()
         child.send_signal(signal.SIGKILL)
-    for version in local.kernels.kernels[HANDLE].versions if HANDLE in local.kernels.kernels else ():
+    for version in (
+        local.kernels.kernels[HANDLE].versions if HANDLE in local.kernels.kernels else ()
+    ):
         version.done.wait(10)
     if reconcile.unclear(ours):
         reconcile.settle(kaggle, ours, show=shown.append)
@@ -268,7 +309,9 @@ def test_a_run_that_still_goes_is_followed_whatever_was_edited(start, ours, show
 # By hand
 
 
-def by_hand(kaggle: Kaggle, ours: Project, shown: list[str], **options: bool) -> tuple[push_and_watch.Run, Path]:
+def by_hand(
+    kaggle: Kaggle, ours: Project, shown: list[str], **options: bool
+) -> tuple[push_and_watch.Run, Path]:
     run = relay.push(kaggle, ours, relay.TRAIN, show=shown.append, **options)
     relay.watch(kaggle, ours, run, show=shown.append)
     return run, relay.pull(kaggle, ours, run, show=shown.append)
@@ -289,7 +332,10 @@ def test_the_same_commands_by_hand_go_on_too(start, ours, shown):
     by_hand(kaggle, ours, shown)
     run, folder = by_hand(kaggle, ours, shown)
 
-    assert (run.version, relay.after_pull(ours, run, folder)) == (3, "invoke publish --config digits")
+    assert (run.version, relay.after_pull(ours, run, folder)) == (
+        3,
+        "invoke publish --config digits",
+    )
     assert "pushed, going on from version 2; COMPLETE" in status.asked(ours)[2]
 
 
@@ -298,7 +344,9 @@ def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, sho
     _, kaggle = start(Script())
     run, folder = by_hand(kaggle, ours, shown)
 
-    with pytest.raises(UsageError, match=r"v?1 is partial, step 5 of 12(.|\n)*invoke push-train --until-done"):
+    with pytest.raises(
+        UsageError, match=r"v?1 is partial, step 5 of 12(.|\n)*invoke push-train --until-done"
+    ):
         relay.publish(kaggle, ours, run, folder, show=shown.append)
     with pytest.raises(UsageError, match="invoke push-train --until-done"):
         relay.push(kaggle, ours, relay.INFER, artifact=folder / output.ARTIFACT, show=shown.append)
@@ -307,7 +355,9 @@ def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, sho
 def test_a_run_that_nobody_pulled_is_gone_on_from_as_well(start, ours, shown):
     """The push finds out that it is partial."""
     _, kaggle = start(script := Script())
-    relay.watch(kaggle, ours, relay.push(kaggle, ours, relay.TRAIN, show=shown.append), show=shown.append)
+    relay.watch(
+        kaggle, ours, relay.push(kaggle, ours, relay.TRAIN, show=shown.append), show=shown.append
+    )
 
     by_hand(kaggle, ours, shown)
 
@@ -334,7 +384,9 @@ def test_a_pulled_output_that_was_changed_here_is_not_gone_on_from(start, ours, 
     _, folder = by_hand(kaggle, ours, shown)
     (folder / "progress.jsonl").write_text('{"step": 5, "steps": 99}\n')
 
-    with pytest.raises(RunFailed, match=r"progress\.jsonl is not what the run wrote(.|\n)*invoke pull --run"):
+    with pytest.raises(
+        RunFailed, match=r"progress\.jsonl is not what the run wrote(.|\n)*invoke pull --run"
+    ):
         relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
 
     assert len(versions(local)) == 1

@@ -39,7 +39,10 @@ def server(between: Between, artifact: Path) -> Between:
 
 def returns(between: Between, artifact: Path, **changed: bytes) -> None:
     """Let downloads give the artifact's files, or other bytes for the named ones."""
-    urls = {name: between.serve(name, changed.get(name[0], (artifact / name).read_bytes())) for name in FILES}
+    urls = {
+        name: between.serve(name, changed.get(name[0], (artifact / name).read_bytes()))
+        for name in FILES
+    }
 
     def located():
         while True:
@@ -50,7 +53,12 @@ def returns(between: Between, artifact: Path, **changed: bytes) -> None:
 
 def publish(kaggle, artifact, shown, deadline: float = 60):
     return datasets.publish(
-        kaggle, artifact, HANDLE, title="Digits Artifact", deadline_seconds=deadline, show=shown.append
+        kaggle,
+        artifact,
+        HANDLE,
+        title="Digits Artifact",
+        deadline_seconds=deadline,
+        show=shown.append,
     )
 
 
@@ -67,7 +75,9 @@ def test_a_first_version_is_created_private(kaggle, server, artifact, shown, abs
     assert server.count("CreateDatasetVersion") == 0
 
 
-@pytest.mark.parametrize("trouble", [(500, b""), (429, {"code": 429, "message": "Too many"}), RESET])
+@pytest.mark.parametrize(
+    "trouble", [(500, b""), (429, {"code": 429, "message": "Too many"}), RESET]
+)
 def test_trouble_is_not_taken_for_a_free_name(kaggle, server, artifact, shown, trouble):
     """The official client takes any error for "the slug is free"."""
     kaggle.pace = QUICK
@@ -95,7 +105,10 @@ def test_the_next_version_says_what_it_holds(kaggle, server, artifact, shown):
 
     digest = hashlib.sha256(b"weights").hexdigest()
     assert made.version == 5
-    assert server.bodies("CreateDatasetVersion")[0]["body"]["versionNotes"] == f"run_id=r1 sha256={digest}"
+    assert (
+        server.bodies("CreateDatasetVersion")[0]["body"]["versionNotes"]
+        == f"run_id=r1 sha256={digest}"
+    )
 
 
 def test_an_artifact_that_is_current_already_is_not_sent_again(kaggle, server, artifact, shown):
@@ -139,7 +152,11 @@ def test_a_dropped_upload_is_repeated_whole(kaggle, server, artifact, shown):
 @pytest.mark.parametrize(
     ("operation", "answers", "kind"),
     [
-        ("CreateDataset", [{"status": "error", "error": "The requested title is already in use"}], Refused),
+        (
+            "CreateDataset",
+            [{"status": "error", "error": "The requested title is already in use"}],
+            Refused,
+        ),
         ("put", itertools.repeat((400, b"")), Refused),
         ("GetDatasetStatus", itertools.repeat({"status": "FAILED"}), RunFailed),
         ("GetDatasetStatus", itertools.repeat({"status": "A_NEW_WORD"}), DeadlinePassed),
@@ -147,7 +164,9 @@ def test_a_dropped_upload_is_repeated_whole(kaggle, server, artifact, shown):
         ("ListDatasetFiles", itertools.repeat({"datasetFiles": []}), DeadlinePassed),
     ],
 )
-def test_what_is_not_ready_and_whole_is_not_published(kaggle, server, artifact, shown, operation, answers, kind):
+def test_what_is_not_ready_and_whole_is_not_published(
+    kaggle, server, artifact, shown, operation, answers, kind
+):
     """A refusal inside a success, a failure, an unknown word, a file that is missing."""
     server.say("GetDataset", itertools.chain([GONE], itertools.repeat(at(1))))
     server.say(operation, answers)

@@ -37,7 +37,9 @@ def live(local: LocalKaggle) -> Kaggle:
 
 @pytest.fixture
 def ours(root: Path) -> Project:
-    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=30)
+    return Project(
+        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=30
+    )
 
 
 def built(ours: Project) -> bundle.Bundle:
@@ -68,8 +70,14 @@ def test_what_changed_since_the_last_version_is_told_by_module(live, ours, local
 
     seen = push_preview.look(live, built(ours), ours.journal())
 
-    assert (seen.version, set(seen.changes)) == (1, {"pipeline/models/architectures.py", "pipeline/new.py", "notebook"})
-    assert (seen.changes["pipeline/new.py"], seen.changes["pipeline/models/architectures.py"]) == ("new", "+3 -0")
+    assert (seen.version, set(seen.changes)) == (
+        1,
+        {"pipeline/models/architectures.py", "pipeline/new.py", "notebook"},
+    )
+    assert (seen.changes["pipeline/new.py"], seen.changes["pipeline/models/architectures.py"]) == (
+        "new",
+        "+3 -0",
+    )
     assert "changes     pipeline/new.py  new" in seen.lines()
 
 
@@ -83,7 +91,9 @@ def test_another_artifact_is_a_change(live, ours, local):
         told = {"run_id": f"run-{version}", "weights_sha256": digest, "bundle_sha256": "b"}
         files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
         (folder / "manifest.json").write_bytes(artifact_manifest.sealed({**told, "files": files}))
-        with ours.journal().recording("publishes", handle="rehearsal/digits-artifact", run_id=f"run-{version}") as made:
+        with ours.journal().recording(
+            "publishes", handle="rehearsal/digits-artifact", run_id=f"run-{version}"
+        ) as made:
             made.update(version=version)
         infer = relay.build(ours, relay.INFER, "rehearsal", artifact=folder)
         seen = push_preview.look(live, infer, ours.journal())
@@ -157,10 +167,15 @@ def test_a_quota_that_is_not_told_is_said_to_be_unknown(kaggle, between: Between
 
 def test_a_run_that_cannot_be_asked_about_is_not_counted(kaggle, between: Between, ours):
     """It belongs to another account by now, or is gone."""
-    with ours.journal().recording("pushes", kernel="train-tpu", config="digits", handle="bob/x") as outcome:
+    with ours.journal().recording(
+        "pushes", kernel="train-tpu", config="digits", handle="bob/x"
+    ) as outcome:
         outcome.update(version=1)
     between.say("GetAcceleratorQuotaStatistics", [{}])
     between.say("GetKernel", itertools.repeat(GONE))
     between.say("GetKernelSessionStatus", [GONE, RESET])
 
-    assert push_preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).active == ()
+    assert (
+        push_preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).active
+        == ()
+    )

@@ -1,4 +1,6 @@
-"""What the records on this machine say is believed only as long as it is so; and the advice that is given then works."""
+"""What the records on this machine say is believed only as long as it is so; and the advice that is
+given then works.
+"""
 
 import json
 import os
@@ -29,7 +31,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def pulled(world: World, kernel: str) -> Path:
     """Pull the last run of this kernel as the task does."""
-    folder: Path = CHAIN["pull" if kernel == relay.TRAIN else "pull infer"].body(world, world.connect())[1]
+    folder: Path = CHAIN["pull" if kernel == relay.TRAIN else "pull infer"].body(
+        world, world.connect()
+    )[1]
     return folder
 
 
@@ -63,12 +67,16 @@ def test_an_artifact_that_was_changed_is_published_after_another_pull(world):
     assert pulled(world, relay.TRAIN) == folder
 
     assert TASKS["publish"].body(world, world.connect()).version == 1
-    assert (folder.with_name(f"{folder.name}-aside-1") / "artifact" / "weights.npz").read_bytes() == b"other"
+    assert (
+        folder.with_name(f"{folder.name}-aside-1") / "artifact" / "weights.npz"
+    ).read_bytes() == b"other"
     assert any("aside-1" in line for line in world.shown)
 
 
 def test_a_submission_that_was_changed_is_submitted_after_another_pull(world):
-    """An edited label was checked in place of what is scored. Nothing is asked and nothing recorded as spent."""
+    """An edited label was checked in place of what is scored. Nothing is asked and nothing recorded
+    as spent.
+    """
     TASKS["submit"].before(world)
     run = relay.last_run(world.project, relay.INFER)
     file = relay.pulled(world.project, run) / "submission.csv"
@@ -90,19 +98,25 @@ def test_a_submission_that_was_changed_is_submitted_after_another_pull(world):
 
 
 def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
-    """A chain that was rehearsed is pushed, published and submitted again on another Kaggle, from the first step on."""
+    """A chain that was rehearsed is pushed, published and submitted again on another Kaggle, from
+    the first step on.
+    """
     TASKS["submit"].before(world)
     first = relay.last_run(world.project, relay.TRAIN)
     pulled(world, relay.TRAIN)
     with LocalKaggle(tmp_path / "second", offline=True, queue_seconds=3600) as second:
         os.environ.update(second.environment)
-        assert second.competitions["digits"]  # made before anybody waits for it with this test's patience
+        assert second.competitions[
+            "digits"
+        ]  # made before anybody waits for it with this test's patience
 
         with pytest.raises(UsageError, match="knows no push"):
             relay.last_run(world.project, relay.TRAIN)
         run = TASKS["push-train"].body(world, world.connect())
 
-        assert run == replace(first, version=1) and second.kernels.version(run.handle, 1) is not None
+        assert (
+            run == replace(first, version=1) and second.kernels.version(run.handle, 1) is not None
+        )
         with pytest.raises(UsageError, match=r"(?s)was pulled from .* at 127.*invoke pull --run"):
             relay.pulled(world.project, run)
         assert any("another Kaggle" in line for line in status.asked(world.project))

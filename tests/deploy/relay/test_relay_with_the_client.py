@@ -1,4 +1,6 @@
-"""The whole chain through the local Kaggle, which really runs the notebooks: the official client, no stand-in of ours."""
+"""The whole chain through the local Kaggle, which really runs the notebooks: the official client,
+no stand-in of ours.
+"""
 
 import hashlib
 import json
@@ -36,15 +38,21 @@ def live(wire: Between) -> Kaggle:
 
 
 def project(root: Path, handoff: str = "dataset") -> Project:
-    return Project(root, "digits", "digits", handoff, root / "runs", root / "build", deadline_seconds=120)
+    return Project(
+        root, "digits", "digits", handoff, root / "runs", root / "build", deadline_seconds=120
+    )
 
 
 def test_the_chain_trains_publishes_infers_and_is_scored(live, wire, root, shown):
-    """Every link by version and hash; afterwards each single step finds what the chain made, and repeats nothing."""
+    """Every link by version and hash; afterwards each single step finds what the chain made, and
+    repeats nothing.
+    """
     ours = project(root)
     judged: list[Path] = []
 
-    result = relay.run(live, ours, show=shown.append, check=lambda given, sample: judged.append(given))
+    result = relay.run(
+        live, ours, show=shown.append, check=lambda given, sample: judged.append(given)
+    )
 
     assert (result.train.version, result.infer.version) == (1, 1)
     assert result.dataset is not None and result.dataset.version == 1
@@ -58,21 +66,32 @@ def test_the_chain_trains_publishes_infers_and_is_scored(live, wire, root, shown
     assert relay.last_run(ours, "infer-gpu") == result.infer
     assert relay.pull(live, ours, result.train) == result.trained
     assert relay.publish(live, ours, result.train, result.trained, show=shown.append).version == 1
-    again = relay.submit(live, ours, result.infer, result.inferred, check=lambda *_: None, show=shown.append)
+    again = relay.submit(
+        live, ours, result.infer, result.inferred, check=lambda *_: None, show=shown.append
+    )
     assert again == result.submission
     assert wire.count("CreateDataset") == 1 and wire.count("CreateCodeSubmission") == 1
-    assert status.now(live, ours)["runs"] == {str(result.train): "COMPLETE", str(result.infer): "COMPLETE"}
+    assert status.now(live, ours)["runs"] == {
+        str(result.train): "COMPLETE",
+        str(result.infer): "COMPLETE",
+    }
 
 
 def test_the_chain_hands_over_through_the_train_kernels_output(live, wire, root, shown):
-    """No upload: the output of the training is mounted. And answers that get lost on the way change nothing."""
+    """No upload: the output of the training is mounted. And answers that get lost on the way change
+    nothing.
+    """
     wire.say("SaveKernel", [RESET_AFTER])
     wire.say("CreateCodeSubmission", [RESET_AFTER])
 
     result = relay.run(live, project(root, "kernel"), show=shown.append, check=lambda *_: None)
 
     assert result.dataset is None and (result.train.version, result.infer.version) == (1, 1)
-    assert (wire.count("SaveKernel"), wire.count("CreateCodeSubmission"), wire.count("CreateDataset")) == (2, 1, 0)
+    assert (
+        wire.count("SaveKernel"),
+        wire.count("CreateCodeSubmission"),
+        wire.count("CreateDataset"),
+    ) == (2, 1, 0)
 
 
 def test_a_failing_notebook_stops_the_chain_with_the_error_of_its_cell(live, root, shown):

@@ -1,4 +1,6 @@
-"""Single steps of the chain against the local Kaggle, interrupted where it hurts: the same step again finds what there is."""
+"""Single steps of the chain against the local Kaggle, interrupted where it hurts: the same step
+again finds what there is.
+"""
 
 import dataclasses
 import hashlib
@@ -24,8 +26,12 @@ FOR_EVER = 3600.0
 
 
 @pytest.fixture
-def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[LocalKaggle]:
-    """A Kaggle that starts no session while a test lasts, and needs some time for a dataset: a little, or what is asked for."""
+def local(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[LocalKaggle]:
+    """A Kaggle that starts no session while a test lasts, and needs some time for a dataset: a
+    little, or what is asked for.
+    """
     seconds = getattr(request, "param", 0.05)
     given = {"competitions": [competition()], "queue_seconds": FOR_EVER, "ready_seconds": seconds}
     with LocalKaggle(tmp_path / "kaggle", **given) as local:
@@ -48,11 +54,21 @@ def live(wire: Between) -> Kaggle:
 
 @pytest.fixture
 def ours(root: Path) -> Project:
-    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=30)
+    return Project(
+        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=30
+    )
 
 
 def impatient(ours: Project) -> Project:
-    return Project(ours.root, ours.config, ours.competition, ours.handoff, ours.runs, ours.builds, deadline_seconds=0.1)
+    return Project(
+        ours.root,
+        ours.config,
+        ours.competition,
+        ours.handoff,
+        ours.runs,
+        ours.builds,
+        deadline_seconds=0.1,
+    )
 
 
 def trained(ours: Project, run: Run, weights: bytes = b"weights") -> Path:
@@ -105,7 +121,9 @@ def test_a_publish_whose_answer_was_lost_makes_one_version(live, local, ours, wi
 
 
 def test_nothing_is_pushed_for_a_competition_that_is_not_there(live, ours, local, shown):
-    """Nobody is asked, the journal knows no push, and no hour is spent on a run that is worth nothing."""
+    """Nobody is asked, the journal knows no push, and no hour is spent on a run that is worth
+    nothing.
+    """
     elsewhere = dataclasses.replace(ours, competition="no-such-competition")
 
     def agree(seen: object) -> None:
@@ -129,7 +147,9 @@ def test_nothing_is_pushed_before_the_rules_are_accepted(live, ours, wire, local
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, shown, forgotten):
-    """Nothing is asked then, also where the journal is gone, and the steps that follow know the run."""
+    """Nothing is asked then, also where the journal is gone, and the steps that follow know the
+    run.
+    """
     run = relay.push(live, ours, relay.TRAIN, show=shown.append)
     if forgotten:
         ours.journal().path.unlink()
@@ -141,7 +161,9 @@ def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, sho
     again = relay.push(live, ours, relay.TRAIN, show=shown.append, agree=agree)
 
     assert again == run == relay.last_run(ours, relay.TRAIN)
-    assert shown == [f"{run} holds this bundle already; nothing was sent. To run it once more: --again"]
+    assert shown == [
+        f"{run} holds this bundle already; nothing was sent. To run it once more: --again"
+    ]
     assert len(local.kernels.kernels[run.handle].versions) == 1
 
 
@@ -206,7 +228,10 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     reconcile.settle(live, ours, show=shown.append)
 
     assert not reconcile.unclear(ours)
-    assert (relay.last_run(ours, relay.TRAIN).version, relay.last_run(ours, relay.TRAIN).url) == (2, "")
+    assert (relay.last_run(ours, relay.TRAIN).version, relay.last_run(ours, relay.TRAIN).url) == (
+        2,
+        "",
+    )
     assert relay.push(live, ours, relay.TRAIN, show=shown.append).version == 2
     assert len(local.kernels.kernels[first.handle].versions) == 2
 
@@ -224,7 +249,9 @@ def test_a_push_that_never_arrived_is_settled_too(live, ours, wire, shown):
 
 
 def test_an_inference_is_pushed_for_what_was_published_last_to_its_dataset(live, ours, shown):
-    """Equal weights of another run, or another config's artifact in the same dataset, would be refused on the GPU."""
+    """Equal weights of another run, or another config's artifact in the same dataset, would be
+    refused on the GPU.
+    """
     run = Run("rehearsal/digits-train-tpu", 1, "", "b1")
     folder = trained(ours, run)
     relay.publish(live, ours, run, folder, show=shown.append)
@@ -236,8 +263,12 @@ def test_an_inference_is_pushed_for_what_was_published_last_to_its_dataset(live,
 
 
 @pytest.mark.parametrize("trouble", [(404, {"code": 404, "message": "Not found"}), RESET])
-def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(live, local, ours, wire, shown, trouble):
-    """It only looked again, and what was published is still there. (A manifest that is listed and not given made a second version.)"""
+def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(
+    live, local, ours, wire, shown, trouble
+):
+    """It only looked again, and what was published is still there. (A manifest that is listed and
+    not given made a second version.)
+    """
     run = Run("rehearsal/digits-train-tpu", 1, "", "b1")
     folder = trained(ours, run)
     relay.publish(live, ours, run, folder, show=shown.append)
@@ -253,7 +284,10 @@ def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(live, local
 
 def test_a_publish_that_nobody_knows_the_end_of_hides_the_one_before_it(live, ours, wire, shown):
     """Its version may become the current one at any time."""
-    run, other = Run("rehearsal/digits-train-tpu", 1, "", "b1"), Run("rehearsal/digits-train-tpu", 2, "", "b2")
+    run, other = (
+        Run("rehearsal/digits-train-tpu", 1, "", "b1"),
+        Run("rehearsal/digits-train-tpu", 2, "", "b2"),
+    )
     folder = trained(ours, run)
     relay.publish(live, ours, run, folder, show=shown.append)
     wire.say("CreateDatasetVersion", [RESET])

@@ -9,7 +9,16 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, Refused, RunFailed, Unreachable, Unverified, UsageError
+from deploy.errors import (
+    Ambiguous,
+    DeadlinePassed,
+    NoQuota,
+    Refused,
+    RunFailed,
+    Unreachable,
+    Unverified,
+    UsageError,
+)
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import submit as submissions
 from tests.deploy.between import RESET, Between
@@ -23,9 +32,13 @@ def server(between: Between) -> Between:
     url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
     between.say("DownloadDataFile", itertools.repeat((302, {}, {"Location": url})))
     between.say("ListSubmissions", itertools.repeat({"submissions": []}))
-    between.say("GetSubmissionLimits", itertools.repeat({"numToday": 3, "numTotal": 9, "numAllowedNow": 2}))
+    between.say(
+        "GetSubmissionLimits", itertools.repeat({"numToday": 3, "numTotal": 9, "numAllowedNow": 2})
+    )
     between.say("CreateCodeSubmission", [{"message": "ok", "ref": 7}])
-    between.say("GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}))
+    between.say(
+        "GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": "0.987"})
+    )
     return between
 
 
@@ -60,12 +73,18 @@ def test_a_checked_file_is_submitted_by_version_and_scored(kaggle, server, file,
     """The check sees the competition's own sample."""
     judged = []
 
-    scored = submit(kaggle, file, shown, lambda given, sample: judged.append((given, sample.read_bytes())))
+    scored = submit(
+        kaggle, file, shown, lambda given, sample: judged.append((given, sample.read_bytes()))
+    )
 
     sent = server.bodies("CreateCodeSubmission")[0]
     assert (scored.ref, scored.score) == (7, 0.987)
     assert judged == [(file, b"id,label\n1,0\n")]
-    assert (sent["kernelOwner"], sent["kernelSlug"], sent["kernelVersion"]) == ("ann", "digits-infer-gpu", 3)
+    assert (sent["kernelOwner"], sent["kernelSlug"], sent["kernelVersion"]) == (
+        "ann",
+        "digits-infer-gpu",
+        3,
+    )
     assert sent["fileName"] == "submission.csv"
 
 
@@ -100,7 +119,9 @@ def test_without_submissions_left_nothing_is_sent(kaggle, server, file, shown):
 
 
 def test_all_zeros_mean_a_team_that_is_not_known_yet(kaggle, server, file, shown):
-    """Kaggle answers so before the first submission; only it can say whether the rules were accepted."""
+    """Kaggle answers so before the first submission; only it can say whether the rules were
+    accepted.
+    """
     server.say("GetSubmissionLimits", [{}])
 
     assert submit(kaggle, file, shown).score == 0.987
@@ -138,17 +159,26 @@ def test_the_same_run_is_not_submitted_twice(kaggle, server, file, shown):
     assert server.count("CreateCodeSubmission") == 0
 
 
-@pytest.mark.parametrize("row", [{"status": "ARCHIVED"}, {"status": ""}, {"status": None}, {"date": "long ago"}])
+@pytest.mark.parametrize(
+    "row", [{"status": "ARCHIVED"}, {"status": ""}, {"status": None}, {"date": "long ago"}]
+)
 def test_an_older_row_that_the_client_cannot_read_stops_nobody(kaggle, server, file, shown, row):
-    """One word that it did not know, on somebody's first submission, once ended every later one as exit code 6."""
-    server.say("ListSubmissions", itertools.repeat({"submissions": [{"ref": 1, "description": "by hand", **row}]}))
+    """One word that it did not know, on somebody's first submission, once ended every later one as
+    exit code 6.
+    """
+    server.say(
+        "ListSubmissions",
+        itertools.repeat({"submissions": [{"ref": 1, "description": "by hand", **row}]}),
+    )
 
     assert submit(kaggle, file, shown).ref == 7
     assert server.count("ListSubmissions") == 1
 
 
 @pytest.mark.parametrize("word", ["ARCHIVED", "", None])
-def test_our_own_row_with_a_word_that_nobody_knows_is_followed_and_no_success(kaggle, server, file, shown, word):
+def test_our_own_row_with_a_word_that_nobody_knows_is_followed_and_no_success(
+    kaggle, server, file, shown, word
+):
     """Whatever it means, this run was submitted: no second one is spent."""
     ours = {"ref": 4, "description": f"digits [run {RUN}]", "status": word, "publicScore": "0.5"}
     server.say("ListSubmissions", itertools.repeat({"submissions": [ours]}))
@@ -160,7 +190,9 @@ def test_our_own_row_with_a_word_that_nobody_knows_is_followed_and_no_success(ka
     assert server.count("CreateCodeSubmission") == 0
 
 
-@pytest.mark.parametrize("row", [None, {"ref": 1, "description": ["ours?"]}, {"ref": "1", "description": "ours?"}])
+@pytest.mark.parametrize(
+    "row", [None, {"ref": 1, "description": ["ours?"]}, {"ref": "1", "description": "ours?"}]
+)
 def test_a_row_that_does_not_tell_whose_it_is_may_be_ours(server, file, shown, row):
     """Exit code 6, and nothing is spent."""
     kaggle = Kaggle.connect(pace=Pace(first=0.01, most=0.05, patience=0.1))
@@ -192,7 +224,9 @@ def test_a_run_that_failed_may_be_submitted_again(kaggle, server, file, shown):
         ("A new word", "kaggle.com"),
     ],
 )
-def test_each_failure_of_the_rerun_comes_with_its_usual_cause(kaggle, server, file, shown, said, advice):
+def test_each_failure_of_the_rerun_comes_with_its_usual_cause(
+    kaggle, server, file, shown, said, advice
+):
     """Kaggle shows two words and no log."""
     server.say("GetSubmission", [{"ref": 7, "status": "ERROR", "errorDescription": said}])
 
@@ -219,7 +253,9 @@ def test_no_number_is_no_score(kaggle, server, file, shown, answer):
 
 def test_kaggles_refusal_is_told(kaggle, server, file, shown):
     """Exit code 4, in its words."""
-    server.say("CreateCodeSubmission", [(400, {"code": 400, "message": "This competition has ended"})])
+    server.say(
+        "CreateCodeSubmission", [(400, {"code": 400, "message": "This competition has ended"})]
+    )
 
     with pytest.raises(Refused, match="has ended"):
         submit(kaggle, file, shown)
@@ -232,7 +268,10 @@ def test_a_pulled_file_that_was_changed_is_refused_before_any_call(kaggle, serve
     asked = len(server.seen)
     file.write_text("id,label\n1,1\n")
 
-    with pytest.raises(Unverified, match=rf"(?s)not what the run wrote.*invoke pull --run {RUN}.*change the notebook"):
+    with pytest.raises(
+        Unverified,
+        match=rf"(?s)not what the run wrote.*invoke pull --run {RUN}.*change the notebook",
+    ):
         submit(kaggle, file, shown)
 
     assert len(server.seen) == asked
@@ -264,7 +303,9 @@ def test_one_submission_is_one(kaggle, server, file, shown):
     assert order == [0]
 
 
-def test_a_submission_that_kaggle_does_not_have_any_more_is_not_followed(kaggle, server, file, shown):
+def test_a_submission_that_kaggle_does_not_have_any_more_is_not_followed(
+    kaggle, server, file, shown
+):
     """A local Kaggle that began anew on the same port has none of the old ones."""
     found = {"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}
     server.say("GetSubmission", [(404, {"code": 404, "message": "Not found"}), found])

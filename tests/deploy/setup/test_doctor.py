@@ -1,4 +1,6 @@
-"""The doctor finds what is wrong before anything is spent, in rows that do not hide each other and hold no secret."""
+"""The doctor finds what is wrong before anything is spent, in rows that do not hide each other and
+hold no secret.
+"""
 
 import importlib.metadata
 import itertools
@@ -38,7 +40,9 @@ def whole(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (root / "constraints").mkdir()
     (root / "docs").mkdir()
     (root / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.11,<3.14"\n')
-    (root / "constraints" / "gpu-image.txt").write_text("# GPU\nkeras==3.13.2\nnumpy==2.0.2; python_version > '3'\n")
+    (root / "constraints" / "gpu-image.txt").write_text(
+        "# GPU\nkeras==3.13.2\nnumpy==2.0.2; python_version > '3'\n"
+    )
     (root / "docs" / "facts.md").write_text(
         "| TPU image: Python 3.12, Keras 3.15.0. | read | logs, 2026-08; to 2026-10 |\n"
     )
@@ -74,7 +78,11 @@ def project(root: Path, competition: str = "digits") -> Project:
 
 def examine(root: Path, given=None, **more) -> dict[str, Check]:
     rows = doctor.examine(
-        root, given or (lambda: project(root)), pace=QUICK, timeouts=(1, 0.5), **{"today": TODAY, **more}
+        root,
+        given or (lambda: project(root)),
+        pace=QUICK,
+        timeouts=(1, 0.5),
+        **{"today": TODAY, **more},
     )
     return {row.name: row for row in rows}
 
@@ -87,21 +95,29 @@ def code(rows: dict[str, Check]) -> int:
     return doctor.exit_code(list(rows.values()))
 
 
-def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(whole, tmp_path, monkeypatch, shown):
-    """Every row, through the real client, against a server that really answers; nothing is made there or here."""
+def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(
+    whole, tmp_path, monkeypatch, shown
+):
+    """Every row, through the real client, against a server that really answers; nothing is made
+    there or here.
+    """
     from localkaggle.server import LocalKaggle
 
     with LocalKaggle(tmp_path / "kaggle") as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)
-        assert local.competitions["digits"]  # made before anybody waits for it with this test's patience
+        assert local.competitions[
+            "digits"
+        ]  # made before anybody waits for it with this test's patience
         before = sorted(whole.rglob("*"))
 
         rows = examine(whole, show=shown.append)
 
         asked = {method for method, *_ in local.journal}
     assert [row for row in rows.values() if row.verdict not in (PASS, SKIP)] == []
-    assert [name for name, row in rows.items() if row.verdict == SKIP] == ["permissions"], "no file holds credentials"
+    assert [name for name, row in rows.items() if row.verdict == SKIP] == ["permissions"], (
+        "no file holds credentials"
+    )
     assert code(rows) == 0 and shown == [str(row) for row in rows.values()]
     assert {name for name in asked if not name.startswith(("Get", "List", "Download"))} == set()
     assert sorted(whole.rglob("*")) == before
@@ -122,7 +138,8 @@ def test_every_row_goes_to_json(server, whole):
 
 
 @pytest.mark.parametrize(
-    ("codes", "expected"), [([], 0), ([2], 2), ([8], 2), ([4, 8], 2), ([6, 2], 6), ([2, 6, 3], 3), ([7], 2)]
+    ("codes", "expected"),
+    [([], 0), ([2], 2), ([8], 2), ([4, 8], 2), ([6, 2], 6), ([2, 6, 3], 3), ([7], 2)],
 )
 def test_the_exit_code_is_that_of_what_must_be_mended_first(codes, expected):
     """Credentials, then the network, then the rest; a warning is no failure."""
@@ -140,7 +157,10 @@ def test_without_credentials_nobody_is_asked(server, whole, monkeypatch):
 
     assert server.seen == []
     assert (rows["credentials"].verdict, code(rows)) == (FAIL, 3)
-    assert "KAGGLE_API_TOKEN" in rows["credentials"].fix and "kaggle auth login" in rows["credentials"].fix
+    assert (
+        "KAGGLE_API_TOKEN" in rows["credentials"].fix
+        and "kaggle auth login" in rows["credentials"].fix
+    )
     assert verdicts(rows, "sign-in", *ASKING) == {SKIP}
     assert verdicts(rows, *LOCAL) == {PASS}
 
@@ -218,7 +238,10 @@ def test_an_expired_token_before_a_good_key_is_a_warning(server, whole, monkeypa
     rows = examine(whole)
 
     assert (rows["sign-in"].verdict, code(rows)) == (WARN, 0)
-    assert "KAGGLE_API_TOKEN" in rows["sign-in"].found and rows["sign-in"].fix == "unset KAGGLE_API_TOKEN."
+    assert (
+        "KAGGLE_API_TOKEN" in rows["sign-in"].found
+        and rows["sign-in"].fix == "unset KAGGLE_API_TOKEN."
+    )
     assert "also there, and not used: KAGGLE_USERNAME and KAGGLE_KEY" in rows["credentials"].found
     assert verdicts(rows, *ASKING) == {PASS}
 
@@ -257,7 +280,10 @@ def test_no_quota_is_a_warning(server, whole):
     rows = examine(whole)
 
     assert (rows["quota"].verdict, code(rows)) == (WARN, 0)
-    assert rows["quota"].found == "TPU 0.0 hours, GPU unknown left this week" and "TPU" in rows["quota"].fix
+    assert (
+        rows["quota"].found == "TPU 0.0 hours, GPU unknown left this week"
+        and "TPU" in rows["quota"].fix
+    )
 
 
 def test_an_account_that_may_not_ask_for_the_quota_is_signed_in(server, whole):
@@ -308,12 +334,17 @@ def test_what_is_on_kaggle_already_is_named_with_its_version(server, whole):
     row = examine(whole)["kaggle"]
 
     assert row.verdict == PASS
-    assert row.found == "ann/digits-train-tpu not yet, ann/digits-infer-gpu not yet, ann/digits-artifact version 2"
+    assert (
+        row.found
+        == "ann/digits-train-tpu not yet, ann/digits-infer-gpu not yet, ann/digits-artifact version 2"
+    )
 
 
 def test_runs_of_another_owner_are_a_warning(server, whole):
     """`watch` and `pull` would ask for what this account may not see."""
-    with Journal(whole / "runs" / "journal.sqlite").recording("pushes", config="digits", handle="bob/digits-train-tpu"):
+    with Journal(whole / "runs" / "journal.sqlite").recording(
+        "pushes", config="digits", handle="bob/digits-train-tpu"
+    ):
         pass
 
     row = examine(whole)["kaggle"]
@@ -333,7 +364,9 @@ def test_runs_of_another_owner_are_a_warning(server, whole):
         ("access_token", 401),
     ],
 )
-def test_no_secret_is_shown_even_where_kaggle_repeats_it(server, whole, monkeypatch, tmp_path, place, answer, shown):
+def test_no_secret_is_shown_even_where_kaggle_repeats_it(
+    server, whole, monkeypatch, tmp_path, place, answer, shown
+):
     """Neither in a row, nor in its JSON, nor while it runs."""
     secret = "secret-0123456789abcdef"  # noqa: S105 - nobody's
     folder = tmp_path / ".kaggle"
@@ -344,7 +377,9 @@ def test_no_secret_is_shown_even_where_kaggle_repeats_it(server, whole, monkeypa
     elif place == "https_proxy":
         monkeypatch.setenv(place, f"http://ann:{secret}@127.0.0.1:9")
     else:
-        (folder / place).write_text(secret if place == "access_token" else f'{{"username": "ann", "key": "{secret}"}}')
+        (folder / place).write_text(
+            secret if place == "access_token" else f'{{"username": "ann", "key": "{secret}"}}'
+        )
     said = {"code": answer, "message": f"Bad: {secret}"}
     for operation in ("IntrospectToken", "GetAcceleratorQuotaStatistics", "ListDataFiles"):
         server.say(operation, itertools.repeat((answer, said)))
@@ -367,7 +402,9 @@ def test_an_environment_that_the_client_would_ignore_ends_all_asking(server, who
 
     assert server.seen == [] and code(rows) == 2
     assert (rows["environment"].verdict, rows["environment"].fix) == (FAIL, "Unset it.")
-    assert verdicts(rows, "client", "sign-in", *ASKING) == {SKIP} and rows["notebooks"].verdict == PASS
+    assert (
+        verdicts(rows, "client", "sign-in", *ASKING) == {SKIP} and rows["notebooks"].verdict == PASS
+    )
 
 
 @pytest.mark.parametrize("name", ["VERBOSE", "KAGGLE_PATH", "KAGGLE_ANYTHING"])
@@ -377,11 +414,19 @@ def test_a_variable_that_changes_the_client_is_a_warning(server, whole, monkeypa
 
     rows = examine(whole)
 
-    assert (rows["environment"].verdict, rows["environment"].fix, code(rows)) == (WARN, f"unset {name}", 0)
+    assert (rows["environment"].verdict, rows["environment"].fix, code(rows)) == (
+        WARN,
+        f"unset {name}",
+        0,
+    )
 
 
-@pytest.mark.parametrize(("mode", "verdict"), [(0o600, PASS), (0o400, PASS), (0o640, WARN), (0o604, WARN)])
-def test_a_key_that_others_may_read_is_a_warning(server, whole, monkeypatch, tmp_path, mode, verdict):
+@pytest.mark.parametrize(
+    ("mode", "verdict"), [(0o600, PASS), (0o400, PASS), (0o640, WARN), (0o604, WARN)]
+)
+def test_a_key_that_others_may_read_is_a_warning(
+    server, whole, monkeypatch, tmp_path, mode, verdict
+):
     """Also of a file that is not used."""
     monkeypatch.setenv("KAGGLE_CONFIG_DIR", str(tmp_path))
     path = tmp_path / "kaggle.json"
@@ -394,13 +439,16 @@ def test_a_key_that_others_may_read_is_a_warning(server, whole, monkeypatch, tmp
 
 
 class Broken(Exception):
-    """What the model side raises for a config: it carries an exit code, and this side knows nothing else of it."""
+    """What the model side raises for a config: it carries an exit code, and this side knows nothing
+    else of it.
+    """
 
     exit_code = 2
 
 
 @pytest.mark.parametrize(
-    "error", [Broken("it is broken\nMend it."), RuntimeError("it is broken"), OSError("it is broken")]
+    "error",
+    [Broken("it is broken\nMend it."), RuntimeError("it is broken"), OSError("it is broken")],
 )
 def test_a_config_that_cannot_be_loaded_hides_no_other_row(server, whole, error):
     """One learns of the credentials in the same run."""
@@ -410,8 +458,12 @@ def test_a_config_that_cannot_be_loaded_hides_no_other_row(server, whole, error)
 
     rows = examine(whole, fail)
 
-    assert (rows["config"].verdict, code(rows)) == (FAIL, 2) and "it is broken" in rows["config"].found
-    assert verdicts(rows, "competition", "rules", "submissions", "notebooks", "commit", "kaggle") == {SKIP}
+    assert (rows["config"].verdict, code(rows)) == (FAIL, 2) and "it is broken" in rows[
+        "config"
+    ].found
+    assert verdicts(
+        rows, "competition", "rules", "submissions", "notebooks", "commit", "kaggle"
+    ) == {SKIP}
     assert verdicts(rows, "sign-in", "quota", "images", "disk") == {PASS}
 
 
@@ -450,7 +502,8 @@ def test_a_project_without_git_is_a_warning(server, whole):
 
 
 @pytest.mark.parametrize(
-    ("today", "verdict"), [(date(2026, 11, 1), PASS), (date(2027, 1, 29), PASS), (date(2027, 1, 30), WARN)]
+    ("today", "verdict"),
+    [(date(2026, 11, 1), PASS), (date(2027, 1, 29), PASS), (date(2027, 1, 30), WARN)],
 )
 def test_versions_that_were_seen_long_ago_are_a_warning(server, whole, today, verdict):
     """Kaggle changes its images every few weeks; a month counts to its last day."""
@@ -485,7 +538,12 @@ def test_a_full_disk_is_found_before_the_pull(server, whole, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "verdict"),
-    [('[project]\nrequires-python = ">=3.90,<3.99"\n', FAIL), ("[project]\n", SKIP), ("(", SKIP), ("\x00", SKIP)],
+    [
+        ('[project]\nrequires-python = ">=3.90,<3.99"\n', FAIL),
+        ("[project]\n", SKIP),
+        ("(", SKIP),
+        ("\x00", SKIP),
+    ],
 )
 def test_another_python_is_found(server, whole, text, verdict):
     """pyproject.toml knows the range."""
@@ -495,12 +553,15 @@ def test_another_python_is_found(server, whole, text, verdict):
 
 
 @pytest.mark.parametrize(
-    ("version", "verdict"), [("2.2.4", PASS), ("2.2.5", PASS), ("2.2.9", WARN), ("2.3.0", WARN), ("2.1.0", FAIL)]
+    ("version", "verdict"),
+    [("2.2.4", PASS), ("2.2.5", PASS), ("2.2.9", WARN), ("2.3.0", WARN), ("2.1.0", FAIL)],
 )
 def test_a_client_that_was_not_tested_is_a_warning(server, whole, monkeypatch, version, verdict):
     """One that is too old is refused."""
     real = importlib.metadata.version
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: version if name == "kaggle" else real(name))
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: version if name == "kaggle" else real(name)
+    )
 
     rows = examine(whole)
 
@@ -517,8 +578,14 @@ def test_a_client_that_cannot_be_imported_is_named_with_the_command(whole, tmp_p
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", program, str(whole)], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, str(whole)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
-    assert done.stdout.startswith("FAIL The Kaggle client cannot be imported") and "six" in done.stdout, done.stderr
+    assert (
+        done.stdout.startswith("FAIL The Kaggle client cannot be imported") and "six" in done.stdout
+    ), done.stderr
     assert "pip install" in done.stdout

@@ -38,7 +38,9 @@ def signed_in(ours: Path, between: Between, monkeypatch: pytest.MonkeyPatch) -> 
 
 def written(root: Path) -> dict[str, str]:
     """Return every file of the project and its text."""
-    return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()
+    }
 
 
 def test_the_new_config_loads_and_is_the_default(ours, shown):
@@ -101,7 +103,9 @@ def test_an_edited_config_is_refused_and_stays(ours):
     (ours / init.FILE).unlink()
     before = written(ours)
 
-    with pytest.raises(UsageError, match=r'(?s)was edited.*config = "leaf_diseases_2026".*--config NAME'):
+    with pytest.raises(
+        UsageError, match=r'(?s)was edited.*config = "leaf_diseases_2026".*--config NAME'
+    ):
         init.begin(ours, SLUG)
 
     assert written(ours) == before
@@ -148,7 +152,9 @@ def test_a_name_that_cannot_work_is_refused_with_one_that_can(ours, slug, config
     assert written(ours) == before
 
 
-@pytest.mark.parametrize("damage", ["", "CONFIG = 1\n", "CONFIG = Config(name='x', competition='y')\n", "(", None])
+@pytest.mark.parametrize(
+    "damage", ["", "CONFIG = 1\n", "CONFIG = Config(name='x', competition='y')\n", "(", None]
+)
 def test_a_template_that_was_changed_beyond_use_is_named(ours, damage):
     """It is edited as text, so its form counts."""
     template = ours / "pipeline" / "configs" / "digits.py"
@@ -164,7 +170,16 @@ def test_without_the_file_the_default_is_the_rehearsal(ours):
 
 
 @pytest.mark.parametrize(
-    "text", ["config", "config = 3", 'config = "../x"', 'config = "gone"', 'config = "other"\nmore = 1', "", "\x00"]
+    "text",
+    [
+        "config",
+        "config = 3",
+        'config = "../x"',
+        'config = "gone"',
+        'config = "other"\nmore = 1',
+        "",
+        "\x00",
+    ],
 )
 def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
     """And `init` does not write over it, unless it only names what is gone."""
@@ -209,8 +224,18 @@ def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, mon
 @pytest.mark.parametrize(
     ("operation", "answer", "error", "said"),
     [
-        ("ListDataFiles", (404, {"code": 404, "message": "Not found"}), UsageError, "knows no competition"),
-        ("ListDataFiles", (403, {"code": 403, "message": "Permission denied"}), Denied, f"competitions/{SLUG}/rules"),
+        (
+            "ListDataFiles",
+            (404, {"code": 404, "message": "Not found"}),
+            UsageError,
+            "knows no competition",
+        ),
+        (
+            "ListDataFiles",
+            (403, {"code": 403, "message": "Permission denied"}),
+            Denied,
+            f"competitions/{SLUG}/rules",
+        ),
         (
             "DownloadDataFile",
             (403, {"code": 403, "message": "Permission denied"}),
@@ -219,7 +244,9 @@ def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, mon
         ),
     ],
 )
-def test_a_competition_that_is_not_there_or_not_entered_ends_it(signed_in, ours, operation, answer, error, said):
+def test_a_competition_that_is_not_there_or_not_entered_ends_it(
+    signed_in, ours, operation, answer, error, said
+):
     """With the edit, and nothing written."""
     signed_in.say(operation, itertools.repeat(answer))
     before = written(ours)
@@ -230,7 +257,9 @@ def test_a_competition_that_is_not_there_or_not_entered_ends_it(signed_in, ours,
     assert written(ours) == before
 
 
-@pytest.mark.parametrize("answer", [HANG, (401, {"code": 401, "message": "Unauthorized"}), (500, b"")])
+@pytest.mark.parametrize(
+    "answer", [HANG, (401, {"code": 401, "message": "Unauthorized"}), (500, b"")]
+)
 def test_trouble_at_kaggle_s_end_is_told_and_does_not_stop_it(signed_in, ours, answer):
     """A config needs no Kaggle."""
     signed_in.say("ListDataFiles", itertools.repeat(answer))

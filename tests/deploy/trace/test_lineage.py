@@ -19,26 +19,40 @@ def inferred(folder: Path, text: str = "id,label\n1,2\n", **note: str) -> Path:
     """Write what a pull of an inference leaves, and return its submission."""
     folder.mkdir(parents=True)
     expect = {"run_id": RUN_ID, "weights_sha256": "c" * 64}
-    bundle = {"bundle_sha256": "b" * 64, "git_commit": "2" * 40, "git_dirty": True, "sealed": True, "expect": expect}
+    bundle = {
+        "bundle_sha256": "b" * 64,
+        "git_commit": "2" * 40,
+        "git_dirty": True,
+        "sealed": True,
+        "expect": expect,
+    }
     (folder / "bundle.json").write_text(json.dumps(bundle))
     (folder / "submission.csv").write_text(text)
-    files = {"submission.csv": {"sha256": hashlib.sha256(text.encode()).hexdigest(), "size": len(text)}}
+    files = {
+        "submission.csv": {"sha256": hashlib.sha256(text.encode()).hexdigest(), "size": len(text)}
+    }
     (folder / "outputs.json").write_text(json.dumps({"files": files}))
     if note:
-        (folder / ".pulled.json").write_text(json.dumps({"at": "2026-11-21T09:00:00+00:00", **note}))
+        (folder / ".pulled.json").write_text(
+            json.dumps({"at": "2026-11-21T09:00:00+00:00", **note})
+        )
     return folder / "submission.csv"
 
 
 @pytest.fixture
 def ours(root: Path) -> Project:
-    """A project with a chain behind it: its folders as pulls leave them, its journal as the tasks do."""
+    """A project with a chain behind it: its folders as pulls leave them, its journal as the tasks
+    do.
+    """
     ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
     trained = ours.runs / "digits-train-tpu-v2"
     (trained / "artifact").mkdir(parents=True)
     inferred(ours.runs / "digits-infer-gpu-v3")
     told = {"run_id": RUN_ID, "weights_sha256": "c" * 64, "devices": "8 x TPU v5 lite (tpu)"}
     (trained / "artifact" / "manifest.json").write_text(json.dumps(told))
-    (trained / "bundle.json").write_text(json.dumps({"bundle_sha256": "a" * 64, "git_commit": "1" * 40}))
+    (trained / "bundle.json").write_text(
+        json.dumps({"bundle_sha256": "a" * 64, "git_commit": "1" * 40})
+    )
     journal = ours.journal()
     for table, intent, outcome in (
         (
@@ -52,7 +66,11 @@ def ours(root: Path) -> Project:
             {"kernel": "infer-gpu", "handle": "ann/digits-infer-gpu", "bundle_sha256": "b" * 64},
             {"version": 3},
         ),
-        ("submissions", {"handle": "ann/digits-infer-gpu", "kernel_version": 3}, {"ref": 77, "score": 0.99}),
+        (
+            "submissions",
+            {"handle": "ann/digits-infer-gpu", "kernel_version": 3},
+            {"ref": 77, "score": 0.99},
+        ),
     ):
         with journal.recording(table, config="digits", **intent) as done:
             done.update(outcome)
@@ -169,7 +187,10 @@ def test_a_file_is_its_own_folder_s_and_not_the_newest_push_s(ours):
     first = traced(ours, ours.runs / "digits-infer-gpu-v3" / "submission.csv")
 
     assert (first["infer run"], first["score"]) == (f"{handle}/3", "0.99")
-    assert (traced(ours, other)["infer run"], traced(ours, other)["score"]) == (f"{handle}/4", "0.11")
+    assert (traced(ours, other)["infer run"], traced(ours, other)["score"]) == (
+        f"{handle}/4",
+        "0.11",
+    )
 
 
 def test_equal_files_of_two_runs_are_both_told(ours, tmp_path):
@@ -180,7 +201,10 @@ def test_equal_files_of_two_runs_are_both_told(ours, tmp_path):
 
     told = traced(ours, copy)
 
-    assert (told["infer run"], told["also written by"]) == ("ann/digits-infer-gpu/3", "owner/digits-infer-gpu/4")
+    assert (told["infer run"], told["also written by"]) == (
+        "ann/digits-infer-gpu/3",
+        "owner/digits-infer-gpu/4",
+    )
 
 
 def test_a_rehearsal_s_file_is_told_by_the_rehearsal_s_own_journal(ours):
@@ -189,19 +213,27 @@ def test_a_rehearsal_s_file_is_told_by_the_rehearsal_s_own_journal(ours):
     handle = "rehearsal/digits-infer-gpu"
     path = inferred(place / "digits-infer-gpu-v3", run=f"{handle}/3", server="127.0.0.1:4001")
     journal = Journal(place / "journal.sqlite", "127.0.0.1:4001")
-    with journal.recording("pushes", kernel="infer-gpu", handle=handle, bundle_sha256="b" * 64) as done:
+    with journal.recording(
+        "pushes", kernel="infer-gpu", handle=handle, bundle_sha256="b" * 64
+    ) as done:
         done.update(version=3)
     with journal.recording("submissions", handle=handle, kernel_version=3) as done:
         done.update(ref=1, score=0.5)
 
     told = traced(ours, path)
 
-    assert (told["infer run"], told["score"], told["dataset version"]) == (f"{handle}/3", "0.5", lineage.UNKNOWN)
+    assert (told["infer run"], told["score"], told["dataset version"]) == (
+        f"{handle}/3",
+        "0.5",
+        lineage.UNKNOWN,
+    )
 
 
 def test_a_file_of_another_kaggle_gets_no_score_of_this_one(ours):
     """The names of their runs are the same."""
-    path = inferred(ours.runs / "digits-infer-gpu-v5", run="ann/digits-infer-gpu/3", server="127.0.0.1:4001")
+    path = inferred(
+        ours.runs / "digits-infer-gpu-v5", run="ann/digits-infer-gpu/3", server="127.0.0.1:4001"
+    )
 
     told = traced(ours, path)
 

@@ -1,4 +1,6 @@
-"""What was asked of Kaggle is told so that nobody takes a command that sent nothing for one that spent something."""
+"""What was asked of Kaggle is told so that nobody takes a command that sent nothing for one that
+spent something.
+"""
 
 from pathlib import Path
 
@@ -23,22 +25,50 @@ def row(table: str, **values: object) -> dict[str, object]:
     ("table", "values", "told"),
     [
         ("pushes", {"outcome": DONE, "before": 2, "version": 3}, "pushed"),
-        ("pushes", {"outcome": DONE, "before": 2, "version": 3, "status": "COMPLETE"}, "pushed; COMPLETE"),
+        (
+            "pushes",
+            {"outcome": DONE, "before": 2, "version": 3, "status": "COMPLETE"},
+            "pushed; COMPLETE",
+        ),
         ("pushes", {"outcome": DONE, "version": 3}, "was there already, nothing was sent"),
         ("pushes", {"outcome": ABSENT}, "made nothing: it never arrived"),
         ("pushes", {"outcome": GONE, "version": 3}, "is not at this Kaggle any more"),
         ("pushes", {"outcome": "NoQuota"}, "made no version to go on with: no quota was left"),
-        ("pushes", {"outcome": "Ambiguous"}, "not known: no answer came; the next command finds out"),
+        (
+            "pushes",
+            {"outcome": "Ambiguous"},
+            "not known: no answer came; the next command finds out",
+        ),
         ("publishes", {"outcome": DONE, "before": 0, "version": 1}, "published"),
         ("publishes", {"outcome": DONE, "version": 1}, "was there already, nothing was sent"),
         ("publishes", {"outcome": "DeadlinePassed"}, "nothing was sent: its time was over"),
-        ("publishes", {"outcome": "Ambiguous", "before": 0}, "not known: no answer came; the next publish finds out"),
-        ("submissions", {"outcome": DONE, "sent": 1, "ref": 7, "score": 0.99}, "submission 7, score 0.99"),
-        ("submissions", {"outcome": "RunFailed", "sent": 1, "ref": 7}, "submission 7, no score: the run failed"),
-        ("submissions", {"outcome": DONE, "ref": 7, "score": 0.99}, "followed submission 7, score 0.99; spent nothing"),
+        (
+            "publishes",
+            {"outcome": "Ambiguous", "before": 0},
+            "not known: no answer came; the next publish finds out",
+        ),
+        (
+            "submissions",
+            {"outcome": DONE, "sent": 1, "ref": 7, "score": 0.99},
+            "submission 7, score 0.99",
+        ),
+        (
+            "submissions",
+            {"outcome": "RunFailed", "sent": 1, "ref": 7},
+            "submission 7, no score: the run failed",
+        ),
+        (
+            "submissions",
+            {"outcome": DONE, "ref": 7, "score": 0.99},
+            "followed submission 7, score 0.99; spent nothing",
+        ),
         ("submissions", {"outcome": "NoQuota"}, "spent nothing: no quota was left"),
         ("submissions", {"outcome": "SubmissionError"}, "spent nothing: the file was not valid"),
-        ("submissions", {"outcome": "Refused", "sent": 1}, "Kaggle took no submission: Kaggle refused"),
+        (
+            "submissions",
+            {"outcome": "Refused", "sent": 1},
+            "Kaggle took no submission: Kaggle refused",
+        ),
         (
             "submissions",
             {"outcome": INTENDED, "sent": 1},
@@ -57,7 +87,10 @@ def test_the_table_has_its_columns_below_each_other(ours):
     handle = "ann/digits-infer-gpu"
     with journal.recording("submissions", config="digits", handle=handle, kernel_version=1) as done:
         done.update(sent=1, ref=7, score=0.5)
-    with pytest.raises(NoQuota), journal.recording("submissions", config="digits", handle=handle, kernel_version=12):
+    with (
+        pytest.raises(NoQuota),
+        journal.recording("submissions", config="digits", handle=handle, kernel_version=12),
+    ):
         raise NoQuota("none left")
     with pytest.raises(Refused), journal.recording("pushes", config="digits", handle=handle):
         raise Refused("no")

@@ -1,4 +1,6 @@
-"""The hosted competitions: real data laid out as Kaggle's, hidden labels in memory alone, and scores that follow from their definitions."""
+"""The hosted competitions: real data laid out as Kaggle's, hidden labels in memory alone, and
+scores that follow from their definitions.
+"""
 
 import csv
 import hashlib
@@ -29,7 +31,8 @@ from proofs.competitions.unseen import unseen
 
 ALL = (*NAMES, "unseen")
 PERFECT = {"digits": 1.0, "digits-csv": 1.0, "diabetes": 0.0, "breast-cancer": 1.0, "unseen": 1.0}
-# Names and bytes of digits, as they were before there was any other competition: figures that are recorded elsewhere stand on them.
+# Names and bytes of digits, as they were before there was any other competition: figures that are
+# recorded elsewhere stand on them.
 DIGITS = {
     "training": "02b26ca37beef2dda2fb03f800e30ff1aa7a7e3eac755a08602c13ac5158ac54",
     "visible_test": "d30f85f15e615413888f0b926458ba86ad35d8cb4b427fb95ec6c2fae19a65b1",
@@ -61,7 +64,10 @@ def rows(content: bytes) -> list[list[str]]:
 def answer(competition: Competition, path: Path) -> Path:
     """Write the right answer, its rows the other way round."""
     header, *sample = rows(competition.hidden_test[competition.sample])
-    right = [[row[0], *(competition.solution[column][row[0]] for column in header[1:])] for row in reversed(sample)]
+    right = [
+        [row[0], *(competition.solution[column][row[0]] for column in header[1:])]
+        for row in reversed(sample)
+    ]
     return write(path, [header, *right])
 
 
@@ -71,11 +77,19 @@ def write(path: Path, table: list[list[str]]) -> Path:
 
 
 def pieces(files: Mapping[str, bytes], competition: Competition) -> Counter[object]:
-    """Return what a model could learn an example by heart from: each picture, and each row without its id and its label."""
-    found: Counter[object] = Counter(content for name, content in files.items() if not name.endswith(".csv"))
+    """Return what a model could learn an example by heart from: each picture, and each row without
+    its id and its label.
+    """
+    found: Counter[object] = Counter(
+        content for name, content in files.items() if not name.endswith(".csv")
+    )
     for name in {"train.csv", "test.csv"} & files.keys():
         header, *body = rows(files[name])
-        kept = [place for place, column in enumerate(header) if column not in {"id", "label", *competition.solution}]
+        kept = [
+            place
+            for place, column in enumerate(header)
+            if column not in {"id", "label", *competition.solution}
+        ]
         found.update(tuple(row[place] for place in kept) for row in body if kept)
     return found
 
@@ -87,11 +101,17 @@ def test_digits_are_what_they_were(made):
     """In every byte."""
 
     def sha256(files: Mapping[str, bytes]) -> str:
-        parts = [name.encode() + b"\0" + len(files[name]).to_bytes(8, "big") + files[name] for name in sorted(files)]
+        parts = [
+            name.encode() + b"\0" + len(files[name]).to_bytes(8, "big") + files[name]
+            for name in sorted(files)
+        ]
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
     assert {part: sha256(getattr(made["digits"], part)) for part in DIGITS} == DIGITS
-    assert hashlib.sha256(json.dumps(made["digits"].solution["label"]).encode()).hexdigest() == SOLUTION
+    assert (
+        hashlib.sha256(json.dumps(made["digits"].solution["label"]).encode()).hexdigest()
+        == SOLUTION
+    )
 
 
 def test_digits_in_a_table_are_laid_out_as_in_the_digit_recognizer(made, tmp_path):
@@ -102,12 +122,18 @@ def test_digits_in_a_table_are_laid_out_as_in_the_digit_recognizer(made, tmp_pat
 
     sample = rows((tmp_path / "sample_submission.csv").read_bytes())
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["sample_submission.csv", "test.csv", "train.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "sample_submission.csv",
+        "test.csv",
+        "train.csv",
+    ]
     assert header == ["label", *(f"pixel{n}" for n in range(64))] and test_header == header[1:]
     assert (len(train), len(test)) == (1197, 100)
     assert sample == [["ImageId", "Label"], *([str(n), "0"] for n in range(1, 101))]
     assert {row[0] for row in train} == set("0123456789")
-    assert {int(pixel) for row in train for pixel in row[1:]} == {round(level * 255 / 16) for level in range(17)}
+    assert {int(pixel) for row in train for pixel in row[1:]} == {
+        round(level * 255 / 16) for level in range(17)
+    }
 
 
 def test_digits_in_a_table_are_the_digits_of_the_pictures(made):
@@ -115,12 +141,18 @@ def test_digits_in_a_table_are_the_digits_of_the_pictures(made):
     pictures, table = (
         {
             **made[slug].training,
-            **{f"{part}/{name}": content for part in tests for name, content in tests[part].items()},
+            **{
+                f"{part}/{name}": content for part in tests for name, content in tests[part].items()
+            },
         }
         for slug in ("digits", "digits-csv")
         for tests in [{"seen": made[slug].visible_test, "hidden": made[slug].hidden_test}]
     )
-    drawn = [np.asarray(Image.open(io.BytesIO(c))).ravel().tolist() for n, c in pictures.items() if n.endswith(".png")]
+    drawn = [
+        np.asarray(Image.open(io.BytesIO(c))).ravel().tolist()
+        for n, c in pictures.items()
+        if n.endswith(".png")
+    ]
     _, *train = rows(table["train.csv"])
 
     listed = [row[1:] for row in train] + [
@@ -137,7 +169,20 @@ def test_diabetes_is_a_table_with_gaps_and_a_category(made, tmp_path):
     header, *train = rows((tmp_path / "train.csv").read_bytes())
     tests = [rows(part["test.csv"]) for part in (competition.visible_test, competition.hidden_test)]
 
-    assert header == ["id", "age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6", "progression"]
+    assert header == [
+        "id",
+        "age",
+        "sex",
+        "bmi",
+        "bp",
+        "s1",
+        "s2",
+        "s3",
+        "s4",
+        "s5",
+        "s6",
+        "progression",
+    ]
     assert [test[0] for test in tests] == [header[:-1]] * 2
     assert (len(train), *(len(test) - 1 for test in tests)) == (292, 50, 100)
     for body in (train, *(test[1:] for test in tests)):
@@ -168,7 +213,10 @@ def test_breast_cancer_asks_for_a_probability(made):
     assert sum(row[-1] == "1" for row in train) / len(train) == pytest.approx(212 / 569, abs=0.01)
     for part in (competition.visible_test, competition.hidden_test):
         sample = rows(part["sample_submission.csv"])
-        assert sample == [["id", "malignant"], *([row[0], "0.5"] for row in rows(part["test.csv"])[1:])]
+        assert sample == [
+            ["id", "malignant"],
+            *([row[0], "0.5"] for row in rows(part["test.csv"])[1:]),
+        ]
 
 
 def test_the_unseen_competition_shares_no_name_with_the_others(made, tmp_path):
@@ -181,9 +229,16 @@ def test_the_unseen_competition_shares_no_name_with_the_others(made, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("images_test", "images_train", "labels.csv", "submission_format.csv")
     ]
-    assert header == sample_header == ["file", "variety"] and (len(train), len(sample)) == (600, 200)
-    assert {row[0] for row in train} == {path.name for path in (tmp_path / "images_train").iterdir()}
-    assert {row[0] for row in sample} == {path.name for path in (tmp_path / "images_test").iterdir()}
+    assert header == sample_header == ["file", "variety"] and (len(train), len(sample)) == (
+        600,
+        200,
+    )
+    assert {row[0] for row in train} == {
+        path.name for path in (tmp_path / "images_train").iterdir()
+    }
+    assert {row[0] for row in sample} == {
+        path.name for path in (tmp_path / "images_test").iterdir()
+    }
     assert {row[1] for row in train} == {"sky", "temple", "petals", "leaves"}
     assert min(Counter(row[1] for row in train).values()) > 100
     pictures = [Image.open(path) for path in (tmp_path / "images_train").iterdir()]
@@ -201,7 +256,10 @@ def test_the_unseen_competition_can_be_learned(made):
     competition = made["unseen"]
     labels = dict(rows(competition.training["labels.csv"])[1:])
     seen = {name: colour(competition.training[f"images_train/{name}"]) for name in labels}
-    means = {kind: np.mean([seen[name] for name in labels if labels[name] == kind], 0) for kind in set(labels.values())}
+    means = {
+        kind: np.mean([seen[name] for name in labels if labels[name] == kind], 0)
+        for kind in set(labels.values())
+    }
 
     def nearest(name: str) -> str:
         asked = colour(competition.hidden_test[f"images_test/{name}"])
@@ -213,33 +271,52 @@ def test_the_unseen_competition_can_be_learned(made):
 
 
 def test_no_pixel_of_the_unseen_competition_is_in_two_sets(monkeypatch):
-    """Its photographs are replaced by one whose colours say where they are; pictures of two sets then never overlap."""
+    """Its photographs are replaced by one whose colours say where they are; pictures of two sets
+    then never overlap.
+    """
     down, across = np.mgrid[:427, :640]
     charts = {
-        name: np.stack([across * 255 / 640, down * 255 / 427, np.full_like(down, blue)], -1).astype(np.uint8)
+        name: np.stack([across * 255 / 640, down * 255 / 427, np.full_like(down, blue)], -1).astype(
+            np.uint8
+        )
         for name, blue in (("china.jpg", 0), ("flower.jpg", 200))
     }
     monkeypatch.setattr("sklearn.datasets.load_sample_image", charts.__getitem__)
     competition = unseen(0)
 
     def places(files: Mapping[str, bytes]) -> np.ndarray:
-        """Return left, top, right, bottom of each picture; those of the flower lie 1,000 pixels further to the right."""
+        """Return left, top, right, bottom of each picture; those of the flower lie 1,000 pixels
+        further to the right.
+        """
         found = []
-        for picture in (Image.open(io.BytesIO(content)) for name, content in files.items() if name.endswith(".jpg")):
+        for picture in (
+            Image.open(io.BytesIO(content))
+            for name, content in files.items()
+            if name.endswith(".jpg")
+        ):
             red, green, blue = np.asarray(picture, float).mean((0, 1))
             middle = np.array([red * 640 / 255 + 1000 * (blue > 100), green * 427 / 255])
-            found.append([*(middle - np.array(picture.size) / 2), *(middle + np.array(picture.size) / 2)])
+            found.append(
+                [*(middle - np.array(picture.size) / 2), *(middle + np.array(picture.size) / 2)]
+            )
         return np.array(found)
 
-    sets = [places(files) for files in (competition.training, competition.visible_test, competition.hidden_test)]
+    sets = [
+        places(files)
+        for files in (competition.training, competition.visible_test, competition.hidden_test)
+    ]
 
     def deepest(one: np.ndarray, other: np.ndarray) -> float:
         """Return by how many pixels two pictures overlap at most."""
-        common = np.minimum(one[:, None, 2:], other[:, 2:]) - np.maximum(one[:, None, :2], other[:, :2])
+        common = np.minimum(one[:, None, 2:], other[:, 2:]) - np.maximum(
+            one[:, None, :2], other[:, :2]
+        )
         return float(common.min(-1).max())
 
     assert [len(pictures) for pictures in sets] == [600, 200, 200]
-    assert all(deepest(one, other) < 4 for one, other in combinations(sets, 2))  # the colours tell it to a pixel or two
+    assert all(
+        deepest(one, other) < 4 for one, other in combinations(sets, 2)
+    )  # the colours tell it to a pixel or two
     assert deepest(sets[0], sets[0][1:]) > 20
 
 
@@ -264,7 +341,10 @@ def test_the_unseen_competition_follows_from_its_seed(made):
 def test_what_is_learned_from_a_table_holds_in_the_hidden_one(made, slug, model, enough):
     """So each hidden row has the label that is its own. An empty cell is read as zero here."""
     competition = made[slug]
-    (target, solution), (header, *train) = *competition.solution.items(), rows(competition.training["train.csv"])
+    (target, solution), (header, *train) = (
+        *competition.solution.items(),
+        rows(competition.training["train.csv"]),
+    )
     place = header.index(target.lower())
     test_header, *test = rows(competition.hidden_test["test.csv"])
     ids = [row[0] for row in rows(competition.hidden_test["sample_submission.csv"])[1:]]
@@ -298,22 +378,34 @@ def test_nothing_of_the_hidden_test_set_is_in_sight(made, slug):
 
 @pytest.mark.parametrize("slug", ALL)
 def test_no_label_of_a_test_set_is_on_the_disk(made, slug, tmp_path):
-    """Of the columns that are predicted, test tables have none and samples have one value. No id of a test set is trained on."""
+    """Of the columns that are predicted, test tables have none and samples have one value. No id of
+    a test set is trained on.
+    """
     competition = made[slug]
     for hidden in (False, True):
         folder = tmp_path / str(hidden)
         competition.write(folder, hidden=hidden)
         written = {
-            path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file()
         }
         tables = {name: rows(content) for name, content in written.items() if name.endswith(".csv")}
         header, *sample = tables.pop(competition.sample)
         trained = tables.pop("labels.csv" if slug == "unseen" else "train.csv")
 
-        assert header[1:] == list(competition.solution) and len({tuple(row[1:]) for row in sample}) == 1
-        assert not {row[0] for row in sample} & {row[0] for row in trained} or trained[0][0] == "label"
+        assert (
+            header[1:] == list(competition.solution)
+            and len({tuple(row[1:]) for row in sample}) == 1
+        )
+        assert (
+            not {row[0] for row in sample} & {row[0] for row in trained} or trained[0][0] == "label"
+        )
         assert all(not {"label", *competition.solution} & set(test[0]) for test in tables.values())
-        assert written == {**competition.training, **(competition.hidden_test if hidden else competition.visible_test)}
+        assert written == {
+            **competition.training,
+            **(competition.hidden_test if hidden else competition.visible_test),
+        }
 
 
 @pytest.mark.parametrize("slug", ALL)
@@ -349,21 +441,32 @@ def test_the_right_answer_has_the_best_score_in_any_order(made, slug, tmp_path):
     competition = made[slug]
     sample = write(tmp_path / "sample.csv", rows(competition.hidden_test[competition.sample]))
 
-    best, poor = competition.judge(answer(competition, tmp_path / "best.csv")), competition.judge(sample)
+    best, poor = (
+        competition.judge(answer(competition, tmp_path / "best.csv")),
+        competition.judge(sample),
+    )
 
     assert best == PERFECT[slug]
     assert poor > best if competition.lower_is_better else poor < best
 
 
 def test_the_samples_score_as_the_definitions_say(made, tmp_path):
-    """Zero for a tenth of the digits, the length of the answer for zeros, one half for equal values."""
+    """Zero for a tenth of the digits, the length of the answer for zeros, one half for equal
+    values.
+    """
 
     def scored(slug: str) -> float:
-        return made[slug].judge(write(tmp_path / slug, rows(made[slug].hidden_test[made[slug].sample])))
+        return made[slug].judge(
+            write(tmp_path / slug, rows(made[slug].hidden_test[made[slug].sample]))
+        )
 
     progression = [float(value) for value in made["diabetes"].solution["progression"].values()]
-    assert scored("digits") == pytest.approx(0.1, abs=0.02) and scored("digits-csv") == pytest.approx(0.1, abs=0.02)
-    assert scored("diabetes") == pytest.approx(math.sqrt(sum(value**2 for value in progression) / 100))
+    assert scored("digits") == pytest.approx(0.1, abs=0.02) and scored(
+        "digits-csv"
+    ) == pytest.approx(0.1, abs=0.02)
+    assert scored("diabetes") == pytest.approx(
+        math.sqrt(sum(value**2 for value in progression) / 100)
+    )
     assert scored("breast-cancer") == 0.5
 
 
@@ -408,7 +511,11 @@ def test_each_malformed_submission_is_refused_in_words_of_its_own(text, tmp_path
         ("digits", "3.0", "Column label must be a whole number, found '3.0'"),
         ("digits-csv", "1_0", "Column Label must be a whole number, found '1_0'"),
         ("diabetes", "inf", "Column progression must be a finite number, found 'inf'"),
-        ("breast-cancer", "malignant", "Column malignant must be a finite number, found 'malignant'"),
+        (
+            "breast-cancer",
+            "malignant",
+            "Column malignant must be a finite number, found 'malignant'",
+        ),
         ("unseen", "", "Submission contains null values"),
     ],
 )
@@ -426,7 +533,10 @@ def test_a_value_is_what_the_metric_can_read(made, slug, value, said, tmp_path):
 
 
 numbers = st.floats(-1e6, 1e6)
-binary = st.lists(st.tuples(st.sampled_from([0, 1]), st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]) | numbers), min_size=2)
+binary = st.lists(
+    st.tuples(st.sampled_from([0, 1]), st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]) | numbers),
+    min_size=2,
+)
 
 
 def column(values) -> dict[str, dict[str, str]]:
@@ -438,7 +548,9 @@ def test_rmse_is_that_of_scikit_learn(pairs):
     """Which the local Kaggle does not use."""
     truth, told = zip(*pairs, strict=True)
 
-    assert rmse(column(told), column(truth)) == pytest.approx(sklearn.metrics.root_mean_squared_error(truth, told))
+    assert rmse(column(told), column(truth)) == pytest.approx(
+        sklearn.metrics.root_mean_squared_error(truth, told)
+    )
 
 
 @given(binary.filter(lambda pairs: len({label for label, _ in pairs}) == 2))
@@ -446,7 +558,9 @@ def test_auc_is_that_of_scikit_learn(pairs):
     """With equal values too."""
     truth, told = zip(*pairs, strict=True)
 
-    assert auc(column(told), column(truth)) == pytest.approx(sklearn.metrics.roc_auc_score(truth, told))
+    assert auc(column(told), column(truth)) == pytest.approx(
+        sklearn.metrics.roc_auc_score(truth, told)
+    )
 
 
 @given(binary.filter(lambda pairs: len({label for label, _ in pairs}) == 2))
@@ -454,7 +568,9 @@ def test_auc_of_the_opposite_is_what_is_left_of_one(pairs):
     """Only the order of the values counts."""
     truth, told = zip(*pairs, strict=True)
 
-    assert auc(column(told), column(truth)) + auc(column([-value for value in told]), column(truth)) == pytest.approx(1)
+    assert auc(column(told), column(truth)) + auc(
+        column([-value for value in told]), column(truth)
+    ) == pytest.approx(1)
 
 
 @given(st.lists(st.tuples(st.integers(-3, 12), st.integers(-3, 12)), min_size=1))
@@ -463,4 +579,6 @@ def test_accuracy_is_that_of_scikit_learn(pairs):
     truth, told = zip(*pairs, strict=True)
     padded = {"x": {name: f" {value}" for name, value in column(told)["x"].items()}}
 
-    assert accuracy(padded, column(truth)) == pytest.approx(sklearn.metrics.accuracy_score(truth, told))
+    assert accuracy(padded, column(truth)) == pytest.approx(
+        sklearn.metrics.accuracy_score(truth, told)
+    )

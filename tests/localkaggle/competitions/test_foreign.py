@@ -1,4 +1,6 @@
-"""A competition that the local Kaggle does not host is made by a function, and nothing else is taken for one."""
+"""A competition that the local Kaggle does not host is made by a function, and nothing else is
+taken for one.
+"""
 
 import pytest
 
@@ -14,7 +16,10 @@ def test_the_unseen_competition_is_served_for_one_run(tmp_path):
         hidden = local.competitions.folder("varieties", hidden=True)
 
     assert made.slug == "varieties" and len(list((hidden / "images_test").iterdir())) == 200
-    placeholders = {line.split(",")[1] for line in (hidden / "submission_format.csv").read_text().splitlines()[1:]}
+    placeholders = {
+        line.split(",")[1]
+        for line in (hidden / "submission_format.csv").read_text().splitlines()[1:]
+    }
     assert placeholders == {"leaves"}
 
 

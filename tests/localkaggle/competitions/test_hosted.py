@@ -16,10 +16,19 @@ from tests.localkaggle.sessions import ran
 
 
 class Answering:
-    """A session that writes zero for every row of the sample, and in a rerun a word in the place of the last, if the notebook says so."""
+    """A session that writes zero for every row of the sample, and in a rerun a word in the place of
+    the last, if the notebook says so.
+    """
 
     def __init__(
-        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], rerun: bool, log: Log, **rest: Any
+        self,
+        folder: Path,
+        notebook: str,
+        *,
+        inputs: Mapping[str, Path],
+        rerun: bool,
+        log: Log,
+        **rest: Any,
     ) -> None:
         self.working, self._inputs = folder / "working", inputs
         self._spoilt = rerun and "spoilt" in notebook
@@ -29,7 +38,9 @@ class Answering:
         self.working.mkdir(parents=True)
         (folder,) = self._inputs.values()
         text = (folder / "sample_submission.csv").read_text()
-        (self.working / "submission.csv").write_text(text.rsplit(",", 1)[0] + ",much\n" if self._spoilt else text)
+        (self.working / "submission.csv").write_text(
+            text.rsplit(",", 1)[0] + ",much\n" if self._spoilt else text
+        )
         return Outcome("", "", 0.0)
 
     def cancel(self) -> None:
@@ -39,14 +50,21 @@ class Answering:
 def files(client: Any, slug: str) -> set[str]:
     request = types.ApiListDataFilesRequest()
     request.competition_name, request.page_size = slug, 1000
-    return {file.name for file in client.competitions.competition_api_client.list_data_files(request).files}
+    return {
+        file.name
+        for file in client.competitions.competition_api_client.list_data_files(request).files
+    }
 
 
 def scored(kaggle: Any, client: Any, slug: str, cell: str) -> Any:
     """Push a notebook, submit it, and return what is told of the submission in the end."""
     version = ran(kaggle, client, cell, competition_data_sources=[slug])
     request = types.ApiCreateCodeSubmissionRequest()
-    request.competition_name, request.kernel_owner, request.kernel_slug = slug, "rehearsal", "small-kernel"
+    request.competition_name, request.kernel_owner, request.kernel_slug = (
+        slug,
+        "rehearsal",
+        "small-kernel",
+    )
     request.kernel_version, request.file_name = version.number, "submission.csv"
     ref = client.competitions.competition_api_client.create_code_submission(request).ref
     kaggle.submissions.submissions[ref].thread.join(60)
@@ -78,7 +96,9 @@ def test_a_server_hosts_every_competition_and_builds_those_that_are_asked_for(ka
     ],
 )
 def test_every_competition_takes_a_code_submission(start, client, slug, score, said):
-    """The sample has its score on the hidden test set; what cannot be scored has Kaggle's name for that, with the reason."""
+    """The sample has its score on the hidden test set; what cannot be scored has Kaggle's name for
+    that, with the reason.
+    """
     kaggle = start(session=Answering)
     connected = client(kaggle)
 
@@ -93,7 +113,11 @@ def test_who_asks_whether_a_competition_is_there_builds_none(tmp_path):
     """Nor does who asks for their names."""
     hosted = Hosted(tmp_path, NAMES)
 
-    assert "diabetes" in hosted and "titanic" not in hosted and len(hosted) == len([*hosted]) == len(NAMES)
+    assert (
+        "diabetes" in hosted
+        and "titanic" not in hosted
+        and len(hosted) == len([*hosted]) == len(NAMES)
+    )
     assert not [*tmp_path.iterdir()]
 
 

@@ -1,4 +1,6 @@
-"""A run that is longer than a session: what a later version finds of an earlier one, and what a session that was killed leaves."""
+"""A run that is longer than a session: what a later version finds of an earlier one, and what a
+session that was killed leaves.
+"""
 
 import time
 

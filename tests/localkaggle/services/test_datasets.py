@@ -1,4 +1,6 @@
-"""Datasets: an upload arrives whole or is no upload, and a version is current only once it is ready."""
+"""Datasets: an upload arrives whole or is no upload, and a version is current only once it is
+ready.
+"""
 
 import io
 import zipfile
@@ -44,10 +46,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKaggle]:
             for name, value in kaggle.environment.items():
                 patch.setenv(name, value)
             sending = KaggleClient(env=KaggleEnv.LOCAL, username="rehearsal", password=kaggle.key)
-            top, deep, later = (upload(sending, name, name.encode()) for name in ("a.txt", "a.txt", "b.txt"))
+            top, deep, later = (
+                upload(sending, name, name.encode()) for name in ("a.txt", "a.txt", "b.txt")
+            )
             create(sending, top, folders=[folder("sub", [deep])])
             add(sending, later)
-        kaggle.datasets.datasets["stranger/small-data"] = replace(kaggle.datasets.datasets[HANDLE], owner="stranger")
+        kaggle.datasets.datasets["stranger/small-data"] = replace(
+            kaggle.datasets.datasets[HANDLE], owner="stranger"
+        )
         yield kaggle
 
 
@@ -91,7 +97,12 @@ def folder(name: str, tokens=(), folders=()):
 def create(client, *tokens: str, folders=(), **fields):
     """Make a dataset of what was uploaded."""
     request = types.ApiCreateDatasetRequest()
-    request.owner_slug, request.slug, request.title, request.is_private = "rehearsal", "small-data", "Small data", True
+    request.owner_slug, request.slug, request.title, request.is_private = (
+        "rehearsal",
+        "small-data",
+        "Small data",
+        True,
+    )
     request.files, request.directories = new_files(tokens), list(folders)
     for name, value in fields.items():
         setattr(request, name, value)
@@ -100,7 +111,10 @@ def create(client, *tokens: str, folders=(), **fields):
 
 def add(client, *tokens: str, notes: str = ""):
     """Add a version of what was uploaded."""
-    request, body = types.ApiCreateDatasetVersionRequest(), types.ApiCreateDatasetVersionRequestBody()
+    request, body = (
+        types.ApiCreateDatasetVersionRequest(),
+        types.ApiCreateDatasetVersionRequestBody(),
+    )
     body.files, body.version_notes = new_files(tokens), notes
     request.owner_slug, request.dataset_slug, request.body = "rehearsal", "small-data", body
     return client.datasets.dataset_api_client.create_dataset_version(request)
@@ -192,7 +206,16 @@ def test_a_part_that_is_sent_again_replaces_what_followed(kaggle, client):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["bytes 6-9/10", "bytes 10-19/20", "bytes x-9/10", "items 5-9/10", "bytes -9/10", "bytes", "5-9/10"]
+    "wrong",
+    [
+        "bytes 6-9/10",
+        "bytes 10-19/20",
+        "bytes x-9/10",
+        "items 5-9/10",
+        "bytes -9/10",
+        "bytes",
+        "5-9/10",
+    ],
 )
 def test_a_wrong_range_is_refused_and_spoils_nothing(kaggle, client, wrong):
     """A gap would be a file with a hole."""
@@ -258,7 +281,10 @@ def test_a_version_is_current_only_when_it_is_ready(slow, client):
     connected = client(slow)
 
     def invalid() -> list[str]:
-        fields = {"dataset_data_sources": [HANDLE], "kernel_execution_type": KernelExecutionType.QUICK_SAVE}
+        fields = {
+            "dataset_data_sources": [HANDLE],
+            "kernel_execution_type": KernelExecutionType.QUICK_SAVE,
+        }
         return save(connected, notebook("1"), **fields).invalid_dataset_sources
 
     answer = create(connected, upload(connected, "a.txt", b"a"))
@@ -303,12 +329,22 @@ def test_a_dataset_says_what_it_was_made_as(kaggle, client):
     """Title, licence, private or not."""
     connected = client(kaggle)
 
-    create(connected, upload(connected, "a.txt", b"a"), title="Six ch", license_name="CC0-1.0", description="Mine")
+    create(
+        connected,
+        upload(connected, "a.txt", b"a"),
+        title="Six ch",
+        license_name="CC0-1.0",
+        description="Mine",
+    )
 
     described, settings = ask(connected, "get_dataset"), ask(connected, "get_dataset_metadata").info
     assert (described.ref, described.title, described.is_private) == (HANDLE, "Six ch", True)
     assert described.versions[0].version_notes == "Mine"
-    assert (settings.title, settings.licenses[0].name, settings.is_private) == ("Six ch", "CC0-1.0", True)
+    assert (settings.title, settings.licenses[0].name, settings.is_private) == (
+        "Six ch",
+        "CC0-1.0",
+        True,
+    )
 
 
 @pytest.mark.parametrize("title", ["five5", "x" * 51, ""])
@@ -330,7 +366,10 @@ def test_a_name_in_use_is_refused_and_the_dataset_stays(kaggle, client):
     answer = create(connected, upload(connected, "b.txt", b"b"))
 
     assert answer.status == "error" and "already in use" in answer.error
-    assert (ask(connected, "get_dataset").current_version_number, names(connected)) == (1, ["a.txt"])
+    assert (ask(connected, "get_dataset").current_version_number, names(connected)) == (
+        1,
+        ["a.txt"],
+    )
 
 
 @pytest.mark.parametrize("slug", ["../escape", "Upper", "a_b", "", "x", "x" * 101, "a/b"])
@@ -350,20 +389,32 @@ def test_nobody_creates_for_somebody_else(kaggle, client):
     """403."""
     connected = client(kaggle)
 
-    with pytest.raises(requests.HTTPError, match=r"Permission 'datasets\.create' was denied") as caught:
+    with pytest.raises(
+        requests.HTTPError, match=r"Permission 'datasets\.create' was denied"
+    ) as caught:
         create(connected, upload(connected, "a.txt", b"a"), owner_slug="stranger")
 
     assert (code(caught), kaggle.datasets.datasets) == (403, {})
 
 
-@pytest.mark.parametrize(("owner", "slug"), [("stranger", "small-data"), ("rehearsal", "missing"), ("", "")])
+@pytest.mark.parametrize(
+    ("owner", "slug"), [("stranger", "small-data"), ("rehearsal", "missing"), ("", "")]
+)
 @pytest.mark.parametrize(
     "method",
-    ["get_dataset", "get_dataset_status", "get_dataset_metadata", "list_dataset_files", "download_dataset"],
+    [
+        "get_dataset",
+        "get_dataset_status",
+        "get_dataset_metadata",
+        "list_dataset_files",
+        "download_dataset",
+    ],
 )
 def test_a_missing_dataset_and_somebody_elses_look_the_same(stored, client, owner, slug, method):
     """403, as Kaggle says it."""
-    with pytest.raises(requests.HTTPError, match=r"Permission 'datasets\.get' was denied") as caught:
+    with pytest.raises(
+        requests.HTTPError, match=r"Permission 'datasets\.get' was denied"
+    ) as caught:
         ask(client(stored), method, owner=owner, slug=slug)
 
     assert code(caught) == 403
@@ -407,7 +458,10 @@ def test_the_old_version_is_current_while_the_new_one_is_processed(slow, client)
     add(connected, upload(connected, "b.txt", b"b"), notes="run_id=r2")
 
     assert ask(connected, "get_dataset_status").status.name == "NOT_YET_PERSISTED"
-    assert (ask(connected, "get_dataset").current_version_number, names(connected)) == (1, ["a.txt"])
+    assert (ask(connected, "get_dataset").current_version_number, names(connected)) == (
+        1,
+        ["a.txt"],
+    )
     with pytest.raises(requests.HTTPError) as caught:
         names(connected, 2)
     process(slow)
@@ -415,13 +469,18 @@ def test_the_old_version_is_current_while_the_new_one_is_processed(slow, client)
     assert code(caught) == 404
     described = ask(connected, "get_dataset")
     assert (described.current_version_number, names(connected)) == (2, ["b.txt"])
-    assert [version.version_notes for version in described.versions] == ["Initial release", "run_id=r2"]
+    assert [version.version_notes for version in described.versions] == [
+        "Initial release",
+        "run_id=r2",
+    ]
 
 
 def test_files_are_not_inherited(kaggle, client):
     """A version is what was sent for it; the one before stays as it was."""
     connected = client(kaggle)
-    create(connected, upload(connected, "a.txt", b"first a"), upload(connected, "b.txt", b"first b"))
+    create(
+        connected, upload(connected, "a.txt", b"first a"), upload(connected, "b.txt", b"first b")
+    )
 
     add(connected, upload(connected, "b.txt", b"second b"))
 
@@ -452,7 +511,10 @@ def test_a_version_that_is_refused_leaves_nothing(kaggle, client):
     assert tree(kaggle.folder) == before
     add(connected, good)
 
-    assert (ask(connected, "get_dataset").current_version_number, names(connected)) == (2, ["b.txt"])
+    assert (ask(connected, "get_dataset").current_version_number, names(connected)) == (
+        2,
+        ["b.txt"],
+    )
 
 
 # What is in a version
@@ -499,7 +561,9 @@ def test_folders_keep_their_files(kaggle, client):
     ],
 )
 def test_a_name_in_a_zip_that_leads_outside_is_refused(kaggle, client, tmp_path, name):
-    """400; nothing is written, neither there nor here, and what came before it in the zip is gone too."""
+    """400; nothing is written, neither there nor here, and what came before it in the zip is gone
+    too.
+    """
     connected = client(kaggle)
     evil = {"first.txt": "1", name.format(place=tmp_path): "evil"}
     token = upload(connected, "pack.zip", archive(**evil))
@@ -571,7 +635,10 @@ def test_a_blob_that_was_never_uploaded_is_refused(kaggle, client, arrives):
 def test_files_are_listed_in_pages_with_their_sizes(kaggle, client):
     """Twenty a page, or as many as asked for."""
     connected = client(kaggle)
-    create(connected, upload(connected, "p.zip", archive(**{f"{n:02}.txt": "x" * n for n in range(25)})))
+    create(
+        connected,
+        upload(connected, "p.zip", archive(**{f"{n:02}.txt": "x" * n for n in range(25)})),
+    )
 
     first = ask(connected, "list_dataset_files")
     second = ask(connected, "list_dataset_files", page_token=first.next_page_token)
@@ -580,7 +647,9 @@ def test_files_are_listed_in_pages_with_their_sizes(kaggle, client):
     assert [len(answer.dataset_files) for answer in (first, second, third)] == [20, 5, 3]
     assert [second.next_page_token, third.next_page_token] == ["", ""]
     listed = [*first.dataset_files, *second.dataset_files]
-    assert [(file.name, file.total_bytes) for file in listed] == [(f"p/{n:02}.txt", n) for n in range(25)]
+    assert [(file.name, file.total_bytes) for file in listed] == [
+        (f"p/{n:02}.txt", n) for n in range(25)
+    ]
 
 
 @pytest.mark.parametrize("token", ["x", "-1", "1.0"])
@@ -597,7 +666,10 @@ def test_a_whole_version_is_downloaded_as_a_zip(stored, client):
     connected = client(stored)
 
     with zipfile.ZipFile(io.BytesIO(fetch(connected, version=1))) as first:
-        assert {name: first.read(name) for name in first.namelist()} == {"a.txt": b"a.txt", "sub/a.txt": b"a.txt"}
+        assert {name: first.read(name) for name in first.namelist()} == {
+            "a.txt": b"a.txt",
+            "sub/a.txt": b"a.txt",
+        }
     with zipfile.ZipFile(io.BytesIO(fetch(connected))) as current:
         assert {name: current.read(name) for name in current.namelist()} == {"b.txt": b"b.txt"}
 
@@ -609,13 +681,25 @@ def test_a_download_goes_on_where_it_was_cut(stored, client):
     rest = requests.get(whole.url, headers={"Range": "bytes=2-"}, timeout=30)
 
     assert (whole.history[0].status_code, whole.content) == (302, b"b.txt")
-    assert (rest.status_code, rest.content, rest.headers["Content-Range"]) == (206, b"txt", "bytes 2-4/5")
+    assert (rest.status_code, rest.content, rest.headers["Content-Range"]) == (
+        206,
+        b"txt",
+        "bytes 2-4/5",
+    )
     assert rest.headers["ETag"] == whole.headers["ETag"]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["missing.txt", "sub", "../rehearsal--small-data--v2/b.txt", "sub/../a.txt", "./a.txt", "/etc/hostname", "a.txt/"],
+    [
+        "missing.txt",
+        "sub",
+        "../rehearsal--small-data--v2/b.txt",
+        "sub/../a.txt",
+        "./a.txt",
+        "/etc/hostname",
+        "a.txt/",
+    ],
 )
 def test_nothing_but_its_files_can_be_downloaded(stored, client, name):
     """Neither a folder, nor another version's file by a path."""

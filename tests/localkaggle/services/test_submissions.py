@@ -1,4 +1,6 @@
-"""Submissions: what is refused before anything reruns costs nothing, and of a rerun only the score is seen."""
+"""Submissions: what is refused before anything reruns costs nothing, and of a rerun only the score
+is seen.
+"""
 
 import io
 import zipfile
@@ -20,9 +22,16 @@ FOR_EVER = 3600.0
 SMALL = Competition(
     slug="small",
     title="Small Things",
-    training={"train.csv": b"id,label\nt,0\n", **{f"train/{number:02}.txt": b"x" * number for number in range(22)}},
+    training={
+        "train.csv": b"id,label\nt,0\n",
+        **{f"train/{number:02}.txt": b"x" * number for number in range(22)},
+    },
     visible_test={"sample_submission.csv": b"id,label\nseen,0\n", "test/seen.txt": b"visible"},
-    hidden_test={"sample_submission.csv": b"id,label\nh1,0\nh2,0\n", "test/h1.txt": b"hidden", "test/h2.txt": b"h"},
+    hidden_test={
+        "sample_submission.csv": b"id,label\nh1,0\nh2,0\n",
+        "test/h1.txt": b"hidden",
+        "test/h2.txt": b"h",
+    },
     solution={"label": {"h1": "1", "h2": "0"}},
     score=accuracy,
     daily_submissions=2,
@@ -53,7 +62,9 @@ def complete(kaggle: LocalKaggle, client, text: str = "", **fields) -> Version:
     """Push a version and leave it as if it had run to its end, with a submission.csv."""
     fields = {"competition_data_sources": ["small"], **fields}
     quick = KernelExecutionType.QUICK_SAVE
-    number = save(client, text or notebook("1"), kernel_execution_type=quick, **fields).version_number
+    number = save(
+        client, text or notebook("1"), kernel_execution_type=quick, **fields
+    ).version_number
     version = kaggle.kernels.version("rehearsal/small-kernel", number)
     version.working.mkdir(parents=True)
     (version.working / "submission.csv").write_text("id,label\nseen,0\n")
@@ -64,7 +75,11 @@ def complete(kaggle: LocalKaggle, client, text: str = "", **fields) -> Version:
 def submit(client, version: int | None = 1, name: str = "submission.csv", text: str = "", **fields):
     """Submit a version's output."""
     request = types.ApiCreateCodeSubmissionRequest()
-    request.competition_name, request.kernel_owner, request.kernel_slug = "small", "rehearsal", "small-kernel"
+    request.competition_name, request.kernel_owner, request.kernel_slug = (
+        "small",
+        "rehearsal",
+        "small-kernel",
+    )
     request.kernel_version, request.file_name, request.submission_description = version, name, text
     for field, value in fields.items():
         setattr(request, field, value)
@@ -101,7 +116,9 @@ def code(caught) -> int:
 # Refusals
 
 
-@pytest.mark.parametrize("status", ["QUEUED", "RUNNING", "ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"])
+@pytest.mark.parametrize(
+    "status", ["QUEUED", "RUNNING", "ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"]
+)
 def test_what_is_not_complete_is_not_submitted(kaggle, client, status):
     """Nor is a version that was only kept."""
     connected = client(kaggle)
@@ -126,8 +143,14 @@ def test_what_is_not_complete_is_not_submitted(kaggle, client, status):
             "Your Notebook cannot use internet access in this competition. "
             "Please disable internet in the Notebook editor and save a new version.",
         ),
-        ({"competition_data_sources": []}, "Your Notebook must include this competition as a data source"),
-        ({"competition_data_sources": ["other"]}, "Your Notebook must include this competition as a data source"),
+        (
+            {"competition_data_sources": []},
+            "Your Notebook must include this competition as a data source",
+        ),
+        (
+            {"competition_data_sources": ["other"]},
+            "Your Notebook must include this competition as a data source",
+        ),
     ],
 )
 def test_what_breaks_a_rule_of_the_competition_is_not_submitted(kaggle, client, fields, said):
@@ -231,11 +254,18 @@ def test_the_version_that_is_named_is_the_one_that_is_judged(kaggle, client):
 def test_a_file_is_not_submitted(kaggle, client):
     """It can be announced and sent, as on Kaggle; then it is refused, and costs nothing."""
     connected = client(kaggle)
-    announced = ask(connected, "start_submission_upload", file_name="submission.csv", content_length=3)
+    announced = ask(
+        connected, "start_submission_upload", file_name="submission.csv", content_length=3
+    )
     assert requests.put(announced.create_url, data=b"id\n", timeout=30).status_code == 200
 
     with pytest.raises(requests.HTTPError) as caught:
-        ask(connected, "create_submission", blob_file_tokens=announced.token, submission_description="by hand")
+        ask(
+            connected,
+            "create_submission",
+            blob_file_tokens=announced.token,
+            submission_description="by hand",
+        )
 
     said = "Submission not allowed: Small Things only accepts Submissions from Notebooks."
     assert (code(caught), str(caught.value)) == (400, said)
@@ -272,9 +302,16 @@ def test_submissions_are_listed_newest_first_with_what_was_said_of_them(kaggle, 
 
     assert {answer.message for answer in answers} == {"Successfully submitted to Small Things"}
     first, second = (answer.ref for answer in answers)
-    assert [(item.ref, item.description) for item in listed(connected)] == [(second, ""), (first, "run_id=r1 é")]
+    assert [(item.ref, item.description) for item in listed(connected)] == [
+        (second, ""),
+        (first, "run_id=r1 é"),
+    ]
     item = ask(connected, "get_submission", ref=first)
-    assert (item.description, item.submitted_by, item.file_name) == ("run_id=r1 é", "rehearsal", "submission.csv")
+    assert (item.description, item.submitted_by, item.file_name) == (
+        "run_id=r1 é",
+        "rehearsal",
+        "submission.csv",
+    )
     assert (item.status.name, item.public_score, item.error_description) == ("PENDING", "", "")
 
 
@@ -289,7 +326,9 @@ def test_a_submission_that_nobody_made_is_not_found(hosting, client, ref):
 
 def test_submissions_of_one_competition_do_not_count_in_another(start, client):
     """Each has its own list and its own limit."""
-    other = Competition("other", "Other", {}, SMALL.visible_test, SMALL.hidden_test, SMALL.solution, accuracy)
+    other = Competition(
+        "other", "Other", {}, SMALL.visible_test, SMALL.hidden_test, SMALL.solution, accuracy
+    )
     kaggle = start(competitions=[SMALL, other], queue_seconds=FOR_EVER)
     connected = client(kaggle)
     complete(kaggle, connected)
@@ -309,21 +348,33 @@ def test_of_a_rerun_only_the_score_is_seen(start, client):
 
     def shown() -> tuple[str, list[str], str]:
         request = kernel_types.ApiListKernelSessionOutputRequest()
-        request.user_name, request.kernel_slug, request.version_label = "rehearsal", "small-kernel", "v1"
+        request.user_name, request.kernel_slug, request.version_label = (
+            "rehearsal",
+            "small-kernel",
+            "v1",
+        )
         answer = connected.kernels.kernels_api_client.list_kernel_session_output(request)
         followed = requests.get(
             "http://localhost/api/v1/kernels/logs/stream/rehearsal/small-kernel",
             auth=("rehearsal", kaggle.key),
             timeout=30,
         )
-        return answer.log, [requests.get(file.url, timeout=30).text for file in answer.files], followed.text
+        return (
+            answer.log,
+            [requests.get(file.url, timeout=30).text for file in answer.files],
+            followed.text,
+        )
 
     before = shown()
     ref = submit(connected).ref
     kaggle.submissions.submissions[ref].thread.join(60)
 
     item = ask(connected, "get_submission", ref=ref)
-    assert (item.status.name, item.public_score, item.error_description) == ("COMPLETE", "0.50000", "")
+    assert (item.status.name, item.public_score, item.error_description) == (
+        "COMPLETE",
+        "0.50000",
+        "",
+    )
     assert "first run ['seen.txt']" in before[0] and "id,label\nseen,0\n" in before[1]
     assert shown() == before
     assert (
@@ -346,7 +397,10 @@ def test_a_rerun_that_fails_has_kaggles_name_for_it_and_no_score(start, client):
     items = [ask(connected, "get_submission", ref=ref) for ref in refs]
 
     assert [(item.status.name, item.public_score) for item in items] == [("ERROR", "")] * 2
-    assert [item.error_description for item in items] == ["Notebook Threw Exception", "Submission CSV Not Found"]
+    assert [item.error_description for item in items] == [
+        "Notebook Threw Exception",
+        "Submission CSV Not Found",
+    ]
     assert left(connected) == 0
 
 
@@ -365,14 +419,19 @@ def test_data_files_are_listed_in_pages_with_their_sizes(hosting, client):
     assert (second.next_page_token, whole.next_page_token) == ("", "")
     sizes = {file.name: file.total_bytes for file in [*first.files, *second.files]}
     assert sizes == {file.name: file.total_bytes for file in whole.files}
-    assert sizes == {name: len(content) for name, content in {**SMALL.training, **SMALL.visible_test}.items()}
+    assert sizes == {
+        name: len(content) for name, content in {**SMALL.training, **SMALL.visible_test}.items()
+    }
 
 
 def test_a_data_file_can_be_downloaded(hosting, client):
     """Alone, by a redirect; the sample is the visible one."""
     answer = ask(client(hosting), "download_data_file", file_name="sample_submission.csv")
 
-    assert ([hop.status_code for hop in answer.history], answer.text) == ([302], "id,label\nseen,0\n")
+    assert ([hop.status_code for hop in answer.history], answer.text) == (
+        [302],
+        "id,label\nseen,0\n",
+    )
 
 
 def test_all_data_can_be_downloaded_as_a_zip(hosting, client):
@@ -380,7 +439,10 @@ def test_all_data_can_be_downloaded_as_a_zip(hosting, client):
     answer = ask(client(hosting), "download_data_files")
 
     with zipfile.ZipFile(io.BytesIO(answer.content)) as file:
-        assert {name: file.read(name) for name in file.namelist()} == {**SMALL.training, **SMALL.visible_test}
+        assert {name: file.read(name) for name in file.namelist()} == {
+            **SMALL.training,
+            **SMALL.visible_test,
+        }
 
 
 @pytest.mark.parametrize(
@@ -411,7 +473,13 @@ def test_nothing_but_visible_files_can_be_downloaded(hosting, client, name):
 
 @pytest.mark.parametrize(
     "method",
-    ["list_data_files", "download_data_file", "download_data_files", "list_submissions", "get_submission_limits"],
+    [
+        "list_data_files",
+        "download_data_file",
+        "download_data_files",
+        "list_submissions",
+        "get_submission_limits",
+    ],
 )
 @pytest.mark.parametrize("name", ["titanic", "../small", ""])
 def test_a_competition_that_is_not_hosted_is_not_found(hosting, client, method, name):
@@ -425,7 +493,11 @@ def test_a_competition_that_is_not_hosted_is_not_found(hosting, client, method, 
 def test_the_labels_of_the_hidden_test_set_are_nowhere_on_the_disk(hosting):
     """Only the server's memory has them."""
     folder = hosting.folder / "competitions" / "small"
-    written = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    written = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
     assert "hidden/test/h1.txt" in written
     assert not [name for name, content in written.items() if b"h1,1" in content]

@@ -1,4 +1,6 @@
-"""Runner: what a session is. The notebooks here are real; they write down what they find, and each test states one fact of it."""
+"""Runner: what a session is. The notebooks here are real; they write down what they find, and each
+test states one fact of it.
+"""
 
 import json
 import os
@@ -165,7 +167,9 @@ def push(environment: Mapping[str, str], slug: str, text: str, **fields: Any) ->
 
 def ended(kaggle: LocalKaggle, slug: str, *cells: str, text: str = "", **fields: Any) -> Any:
     """Run a notebook to its end and return the version."""
-    return finished(kaggle, slug, push(kaggle.environment, slug, text or notebook(*cells), **fields))
+    return finished(
+        kaggle, slug, push(kaggle.environment, slug, text or notebook(*cells), **fields)
+    )
 
 
 def tells(kaggle: LocalKaggle, slug: str, *cells: str, **fields: Any) -> Told:
@@ -193,7 +197,9 @@ def with_dataset(kaggle: LocalKaggle) -> None:
 def printed(version: Any, *streams: str) -> str:
     """Return what a session printed."""
     pieces = json.loads(version.log.text())
-    return "".join(piece["data"] for piece in pieces if not streams or piece["stream_name"] in streams)
+    return "".join(
+        piece["data"] for piece in pieces if not streams or piece["stream_name"] in streams
+    )
 
 
 def of_session(slug: str) -> list[int]:
@@ -218,7 +224,9 @@ def soon(happened: Callable[[], object]) -> bool:
 
 @pytest.fixture(scope="module")
 def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalKaggle]]:
-    """Return a function that starts a local Kaggle, which ends with this file. The developer has a secret."""
+    """Return a function that starts a local Kaggle, which ends with this file. The developer has a
+    secret.
+    """
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_TOKEN", PLANTED)
 
@@ -231,7 +239,9 @@ def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Lo
 
 @pytest.fixture(scope="module")
 def sandboxed() -> None:
-    """Without namespaces there is no sandbox to speak of; these notebooks would try to change the host."""
+    """Without namespaces there is no sandbox to speak of; these notebooks would try to change the
+    host.
+    """
     if not session.namespaces():
         pytest.skip("namespaces are not permitted on this machine")
 
@@ -256,12 +266,16 @@ def kaggle_2026(sandboxed, begin) -> LocalKaggle:
 @pytest.fixture(scope="module")
 def tpu(kaggle_2026, port) -> Told:
     """A TPU session that asked for the internet."""
-    return tells(kaggle_2026, unique("tpu-session"), port, TPU, machine_shape="TpuV5E8", enable_internet=True)
+    return tells(
+        kaggle_2026, unique("tpu-session"), port, TPU, machine_shape="TpuV5E8", enable_internet=True
+    )
 
 
 @pytest.fixture(scope="module")
 def gpu(kaggle_2026, tpu, port) -> Told:
-    """A GPU session without internet, with a source of each kind; one is the output of the TPU session."""
+    """A GPU session without internet, with a source of each kind; one is the output of the TPU
+    session.
+    """
     with_dataset(kaggle_2026)
     given = {
         "SERVER": str(kaggle_2026.folder),
@@ -290,10 +304,17 @@ def gpu(kaggle_2026, tpu, port) -> Told:
 
 @pytest.fixture(scope="module")
 def flat(sandboxed, begin, port) -> Told:
-    """A session that asked for the internet on an offline Kaggle with the flat layout; a script's output is one of its sources."""
+    """A session that asked for the internet on an offline Kaggle with the flat layout; a script's
+    output is one of its sources.
+    """
     kaggle = begin(layout="flat", offline=True)
     with_dataset(kaggle)
-    ended(kaggle, "small-script", text="open('of-a-kernel.txt', 'w').write('of a script')", kernel_type="script")
+    ended(
+        kaggle,
+        "small-script",
+        text="open('of-a-kernel.txt', 'w').write('of a script')",
+        kernel_type="script",
+    )
     sources = {
         "competition_data_sources": ["digits"],
         "dataset_data_sources": ["rehearsal/small-dataset"],
@@ -338,7 +359,12 @@ def test_a_session_works_in_its_output(gpu):
 def test_files_in_folders_are_output_and_links_are_not(tpu):
     """A link would lead out of the output."""
     assert (tpu.version.working / "link").is_symlink()
-    assert tpu.version.files() == ["__notebook__.ipynb", "charts/by-epoch/loss.txt", "facts.json", "of-a-kernel.txt"]
+    assert tpu.version.files() == [
+        "__notebook__.ipynb",
+        "charts/by-epoch/loss.txt",
+        "facts.json",
+        "of-a-kernel.txt",
+    ]
 
 
 def test_the_host_is_read_only(gpu):
@@ -352,13 +378,17 @@ def test_the_host_is_read_only(gpu):
 
 def test_the_packages_of_the_project_cannot_be_imported(gpu):
     """A notebook that imports what its bundle lacks fails here as on Kaggle."""
-    assert gpu.facts["imports"] == [f"ModuleNotFoundError: No module named '{name}'" for name in PACKAGES]
+    assert gpu.facts["imports"] == [
+        f"ModuleNotFoundError: No module named '{name}'" for name in PACKAGES
+    ]
 
 
 def test_not_even_with_the_project_on_the_path(gpu):
     """Its packages look empty."""
     assert len(gpu.facts["project"]) == 3
-    assert all(fact.startswith("ModuleNotFoundError: No module named") for fact in gpu.facts["project"])
+    assert all(
+        fact.startswith("ModuleNotFoundError: No module named") for fact in gpu.facts["project"]
+    )
 
 
 def test_the_server_and_the_project_look_empty(gpu, kaggle_2026):
@@ -400,7 +430,9 @@ def test_nothing_of_the_environment_of_the_host_gets_in(gpu):
     inherited = {"GITHUB_TOKEN", "KAGGLE_KEY", "KAGGLE_CONFIG_DIR", "PYTHONPATH", "http_proxy"}
 
     assert os.environ["GITHUB_TOKEN"] == PLANTED
-    assert len(gpu.facts["kaggles"]) >= 2 and gpu.facts["planted"] == []  # papermill and the notebook's kernel
+    assert (
+        len(gpu.facts["kaggles"]) >= 2 and gpu.facts["planted"] == []
+    )  # papermill and the notebook's kernel
     assert not inherited & gpu.facts["environment"].keys()
 
 
@@ -470,7 +502,9 @@ def test_a_session_without_accelerator_says_so(flat):
 @pytest.fixture(scope="module")
 def bench(begin) -> LocalKaggle:
     """A local Kaggle whose sessions may use little."""
-    return begin(competitions=(), memory_bytes=600 * 10**6, output_bytes=10**6, session_seconds={"GPU": 2})
+    return begin(
+        competitions=(), memory_bytes=600 * 10**6, output_bytes=10**6, session_seconds={"GPU": 2}
+    )
 
 
 def test_the_log_holds_what_was_printed_and_where(tpu):
@@ -492,7 +526,11 @@ def test_the_log_holds_what_was_printed_and_where(tpu):
             "",
             "/kaggle/working holds more than 1,000,000",
         ),
-        ("open('large', 'wb').write(bytes(2 * 10**6))", "", "/kaggle/working holds more than 1,000,000"),
+        (
+            "open('large', 'wb').write(bytes(2 * 10**6))",
+            "",
+            "/kaggle/working holds more than 1,000,000",
+        ),
     ],
     ids=["time", "memory", "output while it runs", "output at its end"],
 )
@@ -515,7 +553,13 @@ def test_nothing_survives_the_end_of_a_notebook(tpu):
 @pytest.fixture(scope="module")
 def failed(begin, bench) -> Any:
     """A version whose second cell of three throws an exception."""
-    return ended(bench, "failing", "open('kept', 'w').close(); print(6 * 7)", "{}['no such key']", "print('never')")
+    return ended(
+        bench,
+        "failing",
+        "open('kept', 'w').close(); print(6 * 7)",
+        "{}['no such key']",
+        "print('never')",
+    )
 
 
 def test_an_exception_ends_a_session(failed):
@@ -532,7 +576,9 @@ def test_the_traceback_is_in_the_log(failed):
     text = printed(failed)
 
     assert "42\n" in text and "Traceback (most recent call last)" in text
-    assert "KeyError: 'no such key'" in text and "{}['no such key']" in re.sub(r"\x1b\[[\d;]*m", "", text)
+    assert "KeyError: 'no such key'" in text and "{}['no such key']" in re.sub(
+        r"\x1b\[[\d;]*m", "", text
+    )
 
 
 def test_the_executed_notebook_is_kept_up_to_the_exception(failed):
@@ -557,7 +603,10 @@ def test_a_kernel_that_dies_is_an_exception(bench):
     ("metadata", "says"),
     [
         ({}, "No kernel name found in notebook"),
-        ({"kernelspec": {"name": "julia-1.9", "display_name": "Julia", "language": "julia"}}, "No such kernel"),
+        (
+            {"kernelspec": {"name": "julia-1.9", "display_name": "Julia", "language": "julia"}},
+            "No such kernel",
+        ),
         (None, "Notebook does not appear to be JSON"),
     ],
     ids=["no kernelspec", "another language's kernelspec", "no notebook"],
@@ -643,7 +692,9 @@ open("left", "w").write("left by a user")
 
 @pytest.fixture
 def nobody() -> Iterator[tuple[Path, dict[str, Any], str]]:
-    """Return a folder of a user without rights, what makes a process that user's, and an interpreter for it."""
+    """Return a folder of a user without rights, what makes a process that user's, and an
+    interpreter for it.
+    """
     if os.geteuid() != 0:
         pytest.skip("only root can become another user; the other tests have shown it for this one")
     python = shutil.which("python3", path="/usr/bin:/bin")
@@ -651,7 +702,12 @@ def nobody() -> Iterator[tuple[Path, dict[str, Any], str]]:
         pytest.skip("this machine has no interpreter that every user can read")
     user = pwd.getpwnam("nobody")
     become = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    if subprocess.run(["unshare", *session.AS_USER, "true"], capture_output=True, **become).returncode != 0:
+    if (
+        subprocess.run(
+            ["unshare", *session.AS_USER, "true"], capture_output=True, **become
+        ).returncode
+        != 0
+    ):
         pytest.skip("an ordinary user may not open a namespace on this machine")
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     try:
@@ -724,15 +780,25 @@ def remapped(begin, port) -> Told:
     """A session without internet on a machine where namespaces are not permitted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "namespaces", lambda: ())
-        return tells(begin(), unique("remapped-session"), port, REMAPPED, competition_data_sources=["digits"])
+        return tells(
+            begin(), unique("remapped-session"), port, REMAPPED, competition_data_sources=["digits"]
+        )
 
 
 def test_without_namespaces_paths_are_remapped_and_the_log_says_so(remapped):
-    """The notebook finds its folders through LOCALKAGGLE_ROOT; what is missing is named, not passed over."""
+    """The notebook finds its folders through LOCALKAGGLE_ROOT; what is missing is named, not passed
+    over.
+    """
     first = json.loads(remapped.version.log.text())[0]
 
-    assert "namespaces are not permitted on this machine" in first["data"] and first["stream_name"] == "stderr"
-    assert "the internet cannot be switched off" in first["data"] and remapped.facts["connected"] == "connected"
+    assert (
+        "namespaces are not permitted on this machine" in first["data"]
+        and first["stream_name"] == "stderr"
+    )
+    assert (
+        "the internet cannot be switched off" in first["data"]
+        and remapped.facts["connected"] == "connected"
+    )
     assert remapped.facts["mounted"] == ["competitions/digits/train.csv"]
     assert remapped.facts["same"] and remapped.facts["scratch"]
     assert PLANTED not in remapped.facts["environment"].values()

@@ -40,7 +40,8 @@ made = st.builds(
     batch=st.integers(1, 65536),
     epochs=st.integers(5, 1000),
     model_options=st.dictionaries(
-        st.sampled_from(["width", "dropout", "x"]), st.integers() | st.booleans() | st.text(max_size=5)
+        st.sampled_from(["width", "dropout", "x"]),
+        st.integers() | st.booleans() | st.text(max_size=5),
     ),
 )
 
@@ -53,7 +54,9 @@ def test_a_config_survives_json(config):
     assert configs.from_json(json.loads(text)) == config
 
 
-columns = st.lists(st.text("abcxyz", min_size=1, max_size=3), min_size=3, max_size=6, unique=True).map(tuple)
+columns = st.lists(
+    st.text("abcxyz", min_size=1, max_size=3), min_size=3, max_size=6, unique=True
+).map(tuple)
 
 
 @given(columns, st.booleans(), st.integers(1, 2))
@@ -67,7 +70,9 @@ def test_a_config_of_a_table_survives_json(names, known, labels):
         categorical_columns=() if known else names[labels:],
         train_images=("one", "two"),
     )
-    config = replace(DIGITS, data=data, target="regression", metric="rmsle", num_classes=0, model="mlp")
+    config = replace(
+        DIGITS, data=data, target="regression", metric="rmsle", num_classes=0, model="mlp"
+    )
 
     again = configs.from_json(json.loads(json.dumps(config.to_json())))
 
@@ -78,7 +83,9 @@ def test_a_config_of_a_table_survives_json(names, known, labels):
 @pytest.mark.parametrize("field", ["id_column", "label_column", "group_column"])
 def test_each_feature_of_tfrecords_is_one_thing(field):
     """An image is neither an id nor a label."""
-    records = replace(DIGITS.data, kind="tfrecords", train_records=["a/*", "b/*"], image_feature="picture")
+    records = replace(
+        DIGITS.data, kind="tfrecords", train_records=["a/*", "b/*"], image_feature="picture"
+    )
 
     assert records.train_records == ("a/*", "b/*")
     with pytest.raises(ConfigError, match="picture"):
@@ -86,7 +93,8 @@ def test_each_feature_of_tfrecords_is_one_thing(field):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("height", 8), ("channels", 1), ("flip", True), ("crop_padding", 2), ("numeric_columns", ())]
+    ("field", "value"),
+    [("height", 8), ("channels", 1), ("flip", True), ("crop_padding", 2), ("numeric_columns", ())],
 )
 def test_a_table_has_columns_and_no_pixels(field, value):
     """What would be ignored is refused."""
@@ -114,7 +122,9 @@ def test_several_label_columns_are_several_labels_or_numbers(values, said):
         replace(DIGITS, data=two, **values)
 
 
-@pytest.mark.parametrize(("target", "outputs"), [("classes", 10), ("multilabel", 10), ("ordinal", 9)])
+@pytest.mark.parametrize(
+    ("target", "outputs"), [("classes", 10), ("multilabel", 10), ("ordinal", 9)]
+)
 def test_a_model_has_an_output_a_label_or_one_between_two_steps(target, outputs):
     """Of labels in rising order it answers "more than this one"."""
     assert replace(DIGITS, target=target).outputs == outputs
@@ -156,7 +166,9 @@ def test_every_config_is_named_as_its_file(name):
     ],
 )
 def test_a_bad_value_is_named_with_what_was_expected(field, value):
-    """The message has the field, the value, the expectation and an edit, and the exit code is that of usage."""
+    """The message has the field, the value, the expectation and an edit, and the exit code is that
+    of usage.
+    """
     with pytest.raises(ConfigError) as caught:
         replace(DIGITS, **{field: value})
 
@@ -271,7 +283,9 @@ def test_a_file_that_is_no_config_is_refused_by_name(tmp_path: Path, text, said)
     assert "broken.py" in str(caught.value)
 
 
-@pytest.mark.parametrize("old, new", [("epochs=40", "epoch=40"), ("data=Data(", "data=dict("), ('"adam"', '"lion"')])
+@pytest.mark.parametrize(
+    "old, new", [("epochs=40", "epoch=40"), ("data=Data(", "data=dict("), ('"adam"', '"lion"')]
+)
 def test_a_slip_in_a_config_is_named_with_its_line(tmp_path: Path, old, new):
     """Whether the config notices it or Python does."""
     text = (configs.CONFIGS / "digits.py").read_text()
@@ -292,7 +306,9 @@ def test_a_slip_in_a_named_config_is_no_traceback(tmp_path: Path, monkeypatch):
 
     monkeypatch.setattr(pipeline.configs, "__path__", [str(tmp_path)])
 
-    with pytest.raises(ConfigError, match=r"broken\.py \(line 3\) could not be read: TypeError.*'epoch'"):
+    with pytest.raises(
+        ConfigError, match=r"broken\.py \(line 3\) could not be read: TypeError.*'epoch'"
+    ):
         configs.load("broken")
 
 
@@ -317,7 +333,10 @@ def test_a_config_that_may_not_be_read_is_named(tmp_path: Path, unreadable):
     path = tmp_path / "mine.py"
     path.write_text("CONFIG = 3")
 
-    with unreadable(path), pytest.raises(ConfigError, match=r"mine\.py could not be read: PermissionError"):
+    with (
+        unreadable(path),
+        pytest.raises(ConfigError, match=r"mine\.py could not be read: PermissionError"),
+    ):
         configs.load(str(path))
 
 

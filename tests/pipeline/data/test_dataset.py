@@ -23,7 +23,9 @@ sizes = st.integers(1, 60)
 def numbered(count: int, **options: object) -> dataset.Batches:
     """Return batches of images whose only pixel value is their own number."""
     pixels = np.arange(count, dtype=np.uint8).reshape(-1, 1, 1, 1) * np.ones((1, 3, 3, 1), np.uint8)
-    return dataset.Batches(pixels, np.arange(count, dtype=np.int32), **{"batch": 4, "seed": 0, **options})
+    return dataset.Batches(
+        pixels, np.arange(count, dtype=np.int32), **{"batch": 4, "seed": 0, **options}
+    )
 
 
 @given(sizes, st.integers(1, 80), st.integers(0, 5))
@@ -109,18 +111,31 @@ def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
 
 
 @given(
-    st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 3]), st.integers(0, 3), st.booleans(), st.integers(0, 9)
+    st.integers(1, 7),
+    st.integers(1, 7),
+    st.sampled_from([1, 3]),
+    st.integers(0, 3),
+    st.booleans(),
+    st.integers(0, 9),
 )
-def test_an_augmented_image_is_a_window_of_its_own_image_mirrored_or_not(height, width, channels, side, flip, step):
+def test_an_augmented_image_is_a_window_of_its_own_image_mirrored_or_not(
+    height, width, channels, side, flip, step
+):
     """Of any form, in any order of axes in memory, and no pixel comes from another image."""
-    pixels = np.random.default_rng(step).integers(1, 256, (5, height, width, channels), dtype=np.uint8)
+    pixels = np.random.default_rng(step).integers(
+        1, 256, (5, height, width, channels), dtype=np.uint8
+    )
     pixels = np.asarray(pixels, order="F" if step % 2 else "C")
     batches = dataset.Batches(pixels, np.arange(5), batch=8, seed=0, crop_padding=side, flip=flip)
 
     assert batches.at(step)[0].flags.c_contiguous
     for image, label in zip(*batches.at(step), strict=True):
         around = np.pad(pixels[label], ((side, side), (side, side), (0, 0)))
-        windows = [around[y : y + height, x : x + width] for y in range(2 * side + 1) for x in range(2 * side + 1)]
+        windows = [
+            around[y : y + height, x : x + width]
+            for y in range(2 * side + 1)
+            for x in range(2 * side + 1)
+        ]
         windows += [window[:, ::-1] for window in windows if flip]
         assert any(np.array_equal(image, window) for window in windows)
 
@@ -133,7 +148,9 @@ def test_padding_drops_nothing_and_has_one_shape(count, batch):
     parts = list(dataset.padded(pixels, batch))
 
     assert all(images.shape == (batch, 1, 1, 1) for images, _ in parts)
-    assert np.array_equal(np.concatenate([images[:real] for images, real in parts] or [pixels]), pixels)
+    assert np.array_equal(
+        np.concatenate([images[:real] for images, real in parts] or [pixels]), pixels
+    )
 
 
 def test_training_images_are_read_in_the_table_s_order(competition, tiny):
@@ -150,7 +167,10 @@ def test_training_images_are_read_in_the_table_s_order(competition, tiny):
 
 def test_the_test_set_is_read_in_the_sample_s_order(competition, tiny):
     """The order of the submission."""
-    wanted = [line.split(",")[0] for line in (competition / "sample_submission.csv").read_text().splitlines()[1:]]
+    wanted = [
+        line.split(",")[0]
+        for line in (competition / "sample_submission.csv").read_text().splitlines()[1:]
+    ]
 
     assert list(dataset.read_test(competition, tiny).ids) == wanted
 
@@ -159,11 +179,22 @@ def test_ids_stay_the_texts_that_they_are(competition, tiny):
     """Neither 001 nor NA nor 1e5 is a number."""
     rows = ["id,label"]
     for index, name in enumerate(("001", "NA", "1e5", "null", "-x", "ü 1", "inf", "0x1")):
-        shutil.copy(competition / "train" / f"r{index:03d}.png", competition / "train" / f"{name}.png")
+        shutil.copy(
+            competition / "train" / f"r{index:03d}.png", competition / "train" / f"{name}.png"
+        )
         rows.append(f"{name},{('10', '9', 'A b', 'ß')[index % 4]}")
     (competition / "train.csv").write_text("\ufeff" + "\r\n".join(rows) + "\r\n")
 
-    assert dataset.read_training(competition, tiny).ids == ("001", "NA", "1e5", "null", "-x", "ü 1", "inf", "0x1")
+    assert dataset.read_training(competition, tiny).ids == (
+        "001",
+        "NA",
+        "1e5",
+        "null",
+        "-x",
+        "ü 1",
+        "inf",
+        "0x1",
+    )
 
 
 @settings(max_examples=20)
@@ -223,9 +254,13 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("spoil", "said"), [*BROKEN, (spoil_missing, "missing"), (spoil_folder, "missing")])
+@pytest.mark.parametrize(
+    ("spoil", "said"), [*BROKEN, (spoil_missing, "missing"), (spoil_folder, "missing")]
+)
 def test_a_file_that_cannot_be_used_is_named(competition, tiny, spoil, said):
-    """One of 96 is more than one in a hundred. The id is in the message, and so is what was expected."""
+    """One of 96 is more than one in a hundred. The id is in the message, and so is what was
+    expected.
+    """
     spoil(competition)
 
     with pytest.raises(DataError, match=said) as caught:
@@ -250,7 +285,9 @@ def test_one_broken_image_in_a_hundred_is_left_out_and_named(tmp_path, tiny, spo
     assert not whole.broken and found.fingerprint() != whole.fingerprint()
 
     (folder / "train" / "r050.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"2 of 100 images cannot be used: 'r003'.*'r050': it is empty"):
+    with pytest.raises(
+        DataError, match=r"2 of 100 images cannot be used: 'r003'.*'r050': it is empty"
+    ):
         dataset.read_training(folder, tiny)
 
 
@@ -276,7 +313,9 @@ def test_a_broken_image_takes_its_group_with_it(tmp_path, tiny):
     (folder / "train.csv").write_text("\n".join([f"{head},patient", *added]))
     spoil_empty(folder)
 
-    found = dataset.read_training(folder, replace(tiny, data=replace(tiny.data, group_column="patient")))
+    found = dataset.read_training(
+        folder, replace(tiny, data=replace(tiny.data, group_column="patient"))
+    )
 
     assert np.array_equal(found.groups, np.arange(99))
     assert len(found.groups) == len(found.ids) == len(found.labels) == len(found.inputs)
@@ -290,7 +329,9 @@ def test_a_run_tells_which_image_it_left_out(tmp_path, tiny):
     spoil_empty(folder)
     found = dataset.read_training(folder, tiny)
 
-    training._tell(tiny, found, [folds.split(found, tiny)], learning_rate.apply(tiny, 89), lines.append)
+    training._tell(
+        tiny, found, [folds.split(found, tiny)], learning_rate.apply(tiny, 89), lines.append
+    )
 
     told = [line for line in lines if "left out" in line]
     assert told == ["Warning: 1 images cannot be decoded and are left out: 'r003': it is empty"]
@@ -346,7 +387,10 @@ def test_what_may_not_be_read_is_named(competition, tiny, unreadable, name):
         competition, tiny
     )  # what is imported on the way has been imported: nobody may not even do that
 
-    with unreadable(competition / name), pytest.raises(DataError, match=name.split("/")[0]) as caught:
+    with (
+        unreadable(competition / name),
+        pytest.raises(DataError, match=name.split("/")[0]) as caught,
+    ):
         dataset.read_training(competition, tiny)
 
     assert "xpected" in str(caught.value)
@@ -379,7 +423,9 @@ def test_grey_files_are_taken_for_colour_with_equal_channels(competition, tiny):
 @pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "I;16", "CMYK"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_pixels_becomes_grey_or_colour_by_rule(competition, tiny, mode, channels):
-    """Palette, alpha, sixteen bits and four inks; by the rules of `pipeline.data.image_decoding`, and none is broken."""
+    """Palette, alpha, sixteen bits and four inks; by the rules of `pipeline.data.image_decoding`,
+    and none is broken.
+    """
     path = competition / "train" / "r001.png"
     colours = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     if mode == "I;16":
@@ -391,22 +437,30 @@ def test_every_kind_of_pixels_becomes_grey_or_colour_by_rule(competition, tiny, 
         wanted = wanted.convert("L" if mode == "LA" else "RGB")
     wanted = np.asarray(wanted.convert("L" if channels == 1 else "RGB")).reshape(8, 8, channels)
 
-    found = dataset.read_training(competition, replace(tiny, data=replace(tiny.data, channels=channels)))
+    found = dataset.read_training(
+        competition, replace(tiny, data=replace(tiny.data, channels=channels))
+    )
 
     assert not found.broken
     assert np.array_equal(found.inputs[1], wanted)
 
 
 def test_images_that_do_not_fit_into_memory_are_told_with_their_size(competition, tiny):
-    """Not by a traceback. Where the machine promises what it does not have, the files tell the same."""
+    """Not by a traceback. Where the machine promises what it does not have, the files tell the
+    same.
+    """
     names = [f"r{index:05d}" for index in range(10_000)]
     for name in names:
         (competition / "train" / f"{name}.png").hardlink_to(competition / "train" / "r000.png")
     rows = [f"{name},{('10', '9', 'A b', 'ß')[index % 4]}\n" for index, name in enumerate(names)]
     (competition / "train.csv").write_text("id,label\n" + "".join(rows))
 
-    with pytest.raises(DataError, match=r"10000 images of 10000x10000x1 need 931 GiB|it has 8x8 pixels"):
-        dataset.read_training(competition, replace(tiny, data=replace(tiny.data, height=10_000, width=10_000)))
+    with pytest.raises(
+        DataError, match=r"10000 images of 10000x10000x1 need 931 GiB|it has 8x8 pixels"
+    ):
+        dataset.read_training(
+            competition, replace(tiny, data=replace(tiny.data, height=10_000, width=10_000))
+        )
 
 
 def test_a_sample_without_rows_is_refused(competition, tiny):
@@ -429,7 +483,9 @@ def test_batches_of_some_rows_hold_those_rows(competition, tiny):
     copied = dataset.Batches(pixels[rows], labels[rows], **options)
     assert len(found) == len(copied) == 30
     for step in range(9):
-        assert all(np.array_equal(a, b) for a, b in zip(found.at(step), copied.at(step), strict=True))
+        assert all(
+            np.array_equal(a, b) for a, b in zip(found.at(step), copied.at(step), strict=True)
+        )
 
 
 def test_a_test_set_larger_than_the_sample_is_refused(competition, tiny):
@@ -459,8 +515,12 @@ def test_files_of_some_system_s_own_are_none_of_the_test_set(competition, tiny):
 @pytest.mark.parametrize("value", ["", "x", "256", "0.5"])
 def test_a_pixel_that_is_no_level_costs_a_scored_rerun_one_row(tmp_path, monkeypatch, value):
     """Which is named, and gets the mean; where somebody can mend it, it is refused."""
-    config = replace(configs.load("digits_csv"), data=replace(configs.load("digits_csv").data, height=2, width=2))
-    (tmp_path / "test.csv").write_text(f"pixel0,pixel1,pixel2,pixel3\n1,2,3,4\n5,{value},7,8\n9,10,11,12\n")
+    config = replace(
+        configs.load("digits_csv"), data=replace(configs.load("digits_csv").data, height=2, width=2)
+    )
+    (tmp_path / "test.csv").write_text(
+        f"pixel0,pixel1,pixel2,pixel3\n1,2,3,4\n5,{value},7,8\n9,10,11,12\n"
+    )
     (tmp_path / "sample_submission.csv").write_text("ImageId,Label\n1,0\n2,0\n3,0\n")
 
     monkeypatch.delenv(image_files.RERUN, raising=False)
@@ -480,7 +540,9 @@ def test_an_id_may_name_folders_below_the_place(competition, tiny):
         for number, line in enumerate(lines[1:], 1):
             (competition / part / f"part-{number % 3}").mkdir(exist_ok=True)
             name = line.split(",")[0]
-            (competition / part / f"{name}.png").rename(competition / part / f"part-{number % 3}" / f"{name}.png")
+            (competition / part / f"{name}.png").rename(
+                competition / part / f"part-{number % 3}" / f"{name}.png"
+            )
             lines[number] = f"part-{number % 3}/{line}"
         (competition / table).write_text("\n".join(lines) + "\n")
 
@@ -489,7 +551,8 @@ def test_an_id_may_name_folders_below_the_place(competition, tiny):
     assert len(test) == 21 and not any(broken for _, _, broken in test.blocks(5))
 
     shutil.copy(
-        competition / "test" / test.ids[0][:6] / f"{test.ids[0][7:]}.png", competition / "test" / "part-1" / "e999.png"
+        competition / "test" / test.ids[0][:6] / f"{test.ids[0][7:]}.png",
+        competition / "test" / "part-1" / "e999.png",
     )
     with pytest.raises(DataError, match=r"22 images .* asks for 21.*part-1/e999"):
         dataset.read_test(competition, tiny)
@@ -503,7 +566,9 @@ def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, mon
 
     test = dataset.read_test(competition, tiny)
 
-    broken = {test.ids[row]: reason for _, _, found in test.blocks(5) for row, reason in found.items()}
+    broken = {
+        test.ids[row]: reason for _, _, found in test.blocks(5) for row, reason in found.items()
+    }
     assert broken == {"e004": "it is missing", "e009": "it is missing"}
     assert sum(len(block) for _, block, _ in test.blocks(5)) == len(test) == 21
 
@@ -522,16 +587,22 @@ def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, mon
 
 
 def test_images_lie_in_several_folders(competition, tiny):
-    """Each is taken from the first that has it, as in the grown training sets of a competition's second year."""
+    """Each is taken from the first that has it, as in the grown training sets of a competition's
+    second year.
+    """
     (competition / "more").mkdir()
     for index in range(0, 96, 2):
-        (competition / "train" / f"r{index:03d}.png").rename(competition / "more" / f"r{index:03d}.png")
+        (competition / "train" / f"r{index:03d}.png").rename(
+            competition / "more" / f"r{index:03d}.png"
+        )
     Image.new("L", (8, 8)).save(competition / "more" / "r001.png")
     both = replace(tiny, data=replace(tiny.data, train_images=("train", "more", "nowhere")))
 
     found = dataset.read_training(competition, both)
 
-    with pytest.raises(DataError, match=r"48 of 96 images are missing in .*train, for example r000\.png"):
+    with pytest.raises(
+        DataError, match=r"48 of 96 images are missing in .*train, for example r000\.png"
+    ):
         dataset.read_training(competition, tiny)
     assert len(found) == 96
     assert found.inputs[1].any()
@@ -548,12 +619,16 @@ def test_ids_may_be_whole_file_names_and_files_of_several_formats(competition, t
             image.load()
         path.unlink()
         kind = kinds[index % 4] if suffix else "png"
-        image.convert("RGB").save(path.with_suffix(f".{kind}"), **({"lossless": True} if kind == "webp" else {}))
+        image.convert("RGB").save(
+            path.with_suffix(f".{kind}"), **({"lossless": True} if kind == "webp" else {})
+        )
     if not suffix:
         text = (competition / "train.csv").read_text()
         (competition / "train.csv").write_text(text.replace(",", ".png,").replace("id.png", "id"))
 
-    found = dataset.read_training(competition, replace(tiny, data=replace(tiny.data, suffix=suffix)))
+    found = dataset.read_training(
+        competition, replace(tiny, data=replace(tiny.data, suffix=suffix))
+    )
 
     same = slice(0, 96, 4) if suffix else slice(None)
     assert found.ids == (before.ids if suffix else tuple(f"{name}.png" for name in before.ids))
@@ -595,7 +670,9 @@ def recognizer(tmp_path, tiny):
     train = [f"{index % 4},{text}" for index, text in enumerate([*flat(PIXELS), *flat(PIXELS)])]
     (tmp_path / "train.csv").write_text("\n".join([f"label,{HEADER}", *train]) + "\n")
     (tmp_path / "test.csv").write_text("\n".join([HEADER, *flat(PIXELS)]) + "\n")
-    (tmp_path / "sample_submission.csv").write_text("ImageId,Label\n" + "".join(f"{row},0\n" for row in range(1, 7)))
+    (tmp_path / "sample_submission.csv").write_text(
+        "ImageId,Label\n" + "".join(f"{row},0\n" for row in range(1, 7))
+    )
     return tmp_path, replace(tiny, data=Data(kind="pixels", height=2, width=3, channels=1))
 
 
@@ -617,7 +694,8 @@ def test_a_test_table_without_ids_has_as_many_rows_as_the_sample(recognizer):
     (folder / "test.csv").write_text("\n".join([HEADER, *flat(PIXELS[:5])]))
 
     with pytest.raises(
-        DataError, match=r"has 5 rows and no column 'id' or 'ImageId', and sample_submission\.csv has 6 rows"
+        DataError,
+        match=r"has 5 rows and no column 'id' or 'ImageId', and sample_submission\.csv has 6 rows",
     ):
         dataset.read_test(folder, config)
 
@@ -635,31 +713,47 @@ def test_images_may_be_one_array(recognizer):
     assert np.array_equal(found.inputs, PIXELS)
     assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4)]), PIXELS[::-1])
     np.save(folder / "train.npy", PIXELS[:5])
-    with pytest.raises(DataError, match=r"train\.npy holds uint8 \(5, 2, 3, 1\); expected uint8 \(6, 2, 3, 1\)"):
+    with pytest.raises(
+        DataError, match=r"train\.npy holds uint8 \(5, 2, 3, 1\); expected uint8 \(6, 2, 3, 1\)"
+    ):
         dataset.read_training(folder, config)
 
 
 def test_rows_of_an_array_belong_to_the_ids_of_the_test_table(recognizer):
-    """Where it has ids: under the config's name for them or the sample's; else rows are in the sample's order."""
+    """Where it has ids: under the config's name for them or the sample's; else rows are in the
+    sample's order.
+    """
     folder, config = recognizer
     np.save(folder / "test.npy", PIXELS)
     config = replace(config, data=replace(config.data, kind="arrays"))
 
     for column in ("id", "ImageId"):
-        (folder / "test.csv").write_text(f"{column},more\n" + "".join(f"{row},x\n" for row in (3, 1, 2, 6, 5, 4)))
+        (folder / "test.csv").write_text(
+            f"{column},more\n" + "".join(f"{row},x\n" for row in (3, 1, 2, 6, 5, 4))
+        )
         test = dataset.read_test(folder, config)
         assert test.ids == ("1", "2", "3", "4", "5", "6")
         assert np.array_equal(test.inputs(np.arange(6)), PIXELS[[1, 2, 0, 5, 4, 3]])
-        assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4)]), PIXELS[[1, 2, 0, 5, 4, 3]])
+        assert np.array_equal(
+            np.concatenate([block for _, block, _ in test.blocks(4)]), PIXELS[[1, 2, 0, 5, 4, 3]]
+        )
 
 
 @pytest.mark.parametrize(
     ("table", "rows", "said"),
     [
-        ("id\n1\n2\n3\n4\n5\n", 6, r"test\.csv and sample_submission\.csv differ in 1 ids, for example 6"),
+        (
+            "id\n1\n2\n3\n4\n5\n",
+            6,
+            r"test\.csv and sample_submission\.csv differ in 1 ids, for example 6",
+        ),
         ("id\n1\n2\n3\n4\n5\n7\n", 6, r"differ in 2 ids, for example 6, 7"),
         ("id\n1\n2\n3\n4\n5\n5\n", 6, r"repeats 1 ids"),
-        ("id\n1\n2\n3\n4\n5\n6\n", 5, r"test\.npy holds uint8 \(5, 2, 3, 1\); expected uint8 \(6, 2, 3, 1\)"),
+        (
+            "id\n1\n2\n3\n4\n5\n6\n",
+            5,
+            r"test\.npy holds uint8 \(5, 2, 3, 1\); expected uint8 \(6, 2, 3, 1\)",
+        ),
     ],
     ids=["too few ids", "another id", "an id twice", "too few rows"],
 )
@@ -674,14 +768,20 @@ def test_an_array_whose_rows_do_not_belong_to_the_ids_is_refused(recognizer, tab
 
 
 @pytest.mark.parametrize(("size", "kept"), [(64, 0), (65, 2)])
-def test_large_images_are_kept_decoded_and_small_ones_are_not(competition, tiny, tmp_path, size, kept):
-    """What comes from the cache is what comes from the files; an image that changes is decoded again."""
+def test_large_images_are_kept_decoded_and_small_ones_are_not(
+    competition, tiny, tmp_path, size, kept
+):
+    """What comes from the cache is what comes from the files; an image that changes is decoded
+    again.
+    """
     config = replace(tiny, data=replace(tiny.data, height=size, width=8, resize="stretch"))
     said: list[str] = []
     plain = dataset.read_training(competition, config)
 
     for _ in range(2):
-        found = dataset.read_training(competition, config, cache=tmp_path / "decoded", show=said.append)
+        found = dataset.read_training(
+            competition, config, cache=tmp_path / "decoded", show=said.append
+        )
         assert found.fingerprint() == plain.fingerprint()
     assert len(list((tmp_path / "decoded").glob("*"))) == kept
     assert [line.startswith("Took 96 decoded images") for line in said] == [True] * (kept // 2)
@@ -698,19 +798,28 @@ def people(tmp_path, tiny):
     (tmp_path / "train.csv").write_text("\n".join(train))
     (tmp_path / "test.csv").write_text("id,age,port\ny,40,X\nx,,C\n")
     (tmp_path / "sample_submission.csv").write_text("id,survived\nx,0\ny,0\n")
-    table = Data(kind="table", label_column="survived", numeric_columns=("age",), categorical_columns=("port",))
+    table = Data(
+        kind="table",
+        label_column="survived",
+        numeric_columns=("age",),
+        categorical_columns=("port",),
+    )
     return tmp_path, replace(tiny, data=table, num_classes=2, model="mlp", model_options={})
 
 
 def test_a_table_is_read_by_what_training_has_seen(people):
-    """A missing number is the mean and marked, an unseen category is unknown; test rows are in the sample's order."""
+    """A missing number is the mean and marked, an unseen category is unknown; test rows are in the
+    sample's order.
+    """
     folder, config = people
 
     found = dataset.read_training(folder, config)
     test = dataset.read_test(folder, config, found.encoding)
 
     spread = np.sqrt(1.5)
-    assert found.inputs == pytest.approx(np.array([[-spread, 0, 1], [spread, 0, 1], [0, 1, 3], [0, 0, 2]]))
+    assert found.inputs == pytest.approx(
+        np.array([[-spread, 0, 1], [spread, 0, 1], [0, 1, 3], [0, 0, 2]])
+    )
     assert test.ids == ("x", "y") and not test.images
     assert test.inputs(np.array([0, 1])) == pytest.approx(np.array([[0, 1, 3], [spread, 0, 0]]))
     with pytest.raises(DataError, match="no encoding of the table"):
@@ -740,7 +849,9 @@ def test_numbers_are_held_back_in_proportion(tiny):
     """A share of each tenth, and at least one."""
     numbers = np.random.default_rng(0).normal(size=(100, 1)).astype(np.float32)
     target = Target("regression", ("price",), (0.0,), (1.0,))
-    rows = dataset.Examples(tuple(map(str, range(100))), np.zeros((100, 2), np.float32), numbers, target)
+    rows = dataset.Examples(
+        tuple(map(str, range(100))), np.zeros((100, 2), np.float32), numbers, target
+    )
 
     train, held = folds.split(rows, replace(tiny, data=replace(tiny.data, validation_fraction=0.2)))
 
@@ -751,7 +862,9 @@ def test_numbers_are_held_back_in_proportion(tiny):
 def test_a_label_without_an_image_is_refused():
     """There would be nothing to learn it from."""
     target = Target("classes", ("x", "y"))
-    images = dataset.Examples(("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 0], np.int32), target)
+    images = dataset.Examples(
+        ("a", "b", "c"), np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 0, 0], np.int32), target
+    )
 
     with pytest.raises(DataError, match=r"'y' has no row in train\.csv"):
         folds.split(images, configs.load("digits"))

@@ -1,4 +1,6 @@
-"""Every labelled image validates once, by a model that saw neither it nor its group; a run of folds is one run."""
+"""Every labelled image validates once, by a model that saw neither it nor its group; a run of folds
+is one run.
+"""
 
 import json
 import os
@@ -45,7 +47,9 @@ def labelled(labels: object, groups: object = None) -> dataset.Examples:
     )
 
 
-def cut(images: dataset.Examples, *, count: int | None, seed: int = 0, share: float = 0.25) -> list[folds.Pair]:
+def cut(
+    images: dataset.Examples, *, count: int | None, seed: int = 0, share: float = 0.25
+) -> list[folds.Pair]:
     column = None if images.groups is None else "patient"
     given = replace(DIGITS.data, group_column=column, validation_fraction=share)
     return folds.splits(images, replace(DIGITS, folds=count, seed=seed, data=given))
@@ -59,8 +63,12 @@ labels_of_many = st.lists(st.integers(6, 25), min_size=2, max_size=5).map(
 
 
 @settings(max_examples=60, deadline=None)
-@given(labels_of_many, st.integers(2, 6), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
-def test_every_image_validates_once_and_each_label_is_shared_out_evenly(labels, count, seed, random):
+@given(
+    labels_of_many, st.integers(2, 6), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False)
+)
+def test_every_image_validates_once_and_each_label_is_shared_out_evenly(
+    labels, count, seed, random
+):
     """Two folds differ by one image of a label at most, in whatever order the table is."""
     order = list(labels)
     random.shuffle(order)
@@ -72,11 +80,15 @@ def test_every_image_validates_once_and_each_label_is_shared_out_evenly(labels, 
     for rows, held in pairs:
         assert sorted([*rows, *held]) == list(range(len(images)))
         assert list(rows) == sorted(rows) and list(held) == sorted(held)
-    shares = np.array([np.bincount(images.labels[held], minlength=len(images.classes)) for _, held in pairs])
+    shares = np.array(
+        [np.bincount(images.labels[held], minlength=len(images.classes)) for _, held in pairs]
+    )
     assert np.ptp(shares, axis=0).max() <= 1
     again = cut(images, count=count, seed=seed)
     assert all(
-        np.array_equal(a, b) for one, two in zip(pairs, again, strict=True) for a, b in zip(one, two, strict=True)
+        np.array_equal(a, b)
+        for one, two in zip(pairs, again, strict=True)
+        for a, b in zip(one, two, strict=True)
     )
 
 
@@ -135,9 +147,21 @@ def test_a_label_in_one_row_alone_trains(tmp_path):
 @pytest.mark.parametrize(
     ("images", "count", "said"),
     [
-        (labelled([0, 0, 0, 1, 1]), 3, "The label '1' has 2 rows in train.csv; expected at least 3.*\nLower folds"),
-        (labelled([0, 1] * 9, [0, 1, 1] * 6), 3, "'patient' has 2 groups; expected at least 3.*\nLower folds"),
-        (labelled([0, 1] * 9, [0, 1, 1] * 6), None, "2 groups; expected at least 4.*\nRaise data.validation_fraction"),
+        (
+            labelled([0, 0, 0, 1, 1]),
+            3,
+            "The label '1' has 2 rows in train.csv; expected at least 3.*\nLower folds",
+        ),
+        (
+            labelled([0, 1] * 9, [0, 1, 1] * 6),
+            3,
+            "'patient' has 2 groups; expected at least 3.*\nLower folds",
+        ),
+        (
+            labelled([0, 1] * 9, [0, 1, 1] * 6),
+            None,
+            "2 groups; expected at least 4.*\nRaise data.validation_fraction",
+        ),
         (labelled([0, 1, 2], [0, 1, 2]), 2, "has 1 rows in train.csv; expected at least 2"),
         (labelled([0] * 9 + [1], range(10)), 3, "leave one of 3 folds without the label '1'"),
     ],
@@ -163,9 +187,13 @@ def test_another_number_of_folds_is_refused(value):
         replace(DIGITS, folds=value)
 
 
-@pytest.mark.parametrize(("column", "share"), [("", 0.1), (3, 0.1), ("id", 0.1), ("label", 0.1), ("patient", 0.6)])
+@pytest.mark.parametrize(
+    ("column", "share"), [("", 0.1), (3, 0.1), ("id", 0.1), ("label", 0.1), ("patient", 0.6)]
+)
 def test_a_group_column_that_cannot_work_is_refused(column, share):
-    """Neither the id nor the label groups anything; and more than half cannot be one of n equal parts."""
+    """Neither the id nor the label groups anything; and more than half cannot be one of n equal
+    parts.
+    """
     with pytest.raises(ConfigError, match=r"data\.(group_column|validation_fraction)="):
         replace(DIGITS.data, group_column=column, validation_fraction=share)
 
@@ -216,7 +244,9 @@ def three(tiny: Config) -> Config:
 
 @pytest.fixture(scope="module")
 def folded(three: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[str]]:
-    """Return (competition folder, output folder, shown lines) of one unbroken run of three folds; not to be changed."""
+    """Return (competition folder, output folder, shown lines) of one unbroken run of three folds;
+    not to be changed.
+    """
     folder = write_competition(tmp_path_factory.mktemp("folded") / "competition")
     with_patients(folder, [f"p{index // 8}" for index in range(96)])
     lines: list[str] = []
@@ -232,7 +262,9 @@ def test_validation_holds_each_training_image_once_with_its_probabilities(folded
     """Out of fold, in the table's order; no patient has images in two folds."""
     folder, output, _ = folded
     train = pd.read_csv(folder / "train.csv", dtype=str)
-    table = pd.read_csv(output / "validation.csv", dtype={"id": str, "label": str, "prediction": str})
+    table = pd.read_csv(
+        output / "validation.csv", dtype={"id": str, "label": str, "prediction": str}
+    )
     found = np.load(output / "validation.npz", allow_pickle=False)["probabilities"]
     manifest = manifest_of(output)
 
@@ -243,7 +275,9 @@ def test_validation_holds_each_training_image_once_with_its_probabilities(folded
     assert table.groupby(train["patient"])["fold"].nunique().max() == 1
     assert (found.dtype, found.shape) == (np.float32, (96, 4))
     assert found.sum(axis=1) == pytest.approx(1, abs=1e-5)
-    assert [manifest["classes"][place] for place in found.argmax(axis=1)] == list(table["prediction"])
+    assert [manifest["classes"][place] for place in found.argmax(axis=1)] == list(
+        table["prediction"]
+    )
     right = table["label"] == table["prediction"]
     assert manifest["metrics"]["validation_accuracy"] == pytest.approx(right.mean())
     by_fold = [fold["metrics"]["validation_accuracy"] for fold in manifest["folds"]]
@@ -271,7 +305,9 @@ def test_each_line_of_progress_names_the_fold_and_the_time_to_the_end_of_the_las
     """Whoever watches waits for all of them."""
     _, output, lines = folded
     shown = [json.loads(line) for line in lines if line.startswith("{")]
-    second = [json.loads(line) for line in (output / "fold-2" / "progress.jsonl").read_text().splitlines()]
+    second = [
+        json.loads(line) for line in (output / "fold-2" / "progress.jsonl").read_text().splitlines()
+    ]
 
     assert [line["fold"] for line in shown] == sorted(line["fold"] for line in shown)
     assert {line["fold"] for line in shown} == {1, 2, 3}
@@ -281,7 +317,9 @@ def test_each_line_of_progress_names_the_fold_and_the_time_to_the_end_of_the_las
     assert "Fold 2 of 3: 64 images to train, 32 to validate" in lines
 
 
-def test_a_run_that_stops_in_the_second_fold_goes_on_there_and_ends_the_same(folded, three, tmp_path):
+def test_a_run_that_stops_in_the_second_fold_goes_on_there_and_ends_the_same(
+    folded, three, tmp_path
+):
     """Bit for bit; and a fold that is complete is not trained again."""
     folder, output, _ = folded
     out, lines = tmp_path / "out", []
@@ -321,11 +359,16 @@ def test_who_is_asked_to_stop_at_the_end_of_a_fold_begins_no_other(folded, three
     run = training.train(three, folded[0], tmp_path / "out", show=show)
 
     assert run.status == "partial"
-    assert "Stopped after a fold: asked to stop (SIGTERM). The same command again goes on with the next." in lines
+    assert (
+        "Stopped after a fold: asked to stop (SIGTERM). The same command again goes on with the next."
+        in lines
+    )
     assert not any(line.startswith("Fold 2") for line in lines)
 
 
-def test_a_session_that_is_too_short_for_anything_still_gets_a_step_further(folded, three, tmp_path):
+def test_a_session_that_is_too_short_for_anything_still_gets_a_step_further(
+    folded, three, tmp_path
+):
     """To load the folds before it is no progress."""
     out = tmp_path / "out"
     training.train(three, folded[0], out, max_steps=STEPS, show=quiet)
@@ -349,13 +392,19 @@ def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, tmp_
         assert {path.name for path in aside.glob("*.*")} == {"history.csv", "progress.jsonl"}
     assert [path.name for path in out.glob("fold-*/checkpoints/step-*")] == ["step-00000001"]
     # Else the old model would stand beside the new run, which has none yet.
-    assert not {"artifact", "validation.csv", "validation.npz"} & {path.name for path in out.iterdir()}
+    assert not {"artifact", "validation.csv", "validation.npz"} & {
+        path.name for path in out.iterdir()
+    }
     assert (out / "checkpoints-set-aside-1" / "artifact" / "manifest.json").is_file()
 
 
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(None, "fold-1/checkpoints holds a run with other folds"), (2, "other folds"), (4, "folds: 3 then, 4 now")],
+    [
+        (None, "fold-1/checkpoints holds a run with other folds"),
+        (2, "other folds"),
+        (4, "folds: 3 then, 4 now"),
+    ],
 )
 def test_a_run_of_other_folds_is_not_gone_on_with(folded, three, tmp_path, count, said):
     """Nor is its artifact overwritten."""
@@ -372,7 +421,8 @@ def test_a_folder_that_is_another_config_s_is_told_so(folded, three, tmp_path):
     out = Path(shutil.copytree(folded[1], tmp_path / "out"))
 
     with pytest.raises(
-        CheckpointError, match=f"of the config {three.name!r}, and this is 'leaves'.*\n.*another --output"
+        CheckpointError,
+        match=f"of the config {three.name!r}, and this is 'leaves'.*\n.*another --output",
     ):
         training.train(replace(three, name="leaves"), folded[0], out, show=quiet)
 
@@ -398,7 +448,9 @@ def test_an_artifact_holds_the_weights_of_every_fold(folded, three):
     names = [weight.path for weight in built.weights]
 
     assert loaded.config == three
-    assert list(loaded.weights) == [f"fold-{number}/{name}" for number in (1, 2, 3) for name in names]
+    assert list(loaded.weights) == [
+        f"fold-{number}/{name}" for number in (1, 2, 3) for name in names
+    ]
     assert [list(part) for part in loaded.folds] == [names] * 3
     assert len({part["logits/kernel"].tobytes() for part in loaded.folds}) == 3
 
@@ -413,7 +465,9 @@ def test_inference_gives_the_mean_of_the_folds(folded):
     for weights in loaded.folds:
         artifact.assign(built, weights)
         single.append(loaded.target.predictions(architectures.outputs(built, pixels, 64)))
-        golden.append(loaded.target.predictions(architectures.outputs(built, loaded.golden_inputs, 8)))
+        golden.append(
+            loaded.target.predictions(architectures.outputs(built, loaded.golden_inputs, 8))
+        )
 
     found = inference.predict(loaded, test, inference.restore(loaded))
 
@@ -450,9 +504,16 @@ def not_finite(loaded: artifact.Artifact) -> dict[str, np.ndarray]:
 def resealed(folder: Path, weights: dict[str, np.ndarray], **values: object) -> None:
     """Change weights and manifest as somebody would who made all of it."""
     np.savez(folder / "weights.npz", **weights)
-    told = {"sha256": checksums.sha256(folder / "weights.npz"), "size": (folder / "weights.npz").stat().st_size}
+    told = {
+        "sha256": checksums.sha256(folder / "weights.npz"),
+        "size": (folder / "weights.npz").stat().st_size,
+    }
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest |= {"weights_sha256": told["sha256"], "files": {**manifest["files"], "weights.npz": told}, **values}
+    manifest |= {
+        "weights_sha256": told["sha256"],
+        "files": {**manifest["files"], "weights.npz": told},
+        **values,
+    }
     (folder / "manifest.json").write_bytes(checksums.sealed(manifest))
 
 
@@ -494,7 +555,9 @@ def test_other_weights_in_one_fold_are_found_by_its_bytes_or_its_answers(folded,
 
 def test_curves_and_confusion_of_all_folds_are_drawn(folded, tmp_path):
     """From the files of each."""
-    out = Path(shutil.copytree(folded[1], tmp_path / "out", ignore=shutil.ignore_patterns("checkpoints")))
+    out = Path(
+        shutil.copytree(folded[1], tmp_path / "out", ignore=shutil.ignore_patterns("checkpoints"))
+    )
     said: list[str] = []
 
     paths = training_figures.of_training(out, show=said.append)
@@ -502,7 +565,7 @@ def test_curves_and_confusion_of_all_folds_are_drawn(folded, tmp_path):
     assert [path.name for path in paths] == ["curves.png", "confusion.png", "time.png"]
     assert [len(history) for history in training_figures._histories(out)] == [3, 3, 3]
     shutil.rmtree(out / "fold-3")
-    assert [path.name for path in training_figures.of_training(out, status="partial", show=said.append)] == [
-        "curves.png"
-    ]
+    assert [
+        path.name for path in training_figures.of_training(out, status="partial", show=said.append)
+    ] == ["curves.png"]
     assert not said

@@ -1,4 +1,6 @@
-"""What hundreds of spoiled inputs have taught: each fault that they found has its test here, beside the module's own."""
+"""What hundreds of spoiled inputs have taught: each fault that they found has its test here, beside
+the module's own.
+"""
 
 import csv
 import json
@@ -30,9 +32,13 @@ def quiet(line: str) -> None:
 # -- texts in tables
 
 
-@pytest.mark.parametrize("name", ["a\rb", "\r", "a\r\nb", "a\nb", 'a"b', "a,b", " a", "a ", "'", "\u2028", "\x0b"])
+@pytest.mark.parametrize(
+    "name", ["a\rb", "\r", "a\r\nb", "a\nb", 'a"b', "a,b", " a", "a ", "'", "\u2028", "\x0b"]
+)
 def test_every_id_comes_back_as_it_is_in_the_sample(tmp_path, name):
-    """A carriage return was once written without quotes, where every reader ends the line; and the exit code was 0."""
+    """A carriage return was once written without quotes, where every reader ends the line; and the
+    exit code was 0.
+    """
     sample, path = tmp_path / "sample.csv", tmp_path / "submission.csv"
     quoted = name.replace('"', '""')
     sample.write_bytes(f'id,p\n"{quoted}",0.5\nz,0.5\n'.encode())
@@ -48,7 +54,9 @@ def test_a_table_with_a_nul_is_refused_by_its_line(tmp_path):
     """Some programs end the text there, and others refuse the file."""
     (tmp_path / "x.csv").write_bytes(b"id,p\na,1\nb\0,2\n")
 
-    with pytest.raises(DataError, match=r"x\.csv could not be read as a CSV: line 3 holds a NUL.*\nExpected UTF-8"):
+    with pytest.raises(
+        DataError, match=r"x\.csv could not be read as a CSV: line 3 holds a NUL.*\nExpected UTF-8"
+    ):
         csv_text.read(tmp_path / "x.csv", DataError, "Download it again.")
 
 
@@ -77,7 +85,9 @@ def test_a_member_that_is_no_array_is_refused_as_test_images(tmp_path):
     """numpy gives its bytes; that it has no shape was once a traceback."""
     path = packed(tmp_path / "test.npz", x=b"evil")
 
-    with pytest.raises(DataError, match=r"test\.npz is no array: ValueError: 'x' in it is no array.*\nSet"):
+    with pytest.raises(
+        DataError, match=r"test\.npz is no array: ValueError: 'x' in it is no array.*\nSet"
+    ):
         tabular.array(path, configs.load("digits").data, 1, "Set data.test_array in the config.")
 
 
@@ -89,14 +99,20 @@ def test_a_member_that_is_no_array_is_refused_in_an_artifact(trained, tmp_path, 
     with zipfile.ZipFile(folder / name) as archive:
         members = {member: archive.read(member) for member in archive.namelist()}
     first, *others = members
-    packed(folder / name, **{first.removesuffix(".npy"): b"evil"}, **{member: members[member] for member in others})
+    packed(
+        folder / name,
+        **{first.removesuffix(".npy"): b"evil"},
+        **{member: members[member] for member in others},
+    )
     told = json.loads((folder / "manifest.json").read_bytes())
     digest = checksums.sha256(folder / name)
     told["files"][name] = {"sha256": digest, "size": (folder / name).stat().st_size}
     told["weights_sha256"] = told["files"]["weights.npz"]["sha256"]
     (folder / "manifest.json").write_bytes(checksums.sealed(told))
 
-    with pytest.raises(ArtifactError, match=rf"{name} holds '.*', which is no array.*\nPull or download"):
+    with pytest.raises(
+        ArtifactError, match=rf"{name} holds '.*', which is no array.*\nPull or download"
+    ):
         artifact.load(folder)
 
 
@@ -106,7 +122,9 @@ def test_a_member_that_is_no_array_makes_a_checkpoint_a_torn_one(tmp_path):
     newest = checkpoint.save(tmp_path, 2, {"a": np.ones(3)}, {})
     packed(newest / "state.npz", **{"00000": b"evil"})
     told = json.loads((newest / "manifest.json").read_bytes())
-    (newest / "manifest.json").write_bytes(checksums.sealed({**told, "sha256": checksums.sha256(newest / "state.npz")}))
+    (newest / "manifest.json").write_bytes(
+        checksums.sealed({**told, "sha256": checksums.sha256(newest / "state.npz")})
+    )
 
     found = checkpoint.latest(tmp_path)
 
@@ -117,25 +135,35 @@ def test_a_member_that_is_no_array_makes_a_checkpoint_a_torn_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"config": {}, "reason": "", "batch": Infinity}'], ids=["deep", "infinite"]
+    "text",
+    ["[" * 100_000, '{"config": {}, "reason": "", "batch": Infinity}'],
+    ids=["deep", "infinite"],
 )
 def test_a_measurement_of_noise_that_nobody_can_read_is_refused(tiny, tmp_path, text):
     """It comes with the checkpoints of an earlier session."""
     (tmp_path / "noise.json").write_text(text)
 
-    with pytest.raises(CheckpointError, match=r"noise\.json could not be read: .*Error.*\n.*--fresh"):
-        gradient_noise.capped(replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=quiet)
+    with pytest.raises(
+        CheckpointError, match=r"noise\.json could not be read: .*Error.*\n.*--fresh"
+    ):
+        gradient_noise.capped(
+            replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=quiet
+        )
 
 
 @pytest.mark.parametrize(
     "text", ['{"origin": {', "[]", "{}", "[" * 100_000], ids=["cut off", "a list", "empty", "deep"]
 )
 def test_losses_of_a_check_that_a_kill_cut_off_are_refused_by_name(tiny, tmp_path, text):
-    """They were once written in place, and what was left of them ended every later check in a traceback."""
+    """They were once written in place, and what was left of them ended every later check in a
+    traceback.
+    """
     (tmp_path / "losses.json").write_text(text)
     examples = SimpleNamespace(fingerprint=lambda: "x")
 
-    with pytest.raises(ConfigError, match=r"losses\.json is not what a check writes: .*\nRemove it"):
+    with pytest.raises(
+        ConfigError, match=r"losses\.json is not what a check writes: .*\nRemove it"
+    ):
         scale_check._losses(tiny, tmp_path, tmp_path, examples, quiet)
 
 
@@ -143,7 +171,9 @@ def test_losses_of_a_check_that_a_kill_cut_off_are_refused_by_name(tiny, tmp_pat
 
 
 def test_an_older_submission_survives_an_inference_that_fails(trained, competition, tmp_path):
-    """Yesterday's good file was once exchanged for the mean prediction, by a test set that could not be read."""
+    """Yesterday's good file was once exchanged for the mean prediction, by a test set that could
+    not be read.
+    """
     loaded, lines = artifact.load(trained[1] / "artifact"), []
     for path in (competition / "test").iterdir():
         path.write_bytes(b"<html>")
@@ -174,11 +204,17 @@ def test_predictions_that_are_all_the_same_are_told(trained, competition, tmp_pa
 
 def test_what_numpy_says_of_a_deep_header_does_not_fill_the_screen(tmp_path):
     """It quotes the whole header, thousands of brackets."""
-    header = b"{'descr': " + b"[" * 5000 + b"]" * 5000 + b", 'fortran_order': False, 'shape': (1,), }\n"
-    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header)
+    header = (
+        b"{'descr': " + b"[" * 5000 + b"]" * 5000 + b", 'fortran_order': False, 'shape': (1,), }\n"
+    )
+    (tmp_path / "x.npy").write_bytes(
+        b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header
+    )
 
     with pytest.raises(DataError, match=r"x\.npy is no array") as caught:
-        tabular.array(tmp_path / "x.npy", configs.load("digits").data, 1, "Set data.test_array in the config.")
+        tabular.array(
+            tmp_path / "x.npy", configs.load("digits").data, 1, "Set data.test_array in the config."
+        )
 
     assert len(str(caught.value)) < 600
 

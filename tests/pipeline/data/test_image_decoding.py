@@ -57,14 +57,18 @@ def test_colours_come_out_as_they_are():
     pixels = noise(7, 5, 3)
 
     assert np.array_equal(exactly(written(Image.fromarray(pixels)), 7, 5), pixels)
-    assert np.array_equal(exactly(written(Image.fromarray(pixels), "WEBP", lossless=True), 7, 5), pixels)
+    assert np.array_equal(
+        exactly(written(Image.fromarray(pixels), "WEBP", lossless=True), 7, 5), pixels
+    )
 
 
 def test_a_grey_file_is_taken_for_colour():
     """Three equal channels."""
     grey = noise(7, 5)
 
-    assert np.array_equal(exactly(written(Image.fromarray(grey)), 7, 5), np.repeat(grey[:, :, None], 3, axis=2))
+    assert np.array_equal(
+        exactly(written(Image.fromarray(grey)), 7, 5), np.repeat(grey[:, :, None], 3, axis=2)
+    )
     assert np.array_equal(exactly(written(Image.fromarray(grey)), 7, 5, 1)[:, :, 0], grey)
 
 
@@ -83,7 +87,9 @@ def test_alpha_is_dropped_and_the_colours_below_it_stay(kind):
     pixels = noise(6, 6, 4)
     options = {} if kind == "PNG" else {"lossless": True, "exact": True}
 
-    assert np.array_equal(exactly(written(Image.fromarray(pixels), kind, **options), 6, 6), pixels[:, :, :3])
+    assert np.array_equal(
+        exactly(written(Image.fromarray(pixels), kind, **options), 6, 6), pixels[:, :, :3]
+    )
     if kind == "PNG":
         grey = exactly(written(Image.frombytes("LA", (6, 6), pixels[:, :, :2].tobytes())), 6, 6, 1)
         assert np.array_equal(grey[:, :, 0], pixels[:, :, 0])
@@ -120,7 +126,9 @@ def test_16_bits_of_grey_are_divided_by_257_and_rounded():
 @pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])
 def test_16_bits_are_the_same_in_each_of_pillow_s_modes(mode):
     """Which of them a file becomes has changed with Pillow's versions."""
-    values = np.array([[0, 128, 129, 30000, 65535]], {"I;16": "<u2", "I;16B": ">u2", "I": "<i4"}[mode])
+    values = np.array(
+        [[0, 128, 129, 30000, 65535]], {"I;16": "<u2", "I;16B": ">u2", "I": "<i4"}[mode]
+    )
     image = Image.frombytes(mode, (5, 1), values.tobytes())
 
     assert list(eight_bits(image).tobytes()) == [0, 0, 1, 117, 255]
@@ -171,16 +179,22 @@ def test_what_comes_in_more_modes_than_one_is_one_image():
     """YCbCr and PA, which none of the three formats gives, among them."""
     image = Image.new("RGB", (2, 2), (40, 90, 200))
 
-    assert np.abs(np.asarray(eight_bits(image.convert("YCbCr"))).astype(int) - [40, 90, 200]).max() <= 2
+    assert (
+        np.abs(np.asarray(eight_bits(image.convert("YCbCr"))).astype(int) - [40, 90, 200]).max()
+        <= 2
+    )
     assert np.array_equal(
-        eight_bits(image.convert("P", palette=1).convert("PA")), image.convert("P", palette=1).convert("RGB")
+        eight_bits(image.convert("P", palette=1).convert("PA")),
+        image.convert("P", palette=1).convert("RGB"),
     )
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_an_image_stands_upright(kind, orientation):
-    """All eight ways of EXIF, in each format; the first letter of what is drawn is F, so that no two look alike."""
+    """All eight ways of EXIF, in each format; the first letter of what is drawn is F, so that no
+    two look alike.
+    """
     upright = np.zeros((48, 32, 3), np.uint8)
     upright[8:40, 8:12] = upright[8:12, 8:24] = upright[20:24, 8:20] = 255
     turned = {
@@ -200,7 +214,9 @@ def test_an_image_stands_upright(kind, orientation):
     assert np.abs(exactly(content, 48, 32).astype(int) - upright).max() < 40
     for resize in RESIZES[1:]:
         small = decode(content, Shape(24, 12, 3, resize)).astype(int)
-        plain = decode(written(Image.fromarray(upright), kind, quality=100), Shape(24, 12, 3, resize))
+        plain = decode(
+            written(Image.fromarray(upright), kind, quality=100), Shape(24, 12, 3, resize)
+        )
         assert np.abs(small - plain).max() < 40
 
 
@@ -217,7 +233,9 @@ def test_exif_that_cannot_be_read_counts_as_upright(exif):
     """The pixels are whole, and every viewer shows them."""
     image = Image.fromarray(noise(16, 24, 3))
 
-    assert np.array_equal(exactly(written(image, "JPEG", exif=exif), 16, 24), exactly(written(image, "JPEG"), 16, 24))
+    assert np.array_equal(
+        exactly(written(image, "JPEG", exif=exif), 16, 24), exactly(written(image, "JPEG"), 16, 24)
+    )
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
@@ -240,9 +258,15 @@ def test_the_first_picture_of_a_camera_s_many_is_taken():
 
 @settings(deadline=None, max_examples=60)
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(RESIZES[1:]), st.sampled_from([1, 3]))
-def test_every_size_becomes_the_one_that_was_asked_for(height, width, down, across, resize, channels):
-    """A white image stays white, but for what pads it: bars of zeros on two sides, equal or one more at the end."""
-    found = decode(written(Image.new("RGB", (width, height), "white")), Shape(down, across, channels, resize))
+def test_every_size_becomes_the_one_that_was_asked_for(
+    height, width, down, across, resize, channels
+):
+    """A white image stays white, but for what pads it: bars of zeros on two sides, equal or one
+    more at the end.
+    """
+    found = decode(
+        written(Image.new("RGB", (width, height), "white")), Shape(down, across, channels, resize)
+    )
 
     assert (found.shape, found.dtype) == ((down, across, channels), np.uint8)
     if resize != "pad":
@@ -258,7 +282,9 @@ def test_every_size_becomes_the_one_that_was_asked_for(height, width, down, acro
 
 def test_a_crop_keeps_the_middle():
     """Of a flag of three stripes the one in the middle, whichever way it lies."""
-    flag = np.repeat(np.array([[[250, 0, 0], [0, 250, 0], [0, 0, 250]]], np.uint8), 30, axis=1).repeat(30, axis=0)
+    flag = np.repeat(
+        np.array([[[250, 0, 0], [0, 250, 0], [0, 0, 250]]], np.uint8), 30, axis=1
+    ).repeat(30, axis=0)
 
     for pixels in (flag, flag.transpose(1, 0, 2)):
         middle = decode(written(Image.fromarray(pixels)), Shape(10, 10, 3, "crop"))
@@ -276,7 +302,9 @@ def test_a_jpeg_that_is_decoded_smaller_is_close_to_the_whole_one(photograph, re
     """Within a few levels of the whole decode, resized in one step."""
     content = written(photograph, "JPEG", quality=90)
     with Image.open(io.BytesIO(content)) as whole:
-        plain = decode(written(whole.convert("RGB"), compress_level=0), Shape(96, 96, 3, resize)).astype(int)
+        plain = decode(
+            written(whole.convert("RGB"), compress_level=0), Shape(96, 96, 3, resize)
+        ).astype(int)
         fair = np.asarray(whole.resize((96, 96), FILTER)).astype(int)
 
     small = decode(content, Shape(96, 96, 3, resize)).astype(int)
@@ -288,11 +316,15 @@ def test_a_jpeg_that_is_decoded_smaller_is_close_to_the_whole_one(photograph, re
 
 
 def test_a_reduced_decode_is_near_to_the_whole_one_and_another(photograph):
-    """Of a JPEG that is more than 1.6 times the size; what is smaller, and what has no such decode, comes out the same."""
+    """Of a JPEG that is more than 1.6 times the size; what is smaller, and what has no such decode,
+    comes out the same.
+    """
     wide = photograph.resize((500, 375))
     content = written(wide, "JPEG", quality=90)
 
-    full, reduced = (decode(content, Shape(224, 224, 3, "stretch", how)).astype(int) for how in DECODES)
+    full, reduced = (
+        decode(content, Shape(224, 224, 3, "stretch", how)).astype(int) for how in DECODES
+    )
 
     assert 0 < np.abs(full - reduced).mean() < 3
     assert abs((full - reduced).mean()) < 0.2  # no shift of the light
@@ -301,7 +333,13 @@ def test_a_reduced_decode_is_near_to_the_whole_one_and_another(photograph):
         assert np.array_equal(full, reduced)
 
 
-@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40), st.integers(1, 40), st.sampled_from(RESIZES[1:]))
+@given(
+    st.integers(1, 90),
+    st.integers(1, 90),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.sampled_from(RESIZES[1:]),
+)
 def test_a_reduced_decode_has_the_form_that_was_asked_for(height, width, down, across, resize):
     """Of any size of file."""
     content = written(Image.new("RGB", (width, height), (200, 100, 50)), "JPEG", quality=95)
@@ -315,15 +353,21 @@ def test_a_reduced_decode_has_the_form_that_was_asked_for(height, width, down, a
 
 @pytest.mark.parametrize("resize", RESIZES[1:])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_opencv_shows_the_same_part_as_upright_as_pillow(photograph, resize, orientation, monkeypatch):
-    """Of odd sizes, so that the last rows and columns of the smaller image are in the file only in part."""
+def test_opencv_shows_the_same_part_as_upright_as_pillow(
+    photograph, resize, orientation, monkeypatch
+):
+    """Of odd sizes, so that the last rows and columns of the smaller image are in the file only in
+    part.
+    """
     exif = Image.Exif()
     exif[ORIENTATION] = orientation
     content = written(photograph.resize((499, 373)), "JPEG", quality=90, exif=exif)
     form = Shape(200, 220, 3, resize, "reduced")
     own = reduced_jpeg.reduced
     given = []
-    monkeypatch.setattr(reduced_jpeg, "reduced", lambda *words: given.append(own(*words)) or given[-1])
+    monkeypatch.setattr(
+        reduced_jpeg, "reduced", lambda *words: given.append(own(*words)) or given[-1]
+    )
 
     found = decode(content, form).astype(int)
 
@@ -335,11 +379,21 @@ def test_opencv_shows_the_same_part_as_upright_as_pillow(photograph, resize, ori
     assert apart.mean() < 1 and apart.max() < 24
 
 
-@given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 40), st.integers(1, 40), st.sampled_from(RESIZES[1:]))
-def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(height, width, down, across, resize):
+@given(
+    st.integers(1, 400),
+    st.integers(1, 400),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.sampled_from(RESIZES[1:]),
+)
+def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(
+    height, width, down, across, resize
+):
     """Within what two ways to interpolate differ by, of slopes without edges; whatever the sizes."""
     rows, columns = np.mgrid[0:height, 0:width]
-    slopes = np.stack([rows * 255 / height, columns * 255 / width, np.full((height, width), 99.0)], -1)
+    slopes = np.stack(
+        [rows * 255 / height, columns * 255 / width, np.full((height, width), 99.0)], -1
+    )
     content = written(Image.fromarray(slopes.astype(np.uint8)), "JPEG", quality=95, subsampling=0)
     form = Shape(down, across, 3, resize, "reduced")
 
@@ -353,9 +407,11 @@ def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(height, width
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "progressive", "WEBP", "lossless"])
 def test_a_file_that_is_cut_off_is_refused(photograph, kind):
     """Wherever; but for ends behind the last pixel, without which it is the same image."""
-    options = {"JPEG": {"quality": 60}, "progressive": {"progressive": True}, "lossless": {"lossless": True}}.get(
-        kind, {}
-    )
+    options = {
+        "JPEG": {"quality": 60},
+        "progressive": {"progressive": True},
+        "lossless": {"lossless": True},
+    }.get(kind, {})
     format_ = {"progressive": "JPEG", "lossless": "WEBP"}.get(kind, kind)
     content = written(photograph.crop((100, 100, 164, 148)), format_, **options)
     whole = exactly(content, 48, 64)
@@ -439,7 +495,10 @@ def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end, prog
         Shape(200, 280, 3, "stretch", "reduced"),
     )
     asked = (640, 427), (224, 160), (0, 0, 640, 427), (280, 200)
-    assert reduced_jpeg.reduced(whole, *asked) is not None and reduced_jpeg.reduced(whole[:end], *asked) is None
+    assert (
+        reduced_jpeg.reduced(whole, *asked) is not None
+        and reduced_jpeg.reduced(whole[:end], *asked) is None
+    )
     content = whole[:end]
 
     with pytest.raises(BrokenImage, match="truncated"):
@@ -473,7 +532,11 @@ def test_no_header_makes_the_look_for_a_size_fail(content, end):
     """Whatever it holds, and wherever it ends."""
     whole = written(Image.new("RGB", (70, 30)), "JPEG")
 
-    for torn in (b"\xff\xd8" + content, whole[:end], whole[: end % 200 + 2] + content + whole[end % 200 :]):
+    for torn in (
+        b"\xff\xd8" + content,
+        whole[:end],
+        whole[: end % 200 + 2] + content + whole[end % 200 :],
+    ):
         assert reduced_jpeg.plain(torn) is None or min(reduced_jpeg.plain(torn)) > 0
 
 
@@ -481,8 +544,13 @@ def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
     """Pixels that are not there would come out as zeros."""
     content = written(photograph.resize((400, 300)), "JPEG")
 
-    assert reduced_jpeg.reduced(content, (400, 300), (200, 150), (0, 0, 400, 300), (200, 150)) is not None
-    assert reduced_jpeg.reduced(content, (402, 300), (200, 150), (0, 0, 402, 300), (201, 150)) is None
+    assert (
+        reduced_jpeg.reduced(content, (400, 300), (200, 150), (0, 0, 400, 300), (200, 150))
+        is not None
+    )
+    assert (
+        reduced_jpeg.reduced(content, (402, 300), (200, 150), (0, 0, 402, 300), (201, 150)) is None
+    )
 
 
 def test_without_opencv_a_config_that_needs_it_is_refused():
@@ -499,7 +567,9 @@ def test_without_opencv_a_config_that_needs_it_is_refused():
 
 
 def test_an_opencv_that_gives_other_colours_is_refused(monkeypatch):
-    """A version in which the numbers mean something else would turn red into blue, in training or in inference alone."""
+    """A version in which the numbers mean something else would turn red into blue, in training or
+    in inference alone.
+    """
     monkeypatch.setattr(reduced_jpeg, "RGB", 1)
 
     with pytest.raises(ConfigError, match="expected a decoder that gives RGB"):

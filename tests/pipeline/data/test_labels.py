@@ -1,4 +1,6 @@
-"""What a model's outputs mean: every kind of target has one law, and labels that break it are refused by name."""
+"""What a model's outputs mean: every kind of target has one law, and labels that break it are
+refused by name.
+"""
 
 import json
 from dataclasses import replace
@@ -21,10 +23,14 @@ DIGITS = configs.load("digits")
 TABLE = Path("train.csv")
 
 logits = arrays.arrays(
-    np.float32, st.tuples(st.integers(1, 9), st.integers(2, 6)), elements=st.floats(-1e4, 1e4, width=32)
+    np.float32,
+    st.tuples(st.integers(1, 9), st.integers(2, 6)),
+    elements=st.floats(-1e4, 1e4, width=32),
 )
 numbers = arrays.arrays(
-    np.float64, st.tuples(st.integers(2, 30), st.integers(1, 3)), elements=st.floats(0, 1e6, allow_subnormal=False)
+    np.float64,
+    st.tuples(st.integers(2, 30), st.integers(1, 3)),
+    elements=st.floats(0, 1e6, allow_subnormal=False),
 ).filter(lambda values: (values.std(axis=0) > 1e-3).all())
 
 
@@ -64,7 +70,10 @@ def test_higher_outputs_never_mean_a_lower_label(values, more):
     own = Target("ordinal", named(values.shape[1] + 1))
     places = np.arange(values.shape[1] + 1)
 
-    below, above = own.predictions(values) @ places, own.predictions(values + np.float32(more)) @ places
+    below, above = (
+        own.predictions(values) @ places,
+        own.predictions(values + np.float32(more)) @ places,
+    )
 
     assert (above >= below - 1e-4).all()
 
@@ -75,7 +84,10 @@ def test_the_predictions_of_several_labels_are_probabilities_of_each(values):
     found = Target("multilabel", named(values.shape[1])).predictions(values)
 
     assert ((found >= 0) & (found <= 1)).all()
-    assert np.array_equal(found > 0.5, values > 0) or np.abs(values[(found > 0.5) != (values > 0)]).max() < 1e-6
+    assert (
+        np.array_equal(found > 0.5, values > 0)
+        or np.abs(values[(found > 0.5) != (values > 0)]).max() < 1e-6
+    )
 
 
 @given(numbers, st.booleans())
@@ -84,7 +96,9 @@ def test_numbers_come_back_in_their_own_units(values, log):
     columns = ["a", "b", "c"][: values.shape[1]]
     table = pd.DataFrame(values, columns=columns).map(repr)
 
-    own, labels = target.read(table, predicting("regression", *columns, metric="rmsle" if log else "rmse"), TABLE)
+    own, labels = target.read(
+        table, predicting("regression", *columns, metric="rmsle" if log else "rmse"), TABLE
+    )
 
     assert labels.dtype == np.float32 and own.log == log
     assert labels.mean(axis=0) == pytest.approx(0, abs=1e-4)
@@ -134,7 +148,9 @@ def test_a_split_keeps_in_proportion_what_is_rare():
 @given(st.lists(st.floats(-1e9, 1e9, width=32), min_size=1, max_size=50))
 def test_numbers_have_at_most_ten_strata(values):
     """Also where many are equal."""
-    found = Target("regression", ("x",), (0.0,), (1.0,)).strata(np.array(values, np.float32)[:, None])
+    found = Target("regression", ("x",), (0.0,), (1.0,)).strata(
+        np.array(values, np.float32)[:, None]
+    )
 
     assert ((found >= 0) & (found < 10)).all()
 
@@ -170,18 +186,58 @@ def test_a_miss_by_two_costs_more_than_a_miss_by_one():
 @pytest.mark.parametrize(
     ("config", "columns", "said"),
     [
-        (predicting("classes", "y", num_classes=3), {"y": ["a", "b"]}, "2 different labels.*num_classes=3"),
-        (predicting("ordinal", "y", num_classes=2), {"y": ["1", "good"]}, "the label 'good'.*numbers"),
+        (
+            predicting("classes", "y", num_classes=3),
+            {"y": ["a", "b"]},
+            "2 different labels.*num_classes=3",
+        ),
+        (
+            predicting("ordinal", "y", num_classes=2),
+            {"y": ["1", "good"]},
+            "the label 'good'.*numbers",
+        ),
         (predicting("ordinal", "y", num_classes=2), {"y": ["1", "nan"]}, "the label 'nan'"),
-        (predicting("ordinal", "y", num_classes=3), {"y": ["1", "2", "1.0"]}, "in two ways, '1(.0)?' and '1(.0)?'"),
-        (predicting("multilabel", "y", num_classes=3), {"y": ["a b", "b"]}, "2 different labels.*num_classes=3"),
-        (predicting("multilabel", "y", "z"), {"y": ["0", "1"], "z": ["0", "2"]}, "'2' in 'z'.*0 or 1"),
-        (predicting("regression", "y"), {"y": ["1", ""]}, "1 labels in 'y' that are no finite numbers: ''"),
-        (predicting("regression", "y"), {"y": ["1", "inf", "1_0"]}, "2 labels in 'y'.*'inf', '1_0'"),
-        (predicting("regression", "y"), {"y": ["699050.6946514922"] * 3}, "one and the same number in all of 'y'"),
-        (predicting("regression", "y", metric="rmsle"), {"y": ["3", "-1"]}, "labels below 0.*rmsle"),
+        (
+            predicting("ordinal", "y", num_classes=3),
+            {"y": ["1", "2", "1.0"]},
+            "in two ways, '1(.0)?' and '1(.0)?'",
+        ),
+        (
+            predicting("multilabel", "y", num_classes=3),
+            {"y": ["a b", "b"]},
+            "2 different labels.*num_classes=3",
+        ),
+        (
+            predicting("multilabel", "y", "z"),
+            {"y": ["0", "1"], "z": ["0", "2"]},
+            "'2' in 'z'.*0 or 1",
+        ),
+        (
+            predicting("regression", "y"),
+            {"y": ["1", ""]},
+            "1 labels in 'y' that are no finite numbers: ''",
+        ),
+        (
+            predicting("regression", "y"),
+            {"y": ["1", "inf", "1_0"]},
+            "2 labels in 'y'.*'inf', '1_0'",
+        ),
+        (
+            predicting("regression", "y"),
+            {"y": ["699050.6946514922"] * 3},
+            "one and the same number in all of 'y'",
+        ),
+        (
+            predicting("regression", "y", metric="rmsle"),
+            {"y": ["3", "-1"]},
+            "labels below 0.*rmsle",
+        ),
         (predicting("regression", "y"), {"y": ["3e300", "1"]}, "labels in .y. beyond 1e.30"),
-        (predicting("regression", "y", metric="rmsle"), {"y": ["3e300", "1"]}, "labels in .y. beyond 1e.30"),
+        (
+            predicting("regression", "y", metric="rmsle"),
+            {"y": ["3e300", "1"]},
+            "labels in .y. beyond 1e.30",
+        ),
     ],
 )
 def test_labels_that_cannot_be_learned_are_refused(config, columns, said):
@@ -193,7 +249,15 @@ def test_labels_that_cannot_be_learned_are_refused(config, columns, said):
 
 
 @pytest.mark.parametrize(
-    "change", [{"kind": "x"}, {"names": []}, {"center": [1.0]}, {"spread": ["x"]}, {"center": None}, {"names": 3}]
+    "change",
+    [
+        {"kind": "x"},
+        {"names": []},
+        {"center": [1.0]},
+        {"spread": ["x"]},
+        {"center": None},
+        {"names": 3},
+    ],
 )
 def test_what_is_no_target_is_refused(change):
     """It comes from a file that somebody else may have written."""
@@ -203,9 +267,13 @@ def test_what_is_no_target_is_refused(change):
         Target.from_json(value)
 
 
-@given(arrays.arrays(np.float64, st.integers(2, 50), elements=st.floats(0, 1e6, allow_subnormal=False)))
+@given(
+    arrays.arrays(np.float64, st.integers(2, 50), elements=st.floats(0, 1e6, allow_subnormal=False))
+)
 def test_what_is_learned_by_its_logarithm_is_never_below_zero(values):
-    """A label of 0 comes back as 0 and no hair below, which the metric would refuse; nor is anything predicted there."""
+    """A label of 0 comes back as 0 and no hair below, which the metric would refuse; nor is
+    anything predicted there.
+    """
     values[0] = 0.0
     if np.log1p(values).std() < 1e-3:
         return

@@ -1,4 +1,6 @@
-"""All files come out in their order, what is broken is named, and what was decoded once is not decoded again."""
+"""All files come out in their order, what is broken is named, and what was decoded once is not
+decoded again.
+"""
 
 import json
 import os
@@ -21,7 +23,9 @@ COUNT = 83  # more than two runs of a thread, and no multiple of one
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder of images whose pixels are their number, three of them broken; not to be changed."""
+    """Return a folder of images whose pixels are their number, three of them broken; not to be
+    changed.
+    """
     folder = tmp_path_factory.mktemp("images")
     for index in range(COUNT):
         Image.new("RGB", (5, 6), (index, 0, 255 - index)).save(folder / f"{index:03d}.png")
@@ -92,7 +96,9 @@ def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size, ahead, w
 def test_a_disk_that_gives_less_than_it_was_asked_for_is_asked_again(own, monkeypatch):
     """As network file systems may."""
     whole, pread = parallel_decoding.read(own, FORM)[0], os.pread
-    monkeypatch.setattr(parallel_decoding.os, "pread", lambda file, size, start: pread(file, -(-size // 2), start))
+    monkeypatch.setattr(
+        parallel_decoding.os, "pread", lambda file, size, start: pread(file, -(-size // 2), start)
+    )
 
     found, broken = parallel_decoding.read(own, FORM)
 
@@ -139,15 +145,23 @@ def test_files_that_are_missing_are_counted_and_named(own):
     for path in own[1:]:
         path.unlink()
 
-    for read in (lambda: parallel_decoding.read(own, FORM), lambda: next(parallel_decoding.blocks(own, FORM, 2))):
-        with pytest.raises(DataError, match=r"4 of 5 images are missing, for example .*1\.png") as caught:
+    for read in (
+        lambda: parallel_decoding.read(own, FORM),
+        lambda: next(parallel_decoding.blocks(own, FORM, 2)),
+    ):
+        with pytest.raises(
+            DataError, match=r"4 of 5 images are missing, for example .*1\.png"
+        ) as caught:
             read()
         assert "suffix" in str(caught.value)
 
 
 def test_a_file_that_may_not_be_read_is_an_error_and_not_a_broken_image(own, unreadable):
     """Its pixels may be well."""
-    with unreadable(own[3]), pytest.raises(DataError, match=r"Could not read .*3\.png: Permission denied"):
+    with (
+        unreadable(own[3]),
+        pytest.raises(DataError, match=r"Could not read .*3\.png: Permission denied"),
+    ):
         parallel_decoding.read(own, FORM)
 
 
@@ -162,15 +176,21 @@ def test_a_folder_is_not_an_image(own):
 
 def test_too_many_pixels_say_how_much_memory_they_need(own):
     """Before any is decoded."""
-    with pytest.raises(DataError, match=r"5 images of 1000000000x1000000000x3 need .* GiB of memory"):
+    with pytest.raises(
+        DataError, match=r"5 images of 1000000000x1000000000x3 need .* GiB of memory"
+    ):
         parallel_decoding.read(own, Shape(10**9, 10**9, 3, "stretch"), workers=1)
 
 
 def test_a_hit_gives_what_the_miss_gave(folder, tmp_path):
     """Pixels and reasons; and says so. Neither can be written to."""
     said = []
-    first, reasons = parallel_decoding.read(files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append)
-    again, same = parallel_decoding.read(files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append)
+    first, reasons = parallel_decoding.read(
+        files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append
+    )
+    again, same = parallel_decoding.read(
+        files(folder), FORM, cache=tmp_path / "a" / "cache", show=said.append
+    )
 
     assert isinstance(again, np.memmap)
     assert not isinstance(first, np.memmap)
@@ -249,7 +269,15 @@ def of_floats(path):
 
 
 @pytest.mark.parametrize(
-    "spoil", [cut, other_bit, pickled, of_floats, lambda path: path.unlink(), lambda path: path.write_bytes(b"")]
+    "spoil",
+    [
+        cut,
+        other_bit,
+        pickled,
+        of_floats,
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+    ],
 )
 def test_a_cache_that_is_torn_is_made_anew(own, tmp_path, spoil):
     """It says so, and the next run takes the new one."""
@@ -257,7 +285,10 @@ def test_a_cache_that_is_torn_is_made_anew(own, tmp_path, spoil):
     spoil(next((tmp_path / "cache").glob("*.npy")))
     said = []
 
-    found = [parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0] for _ in range(2)]
+    found = [
+        parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
+        for _ in range(2)
+    ]
 
     assert np.array_equal(found[0], wanted)
     assert np.array_equal(found[1], wanted)
@@ -265,7 +296,9 @@ def test_a_cache_that_is_torn_is_made_anew(own, tmp_path, spoil):
     assert "Took 5" in said[1]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"sha256": 5, "broken": {}}', '{"sha256": "0", "broken": {"x": 1}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"sha256": 5, "broken": {}}', '{"sha256": "0", "broken": {"x": 1}}']
+)
 def test_what_stands_beside_the_cache_is_not_trusted_either(own, tmp_path, text):
     """The same."""
     wanted = parallel_decoding.read(own, FORM, cache=tmp_path / "cache")[0]
@@ -322,7 +355,9 @@ def test_images_within_a_file_are_read_like_files(own, tmp_path):
     """Whatever lies around them, and each part has a cache of its own."""
     contents = [path.read_bytes() for path in own]
     (tmp_path / "all").write_bytes(b"head" + b"between".join(contents))
-    starts = [4 + sum(len(content) + 7 for content in contents[:place]) for place in range(len(own))]
+    starts = [
+        4 + sum(len(content) + 7 for content in contents[:place]) for place in range(len(own))
+    ]
     parts = [
         parallel_decoding.Part(str(tmp_path / "all"), start, len(content))
         for start, content in zip(starts, contents, strict=True)
@@ -346,13 +381,17 @@ def test_another_process_that_decodes_the_same_takes_nothing_away(tmp_path, monk
     assert (first == 7).all()
 
 
-def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(folder, tmp_path, monkeypatch):
+def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(
+    folder, tmp_path, monkeypatch
+):
     """The same pixels, from the same file as any other cache, and found again as one."""
     monkeypatch.setattr(parallel_decoding, "_memory", lambda: 0)
     said = []
 
     for _ in range(2):
-        pixels, broken = parallel_decoding.read(files(folder), FORM, cache=tmp_path / "cache", show=said.append)
+        pixels, broken = parallel_decoding.read(
+            files(folder), FORM, cache=tmp_path / "cache", show=said.append
+        )
         assert isinstance(pixels, np.memmap)
         assert not pixels.flags.writeable
         assert np.array_equal(pixels, wanted())
@@ -370,7 +409,11 @@ def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(folde
 def test_a_cache_leaves_half_of_a_disk_s_free_space(own, tmp_path, monkeypatch, memory):
     """For checkpoints, which a run needs more; what has no room there takes memory."""
     usage = parallel_decoding.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(parallel_decoding.shutil, "disk_usage", lambda path: usage._replace(free=5 * 6 * 5 * 3 * 2 - 1))
+    monkeypatch.setattr(
+        parallel_decoding.shutil,
+        "disk_usage",
+        lambda path: usage._replace(free=5 * 6 * 5 * 3 * 2 - 1),
+    )
     monkeypatch.setattr(parallel_decoding, "_memory", lambda: memory)
     said = []
 
@@ -394,7 +437,9 @@ def test_a_long_reading_says_how_far_it_is(folder, monkeypatch):
     assert all(line.endswith("of 83 images") for line in said)
 
 
-def test_large_images_get_a_thread_a_cpu_and_one_more_and_small_ones_fewer(own, tmp_path, monkeypatch):
+def test_large_images_get_a_thread_a_cpu_and_one_more_and_small_ones_fewer(
+    own, tmp_path, monkeypatch
+):
     """As many as an image's time has room for."""
     monkeypatch.setattr(parallel_decoding.os, "cpu_count", lambda: 4)
     monkeypatch.setattr(parallel_decoding, "HELD_SECONDS", 1e-9)

@@ -1,4 +1,6 @@
-"""RandAugment is the same wherever it is computed, keeps an image an image, and does what its names say."""
+"""RandAugment is the same wherever it is computed, keeps an image an image, and does what its names
+say.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,9 @@ def test_each_operation_gives_an_image_of_the_same_size(name, channels):
         assert (found.size, found.mode) == (image.size, image.mode)
 
 
-@pytest.mark.parametrize("name", sorted(set(rand_augment.OPERATIONS) - {"autocontrast", "equalize"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(rand_augment.OPERATIONS) - {"autocontrast", "equalize"})
+)
 def test_without_strength_nothing_changes(name):
     """But for the two that have none."""
     pixels = images(3, 1)[0]
@@ -36,7 +40,9 @@ def test_without_strength_nothing_changes(name):
 
 @pytest.mark.parametrize("name", sorted(set(rand_augment.OPERATIONS) - {"identity"}))
 def test_with_strength_something_does(name):
-    """Of an image in the middle of the range, so that contrast can be stretched; Pillow equalizes none of fewer than 255 pixels."""
+    """Of an image in the middle of the range, so that contrast can be stretched; Pillow equalizes
+    none of fewer than 255 pixels.
+    """
     pixels = RANDOM.integers(60, 145, (20, 20, 3), np.uint8)
 
     assert not np.array_equal(rand_augment.OPERATIONS[name](Image.fromarray(pixels), 1.0), pixels)

@@ -1,4 +1,6 @@
-"""A table becomes numbers by what training has seen, and nothing else; pixels may be columns, or one array."""
+"""A table becomes numbers by what training has seen, and nothing else; pixels may be columns, or
+one array.
+"""
 
 import json
 from pathlib import Path
@@ -15,7 +17,9 @@ from pipeline.data.tabular import Encoding
 from pipeline.errors import DataError
 
 TABLE = Path("train.csv")
-PEOPLE = Data(kind="table", numeric_columns=("fare", "age"), categorical_columns=("port",), most_categories=3)
+PEOPLE = Data(
+    kind="table", numeric_columns=("fare", "age"), categorical_columns=("port",), most_categories=3
+)
 IMAGES = Data(kind="pixels", height=2, width=3, channels=1)
 
 
@@ -30,7 +34,9 @@ numbers = st.integers(-(10**6), 10**6).map(lambda value: value / 7)
 @example([699050.6946514922] * 3)  # whose mean is another number
 def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(values):
     """0 where it is missing, and a 1 beside it; a constant column is all 0."""
-    table = people(["NA" if value is None else repr(value) for value in values], ["S"] * len(values))
+    table = people(
+        ["NA" if value is None else repr(value) for value in values], ["S"] * len(values)
+    )
     absent = np.array([value is None for value in values])
 
     found = tabular.encode(table, tabular.fit(table, PEOPLE, TABLE), TABLE)
@@ -59,13 +65,18 @@ def test_the_order_of_the_rows_does_not_move_a_category(ports):
 
 
 def test_an_encoding_survives_json():
-    """It travels in the artifact; the columns stay in the config's order, in which the model reads them."""
+    """It travels in the artifact; the columns stay in the config's order, in which the model reads
+    them.
+    """
     encoding = tabular.fit(people(["1", "2.5", ""], ["S", "ß", ""]), PEOPLE, TABLE)
 
     again = Encoding.from_json(json.loads(json.dumps(encoding.to_json(), sort_keys=True)), PEOPLE)
 
     assert again == encoding
-    assert (tuple(again.numbers), tuple(again.categories)) == (PEOPLE.numeric_columns, PEOPLE.categorical_columns)
+    assert (tuple(again.numbers), tuple(again.categories)) == (
+        PEOPLE.numeric_columns,
+        PEOPLE.categorical_columns,
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +92,9 @@ def test_an_encoding_survives_json():
     ],
 )
 def test_the_encoding_of_another_table_is_refused(change):
-    """Other columns, or numbers that cannot be: the model would read something else than what it learned."""
+    """Other columns, or numbers that cannot be: the model would read something else than what it
+    learned.
+    """
     value = tabular.fit(people(["1", "2"], ["S", "C"]), PEOPLE, TABLE).to_json()
 
     with pytest.raises((KeyError, TypeError, ValueError)):
@@ -190,7 +203,9 @@ def test_a_text_among_numbers_is_refused_and_in_the_scored_rerun_taken_for_missi
     seen = tabular.fit(people(["1", "2", "3"], ["S"] * 3), PEOPLE, TABLE)
     odd = people(["2", "many", "1e300"], ["S"] * 3)
 
-    with pytest.raises(DataError, match="1 texts in 'age' that are no finite numbers, for example 'many'"):
+    with pytest.raises(
+        DataError, match="1 texts in 'age' that are no finite numbers, for example 'many'"
+    ):
         tabular.encode(odd, seen, TABLE)
     found = tabular.encode(odd, seen, TABLE, lenient=True)
     assert found[:, 3].tolist() == [0, 1, 0]

@@ -1,4 +1,6 @@
-"""TFRecord files give what the same images give as files, and say by file and record where they do not."""
+"""TFRecord files give what the same images give as files, and say by file and record where they do
+not.
+"""
 
 import os
 import subprocess
@@ -45,17 +47,28 @@ def written(path, contents):
 
 @pytest.fixture
 def both(competition: Path, tiny: Config) -> tuple[Path, Config, Config]:
-    """Return a competition that has its images as files and in TFRecords, in another order, and a config for each."""
+    """Return a competition that has its images as files and in TFRecords, in another order, and a
+    config for each.
+    """
     labels = pd.read_csv(competition / "train.csv", dtype=str)
     rows = dict(labels.to_numpy())
     for part in ("train", "test"):
-        names = sorted((path.stem for path in (competition / part).iterdir()), key=lambda name: name[::-1])
+        names = sorted(
+            (path.stem for path in (competition / part).iterdir()), key=lambda name: name[::-1]
+        )
         for shard in range(SHARDS):
             contents = []
             for name in names[shard::SHARDS]:
-                features = {"image_name": name, "image": (competition / part / f"{name}.png").read_bytes()}
-                contents.append(example(**features, **({"class": rows[name]} if part == "train" else {})))
-            written(competition / "tfrecords" / f"{part}{shard:02d}-{len(contents)}.tfrec", contents)
+                features = {
+                    "image_name": name,
+                    "image": (competition / part / f"{name}.png").read_bytes(),
+                }
+                contents.append(
+                    example(**features, **({"class": rows[name]} if part == "train" else {}))
+                )
+            written(
+                competition / "tfrecords" / f"{part}{shard:02d}-{len(contents)}.tfrec", contents
+            )
     own = replace(
         tiny.data, kind="tfrecords", train_records="tfrecords/train*.tfrec", test_records="tfrecords/test*.tfrec",
         id_column="image_name", label_column="class",
@@ -86,7 +99,9 @@ def test_the_test_set_comes_in_the_sample_s_order(both, size):
     assert one.ids == other.ids and len(one) == 21
     blocks = list(other.blocks(size))
     assert [start for start, _, _ in blocks] == list(range(0, 21, size))
-    assert np.array_equal(np.concatenate([block for _, block, _ in blocks]), one.inputs(np.arange(21)))
+    assert np.array_equal(
+        np.concatenate([block for _, block, _ in blocks]), one.inputs(np.arange(21))
+    )
     assert not any(broken for _, _, broken in blocks)
 
 
@@ -95,7 +110,9 @@ def test_several_patterns_are_taken_together_and_no_file_twice(both):
     folder, _, recorded = both
     patterns = ("tfrecords/train00*", "tfrecords/train*.tfrec")
 
-    found = dataset.read_training(folder, replace(recorded, data=replace(recorded.data, train_records=patterns)))
+    found = dataset.read_training(
+        folder, replace(recorded, data=replace(recorded.data, train_records=patterns))
+    )
 
     assert len(found) == len(set(found.ids)) == 96
 
@@ -135,7 +152,9 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, spoil):
     """Cut off, or a bit turned in the pixels, or in a length: nothing of it is taken for an image."""
     folder, _, recorded = both
     path = folder / "tfrecords" / "train01-32.tfrec"
-    ends = [start - tfrecords.HEAD + len(record) + 16 for _, start, record in tfrecords._records(path)]
+    ends = [
+        start - tfrecords.HEAD + len(record) + 16 for _, start, record in tfrecords._records(path)
+    ]
 
     spoil(path, ends)
 
@@ -168,8 +187,12 @@ def test_a_record_that_cannot_be_used_is_named(tmp_path, contents, said):
 def test_a_pattern_that_fits_nothing_tells_what_is_there(both):
     folder, _, recorded = both
 
-    with pytest.raises(DataError, match=r"fits 'tfrec/\*'; it holds: sample_submission.csv, test, tfrecords"):
-        dataset.read_training(folder, replace(recorded, data=replace(recorded.data, train_records="tfrec/*")))
+    with pytest.raises(
+        DataError, match=r"fits 'tfrec/\*'; it holds: sample_submission.csv, test, tfrecords"
+    ):
+        dataset.read_training(
+            folder, replace(recorded, data=replace(recorded.data, train_records="tfrec/*"))
+        )
 
 
 def test_an_id_without_a_record_is_broken_and_too_many_are_refused(both):
@@ -195,7 +218,8 @@ def test_a_record_without_a_row_and_an_id_that_comes_twice_are_refused(both):
 
     written(path, [*kept, example(image_name="more", image=b"")])
     with pytest.raises(
-        DataError, match=r"22 images and sample_submission\.csv asks for 21: 1 images have no row, for example more"
+        DataError,
+        match=r"22 images and sample_submission\.csv asks for 21: 1 images have no row, for example more",
     ):
         dataset.read_test(folder, recorded)
     written(path, [*kept, kept[0]])
@@ -204,7 +228,9 @@ def test_a_record_without_a_row_and_an_id_that_comes_twice_are_refused(both):
 
 
 def test_tensorflow_takes_no_device_for_it(both):
-    """Its runtime is not even started, so that all of an accelerator is left to JAX; and it is imported for this kind alone."""
+    """Its runtime is not even started, so that all of an accelerator is left to JAX; and it is
+    imported for this kind alone.
+    """
     folder, _, _ = both
     code = (
         "import sys; from pathlib import Path; from pipeline import data, records\n"
@@ -214,7 +240,9 @@ def test_tensorflow_takes_no_device_for_it(both):
         "print(len(parts), context.context()._initialized)\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={**os.environ})
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={**os.environ}
+    )
 
     assert (done.returncode, done.stdout) == (0, "96 False\n"), done.stderr
     assert "deprecated" not in done.stderr

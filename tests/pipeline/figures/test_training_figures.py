@@ -24,7 +24,9 @@ AWKWARD = ("$x_$", "$", "a $b$ \\$", "_^{")
 @pytest.fixture
 def output(trained, tmp_path: Path) -> Path:
     """Return a copy of what a run left, without its checkpoints."""
-    return Path(shutil.copytree(trained[1], tmp_path / "out", ignore=shutil.ignore_patterns("checkpoints")))
+    return Path(
+        shutil.copytree(trained[1], tmp_path / "out", ignore=shutil.ignore_patterns("checkpoints"))
+    )
 
 
 def relabelled(output: Path) -> None:
@@ -35,7 +37,10 @@ def relabelled(output: Path) -> None:
     lines = (output / "validation.csv").read_text().splitlines()
     rows = [line.split(",") for line in lines[1:]]
     (output / "validation.csv").write_text(
-        "\n".join([lines[0], *(f"{row[0]},{names[row[1]]},{names[row[2]]},{row[3]}" for row in rows)]) + "\n"
+        "\n".join(
+            [lines[0], *(f"{row[0]},{names[row[1]]},{names[row[2]]},{row[3]}" for row in rows)]
+        )
+        + "\n"
     )
 
 
@@ -51,10 +56,14 @@ def test_a_label_may_be_any_text(output):
     assert not said
 
 
-def sample(values: np.ndarray, labels: tuple[str, ...], pixels: np.ndarray, *, images: bool = True) -> Predictions:
+def sample(
+    values: np.ndarray, labels: tuple[str, ...], pixels: np.ndarray, *, images: bool = True
+) -> Predictions:
     """Return these predictions for these inputs."""
 
-    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
+    def blocks(
+        size: int, first: int = 0, last: int | None = None
+    ) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
         yield first, pixels[first:last], {}
 
     test = dataset.TestSet(tuple(map(str, range(len(pixels)))), blocks, images)
@@ -64,18 +73,23 @@ def sample(values: np.ndarray, labels: tuple[str, ...], pixels: np.ndarray, *, i
 def test_images_with_such_labels_are_drawn(tiny, tmp_path):
     """In the notebooks of both sides."""
     pixels = np.zeros((4, 8, 8, 1), np.uint8)
-    images = dataset.Examples(tuple("abcd"), pixels, np.arange(4, dtype=np.int32), Target("classes", AWKWARD))
+    images = dataset.Examples(
+        tuple("abcd"), pixels, np.arange(4, dtype=np.int32), Target("classes", AWKWARD)
+    )
     said: list[str] = []
 
     drawn = training_figures.training_sample(images, tiny, tmp_path, show=said.append)
-    drawn += prediction_figures.least_sure(sample(np.full((4, 4), 0.25), AWKWARD, pixels), tmp_path, show=said.append)
+    drawn += prediction_figures.least_sure(
+        sample(np.full((4, 4), 0.25), AWKWARD, pixels), tmp_path, show=said.append
+    )
 
     assert [path.name for path in drawn] == ["images.png", "predictions.png"]
     assert not said
 
 
 @pytest.mark.parametrize(
-    ("values", "images"), [(np.full((4, 1), 7.0), True), (np.full((4, 4), 0.9), True), (np.full((4, 4), 0.25), False)]
+    ("values", "images"),
+    [(np.full((4, 1), 7.0), True), (np.full((4, 4), 0.9), True), (np.full((4, 4), 0.25), False)],
 )
 def test_where_nothing_can_be_shown_there_is_no_picture(tmp_path, values, images):
     """Numbers and independent labels have no confidence, and a row of a table is no image."""
@@ -86,8 +100,12 @@ def test_where_nothing_can_be_shown_there_is_no_picture(tmp_path, values, images
 
 def test_the_rows_of_a_table_are_no_picture(tiny, tmp_path):
     """Whatever their labels are."""
-    config = replace(tiny, data=Data(kind="table", numeric_columns=("age",)), model="mlp", model_options={})
-    rows = dataset.Examples(("a", "b"), np.zeros((2, 2), np.float32), np.arange(2), Target("classes", ("x", "y")))
+    config = replace(
+        tiny, data=Data(kind="table", numeric_columns=("age",)), model="mlp", model_options={}
+    )
+    rows = dataset.Examples(
+        ("a", "b"), np.zeros((2, 2), np.float32), np.arange(2), Target("classes", ("x", "y"))
+    )
 
     assert training_figures.training_sample(rows, config, tmp_path) == []
 

@@ -24,7 +24,9 @@ def quiet(line: str) -> None:
     """Take a line that a user would see."""
 
 
-def infer(folder: Path, trained_artifact: Path, output: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def infer(
+    folder: Path, trained_artifact: Path, output: Path, *more: str
+) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
@@ -60,9 +62,13 @@ def test_both_backends_write_the_same_submission(trained, tiny, written_config, 
     ).read_bytes()
 
 
-def predicted(folder: Path, loaded: artifact.Artifact, precision: str = "float32") -> inference.Predictions:
+def predicted(
+    folder: Path, loaded: artifact.Artifact, precision: str = "float32"
+) -> inference.Predictions:
     """Return the predictions of the test set in `folder`."""
-    return inference.predict(loaded, dataset.read_test(folder, loaded.config), inference.restore(loaded, precision))
+    return inference.predict(
+        loaded, dataset.read_test(folder, loaded.config), inference.restore(loaded, precision)
+    )
 
 
 def test_every_test_image_gets_its_own_label(trained):
@@ -99,7 +105,11 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, monkeypatch, si
     monkeypatch.setattr(forward_pass, "BLOCK", size)
 
     found = inference.predict(
-        loaded, dataset.read_test(folder, loaded.config), inference.restore(loaded), batch=batch, show=quiet
+        loaded,
+        dataset.read_test(folder, loaded.config),
+        inference.restore(loaded),
+        batch=batch,
+        show=quiet,
     )
 
     assert found.values == pytest.approx(whole.values, abs=1e-5)
@@ -113,7 +123,9 @@ def test_a_test_image_is_looked_up_by_its_row(trained):
 
     assert np.array_equal(test.inputs(np.array([20, 3, 3])), whole[[20, 3, 3]])
     assert [start for start, *_ in test.blocks(4, 6, 15)] == [6, 10, 14]
-    assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4, 6, 15)]), whole[6:15])
+    assert np.array_equal(
+        np.concatenate([block for _, block, _ in test.blocks(4, 6, 15)]), whole[6:15]
+    )
 
 
 def test_half_precision_agrees_with_the_golden_outputs(trained):
@@ -134,7 +146,9 @@ def rows(path: Path) -> dict[str, str]:
     return dict(line.split(",") for line in path.read_text().splitlines()[1:])
 
 
-def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(trained, competition, tmp_path):
+def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(
+    trained, competition, tmp_path
+):
     """It is named, and every other image gets its own."""
     loaded, lines = artifact.load(trained[1] / "artifact"), []
     (competition / "test" / "e004.png").unlink()
@@ -144,18 +158,28 @@ def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(trained
 
     place = {name: row for row, name in enumerate(found.ids)}
     usual = loaded.target.best(loaded.prior[None])[0]
-    assert dict(found.broken) == {"e004": "it is missing", "e007": "it is text, not an image: '<html>'"}
+    assert dict(found.broken) == {
+        "e004": "it is missing",
+        "e007": "it is text, not an image: '<html>'",
+    }
     for name in ("e004", "e007"):
         assert np.array_equal(found.values[place[name]], loaded.prior)
     (said,) = (line for line in lines if line.startswith("Warning"))
-    assert "2 of 21 inputs cannot be read and get the mean prediction" in said and "'e004': it is missing" in said
+    assert (
+        "2 of 21 inputs cannot be read and get the mean prediction" in said
+        and "'e004': it is missing" in said
+    )
     wanted = {name: ("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids}
     assert rows(tmp_path / "out" / "submission.csv") == {**wanted, "e004": usual, "e007": usual}
     assert not found.test.inputs(np.array([place["e007"]])).any()
 
 
-def test_more_than_one_in_ten_broken_test_images_are_refused(trained, competition, tmp_path, monkeypatch):
-    """Someone can mend it; in the scored rerun nobody can, and only a test set of nothing else is refused."""
+def test_more_than_one_in_ten_broken_test_images_are_refused(
+    trained, competition, tmp_path, monkeypatch
+):
+    """Someone can mend it; in the scored rerun nobody can, and only a test set of nothing else is
+    refused.
+    """
     loaded = artifact.load(trained[1] / "artifact")
     monkeypatch.delenv(image_files.RERUN, raising=False)
     for name in ("e001", "e002", "e003"):
@@ -163,7 +187,9 @@ def test_more_than_one_in_ten_broken_test_images_are_refused(trained, competitio
 
     with pytest.raises(DataError, match=r"3 of 21 images cannot be used: 'e0.*it is empty"):
         inference.infer(loaded, competition, tmp_path / "out", show=quiet)
-    assert set(rows(tmp_path / "out" / "submission.csv").values()) == set(loaded.target.best(loaded.prior[None]))
+    assert set(rows(tmp_path / "out" / "submission.csv").values()) == set(
+        loaded.target.best(loaded.prior[None])
+    )
 
     monkeypatch.setenv(image_files.RERUN, "1")
     found = inference.infer(loaded, competition, tmp_path / "out", show=quiet)
@@ -191,7 +217,9 @@ class Clock:
 
 @pytest.fixture
 def three(trained, monkeypatch) -> tuple[artifact.Artifact, Clock]:
-    """Return an artifact of three folds, all of them the trained model, two views, and the clock that its predictions move."""
+    """Return an artifact of three folds, all of them the trained model, two views, and the clock
+    that its predictions move.
+    """
     loaded = artifact.load(trained[1] / "artifact")
     weights = artifact.joined([loaded.weights] * 3)
     clock, take = Clock(), forward_pass.Forward.take
@@ -223,17 +251,23 @@ def test_where_time_is_short_views_are_left_out_and_then_folds_and_then_rows(
     lines: list[str] = []
     begun = clock.now + 3  # the golden inputs are computed first
 
-    found = inference.infer(loaded, trained[0], tmp_path, seconds=seconds + 3, clock=clock, show=lines.append)
+    found = inference.infer(
+        loaded, trained[0], tmp_path, seconds=seconds + 3, clock=clock, show=lines.append
+    )
 
     assert clock.now - begun <= seconds
     between = lines[1:-1]
-    assert bool(between) == bool(told) and all(any(said in line for line in between) for said in told)
+    assert bool(between) == bool(told) and all(
+        any(said in line for line in between) for said in told
+    )
     assert any("Warning" in line for line in between) == bool(left)
     assert found.left_out == left
     assert np.array_equal(found.values[21 - left :], np.repeat(loaded.prior[None], left, axis=0))
     own = [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids]
     assert list(found.labels[: 21 - left]) == own[: 21 - left]
-    assert list(rows(tmp_path / "submission.csv").items()) == list(zip(found.ids, found.labels, strict=True))
+    assert list(rows(tmp_path / "submission.csv").items()) == list(
+        zip(found.ids, found.labels, strict=True)
+    )
 
 
 def test_a_session_has_its_hours_and_no_more(three, trained, tmp_path):
@@ -251,7 +285,9 @@ def test_a_session_has_its_hours_and_no_more(three, trained, tmp_path):
 def test_images_are_decoded_as_in_training_whatever_another_config_says(trained, tiny):
     """Only where they lie is taken from it."""
     loaded = artifact.load(trained[1] / "artifact")
-    other = replace(tiny, data=replace(tiny.data, decode="reduced", resize="crop", test_images="elsewhere"))
+    other = replace(
+        tiny, data=replace(tiny.data, decode="reduced", resize="crop", test_images="elsewhere")
+    )
 
     placed = inference._placed(loaded.config, other).data
 
@@ -262,7 +298,9 @@ def test_images_are_decoded_as_in_training_whatever_another_config_says(trained,
 
 
 def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained):
-    """The unchanged image first; five ways to move it, since this training moved its images and mirrored none."""
+    """The unchanged image first; five ways to move it, since this training moved its images and
+    mirrored none.
+    """
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
     models, test = inference.restore(loaded), dataset.read_test(folder, loaded.config)
@@ -275,19 +313,25 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained):
 
     assert found.values == pytest.approx(np.mean(wanted, axis=0), abs=1e-6)
     assert not np.allclose(*wanted, atol=1e-4)
-    with pytest.raises(ConfigError, match=r"views=6 cannot work: expected at most 5.*flip=False, crop_padding=1"):
+    with pytest.raises(
+        ConfigError, match=r"views=6 cannot work: expected at most 5.*flip=False, crop_padding=1"
+    ):
         replace(loaded.config, views=6)
 
 
 def test_the_config_of_today_says_how_many_views_and_the_artifact_which(trained, tmp_path):
-    """An artifact need not be trained again to be looked at twice; but what its training did to its images stays what it was."""
+    """An artifact need not be trained again to be looked at twice; but what its training did to its
+    images stays what it was.
+    """
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
     flipping = replace(loaded.config, views=10, data=replace(loaded.config.data, flip=True))
 
     with pytest.raises(ConfigError, match="views=10 cannot work: expected at most 5"):
         inference.infer(loaded, folder, tmp_path / "no", config=flipping, show=quiet)
-    found = inference.infer(loaded, folder, tmp_path / "out", config=replace(loaded.config, views=5), show=quiet)
+    found = inference.infer(
+        loaded, folder, tmp_path / "out", config=replace(loaded.config, views=5), show=quiet
+    )
 
     assert list(found.labels) == [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids]
     assert not np.allclose(found.values, predicted(folder, loaded).values, atol=1e-4)
@@ -306,12 +350,20 @@ def test_two_processes_predict_what_one_does(trained, competition, tmp_path):
 
     assert two.values == pytest.approx(one.values, abs=1e-5)
     assert two.broken == one.broken and two.left_out == 0
-    assert (tmp_path / "two" / "submission.csv").read_bytes() == (tmp_path / "one" / "submission.csv").read_bytes()
-    assert "21 rows go to 2 processes" in lines[1] and not any("are computed here" in line for line in lines)
+    assert (tmp_path / "two" / "submission.csv").read_bytes() == (
+        tmp_path / "one" / "submission.csv"
+    ).read_bytes()
+    assert "21 rows go to 2 processes" in lines[1] and not any(
+        "are computed here" in line for line in lines
+    )
 
 
-def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(trained, tmp_path, monkeypatch):
-    """The second one cannot even start; where no time is left its rows have the mean prediction, in a valid file."""
+def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(
+    trained, tmp_path, monkeypatch
+):
+    """The second one cannot even start; where no time is left its rows have the mean prediction, in
+    a valid file.
+    """
     folder, loaded, lines = trained[0], artifact.load(trained[1] / "artifact"), list[str]()
     start = multi_gpu._start
 
@@ -327,8 +379,12 @@ def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(trained, t
     assert "Rows 10 to 20 are computed here" in lines
     assert found.values == pytest.approx(predicted(folder, loaded).values, abs=1e-5)
 
-    late = inference.infer(loaded, folder, tmp_path / "late", processes=2, seconds=0.5, show=lines.append)
-    assert late.left_out == 21 and np.array_equal(late.values, np.repeat(loaded.prior[None], 21, axis=0))
+    late = inference.infer(
+        loaded, folder, tmp_path / "late", processes=2, seconds=0.5, show=lines.append
+    )
+    assert late.left_out == 21 and np.array_equal(
+        late.values, np.repeat(loaded.prior[None], 21, axis=0)
+    )
     assert len(rows(tmp_path / "late" / "submission.csv")) == 21
 
 
@@ -360,7 +416,9 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
 
 
 def test_a_training_after_an_inference_begins_with_the_weights_that_it_would_have_begun_with():
-    """To the bit: what inference compiled in haste for weights that it throws away is nobody else's, and haste ends with it."""
+    """To the bit: what inference compiled in haste for weights that it throws away is nobody
+    else's, and haste ends with it.
+    """
     code = """
 import hashlib, sys, jax, keras
 from pipeline import config, inference, model
@@ -379,11 +437,21 @@ if sys.argv[1] == "after":
         assert not jax.config.read("jax_disable_most_optimizations")
 print(drawn(), *found)
 """
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": ""}
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": "",
+    }
 
     plain, after = (
         subprocess.run(
-            [sys.executable, "-c", code, when], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code, when],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.split()
         for when in ("alone", "after")
     )
@@ -398,7 +466,9 @@ def test_another_precision_is_refused_by_name(trained):
 
 
 def test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused(trained, tmp_path):
-    """Weights and hashes agree, and still the outputs differ: other code, or a library with a fault."""
+    """Weights and hashes agree, and still the outputs differ: other code, or a library with a
+    fault.
+    """
     loaded = artifact.load(trained[1] / "artifact")
     altered = replace(loaded, golden_outputs=loaded.golden_outputs[:, ::-1])
 
@@ -406,7 +476,9 @@ def test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused(trai
         inference.restore(altered)
 
 
-def test_changed_weights_are_refused_and_nothing_is_written(trained, tiny, written_config, tmp_path, flipped, capsys):
+def test_changed_weights_are_refused_and_nothing_is_written(
+    trained, tiny, written_config, tmp_path, flipped, capsys
+):
     """One message, the exit code of a failed run, no traceback, no file."""
     folder, output, _ = trained
     shutil.copytree(output / "artifact", tmp_path / "artifact")

@@ -1,4 +1,6 @@
-"""What there is no time for is left out: views, then folds, then rows; and the batch grows while that pays."""
+"""What there is no time for is left out: views, then folds, then rows; and the batch grows while
+that pays.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,9 +10,20 @@ from pipeline.inference.time_budget import Pace
 
 
 class Work:
-    """A test set whose blocks take `decoding` seconds, and `each` for every view and fold, after a first one that compiles."""
+    """A test set whose blocks take `decoding` seconds, and `each` for every view and fold, after a
+    first one that compiles.
+    """
 
-    def __init__(self, views: int, folds: int, blocks: int, decoding: float, each: float, compiling: float, end: float):
+    def __init__(
+        self,
+        views: int,
+        folds: int,
+        blocks: int,
+        decoding: float,
+        each: float,
+        compiling: float,
+        end: float,
+    ):
         self.now, self.done, self.used = 0.0, 0, []
         self.views, self.folds, self.blocks = views, folds, blocks
         self.decoding, self.each, self.compiling = decoding, each, compiling
@@ -31,11 +44,15 @@ class Work:
 times = st.floats(0.01, 10)
 
 
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 60), times, times, times, st.floats(0, 2))
+@given(
+    st.integers(1, 5), st.integers(1, 5), st.integers(1, 60), times, times, times, st.floats(0, 2)
+)
 def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
     views, folds, blocks, decoding, each, compiling, share
 ):
-    """Whatever a block costs. Of the first nothing is known; every other one is begun only if it can end in time."""
+    """Whatever a block costs. Of the first nothing is known; every other one is begun only if it
+    can end in time.
+    """
     end = share * blocks * (decoding + each * views * folds)
     work = Work(views, folds, blocks, decoding, each, compiling, end)
 
@@ -44,7 +61,9 @@ def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
     first = decoding + each * views * folds + compiling
     assert work.now <= max(end, first) + 1e-6
     assert work.done == blocks or end - work.now < 2 * first
-    assert all(used[0] == 1 or used[1] == folds for used in work.used)  # no fold is left out while there are two views
+    assert all(
+        used[0] == 1 or used[1] == folds for used in work.used
+    )  # no fold is left out while there are two views
     if end > first + blocks * (decoding + each * views * folds):
         assert work.done == blocks and set(work.used) == {(views, folds)}
 
@@ -79,7 +98,8 @@ def test_the_batch_doubles_while_that_pays_and_the_best_one_stays(growths, power
     assert FIRST <= batch.size <= 2**power
     if not batch.growing and rates:
         assert (
-            batch.size == max(rates, key=rates.__getitem__) or rates[batch.size] * GROWTH > max(rates.values()) / GROWTH
+            batch.size == max(rates, key=rates.__getitem__)
+            or rates[batch.size] * GROWTH > max(rates.values()) / GROWTH
         )
 
 

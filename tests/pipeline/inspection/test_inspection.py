@@ -1,4 +1,6 @@
-"""A folder that nobody has described is described: what it holds, what is wrong with it, and a config that runs as it is."""
+"""A folder that nobody has described is described: what it holds, what is wrong with it, and a
+config that runs as it is.
+"""
 
 import io
 import json
@@ -36,7 +38,14 @@ SHAPE = (
     "id_column",
     "label_column",
 )
-COLUMNS = ("numeric_columns", "categorical_columns", "suffix", "train_images", "test_images", "resize")
+COLUMNS = (
+    "numeric_columns",
+    "categorical_columns",
+    "suffix",
+    "train_images",
+    "test_images",
+    "resize",
+)
 
 
 def png(pixels: np.ndarray, kind: str = "PNG") -> bytes:
@@ -50,7 +59,10 @@ def noise(*shape: int) -> np.ndarray:
 
 
 def csv(*rows: object) -> bytes:
-    return ("\n".join(",".join(map(str, row)) if not isinstance(row, str) else row for row in rows) + "\n").encode()
+    return (
+        "\n".join(",".join(map(str, row)) if not isinstance(row, str) else row for row in rows)
+        + "\n"
+    ).encode()
 
 
 def put(folder: Path, files: Mapping[str, bytes]) -> Path:
@@ -75,7 +87,8 @@ def table(rows: int = 60) -> dict[str, bytes]:
     """Return the files of a competition of a table: a number, a category, a label of two."""
     return {
         "train.csv": csv(
-            "id,size,colour,sold", *((n, n * 37 % 101 / 8, "rgb"[n * 7 % 3], n * 5 % 2) for n in range(rows))
+            "id,size,colour,sold",
+            *((n, n * 37 % 101 / 8, "rgb"[n * 7 % 3], n * 5 % 2) for n in range(rows)),
         ),
         "test.csv": csv("id,size,colour", *((1000 + n, n / 8, "rgb"[n % 3]) for n in range(9))),
         "sample_submission.csv": csv("id,sold", *((1000 + n, 0) for n in range(9))),
@@ -83,7 +96,9 @@ def table(rows: int = 60) -> dict[str, bytes]:
 
 
 def proposed(folder: Path, given: Given | None = None) -> tuple[Inspection, Config]:
-    """Return what was found and the config, after it has read the folder as training and inference do."""
+    """Return what was found and the config, after it has read the folder as training and inference
+    do.
+    """
     found = inspection.inspect(folder, given)
     made = config_proposal.propose(found, *config_proposal.names(folder, None, ""))
     assert "would be taken" in config_proposal.check(made, found).text
@@ -124,14 +139,26 @@ def test_the_file_of_a_config_loads_as_the_config_and_is_formatted(tmp_path):
 
         assert config_proposal.write(path, config_proposal.text(found, made)) == made.config
 
-    ruff = [sys.executable, "-m", "ruff", "format", "--check", "--config", "line-length=120", *tmp_path.glob("*.py")]
+    ruff = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "format",
+        "--check",
+        "--config",
+        "line-length=120",
+        *tmp_path.glob("*.py"),
+    ]
     done = subprocess.run(ruff, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @given(
     names=st.lists(
-        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=3, max_size=12, unique=True
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
+        min_size=3,
+        max_size=12,
+        unique=True,
     ),
     rate=st.floats(1e-6, 99),
     seconds=st.floats(0, 3600),
@@ -141,7 +168,12 @@ def test_any_config_can_be_written_as_a_file(names, rate, seconds):
     digits = configs.load("digits")
     config = replace(
         digits,
-        data=Data(kind="table", id_column=names[0], label_column=names[1], numeric_columns=tuple(names[2:])),
+        data=Data(
+            kind="table",
+            id_column=names[0],
+            label_column=names[1],
+            numeric_columns=tuple(names[2:]),
+        ),
         optimizer=replace(digits.optimizer, base_rate=rate),
         progress_seconds=seconds,
     )
@@ -160,7 +192,9 @@ CELLS = st.one_of(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_config_that_is_proposed_reads_its_folder_or_there_is_a_message(data, tmp_path_factory):
-    """Whatever is in the cells: nothing else is raised, and nothing is proposed that training or inference would refuse."""
+    """Whatever is in the cells: nothing else is raised, and nothing is proposed that training or
+    inference would refuse.
+    """
     rows, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 4))
     columns = [data.draw(st.lists(data.draw(st.sampled_from([CELLS, st.sampled_from(["0", "1"]), st.floats(0, 1).map(str)])),
                                   min_size=rows + 3, max_size=rows + 3)) for _ in range(width + 1)]  # fmt: skip
@@ -182,12 +216,16 @@ def test_a_config_that_is_proposed_reads_its_folder_or_there_is_a_message(data, 
 
 
 def test_several_folders_endings_and_modes_are_found(tmp_path):
-    """Ids without ending, two folders of training images, PNG and JPEG, colours in some: and larger images are reduced."""
+    """Ids without ending, two folders of training images, PNG and JPEG, colours in some: and larger
+    images are reduced.
+    """
     files = {
         "labels/all.csv": csv("name,kind", *((f"a{n}", "xy"[n % 2]) for n in range(20))),
         "sample.csv": csv("name,kind", *((f"b{n}", "x") for n in range(5))),
         **{
-            f"part_{n % 2}/a{n}.{'png' if n < 9 else 'jpg'}": png(noise(90, 120, 3), "PNG" if n < 9 else "JPEG")
+            f"part_{n % 2}/a{n}.{'png' if n < 9 else 'jpg'}": png(
+                noise(90, 120, 3), "PNG" if n < 9 else "JPEG"
+            )
             for n in range(20)
         },
         **{f"held/b{n}.png": png(noise(120, 90)) for n in range(5)},
@@ -196,7 +234,11 @@ def test_several_folders_endings_and_modes_are_found(tmp_path):
     found, config = proposed(put(tmp_path, files))
 
     data = config.data
-    assert (set(data.train_images), data.test_images, data.suffix) == ({"part_0", "part_1"}, "held", "*")
+    assert (set(data.train_images), data.test_images, data.suffix) == (
+        {"part_0", "part_1"},
+        "held",
+        "*",
+    )
     assert (data.train_csv, data.id_column, data.label_column) == ("labels/all.csv", "name", "kind")
     assert (data.height, data.width, data.channels, data.resize) == (48, 64, 3, "stretch")
     assert "RGB 20, L 5" in told(found, "found") and "reduced to 64 pixels" in told(found, "chosen")
@@ -215,7 +257,10 @@ def test_endings_in_capitals_are_endings(tmp_path, other, suffix):
     _, config = proposed(put(tmp_path, files))
 
     assert config.data.suffix == suffix
-    assert len(dataset.read_training(tmp_path, config)) == 20 and len(dataset.read_test(tmp_path, config)) == 5
+    assert (
+        len(dataset.read_training(tmp_path, config)) == 20
+        and len(dataset.read_test(tmp_path, config)) == 5
+    )
 
 
 def test_whole_names_are_ids_and_long_images_are_filled_up(tmp_path):
@@ -228,19 +273,32 @@ def test_whole_names_are_ids_and_long_images_are_filled_up(tmp_path):
 
     _, config = proposed(put(tmp_path, files))
 
-    assert (config.data.suffix, config.data.train_images, config.data.test_images) == ("", "images", "images")
-    assert (config.data.resize, config.data.channels) == ("pad", 1) and config.data.height == config.data.width
+    assert (config.data.suffix, config.data.train_images, config.data.test_images) == (
+        "",
+        "images",
+        "images",
+    )
+    assert (config.data.resize, config.data.channels) == (
+        "pad",
+        1,
+    ) and config.data.height == config.data.width
 
 
 @pytest.mark.parametrize(
     ("train", "test", "ending", "places"),
-    [("x/", "y/z/", "", (".", ".")), ("train/x/", "test/", ".png", (".", ".")), ("", "y/", "", ("x", "."))],
+    [
+        ("x/", "y/z/", "", (".", ".")),
+        ("train/x/", "test/", ".png", (".", ".")),
+        ("", "y/", "", ("x", ".")),
+    ],
 )
 def test_ids_may_name_folders(tmp_path, train, test, ending, places):
     """As many tables do, with a path for each image: it is below a folder of the config."""
     files = {
         "train.csv": csv("path,kind", *((f"{train}a{n}{ending}", "xy"[n % 2]) for n in range(20))),
-        "sample_submission.csv": csv("path,kind", *((f"{test}b{n}{ending}", "x") for n in range(5))),
+        "sample_submission.csv": csv(
+            "path,kind", *((f"{test}b{n}{ending}", "x") for n in range(5))
+        ),
         **{f"{train or 'x/'}a{n}.png": png(noise(12, 12)) for n in range(20)},
         **{f"{test}b{n}.png": png(noise(12, 12)) for n in range(5)},
     }
@@ -248,7 +306,10 @@ def test_ids_may_name_folders(tmp_path, train, test, ending, places):
     _, config = proposed(put(tmp_path, files))
 
     assert (config.data.train_images, config.data.test_images) == places
-    assert (len(dataset.read_training(tmp_path, config)), len(dataset.read_test(tmp_path, config))) == (20, 5)
+    assert (
+        len(dataset.read_training(tmp_path, config)),
+        len(dataset.read_test(tmp_path, config)),
+    ) == (20, 5)
 
 
 def test_masks_and_the_other_set_are_not_taken_for_the_images(tmp_path):
@@ -272,30 +333,40 @@ def test_masks_and_the_other_set_are_not_taken_for_the_images(tmp_path):
 def test_a_label_in_one_row_alone_is_told_and_trained_on(tmp_path):
     """Of whales and landmarks many were seen once. As numbers, a few such make no amount of it."""
     for labels in ("x", 9):
-        rows = [(f"a{n}", n % 3 if labels == 9 else "uvw"[n % 3]) for n in range(23)] + [("a23", labels)]
+        rows = [(f"a{n}", n % 3 if labels == 9 else "uvw"[n % 3]) for n in range(23)] + [
+            ("a23", labels)
+        ]
         folder = put(tmp_path / str(labels), pictures() | {"train.csv": csv("id,kind", *rows)})
 
         found, config = proposed(folder)
 
         assert (config.target, config.num_classes) == ("classes", 4)
-        assert "1 labels are in one row alone, which trains and never validates" in told(found, "warning")
+        assert "1 labels are in one row alone, which trains and never validates" in told(
+            found, "warning"
+        )
 
 
 def test_numbers_that_come_often_may_be_names(tmp_path):
     """Of more than fifty the amount is likelier; that it may be otherwise is said."""
     rows = [(n, n * 37 % 101 / 8, "rgb"[n % 3], n % 60) for n in range(180)]
 
-    found, config = proposed(put(tmp_path, table() | {"train.csv": csv("id,size,colour,sold", *rows)}))
+    found, config = proposed(
+        put(tmp_path, table() | {"train.csv": csv("id,size,colour,sold", *rows)})
+    )
 
-    assert config.target == "regression" and "if each of the 60 numbers is the name of a class" in told(
-        found, "unknown"
+    assert (
+        config.target == "regression"
+        and "if each of the 60 numbers is the name of a class" in told(found, "unknown")
     )
 
 
 def test_commas_are_told_where_a_column_is_read_as_a_category(tmp_path):
     rows = [(n, n * 37 % 101 / 8, f'"{n % 20},50"', n * 5 % 2) for n in range(80)]
     tests = [(1000 + n, n / 8, f'"{n},50"') for n in range(9)]
-    files = table() | {"train.csv": csv("id,size,price,sold", *rows), "test.csv": csv("id,size,price", *tests)}
+    files = table() | {
+        "train.csv": csv("id,size,price,sold", *rows),
+        "test.csv": csv("id,size,price", *tests),
+    }
 
     found, config = proposed(put(tmp_path, files))
 
@@ -317,11 +388,15 @@ def test_ids_with_another_ending_than_the_files_are_not_looked_for_among_the_lab
 
 def test_a_sample_may_call_its_ids_otherwise(tmp_path):
     """The column of the training table is found by the names of the files."""
-    files = pictures() | {"sample_submission.csv": csv("image,kind", *((f"b{n}", "x") for n in range(6)))}
+    files = pictures() | {
+        "sample_submission.csv": csv("image,kind", *((f"b{n}", "x") for n in range(6)))
+    }
 
     found, config = proposed(put(tmp_path, files))
 
-    assert config.data.id_column == "id" and "100% of its texts are names of image files" in told(found, "chosen")
+    assert config.data.id_column == "id" and "100% of its texts are names of image files" in told(
+        found, "chosen"
+    )
 
 
 def test_arrays_are_found_by_their_shapes(tmp_path):
@@ -344,7 +419,9 @@ def test_arrays_are_found_by_their_shapes(tmp_path):
 
 
 def test_the_rows_of_an_array_are_those_of_the_test_table_whatever_it_is_called(tmp_path):
-    """The sample's order is another one: without the table, each id would get the prediction of another's image."""
+    """The sample's order is another one: without the table, each id would get the prediction of
+    another's image.
+    """
     files = {
         "train.csv": csv("row,label", *((n, n % 2) for n in range(30))),
         "metadata_test.csv": csv("row,age", *((n, 1) for n in (3, 0, 2, 1))),
@@ -365,11 +442,16 @@ def test_the_rows_of_an_array_are_those_of_the_test_table_whatever_it_is_called(
 
 
 def test_columns_that_are_only_numbered_are_pixels_only_if_they_hold_levels(tmp_path):
-    for name, value, kind in (("features", lambda n: n / 8 - 3, "table"), ("levels", lambda n: n % 256, "pixels")):
+    for name, value, kind in (
+        ("features", lambda n: n / 8 - 3, "table"),
+        ("levels", lambda n: n % 256, "pixels"),
+    ):
         rows = [[value(n * 37 + place * 11) for place in range(64)] for n in range(40)]
         columns = ",".join(map(str, range(64)))
         files = {
-            "train.csv": csv(f"id,sold,{columns}", *((n, n % 2, *row) for n, row in enumerate(rows[:30]))),
+            "train.csv": csv(
+                f"id,sold,{columns}", *((n, n % 2, *row) for n, row in enumerate(rows[:30]))
+            ),
             "test.csv": csv(f"id,{columns}", *((100 + n, *row) for n, row in enumerate(rows[30:]))),
             "sample_submission.csv": csv("id,sold", *((100 + n, 0) for n in range(10))),
         }
@@ -382,10 +464,14 @@ def test_columns_that_are_only_numbered_are_pixels_only_if_they_hold_levels(tmp_
 @pytest.mark.parametrize("strange", ["NA", "None"])
 def test_a_label_that_no_submission_may_hold_is_told_before_a_training(strange, tmp_path):
     files = table()
-    files["train.csv"] = csv("id,size,sold", *((n, n / 8, ("yes", "no", strange)[n % 3]) for n in range(61)))
+    files["train.csv"] = csv(
+        "id,size,sold", *((n, n / 8, ("yes", "no", strange)[n % 3]) for n in range(61))
+    )
     files["sample_submission.csv"] = csv("id,sold", *((1000 + n, "yes") for n in range(9)))
 
-    with pytest.raises(SubmissionError, match=f"1 labels that cannot be submitted, for example '{strange}'"):
+    with pytest.raises(
+        SubmissionError, match=f"1 labels that cannot be submitted, for example '{strange}'"
+    ):
         proposed(put(tmp_path, files))
 
 
@@ -426,7 +512,13 @@ def test_pixels_whose_names_have_two_numbers_need_no_square(tmp_path):
     ("labels", "sample", "target", "metric", "classes"),
     [
         ([f"t{n % 3} t{n % 2}x" for n in range(30)], "t0", "multilabel", "f1", 5),
-        ([f"{'abc'[n % 3]} {'xyz'[n // 3 % 3]}" for n in range(30)], "a x", "classes", "accuracy", 9),
+        (
+            [f"{'abc'[n % 3]} {'xyz'[n // 3 % 3]}" for n in range(30)],
+            "a x",
+            "classes",
+            "accuracy",
+            9,
+        ),
         ([("no", "yes")[n % 2] for n in range(30)], "0.5", "classes", "auc", 2),
         (["abc"[n % 3] for n in range(30)], "a b c", "classes", "map@3", 3),
         ([n % 5 for n in range(30)], "0", "classes", "accuracy", 5),
@@ -435,10 +527,14 @@ def test_pixels_whose_names_have_two_numbers_need_no_square(tmp_path):
         ([n / 7 for n in range(30)], "0", "regression", "rmse", 0),
     ],
 )
-def test_the_target_follows_from_labels_and_sample(labels, sample, target, metric, classes, tmp_path):
+def test_the_target_follows_from_labels_and_sample(
+    labels, sample, target, metric, classes, tmp_path
+):
     """And what the sample hints at is taken for the metric, which is said to be unknown."""
     files = table(30) | {
-        "train.csv": csv("id,size,goal", *((n, n * 37 % 101 / 8, label) for n, label in enumerate(labels))),
+        "train.csv": csv(
+            "id,size,goal", *((n, n * 37 % 101 / 8, label) for n, label in enumerate(labels))
+        ),
         "sample_submission.csv": csv("id,goal", *((1000 + n, sample) for n in range(9))),
     }
 
@@ -456,30 +552,48 @@ def test_the_target_follows_from_labels_and_sample(labels, sample, target, metri
 )
 def test_several_label_columns_are_several_targets(value, target, metric, tmp_path):
     files = table(30) | {
-        "train.csv": csv("id,size,one,two", *((n, n * 37 % 101 / 8, value(n), value(n + n // 2)) for n in range(30))),
+        "train.csv": csv(
+            "id,size,one,two",
+            *((n, n * 37 % 101 / 8, value(n), value(n + n // 2)) for n in range(30)),
+        ),
         "sample_submission.csv": csv("id,one,two", *((1000 + n, 0.5, 0.5) for n in range(9))),
     }
 
     _, config = proposed(put(tmp_path, files))
 
-    assert (config.target, config.metric, config.data.label_column) == (target, metric, ("one", "two"))
+    assert (config.target, config.metric, config.data.label_column) == (
+        target,
+        metric,
+        ("one", "two"),
+    )
 
 
 def test_a_column_for_each_class_asks_for_probabilities(tmp_path):
-    files = pictures() | {"sample_submission.csv": csv("id,x,y,z", *((f"b{n}", *[0.3] * 3) for n in range(6)))}
+    files = pictures() | {
+        "sample_submission.csv": csv("id,x,y,z", *((f"b{n}", *[0.3] * 3) for n in range(6)))
+    }
 
     _, config = proposed(put(tmp_path, files))
 
-    assert (config.target, config.metric, config.data.label_column) == ("classes", "log_loss", "kind")
+    assert (config.target, config.metric, config.data.label_column) == (
+        "classes",
+        "log_loss",
+        "kind",
+    )
 
 
 def test_columns_that_cannot_be_used_are_left_out_with_the_reason(tmp_path):
-    """One of the training table alone, a constant one, one without values, names, one that counts the rows, decimal commas."""
+    """One of the training table alone, a constant one, one without values, names, one that counts
+    the rows, decimal commas.
+    """
     rows = range(60)
     files = table() | {
         "train.csv": csv(
             "id,size,same,none,name,count,tall,later,sold",
-            *((n, n * 37 % 101 / 8, 3, "", f"name {n}", n + 1, f'"{n + 1},5"', n % 2, n * 5 % 2) for n in rows),
+            *(
+                (n, n * 37 % 101 / 8, 3, "", f"name {n}", n + 1, f'"{n + 1},5"', n % 2, n * 5 % 2)
+                for n in rows
+            ),
         ),
         "test.csv": csv(
             "id,size,same,none,name,count,tall",
@@ -496,7 +610,9 @@ def test_columns_that_cannot_be_used_are_left_out_with_the_reason(tmp_path):
         ("name", "60 different texts in 60 rows: hardly one comes twice"), ("count", "it counts the rows"),
     ):  # fmt: skip
         assert f"left out: {name}: {why}" in said
-    assert "tall is left out: numbers with commas, as '1,5': write decimals with a point" in told(found, "warning")
+    assert "tall is left out: numbers with commas, as '1,5': write decimals with a point" in told(
+        found, "warning"
+    )
 
 
 # What is wrong with it
@@ -519,7 +635,9 @@ def test_a_text_that_spoils_a_column_of_numbers_is_named(name, tmp_path):
 
 
 def test_what_is_planted_among_images_is_found(tmp_path):
-    """The same file twice with two labels, one in the test set, a picture written anew, a torn file."""
+    """The same file twice with two labels, one in the test set, a picture written anew, a torn
+    file.
+    """
     files = pictures(train=240)
     files["train/a7.png"] = files["train/a0.png"]
     files["test/b1.png"] = files["train/a4.png"]
@@ -530,9 +648,14 @@ def test_what_is_planted_among_images_is_found(tmp_path):
     found, _ = proposed(put(tmp_path, files))
 
     pairs = {
-        (found.ids[t.one], (found.test_ids if t.test else found.ids)[t.other], t.near, t.unlike) for t in found.twins
+        (found.ids[t.one], (found.test_ids if t.test else found.ids)[t.other], t.near, t.unlike)
+        for t in found.twins
     }
-    assert pairs == {("a0", "a7", False, True), ("a4", "b1", False, False), ("a9", "a12", True, False)}
+    assert pairs == {
+        ("a0", "a7", False, True),
+        ("a4", "b1", False, False),
+        ("a9", "a12", True, False),
+    }
     assert set(found.inputs.broken) == {"a20"}
     said = told(found, "warning")
     assert "1 test examples have the same content as a training example: a4 = b1" in said
@@ -551,39 +674,56 @@ def test_a_clean_folder_gets_no_warning(tmp_path):
 def test_ids_that_tell_the_label_are_named(tmp_path):
     """By their order, or by what they begin with; neither is an input."""
     ordered = table() | {
-        "train.csv": csv("id,size,colour,sold", *((n, n * 37 % 101 / 8, "rgb"[n % 3], n // 30) for n in range(60)))
+        "train.csv": csv(
+            "id,size,colour,sold",
+            *((n, n * 37 % 101 / 8, "rgb"[n % 3], n // 30) for n in range(60)),
+        )
     }
     called = table() | {
         "train.csv": csv(
             "id,size,colour,sold",
-            *((f"{'ab'[n * 5 % 2]}{n * 7919 % 1000}", n * 37 % 101 / 8, "rgb"[n % 3], n * 5 % 2) for n in range(60)),
+            *(
+                (f"{'ab'[n * 5 % 2]}{n * 7919 % 1000}", n * 37 % 101 / 8, "rgb"[n % 3], n * 5 % 2)
+                for n in range(60)
+            ),
         ),
     }
 
-    assert "in the order of the numbers in the ids" in told(proposed(put(tmp_path / "1", ordered))[0], "warning")
-    assert "what ids begin with tells the label of 100%" in told(proposed(put(tmp_path / "2", called))[0], "warning")
+    assert "in the order of the numbers in the ids" in told(
+        proposed(put(tmp_path / "1", ordered))[0], "warning"
+    )
+    assert "what ids begin with tells the label of 100%" in told(
+        proposed(put(tmp_path / "2", called))[0], "warning"
+    )
 
 
 def test_a_column_that_alone_tells_the_label_is_named(tmp_path):
     """As the number of a ticket that only those have who were rescued."""
     files = table() | {
         "train.csv": csv(
-            "id,size,boat,sold", *((n, n * 37 % 101 / 8, "xyuv"[n * 5 % 2 + 2 * (n % 2)], n * 5 % 2) for n in range(60))
+            "id,size,boat,sold",
+            *((n, n * 37 % 101 / 8, "xyuv"[n * 5 % 2 + 2 * (n % 2)], n * 5 % 2) for n in range(60)),
         ),
         "test.csv": csv("id,size,boat", *((1000 + n, n / 8, "x") for n in range(9))),
     }
 
-    assert "leak: 'boat' alone tells the label of every row" in told(proposed(put(tmp_path, files))[0], "warning")
+    assert "leak: 'boat' alone tells the label of every row" in told(
+        proposed(put(tmp_path, files))[0], "warning"
+    )
 
 
 def test_rows_that_may_belong_together_are_an_advice(tmp_path):
     files = pictures() | {
-        "train.csv": csv("id,kind,patient", *((f"a{n}", "xyz"[n % 3], f"p{n // 4}") for n in range(24)))
+        "train.csv": csv(
+            "id,kind,patient", *((f"a{n}", "xyz"[n % 3], f"p{n // 4}") for n in range(24))
+        )
     }
 
     found, config = proposed(put(tmp_path, files))
 
-    assert "data.group_column='patient'" in told(found, "unknown") and config.data.group_column is None
+    assert (
+        "data.group_column='patient'" in told(found, "unknown") and config.data.group_column is None
+    )
 
 
 def test_too_many_torn_files_are_refused_as_training_would(tmp_path):
@@ -650,7 +790,10 @@ def test_what_cannot_be_told_can_be_said(tmp_path):
         "train_more.csv": files["train.csv"].replace(b"sold", b"gone"),
     }
 
-    _, config = proposed(put(tmp_path, files), Given("sample_submission.csv", "train_more.csv", "test.csv", ("gone",)))
+    _, config = proposed(
+        put(tmp_path, files),
+        Given("sample_submission.csv", "train_more.csv", "test.csv", ("gone",)),
+    )
 
     assert (config.data.train_csv, config.data.label_column) == ("train_more.csv", "gone")
 
@@ -713,7 +856,12 @@ def test_the_page_escapes_what_the_folder_says_and_is_the_same_each_time(tmp_pat
     }
     folder = put(tmp_path / bad.replace("/", ""), files)
     for name in ("one.html", "two.html"):
-        assert main(["inspect", str(folder), "--competition", "leaves", "--page", str(tmp_path / name)]) == 0
+        assert (
+            main(
+                ["inspect", str(folder), "--competition", "leaves", "--page", str(tmp_path / name)]
+            )
+            == 0
+        )
 
     page = (tmp_path / "one.html").read_text()
     assert page.encode() == (tmp_path / "two.html").read_bytes()
@@ -723,14 +871,26 @@ def test_the_page_escapes_what_the_folder_says_and_is_the_same_each_time(tmp_pat
 
 def test_a_folder_that_does_not_run_is_told_all_the_same(tmp_path, capsys):
     """What was found stands on the page, with the reason, and no config is written."""
-    files = pictures() | {"sample_submission.csv": csv("id,one,two", *((f"b{n}", 0, 0) for n in range(6)))}
+    files = pictures() | {
+        "sample_submission.csv": csv("id,one,two", *((f"b{n}", 0, 0) for n in range(6)))
+    }
     put(tmp_path / "leaves", files)
 
     code = main(
-        ["inspect", str(tmp_path / "leaves"), "--write", str(tmp_path / "x.py"), "--page", str(tmp_path / "x.html")]
+        [
+            "inspect",
+            str(tmp_path / "leaves"),
+            "--write",
+            str(tmp_path / "x.py"),
+            "--page",
+            str(tmp_path / "x.html"),
+        ]
     )
 
     shown = capsys.readouterr()
     assert (code, (tmp_path / "x.py").exists()) == (1, False)
-    assert "has the columns one, two beside the id" in shown.err and "image files: train/ to train" in shown.out
+    assert (
+        "has the columns one, two beside the id" in shown.err
+        and "image files: train/ to train" in shown.out
+    )
     assert "The proposed config does not run" in (tmp_path / "x.html").read_text()

@@ -25,14 +25,18 @@ SMALL_WRN = replace(WRN, model_options={"k": 1, "n": 1, "kernel_size": 3}, num_c
 
 @pytest.mark.parametrize("config", [DIGITS, SMALL_WRN], ids=lambda config: config.model)
 def test_every_layer_with_weights_has_a_name_of_its_own(config):
-    """A name that Keras counts up differs from one session to the next, and weights are stored by name."""
+    """A name that Keras counts up differs from one session to the next, and weights are stored by
+    name.
+    """
     first = [weight.path for weight in architectures.build(config).weights]
 
     second = [weight.path for weight in architectures.build(config).weights]
 
     assert first == second
     assert len(set(first)) == len(first)
-    assert not [path for path in first if re.search(r"^(conv2d|dense|batch_normalization)(_\d+)?/", path)]
+    assert not [
+        path for path in first if re.search(r"^(conv2d|dense|batch_normalization)(_\d+)?/", path)
+    ]
 
 
 @pytest.mark.parametrize("config", [DIGITS, SMALL_WRN], ids=lambda config: config.model)
@@ -44,7 +48,9 @@ def test_a_model_takes_uint8_and_gives_float32_logits(config):
     finally:
         keras.config.set_dtype_policy("float32")
 
-    found = built(np.zeros((2, config.data.height, config.data.width, config.data.channels), np.uint8))
+    found = built(
+        np.zeros((2, config.data.height, config.data.width, config.data.channels), np.uint8)
+    )
 
     assert found.shape == (2, config.num_classes)
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
@@ -54,7 +60,11 @@ def test_the_batchnorm_momentum_is_the_one_that_was_asked_for():
     """It is scaled with the batch, in one other place."""
     built = architectures.build(DIGITS, 0.8)
 
-    found = {layer.momentum for layer in built.layers if isinstance(layer, keras.layers.BatchNormalization)}
+    found = {
+        layer.momentum
+        for layer in built.layers
+        if isinstance(layer, keras.layers.BatchNormalization)
+    }
 
     assert found == {0.8}
 
@@ -72,8 +82,18 @@ def test_the_batchnorm_momentum_is_the_one_that_was_asked_for():
         ({"model_options": {"width": True}}, "width: int"),
         ({"model_options": {"dropout": 2.0}}, "ended with ValueError"),
         ({"model_options": {"dropout": "0.1"}}, "dropout: float"),
-        ({"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size": 0}}, "ended with ValueError"),
-        ({"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size": 3}, "data": TOO_SMALL}, "height"),
+        (
+            {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size": 0}},
+            "ended with ValueError",
+        ),
+        (
+            {
+                "model": "wide_resnet",
+                "model_options": {"k": 1, "n": 1, "kernel_size": 3},
+                "data": TOO_SMALL,
+            },
+            "height",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_built_is_refused_by_name(changes, said):
@@ -88,7 +108,9 @@ def test_dropout_depends_on_the_seed():
     def state(seed):
         keras.utils.set_random_seed(seed)
         built = architectures.build(DIGITS)
-        return next(np.asarray(v) for v in built.non_trainable_variables if "seed_generator" in v.path)
+        return next(
+            np.asarray(v) for v in built.non_trainable_variables if "seed_generator" in v.path
+        )
 
     assert np.array_equal(state(1), state(1))
     assert not np.array_equal(state(1), state(2))
@@ -96,8 +118,12 @@ def test_dropout_depends_on_the_seed():
 
 @pytest.mark.parametrize("gaps", [False, True])
 def test_what_training_never_saw_adds_no_noise(gaps):
-    """A gap in a column that had none, a category that was not there: the model says what it says of the mean, and of no category."""
-    data = configs.Data(kind="table", numeric_columns=("a", "b"), categorical_columns=("c",), most_categories=5)
+    """A gap in a column that had none, a category that was not there: the model says what it says
+    of the mean, and of no category.
+    """
+    data = configs.Data(
+        kind="table", numeric_columns=("a", "b"), categorical_columns=("c",), most_categories=5
+    )
     config = replace(DIGITS, data=data, model="mlp", model_options={"dropout": 0.0}, num_classes=3)
     keras.utils.set_random_seed(0)
     built = architectures.build(config)
@@ -107,7 +133,9 @@ def test_what_training_never_saw_adds_no_noise(gaps):
     if gaps:
         rows[:, 2] = random.integers(0, 2, 64)
         rows[:, 0] *= 1 - rows[:, 2]
-    built.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    built.compile(
+        keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
     for _ in range(5):
         built.train_on_batch(rows, (rows[:, 0] > 0).astype(int) + (rows[:, 2] > 0))
 
@@ -124,19 +152,28 @@ def test_what_training_never_saw_adds_no_noise(gaps):
 def test_every_model_can_be_reached_from_a_config():
     """A function that is not in the list is not found."""
     functions = set(
-        re.findall(r"^def (\w+)\(\s*(?:images|features): Any,", Path(architectures.__file__).read_text(), re.MULTILINE)
+        re.findall(
+            r"^def (\w+)\(\s*(?:images|features): Any,",
+            Path(architectures.__file__).read_text(),
+            re.MULTILINE,
+        )
     )
 
     assert set(architectures.MODELS) == functions
 
 
 def test_the_same_weights_give_the_same_outputs_under_tensorflow(tmp_path):
-    """To 1e-5 in float32: trained here, inferred there. Every model, in one process, since TensorFlow takes long to start."""
+    """To 1e-5 in float32: trained here, inferred there. Every model, in one process, since
+    TensorFlow takes long to start.
+    """
     random = np.random.default_rng(0)
     outputs = {}
     for config in (DIGITS, SMALL_WRN):
         built = architectures.build(config)
-        weights = [random.normal(0, 0.1, weight.shape) ** 2 ** ("variance" in weight.path) for weight in built.weights]
+        weights = [
+            random.normal(0, 0.1, weight.shape) ** 2 ** ("variance" in weight.path)
+            for weight in built.weights
+        ]
         built.set_weights(weights)
         shape = (9, config.data.height, config.data.width, config.data.channels)
         images = random.integers(0, 256, shape, dtype=np.uint8)

@@ -1,4 +1,6 @@
-"""A backbone begins with what was published, prepares its pixels as its application does, and has the same names everywhere."""
+"""A backbone begins with what was published, prepares its pixels as its application does, and has
+the same names everywhere.
+"""
 
 import json
 import subprocess
@@ -25,7 +27,8 @@ from pipeline.training.train_step import Step
 from tests.pipeline.conftest import write_competition
 
 ROOT = Path(__file__).resolve().parents[3]
-# Of the names and shapes of all weights, the first digits of a sha256: made with Keras 3.15.1 and 3.13.2 alike.
+# Of the names and shapes of all weights, the first digits of a sha256: made with Keras 3.15.1 and
+# 3.13.2 alike.
 NAMES = {
     "efficientnetv2b0": "4ce238ab1d4ef48d",
     "efficientnetv2b1": "c0873e1104f9f944",
@@ -76,8 +79,12 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def survey():
-    """Return of each backbone what is to be known without its weights, from a process of its own: nothing is made of them."""
-    done = subprocess.run([sys.executable, "-c", SURVEY], cwd=ROOT, capture_output=True, text=True, check=False)
+    """Return of each backbone what is to be known without its weights, from a process of its own:
+    nothing is made of them.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", SURVEY], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -95,7 +102,9 @@ class Scale(keras.layers.Layer):
 
 
 def network(include_top, weights, input_shape, input_tensor=None, include_preprocessing=True):
-    """A network of the form of those in keras.applications, small enough for a test: with BatchNorm, dropout, and an unnamed end."""
+    """A network of the form of those in keras.applications, small enough for a test: with
+    BatchNorm, dropout, and an unnamed end.
+    """
     layers = keras.layers
     x = start = layers.Input(input_shape) if input_tensor is None else input_tensor
     if include_preprocessing:
@@ -107,9 +116,13 @@ def network(include_top, weights, input_shape, input_tensor=None, include_prepro
     x = layers.Conv2D(6, 1, name="block_conv")(x)
     x = Scale(name="block_scale")(x)
     x = layers.LayerNormalization(epsilon=1e-5)(x)
-    made = keras.Model(keras.utils.get_source_inputs(start) if input_tensor is not None else start, x)
+    made = keras.Model(
+        keras.utils.get_source_inputs(start) if input_tensor is not None else start, x
+    )
     if weights == "imagenet":
-        weights = keras.utils.get_file("no_such_network.h5", "http://127.0.0.1:9/no_such_network.h5")
+        weights = keras.utils.get_file(
+            "no_such_network.h5", "http://127.0.0.1:9/no_such_network.h5"
+        )
     if weights:
         made.load_weights(weights)
     return made
@@ -119,7 +132,9 @@ def network(include_top, weights, input_shape, input_tensor=None, include_prepro
 def small(tiny, monkeypatch):
     """A config for images of 32 x 32 with that network, which begins with random weights."""
     monkeypatch.setattr(keras.applications, "SmallNetwork", network, raising=False)
-    monkeypatch.setitem(backbones.BACKBONES, "small_network", Backbone("SmallNetwork", (1 / 127.5,), (-1.0,)))
+    monkeypatch.setitem(
+        backbones.BACKBONES, "small_network", Backbone("SmallNetwork", (1 / 127.5,), (-1.0,))
+    )
     yield replace(
         tiny,
         model="small_network",
@@ -131,10 +146,14 @@ def small(tiny, monkeypatch):
 
 
 def file(path, seed=1):
-    """Write the network's weights as keras.applications publishes them, or, by the path's end, as save_weights does; return them."""
+    """Write the network's weights as keras.applications publishes them, or, by the path's end, as
+    save_weights does; return them.
+    """
     made = network(False, None, (64, 64, 3))
     random = np.random.default_rng(seed)
-    made.set_weights([random.uniform(0.5, 1.5, weight.shape).astype(np.float32) for weight in made.weights])
+    made.set_weights(
+        [random.uniform(0.5, 1.5, weight.shape).astype(np.float32) for weight in made.weights]
+    )
     if path.name.endswith(".weights.h5"):
         made.save_weights(path)
     else:
@@ -149,7 +168,9 @@ def starting(config, path):
 
 @pytest.mark.parametrize("name", backbones.BACKBONES)
 def test_names_and_shapes_of_weights_are_those_of_every_keras(survey, name):
-    """A second build in the same process has them, too: checkpoints and artifacts know weights by name."""
+    """A second build in the same process has them, too: checkpoints and artifacts know weights by
+    name.
+    """
     assert survey[name]["names"] == NAMES[name]
     assert survey[name]["stable"]
 
@@ -173,7 +194,9 @@ def test_a_run_begins_with_the_mounted_weights(small, tmp_path, name):
 
     origin = backbones.begin(built, config)
 
-    found = [weight for weight in built.weights if not weight_names.weight(weight).startswith("logits/")]
+    found = [
+        weight for weight in built.weights if not weight_names.weight(weight).startswith("logits/")
+    ]
     assert all(np.array_equal(a.numpy(), b) for a, b in zip(found, wanted, strict=True))
     assert origin["source"] == str(tmp_path / name)
     assert len(origin["file_sha256"]) == len(origin["arrays_sha256"]) == 64
@@ -189,7 +212,9 @@ def test_weights_are_found_in_a_mounted_dataset(small, tmp_path, monkeypatch):
 
     origin = backbones.begin(built := architectures.build(config), config)
 
-    found = [weight for weight in built.weights if not weight_names.weight(weight).startswith("logits/")]
+    found = [
+        weight for weight in built.weights if not weight_names.weight(weight).startswith("logits/")
+    ]
     assert all(np.array_equal(a.numpy(), b) for a, b in zip(found, wanted, strict=True))
     assert origin["source"] == "keras/weights/notop.h5"
 
@@ -199,7 +224,10 @@ def test_both_forms_of_the_same_weights_have_one_sha256(small, tmp_path):
     for path in paths:
         file(path)
 
-    origins = [backbones.begin(architectures.build(starting(small, path)), starting(small, path)) for path in paths]
+    origins = [
+        backbones.begin(architectures.build(starting(small, path)), starting(small, path))
+        for path in paths
+    ]
 
     assert origins[0]["arrays_sha256"] == origins[1]["arrays_sha256"]
     assert origins[0]["file_sha256"] != origins[1]["file_sha256"]
@@ -211,7 +239,8 @@ def test_without_the_internet_a_run_says_so_before_it_reads_anything(small, tmp_
     architectures.build(config)
 
     with pytest.raises(
-        ConfigError, match=r"URL fetch failure(.|\n)*Turn it on for the train notebook(.|\n)*mount the file"
+        ConfigError,
+        match=r"URL fetch failure(.|\n)*Turn it on for the train notebook(.|\n)*mount the file",
     ):
         training.train(config, tmp_path / "nothing", tmp_path / "out", show=lambda line: None)
 
@@ -235,7 +264,10 @@ def outside(path):
         (lambda path: path.write_bytes(b""), "Expected an HDF5 file"),
         (linked, "'stem_conv' in it points to another file"),
         (outside, "'a' in it points to another file"),
-        (lambda path: h5py.File(path, "w").close(), r"Expected the weights of SmallNetwork without its top"),
+        (
+            lambda path: h5py.File(path, "w").close(),
+            r"Expected the weights of SmallNetwork without its top",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_is_refused_with_what_was_expected(small, tmp_path, make, said):
@@ -268,7 +300,9 @@ def stepped(config, steps=3, replicas=1):
     """Return the state's arrays by name before and after some steps on one random batch."""
     distribution = None
     if replicas > 1:
-        distribution = keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:replicas])
+        distribution = keras.distribution.DataParallel(
+            devices=keras.distribution.list_devices()[:replicas]
+        )
     keras.distribution.set_distribution(distribution)
     try:
         keras.utils.set_random_seed(0)
@@ -293,7 +327,11 @@ def stepped(config, steps=3, replicas=1):
 
 
 def moved(before, after, part):
-    return {name for name in before if name.startswith(part) and not np.array_equal(before[name], after[name])}
+    return {
+        name
+        for name in before
+        if name.startswith(part) and not np.array_equal(before[name], after[name])
+    }
 
 
 def test_frozen_statistics_stay_to_the_bit_and_trained_ones_move(small, tmp_path):
@@ -305,31 +343,46 @@ def test_frozen_statistics_stay_to_the_bit_and_trained_ones_move(small, tmp_path
     frozen, trained = stepped(begun), stepped(groups)
 
     assert not any("stem_bn" in name for name in frozen[1] if not name.startswith("other/"))
-    kept = [name for name in frozen[0] if name.startswith("other/") and frozen[0][name].shape == (6,)]
+    kept = [
+        name for name in frozen[0] if name.startswith("other/") and frozen[0][name].shape == (6,)
+    ]
     assert len(kept) == 4
     assert not moved(*frozen, "other/") & set(kept)
-    assert {name.split("/")[-1] for name in moved(*trained, "other/")} >= {"moving_mean", "moving_variance"}
+    assert {name.split("/")[-1] for name in moved(*trained, "other/")} >= {
+        "moving_mean",
+        "moving_variance",
+    }
     assert "trainable/stem_bn/gamma" in moved(*trained, "trainable/")
 
 
 def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
-    """After one step of plain SGD it has gone so much less far; at 0 it stays, and the head learns alone."""
+    """After one step of plain SGD it has gone so much less far; at 0 it stays, and the head learns
+    alone.
+    """
     plain = replace(small, warmup_epochs=0, optimizer=replace(small.optimizer, momentum=0.0))
     changes = {}
     for rate in (1.0, 0.25, 0.0):
-        before, after = stepped(replace(plain, model_options={"pretrained": "none", "backbone_rate": rate}), steps=1)
-        changes[rate] = {name: after[name] - before[name] for name in before if name.startswith("trainable/")}
+        before, after = stepped(
+            replace(plain, model_options={"pretrained": "none", "backbone_rate": rate}), steps=1
+        )
+        changes[rate] = {
+            name: after[name] - before[name] for name in before if name.startswith("trainable/")
+        }
 
     for name, change in changes[1.0].items():
         head = name.startswith("trainable/logits/")
         for rate in (0.25, 0.0):
-            assert np.allclose(changes[rate][name], change * (1 if head else rate), rtol=1e-3, atol=1e-6)
+            assert np.allclose(
+                changes[rate][name], change * (1 if head else rate), rtol=1e-3, atol=1e-6
+            )
     assert np.abs(changes[1.0]["trainable/stem_conv/kernel"]).max() > 0
 
 
 @pytest.mark.parametrize("batchnorm", ["frozen", "groups"])
 def test_a_backbone_is_trained_alike_whatever_the_machine(small, batchnorm):
-    config = replace(small, warmup_epochs=0, model_options={"pretrained": "none", "batchnorm": batchnorm})
+    config = replace(
+        small, warmup_epochs=0, model_options={"pretrained": "none", "batchnorm": batchnorm}
+    )
     _, whole = stepped(config)
 
     for change, replicas in (({"micro_batch": 8}, 1), ({}, 2)):
@@ -338,7 +391,9 @@ def test_a_backbone_is_trained_alike_whatever_the_machine(small, batchnorm):
 
 
 def test_a_pretrained_run_goes_on_bit_for_bit_and_infers_without_the_file(small, tmp_path):
-    """The weights at the start are told in the manifest, and are in the artifact as training left them."""
+    """The weights at the start are told in the manifest, and are in the artifact as training left
+    them.
+    """
     folder = write_competition(tmp_path / "competition", train=40)
     file(tmp_path / "weights.h5")
     mixing = replace(small.data, mixup=0.2, cutmix=1.0, rand_augment=2, flip=True)
@@ -346,10 +401,14 @@ def test_a_pretrained_run_goes_on_bit_for_bit_and_infers_without_the_file(small,
 
     whole = training.train(config, folder, tmp_path / "whole", show=lambda line: None)
     for steps in (3, None):
-        parts = training.train(config, folder, tmp_path / "parts", max_steps=steps, show=lambda line: None)
+        parts = training.train(
+            config, folder, tmp_path / "parts", max_steps=steps, show=lambda line: None
+        )
 
     assert whole.manifest["weights_sha256"] == parts.manifest["weights_sha256"]
-    found = [checkpoint.latest(tmp_path / name / "checkpoints").arrays for name in ("whole", "parts")]
+    found = [
+        checkpoint.latest(tmp_path / name / "checkpoints").arrays for name in ("whole", "parts")
+    ]
     assert all(np.array_equal(found[0][name], found[1][name]) for name in found[0])
     assert whole.manifest["pretrained"]["source"] == str(tmp_path / "weights.h5")
     (tmp_path / "weights.h5").unlink()

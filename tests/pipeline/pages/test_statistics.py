@@ -24,7 +24,8 @@ def test_the_interval_of_a_share_is_wilson_s(rows, share):
 
 labelled = st.integers(2, 6).flatmap(
     lambda number: st.tuples(
-        st.just(number), st.lists(st.tuples(*[st.integers(0, number - 1)] * 2), min_size=1, max_size=40)
+        st.just(number),
+        st.lists(st.tuples(*[st.integers(0, number - 1)] * 2), min_size=1, max_size=40),
     )
 )
 
@@ -39,7 +40,9 @@ def test_precision_recall_and_f1_are_scikit_learn_s(drawn):
     found = statistics.by_class(labels, predictions, number)
 
     names = range(number)
-    expected = metrics.precision_recall_fscore_support(labels, predictions, labels=names, zero_division=0)
+    expected = metrics.precision_recall_fscore_support(
+        labels, predictions, labels=names, zero_division=0
+    )
     for column, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
         assert np.allclose(found[column].fillna(0), values)
     counts = statistics.matrix(labels, predictions, number)
@@ -61,17 +64,22 @@ def test_the_calibration_is_scikit_learn_s_and_no_row_is_lost(rows):
     assert found.bins["rows"].sum() == len(rows)
     assert 0 <= found.error <= 1
     assert (
-        (found.bins["confidence"] > found.bins["low"] - 1e-9) & (found.bins["confidence"] <= found.bins["high"] + 1e-9)
+        (found.bins["confidence"] > found.bins["low"] - 1e-9)
+        & (found.bins["confidence"] <= found.bins["high"] + 1e-9)
     ).all()
     ends = np.arange(statistics.BINS + 1) / statistics.BINS
     if not np.isclose(confidence[:, None], ends[1:-1]).any():  # at an end the two round differently
         shares, means = calibration.calibration_curve(right, confidence, n_bins=statistics.BINS)
-        assert np.allclose(found.bins["accuracy"], shares) and np.allclose(found.bins["confidence"], means)
+        assert np.allclose(found.bins["accuracy"], shares) and np.allclose(
+            found.bins["confidence"], means
+        )
 
 
 def test_a_model_that_means_what_it_says_has_no_calibration_error():
     """Right 3 times of 4 with confidence 0.75."""
-    assert statistics.calibration(np.full(8, 0.75), np.array([True, True, True, False] * 2)).error == 0
+    assert (
+        statistics.calibration(np.full(8, 0.75), np.array([True, True, True, False] * 2)).error == 0
+    )
 
 
 def test_the_loss_of_a_row_is_the_cross_entropy():
@@ -81,9 +89,13 @@ def test_the_loss_of_a_row_is_the_cross_entropy():
 
     found = statistics.losses(labels, probabilities)
 
-    assert found[:2].mean() == pytest.approx(metrics.log_loss(labels[:2], probabilities[:2]), rel=1e-6)
+    assert found[:2].mean() == pytest.approx(
+        metrics.log_loss(labels[:2], probabilities[:2]), rel=1e-6
+    )
     assert found[2] == pytest.approx(-np.log(1e-7))
-    least = statistics.least_losses(probabilities.argmax(axis=1) == labels, probabilities.max(axis=1))
+    least = statistics.least_losses(
+        probabilities.argmax(axis=1) == labels, probabilities.max(axis=1)
+    )
     assert (least <= found + 1e-6).all()
 
 
@@ -96,7 +108,9 @@ def test_the_measures_of_a_regression_are_scikit_learn_s():
     estimate, more = statistics.regression(labels, predictions)
 
     assert estimate.value == pytest.approx(metrics.root_mean_squared_error(labels, predictions))
-    assert more["mean absolute error"] == pytest.approx(metrics.mean_absolute_error(labels, predictions))
+    assert more["mean absolute error"] == pytest.approx(
+        metrics.mean_absolute_error(labels, predictions)
+    )
     assert more["R²"] == pytest.approx(metrics.r2_score(labels, predictions))
     held = 0
     for _ in range(400):

@@ -29,7 +29,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Page(HTMLParser):
-    """What a browser would make of a page: its elements with their attributes, and its texts, those of <bdi> also alone."""
+    """What a browser would make of a page: its elements with their attributes, and its texts, those
+    of <bdi> also alone.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -73,7 +75,11 @@ def test_each_target_has_its_own_parts(tmp_path, target):
     shown = Page(report.write(run(tmp_path, target)))
 
     parts = {section["id"] for section in shown.all("section")}
-    headline = {"classes": "accuracy", "regression": "root mean squared error", "multilabel": "mean F1 of the labels"}
+    headline = {
+        "classes": "accuracy",
+        "regression": "root mean squared error",
+        "multilabel": "mean F1 of the labels",
+    }
     assert parts == {"curves", "classes", "worst", "time", "provenance"} | (
         {"calibration"} if target != "regression" else set()
     )
@@ -90,9 +96,13 @@ def test_equal_runs_give_equal_bytes(tmp_path):
 
 
 def test_the_page_needs_nothing_beside_itself(tmp_path):
-    """It may fetch nothing and run nothing; its one style is known by its hash; each name inside of it is one element's."""
+    """It may fetch nothing and run nothing; its one style is known by its hash; each name inside of
+    it is one element's.
+    """
     run(tmp_path)
-    hard_examples.keep_examples(tmp_path, np.arange(4), np.ones(4), np.zeros((4, 8, 8, 1), np.uint8))
+    hard_examples.keep_examples(
+        tmp_path, np.arange(4), np.ones(4), np.zeros((4, 8, 8, 1), np.uint8)
+    )
     path = report.write(tmp_path)
     text, shown = path.read_text(encoding="utf-8"), Page(path)
 
@@ -105,7 +115,9 @@ def test_the_page_needs_nothing_beside_itself(tmp_path):
     assert "script" not in policy and "unsafe" not in policy
     assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", text.replace(policy, ""))
     assert not [attributes for _, attributes in shown.elements if "style" in attributes]
-    assert len(shown.all("img")) == 4 and all(image["src"].startswith("data:image/png;") for image in shown.all("img"))
+    assert len(shown.all("img")) == 4 and all(
+        image["src"].startswith("data:image/png;") for image in shown.all("img")
+    )
     assert len(ids) == len(set(ids)) and set(used) <= set(ids) and len(used) > 20
 
 
@@ -123,18 +135,33 @@ def harmless(shown: Page) -> bool:
 
 
 def test_no_text_of_a_run_becomes_markup(tmp_path):
-    """Labels, ids, names: what stands in the files stands on the page, letter for letter, and no element more than with plain ones."""
+    """Labels, ids, names: what stands in the files stands on the page, letter for letter, and no
+    element more than with plain ones.
+    """
     plain, odd = tmp_path / "plain", tmp_path / "odd"
-    run(plain, names=[f"{number} {'x' * (len(text) - 2)}" for number, text in enumerate(AWKWARD)], rows=70)
+    run(
+        plain,
+        names=[f"{number} {'x' * (len(text) - 2)}" for number, text in enumerate(AWKWARD)],
+        rows=70,
+    )
     run(odd, names=AWKWARD, rows=70, name="<b>\ud800", devices="</dd>", versions={"<i>": "</td>"})
     text = (odd / "validation.csv").read_text()
     (odd / "validation.csv").write_text(text.replace("r003", "<img src=x onerror=alert(1)>"))
 
-    expected, shown = Page(report.write(plain)), Page(report.write(odd, title="<script>\u202e</title>"))
+    expected, shown = (
+        Page(report.write(plain)),
+        Page(report.write(odd, title="<script>\u202e</title>")),
+    )
 
     assert harmless(shown)
     assert [name for name, _ in shown.elements] == [name for name, _ in expected.elements]
-    assert set(AWKWARD[:3]) | {"<script>\u202e</title>", "</dd>", "<i>", "</td>", "a␁b␊c\ufffd"} <= set(shown.quoted)
+    assert set(AWKWARD[:3]) | {
+        "<script>\u202e</title>",
+        "</dd>",
+        "<i>",
+        "</td>",
+        "a␁b␊c\ufffd",
+    } <= set(shown.quoted)
     assert max(map(len, shown.quoted)) <= 80
     title = shown.texts[0]
     assert title.startswith("<script></title> ·")
@@ -170,11 +197,16 @@ def test_an_epoch_without_a_validation_is_a_gap(tmp_path):
 
 def test_a_run_with_folds_shows_each(tmp_path):
     """Thin lines, and a table of them."""
-    run(tmp_path, folds=[{"steps": 60, "metrics": {"validation_accuracy": share}} for share in (0.25, 0.75)])
+    run(
+        tmp_path,
+        folds=[{"steps": 60, "metrics": {"validation_accuracy": share}} for share in (0.25, 0.75)],
+    )
     for number in (1, 2):
         progress(tmp_path / f"fold-{number}", epochs=4 + number)
     table = pd.read_csv(tmp_path / "validation.csv")
-    table.assign(fold=1 + np.arange(len(table)) % 2).to_csv(tmp_path / "validation.csv", index=False)
+    table.assign(fold=1 + np.arange(len(table)) % 2).to_csv(
+        tmp_path / "validation.csv", index=False
+    )
 
     shown = Page(report.write(tmp_path))
 
@@ -190,7 +222,9 @@ def test_many_classes_are_the_worst_of_them(tmp_path):
     shown = Page(report.write(tmp_path))
 
     assert "The 100 of 130 classes with the lowest F1." in shown.text
-    assert not [table for table in shown.all("table") if str(table.get("class")).startswith("matrix")]
+    assert not [
+        table for table in shown.all("table") if str(table.get("class")).startswith("matrix")
+    ]
     assert "Taken for another most often" in shown.text
 
 
@@ -205,14 +239,24 @@ def test_a_partial_run_says_so_and_shows_what_there_is(tmp_path):
 
     assert "A run partial 0.9000 accuracy in validation after epoch 6 not final" in shown.text
     assert "This run is partial." in shown.text
-    assert "artifact/manifest.json : the run is partial" in shown.text and "Not shown: validation.csv" in shown.text
+    assert (
+        "artifact/manifest.json : the run is partial" in shown.text
+        and "Not shown: validation.csv" in shown.text
+    )
     assert len([chart for chart in shown.all("svg") if chart["class"] == "chart"]) == 4
 
 
 def test_a_run_that_has_just_begun_has_a_page_too(tmp_path):
     """There is a folder, and the name of the run is in its first checkpoint."""
-    origin = {"config": {"name": "tiny", "competition": "insects"}, "devices": "8 x tpu", "precision": "float32"}
-    for step, content in ((2, checksums.sealed({"details": {"run_id": "tiny-1", "origin": origin}})), (3, b"torn")):
+    origin = {
+        "config": {"name": "tiny", "competition": "insects"},
+        "devices": "8 x tpu",
+        "precision": "float32",
+    }
+    for step, content in (
+        (2, checksums.sealed({"details": {"run_id": "tiny-1", "origin": origin}})),
+        (3, b"torn"),
+    ):
         folder = tmp_path / "checkpoints" / f"step-{step:08d}"
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_bytes(content)
@@ -257,16 +301,32 @@ def test_a_file_that_is_missing_is_named(tmp_path, name, left):
             checksums.sealed({"target": {"kind": "regression"}}),
             "of a run with the target regression",
         ),
-        ("artifact/manifest.json", checksums.sealed({"classes": ["dog"]}), "expected one of the manifest's classes"),
+        (
+            "artifact/manifest.json",
+            checksums.sealed({"classes": ["dog"]}),
+            "expected one of the manifest's classes",
+        ),
         ("history.csv", b"\xff\xfe\n", "is not a text"),
         ("history.csv", b"", "is not what a training writes"),
         ("history.csv", b"epoch,loss\n1,2\n", "has no column validation_loss"),
-        ("history.csv", b"epoch,loss,validation_loss,learning_rate\nx,1,1,1\n", "is not what a training writes"),
+        (
+            "history.csv",
+            b"epoch,loss,validation_loss,learning_rate\nx,1,1,1\n",
+            "is not what a training writes",
+        ),
         ("progress.jsonl", b'{"step": 1}\n', "line 1, is no line of progress"),
         ("progress.jsonl", b"null\n", "line 1, is no line of progress"),
         ("validation.csv", b"id,label\n1,2\n", "has the columns id, label; expected"),
-        ("validation.csv", b"id,label,prediction,confidence\n1,ant,bee,2\n", "'2' is not a number from 0 to 1"),
-        ("validation.csv", b"id,label,prediction,confidence\n1,ant,bee,\n", "column confidence: a value is empty"),
+        (
+            "validation.csv",
+            b"id,label,prediction,confidence\n1,ant,bee,2\n",
+            "'2' is not a number from 0 to 1",
+        ),
+        (
+            "validation.csv",
+            b"id,label,prediction,confidence\n1,ant,bee,\n",
+            "column confidence: a value is empty",
+        ),
         ("validation.csv", b"id,label,prediction,confidence\n", "has no rows"),
         ("validation.csv", b"id,label,prediction,confidence\n1,ant\n", "line 2 has 2 fields"),
         ("validation.npz", b"PK", "is not what a training writes beside"),
@@ -282,22 +342,37 @@ def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content
     with pytest.raises(ReportError) as caught:
         report.write(tmp_path)
 
-    assert said in str(caught.value) and "Pull the run again" in str(caught.value).replace("or pull", "Pull")
+    assert said in str(caught.value) and "Pull the run again" in str(caught.value).replace(
+        "or pull", "Pull"
+    )
     assert not (tmp_path / "report.html").exists()
 
 
 @given(st.data())
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 def test_whatever_a_file_holds_there_is_a_page_or_a_message(tmp_path, data):
     """Cut off, or with other bytes in the middle."""
     output = tmp_path / "run"
     shutil.rmtree(output, ignore_errors=True)
     run(output, data.draw(st.sampled_from(["classes", "regression", "multilabel"])), rows=12)
-    name = data.draw(st.sampled_from(["history.csv", "progress.jsonl", "validation.csv", "artifact/manifest.json"]))
+    name = data.draw(
+        st.sampled_from(
+            ["history.csv", "progress.jsonl", "validation.csv", "artifact/manifest.json"]
+        )
+    )
     content = (output / name).read_bytes()
     start = data.draw(st.integers(0, len(content)))
-    more = data.draw(st.binary(max_size=4) | st.sampled_from([b"9" * 400, b"-", b",", b'"', b"e999", b"nan", b"inf"]))
-    changed = content[:start] + more + content[start + data.draw(st.sampled_from([0, len(more), 10**6])) :]
+    more = data.draw(
+        st.binary(max_size=4)
+        | st.sampled_from([b"9" * 400, b"-", b",", b'"', b"e999", b"nan", b"inf"])
+    )
+    changed = (
+        content[:start]
+        + more
+        + content[start + data.draw(st.sampled_from([0, len(more), 10**6])) :]
+    )
     if name.endswith(".json"):
         with suppress(ValueError, AttributeError):  # else its seal does not fit
             changed = checksums.sealed(json.loads(changed))
@@ -351,7 +426,9 @@ def test_the_command_prints_the_path(tmp_path, capsys):
     run(tmp_path)
     path = str(tmp_path / "report.html")
 
-    codes = [command_line.main(["report", "--output", str(tmp_path), *more]) for more in ([], ["--json"])]
+    codes = [
+        command_line.main(["report", "--output", str(tmp_path), *more]) for more in ([], ["--json"])
+    ]
     codes.append(command_line.main(["report", "--output", str(tmp_path / "no"), "--json"]))
     printed = capsys.readouterr().out.splitlines()
 
@@ -363,7 +440,9 @@ def test_the_command_prints_the_path(tmp_path, capsys):
 def test_the_task_leaves_a_pulled_folder_as_it_is(tmp_path):
     """The next pull compares it with what the run wrote; the page lies beside it."""
     output = run(tmp_path / "insects-train-tpu-v3")
-    (output / ".pulled.json").write_text(json.dumps({"run": "ann/insects-train-tpu/3", "server": "s", "at": "a"}))
+    (output / ".pulled.json").write_text(
+        json.dumps({"run": "ann/insects-train-tpu/3", "server": "s", "at": "a"})
+    )
     before = sorted(output.rglob("*"))
 
     done = subprocess.run(

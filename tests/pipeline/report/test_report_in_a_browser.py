@@ -1,4 +1,6 @@
-"""A real browser shows a report as it was meant, on a wide and on a narrow screen, by day and by night, and asks nobody for anything."""
+"""A real browser shows a report as it was meant, on a wide and on a narrow screen, by day and by
+night, and asks nobody for anything.
+"""
 
 import json
 import shutil
@@ -18,7 +20,9 @@ from pipeline.report import report
 from pipeline.training import hard_examples
 from tests.pipeline.handmade import AWKWARD, run
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="no Chromium is installed here; on Debian: apt-get install chromium"
 )
@@ -102,29 +106,47 @@ def measured(dumped: str) -> list[dict[str, Any]]:
     return list(json.loads(unescape(dumped.partition("<pre>")[2].partition("</pre>")[0])))
 
 
-@pytest.mark.parametrize(("scheme", "paper"), [(LIGHT, "rgb(253, 253, 252)"), (DARK, "rgb(19, 22, 25)")])
+@pytest.mark.parametrize(
+    ("scheme", "paper"), [(LIGHT, "rgb(253, 253, 252)"), (DARK, "rgb(19, 22, 25)")]
+)
 def test_everything_is_there_and_fits_the_screen(shown, browse, scheme, paper):
-    """At 1000 pixels and at 400: nothing is wider than the page, each picture and chart has a size, and its colours are the page's."""
+    """At 1000 pixels and at 400: nothing is wider than the page, each picture and chart has a size,
+    and its colours are the page's.
+    """
     done = browse(shown / "around.html", "--window-size=1500,700", scheme, "--dump-dom")
 
     frames = measured(done.stdout)
     assert [frame["width"] for frame in frames] == [1000, 400]
     for frame in frames:
         assert frame["headings"][0].startswith("tiny") and frame["headings"][0].endswith("complete")
-        assert frame["headings"][1:4] == ["Curves", "Classes", "Calibration"] and len(frame["headings"]) == 7
+        assert (
+            frame["headings"][1:4] == ["Curves", "Classes", "Calibration"]
+            and len(frame["headings"]) == 7
+        )
         assert float(frame["value"]) > 0.7
         assert (frame["rows"], len(frame["images"]), len(frame["charts"])) == (len(AWKWARD), 5, 5)
         assert frame["labels"][:3] == list(AWKWARD[:3])
-        assert all(complete and natural == 10 and min(box) > 50 for complete, natural, *box in frame["images"])
+        assert all(
+            complete and natural == 10 and min(box) > 50
+            for complete, natural, *box in frame["images"]
+        )
         assert all(min(size) > 150 and max(size) < 600 for size in frame["charts"])
-        assert not {"rgb(3, 3, 3)", "rgb(4, 4, 4)"} & set(frame["strokes"]) and len(set(frame["strokes"])) > 3
+        assert (
+            not {"rgb(3, 3, 3)", "rgb(4, 4, 4)"} & set(frame["strokes"])
+            and len(set(frame["strokes"])) > 3
+        )
         assert (frame["paper"], frame["scripts"]) == (paper, 0)
     assert "Content Security Policy" not in done.stderr  # it found nothing of ours to refuse
 
 
 def test_a_picture_of_the_page_is_no_empty_sheet(shown, browse, tmp_path):
     """In the colours of the night: dark paper, light letters, and both colours of the curves."""
-    browse(shown / "run" / "report.html", "--window-size=1000,1400", DARK, f"--screenshot={tmp_path / 'page.png'}")
+    browse(
+        shown / "run" / "report.html",
+        "--window-size=1000,1400",
+        DARK,
+        f"--screenshot={tmp_path / 'page.png'}",
+    )
 
     pixels = np.asarray(Image.open(tmp_path / "page.png").convert("RGB")).astype(int)
     assert pixels.shape == (1400, 1000, 3)
@@ -134,7 +156,9 @@ def test_a_picture_of_the_page_is_no_empty_sheet(shown, browse, tmp_path):
 
 
 def test_the_page_asks_nobody(tmp_path, browse, asked):
-    """Not even if markup came in whole: a page without the policy does ask, and one with it does not."""
+    """Not even if markup came in whole: a page without the policy does ask, and one with it does
+    not.
+    """
     address, found = asked
     bait = f'<img src="{address}/image"><script src="{address}/script"></script><link rel="stylesheet" href="{address}/style">'
     output = run(tmp_path / "run", names=(bait, "</style>" + bait, "plain"), name=bait)
@@ -142,7 +166,9 @@ def test_the_page_asks_nobody(tmp_path, browse, asked):
     pages = {
         "ours.html": text,
         "held.html": text.replace("<main>", f"<main>{bait}"),
-        "open.html": text.replace("<main>", f"<main>{bait}").replace("Content-Security-Policy", "x"),
+        "open.html": text.replace("<main>", f"<main>{bait}").replace(
+            "Content-Security-Policy", "x"
+        ),
     }
     asked_by, refused = {}, []
     for name, page in pages.items():
@@ -152,5 +178,9 @@ def test_the_page_asks_nobody(tmp_path, browse, asked):
         asked_by[name] = sorted(found)
         found.clear()
 
-    assert asked_by == {"ours.html": [], "held.html": [], "open.html": ["/image", "/script", "/style"]}
+    assert asked_by == {
+        "ours.html": [],
+        "held.html": [],
+        "open.html": ["/image", "/script", "/style"],
+    }
     assert refused == ["held.html"]

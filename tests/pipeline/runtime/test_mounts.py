@@ -47,10 +47,14 @@ def test_a_file_of_a_dataset_is_found_under_both_layouts(tmp_path, place):
     """By owner, slug and path."""
     put(tmp_path / place / "b0" / "notop.h5")
 
-    assert mounts.file(tmp_path, "keras/weights/b0/notop.h5") == tmp_path / place / "b0" / "notop.h5"
+    assert (
+        mounts.file(tmp_path, "keras/weights/b0/notop.h5") == tmp_path / place / "b0" / "notop.h5"
+    )
 
 
-@pytest.mark.parametrize("name", ["keras/weights/b1.h5", "keras/weights", "notop.h5", "keras/../../secret.h5", ""])
+@pytest.mark.parametrize(
+    "name", ["keras/weights/b1.h5", "keras/weights", "notop.h5", "keras/../../secret.h5", ""]
+)
 def test_a_file_that_no_dataset_has_is_nowhere(tmp_path, name):
     """And what leads out of the datasets is none of theirs."""
     put(tmp_path / "input" / "datasets" / "keras" / "weights" / "notop.h5")
@@ -69,7 +73,8 @@ def test_a_file_that_is_mounted_twice_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place", ["datasets/ann/digits-artifact", "digits-artifact", "notebooks/ann/digits-train-tpu/artifact"]
+    "place",
+    ["datasets/ann/digits-artifact", "digits-artifact", "notebooks/ann/digits-train-tpu/artifact"],
 )
 def test_an_artifact_is_found_wherever_it_is_mounted(tmp_path, place):
     """As a dataset, flat, or in a kernel's output."""
@@ -81,7 +86,10 @@ def test_an_artifact_is_found_wherever_it_is_mounted(tmp_path, place):
 
 def test_an_older_artifact_is_named_and_refused(tmp_path):
     """The old dataset version is mounted: plausible, and wrong."""
-    put(tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json", json.dumps({"run_id": "old"}))
+    put(
+        tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json",
+        json.dumps({"run_id": "old"}),
+    )
 
     with pytest.raises(ArtifactError, match=r"run_id old"):
         mounts.artifact(tmp_path, "new")
@@ -109,7 +117,10 @@ def test_the_folders_of_a_competition_are_not_searched_for_an_artifact(tmp_path)
     """They can hold a hundred thousand images behind a network; and what lies in them is not ours."""
     for place in ("competitions/digits/train", "competitions/digits", "digits/train/x"):
         put(tmp_path / place / "manifest.json", json.dumps({"run_id": "r1"}))
-    folder = put(tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json", json.dumps({"run_id": "r1"}))
+    folder = put(
+        tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json",
+        json.dumps({"run_id": "r1"}),
+    )
 
     assert mounts.artifact(tmp_path, "r1") == folder
 

@@ -30,7 +30,9 @@ def test_a_bundle_says_where_it_came_from(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "[]", "{", "{}", "[" * 100_000, json.dumps({**TOLD, "expect": None})[:-3]], ids=range(7)
+    "text",
+    [None, "", "[]", "{", "{}", "[" * 100_000, json.dumps({**TOLD, "expect": None})[:-3]],
+    ids=range(7),
 )
 def test_a_notebook_without_its_bundle_is_refused(tmp_path: Path, text):
     """Usage: it was not pushed by us."""
@@ -44,7 +46,9 @@ def test_a_notebook_without_its_bundle_is_refused(tmp_path: Path, text):
 
 
 def test_a_run_writes_down_what_it_leaves(tmp_path: Path):
-    """Every file but the notebook, which is still being written, and the list itself, also when it is written again."""
+    """Every file but the notebook, which is still being written, and the list itself, also when it
+    is written again.
+    """
     (tmp_path / "artifact").mkdir()
     (tmp_path / "artifact" / "weights.npz").write_bytes(b"weights")
     (tmp_path / "__notebook__.ipynb").write_text("{}")

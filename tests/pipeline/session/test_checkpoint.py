@@ -20,7 +20,10 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def saved(folder: Path, step: int) -> Path:
     return checkpoint.save(
-        folder, step, {"weights/a": np.full(3, step, np.float32), "count": np.array(step)}, {"run_id": "r"}
+        folder,
+        step,
+        {"weights/a": np.full(3, step, np.float32), "count": np.array(step)},
+        {"run_id": "r"},
     )
 
 
@@ -54,7 +57,8 @@ def test_no_checkpoint_is_no_error(tmp_path):
 
 @pytest.mark.parametrize("name", ["state.npz", "manifest.json"])
 @pytest.mark.parametrize(
-    "spoil", [Path.unlink, lambda p: p.write_bytes(p.read_bytes()[:-3]), lambda p: p.write_bytes(b"")]
+    "spoil",
+    [Path.unlink, lambda p: p.write_bytes(p.read_bytes()[:-3]), lambda p: p.write_bytes(b"")],
 )
 def test_a_torn_checkpoint_is_passed_over_for_the_one_before(tmp_path, name, spoil):
     """Less is lost than everything."""
@@ -130,7 +134,10 @@ def test_setting_aside_deletes_nothing(tmp_path):
         saved(tmp_path / "checkpoints", number)
         checkpoint.set_aside(tmp_path / "checkpoints")
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints-set-aside-1", "checkpoints-set-aside-2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoints-set-aside-1",
+        "checkpoints-set-aside-2",
+    ]
 
 
 def test_what_belongs_to_a_run_is_set_aside_with_it(tmp_path):
@@ -139,11 +146,17 @@ def test_what_belongs_to_a_run_is_set_aside_with_it(tmp_path):
     for name in ("history.csv", "progress.jsonl"):
         (tmp_path / name).write_text("of the first run")
 
-    checkpoint.set_aside(tmp_path / "checkpoints", [tmp_path / "history.csv", tmp_path / "progress.jsonl"])
+    checkpoint.set_aside(
+        tmp_path / "checkpoints", [tmp_path / "history.csv", tmp_path / "progress.jsonl"]
+    )
 
     aside = tmp_path / "checkpoints-set-aside-1"
     assert [path.name for path in tmp_path.iterdir()] == [aside.name]
-    assert sorted(path.name for path in aside.iterdir()) == ["history.csv", "progress.jsonl", "step-00000001"]
+    assert sorted(path.name for path in aside.iterdir()) == [
+        "history.csv",
+        "progress.jsonl",
+        "step-00000001",
+    ]
 
 
 def test_nothing_is_set_aside_where_nothing_was_saved(tmp_path):
@@ -196,9 +209,15 @@ print(found)
 
 
 def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint(tmp_path):
-    """Also of a save of the same step: at each thing that it does to the disk; and the next save clears up what was left."""
+    """Also of a save of the same step: at each thing that it does to the disk; and the next save
+    clears up what was left.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, env={**os.environ}, capture_output=True, text=True
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ},
+        capture_output=True,
+        text=True,
     )
 
     assert done.returncode == 0, done.stderr
@@ -209,8 +228,12 @@ def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint(tmp_path):
     assert (found[0], found[-1]) == (0, 1)
 
 
-@pytest.mark.parametrize("stray", ["step-00000002 (copy)", "step-2", "step-00000009.tmp", "step-last"])
-@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_text("x")], ids=["folder", "file"])
+@pytest.mark.parametrize(
+    "stray", ["step-00000002 (copy)", "step-2", "step-00000009.tmp", "step-last"]
+)
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, lambda path: path.write_text("x")], ids=["folder", "file"]
+)
 def test_what_only_looks_like_a_checkpoint_is_left_alone(tmp_path, stray, make):
     """A copy that somebody made is neither read nor removed."""
     make(tmp_path / stray)
@@ -221,7 +244,9 @@ def test_what_only_looks_like_a_checkpoint_is_left_alone(tmp_path, stray, make):
 
     assert found is not None
     assert found.step == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([stray, "step-00000002", "step-00000003"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [stray, "step-00000002", "step-00000003"]
+    )
 
 
 def test_a_torn_checkpoint_is_not_one_of_the_two_that_are_kept(tmp_path):
@@ -250,7 +275,9 @@ def test_a_checkpoint_under_the_name_of_another_step_is_not_whole(tmp_path):
         lambda text: text.replace('"weights/a"', '"weights/b"'),
         lambda text: text.replace("manifest_sha256", "manifest_shb256"),
         lambda text: text.replace("\n", " ", 1),
-        lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "manifest_sha256"}, sort_keys=True),
+        lambda text: json.dumps(
+            {k: v for k, v in json.loads(text).items() if k != "manifest_sha256"}, sort_keys=True
+        ),
     ],
     ids=["a detail", "a name", "the name of the seal", "a space", "of an older version"],
 )
@@ -271,7 +298,11 @@ def test_a_manifest_that_was_changed_is_passed_over(tmp_path, change):
 def test_a_checkpoint_of_an_older_version_is_refused_by_what_it_lacks(tmp_path):
     """To read it would mean to trust any manifest from which the seal was lost."""
     path = saved(tmp_path, 1) / "manifest.json"
-    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "manifest_sha256"}))
+    path.write_text(
+        json.dumps(
+            {k: v for k, v in json.loads(path.read_text()).items() if k != "manifest_sha256"}
+        )
+    )
 
     with pytest.raises(CheckpointError, match="lacks manifest_sha256: an older version"):
         checkpoint.latest(tmp_path)
@@ -314,7 +345,9 @@ def test_a_second_process_is_kept_out_and_told_of_the_first(other, tmp_path):
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
 
 
-@pytest.mark.parametrize("end", [lambda other: other.communicate("\n"), lambda other: (other.kill(), other.wait())])
+@pytest.mark.parametrize(
+    "end", [lambda other: other.communicate("\n"), lambda other: (other.kill(), other.wait())]
+)
 def test_the_folder_is_free_once_the_first_has_ended(other, tmp_path, end):
     """Also after kill -9: nothing has to be cleared up."""
     end(other)
@@ -335,7 +368,9 @@ def test_a_process_may_save_into_what_it_holds_already(tmp_path):
 
 
 def test_looking_for_a_checkpoint_changes_nothing(tmp_path):
-    """The folder may be the input of a session, which is read-only; or that of a run that is still alive."""
+    """The folder may be the input of a session, which is read-only; or that of a run that is still
+    alive.
+    """
     for step in (1, 2):
         saved(tmp_path, step)
     (tmp_path / ".writing-abc").mkdir()
@@ -345,7 +380,9 @@ def test_looking_for_a_checkpoint_changes_nothing(tmp_path):
 
     checkpoint.latest(tmp_path)
 
-    assert [(path, path.stat().st_mtime_ns) for path in sorted([tmp_path, *tmp_path.rglob("*")])] == before
+    assert [
+        (path, path.stat().st_mtime_ns) for path in sorted([tmp_path, *tmp_path.rglob("*")])
+    ] == before
 
 
 TINY = """
@@ -384,7 +421,16 @@ print(json.dumps(found))
 def test_a_disk_that_is_really_full_keeps_the_last_good_checkpoint(tmp_path):
     """Wherever in a save it fills up; the next that fits is saved."""
     done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", TINY, str(tmp_path)],
+        [
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--mount",
+            sys.executable,
+            "-c",
+            TINY,
+            str(tmp_path),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,4 +1,6 @@
-"""Checkpoints are written beside the run, one at a time, as often as their cost allows; what goes wrong is not lost."""
+"""Checkpoints are written beside the run, one at a time, as often as their cost allows; what goes
+wrong is not lost.
+"""
 
 import threading
 import time

@@ -17,7 +17,9 @@ def quiet(line: str) -> None:
 
 def going_on(folder: Path, step: int, figure: str = "accuracy") -> Progress:
     """Return the progress of a run that begins, or goes on, at a step."""
-    return Progress(folder, seconds=0, step=step, total_steps=100, batch=16, show=quiet, figure=figure)
+    return Progress(
+        folder, seconds=0, step=step, total_steps=100, batch=16, show=quiet, figure=figure
+    )
 
 
 @pytest.fixture
@@ -25,7 +27,9 @@ def folder(tmp_path: Path) -> Path:
     """Return the output of a run that wrote three epochs of ten steps, and a line at each."""
     progress = going_on(tmp_path, 0)
     for epoch in (1, 2, 3):
-        progress.epoch({**dict.fromkeys(columns("accuracy"), 0.5), "epoch": epoch, "step": 10 * epoch})
+        progress.epoch(
+            {**dict.fromkeys(columns("accuracy"), 0.5), "epoch": epoch, "step": 10 * epoch}
+        )
         progress.line(10 * epoch, {"loss": 0.5})
     return tmp_path
 
@@ -34,7 +38,9 @@ def steps(folder: Path) -> tuple[list[int], list[int]]:
     """Return the steps of history.csv and of progress.jsonl."""
     with (folder / "history.csv").open(newline="") as file:
         rows = [int(row["step"]) for row in csv.DictReader(file)]
-    return rows, [json.loads(line)["step"] for line in (folder / "progress.jsonl").read_text().splitlines()]
+    return rows, [
+        json.loads(line)["step"] for line in (folder / "progress.jsonl").read_text().splitlines()
+    ]
 
 
 def test_what_is_past_the_checkpoint_is_forgotten(folder):
@@ -57,7 +63,16 @@ def test_the_history_names_the_figure_of_the_target(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "torn", ["4,", "4,40,0.5", "4,4", "4,x" + ",1" * 7 + "\r\n", "1" + ",1" * 20 + "\r\n", "\0\r\n", "\xff"]
+    "torn",
+    [
+        "4,",
+        "4,40,0.5",
+        "4,4",
+        "4,x" + ",1" * 7 + "\r\n",
+        "1" + ",1" * 20 + "\r\n",
+        "\0\r\n",
+        "\xff",
+    ],
 )
 def test_a_row_that_a_kill_cut_off_is_dropped(folder, torn):
     """Wherever it was cut."""
@@ -70,7 +85,17 @@ def test_a_row_that_a_kill_cut_off_is_dropped(folder, torn):
 
 
 @pytest.mark.parametrize(
-    "torn", ['{"step": 4', '{"step": 40}', "[]\n", "3\n", "{}\n", '{"step": null}\n', "\xff\n", "[" * 99_999 + "\n"]
+    "torn",
+    [
+        '{"step": 4',
+        '{"step": 40}',
+        "[]\n",
+        "3\n",
+        "{}\n",
+        '{"step": null}\n',
+        "\xff\n",
+        "[" * 99_999 + "\n",
+    ],
 )
 def test_a_line_that_a_kill_cut_off_is_dropped(folder, torn):
     """And whatever else is no line of ours."""

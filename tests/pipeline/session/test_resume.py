@@ -1,4 +1,6 @@
-"""A session takes exactly what the session before it left, under every layout, or says what is mounted in its place."""
+"""A session takes exactly what the session before it left, under every layout, or says what is
+mounted in its place.
+"""
 
 import hashlib
 import json
@@ -24,7 +26,9 @@ def left(folder: Path, run_id: str = "r1", step: int = 40, fold: str = "") -> Pa
     return folder
 
 
-def expected(folder: Path, run_id: str = "r1", step: int = 40, newest: str = NEWEST) -> dict[str, Any]:
+def expected(
+    folder: Path, run_id: str = "r1", step: int = 40, newest: str = NEWEST
+) -> dict[str, Any]:
     """Return what the bundle carries of it."""
     files = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -39,7 +43,9 @@ def flat(folder: Path, target: Path) -> None:
     target.mkdir(parents=True)
     for path in folder.rglob("*"):
         if path.is_file():
-            (target / path.relative_to(folder).as_posix().replace("/", "--")).write_bytes(path.read_bytes())
+            (target / path.relative_to(folder).as_posix().replace("/", "--")).write_bytes(
+                path.read_bytes()
+            )
 
 
 def taken(expect: dict[str, Any], inputs: Path, output: Path) -> list[str]:
@@ -57,7 +63,9 @@ def test_the_output_of_an_earlier_version_is_taken_under_both_layouts(tmp_path, 
     told = taken(expect, tmp_path / "input", tmp_path / "working")
 
     found = checkpoint.latest(tmp_path / "working" / "checkpoints")
-    assert found is not None and found.step == 40 and (found.arrays["w"] == np.arange(5.0) + 40).all()
+    assert (
+        found is not None and found.step == 40 and (found.arrays["w"] == np.arange(5.0) + 40).all()
+    )
     assert expected(tmp_path / "working")["files"] == expect["files"]
     assert told == ["Going on from step 40 of run r1: 4 files, each as it was sealed."]
 
@@ -99,7 +107,9 @@ def test_an_older_output_is_named_and_refused(tmp_path):
     expect = expected(left(tmp_path / "left"))
     left(tmp_path / "input" / "notebooks" / "ann" / "digits-train-tpu", step=20)
 
-    with pytest.raises(CheckpointError, match=r"Expected step 40 of run r1(.|\n)*step 20 of run r1"):
+    with pytest.raises(
+        CheckpointError, match=r"Expected step 40 of run r1(.|\n)*step 20 of run r1"
+    ):
         resume.take(expect, tmp_path / "input", tmp_path / "working")
 
 
@@ -117,7 +127,9 @@ def test_nothing_mounted_is_told_with_what_is_there(tmp_path):
     expect = expected(left(tmp_path / "left"))
     (tmp_path / "input" / "competitions" / "digits").mkdir(parents=True)
 
-    with pytest.raises(CheckpointError, match=r"no checkpoint at all(.|\n)*competitions/digits/(.|\n)*--fresh"):
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint at all(.|\n)*competitions/digits/(.|\n)*--fresh"
+    ):
         resume.take(expect, tmp_path / "input", tmp_path / "working")
 
 
@@ -166,7 +178,9 @@ def test_the_end_of_a_partial_run_says_how_far_it_is_and_how_it_goes_on(tmp_path
 
 def test_the_end_of_a_complete_run_tells_what_it_made(tmp_path):
     """What its manifest has of it."""
-    assert json.loads(resume.summary("complete", {"run_id": "r1", "files": {}}, tmp_path)) == {"run_id": "r1"}
+    assert json.loads(resume.summary("complete", {"run_id": "r1", "files": {}}, tmp_path)) == {
+        "run_id": "r1"
+    }
 
 
 @pytest.mark.parametrize("name", ["../evil", "checkpoints/../../evil", "{top}/evil"])
@@ -180,7 +194,9 @@ def test_a_name_that_leads_out_of_the_working_folder_is_refused(tmp_path, name):
     expect["files"][name] = hashlib.sha256(b"evil").hexdigest()
     before = sorted(tmp_path.rglob("*"))
 
-    with pytest.raises(CheckpointError, match=r"(?s)evil'; expected names inside the working folder.*push-train"):
+    with pytest.raises(
+        CheckpointError, match=r"(?s)evil'; expected names inside the working folder.*push-train"
+    ):
         resume.take(expect, tmp_path / "input", tmp_path / "working", show=lambda line: None)
 
     assert sorted(tmp_path.rglob("*")) == before

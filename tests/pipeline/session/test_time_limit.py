@@ -1,4 +1,6 @@
-"""A session ends itself in time, when it is asked to, and when it hangs; a checkpoint goes with each of these."""
+"""A session ends itself in time, when it is asked to, and when it hangs; a checkpoint goes with
+each of these.
+"""
 
 import json
 import os
@@ -26,7 +28,16 @@ def command(competition, tiny, written_config, tmp_path):
 
     def begin(**change: object) -> tuple[subprocess.Popen, Path]:
         config = written_config(replace(tiny, **change))
-        words = ["train", "--config", config, "--input", competition, "--output", tmp_path / "out", "--json"]
+        words = [
+            "train",
+            "--config",
+            config,
+            "--input",
+            competition,
+            "--output",
+            tmp_path / "out",
+            "--json",
+        ]
         child = subprocess.Popen(
             [sys.executable, "-m", "pipeline", *words], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "XLA_FLAGS": ""},
@@ -76,7 +87,9 @@ def test_a_run_that_is_asked_to_stop_saves_its_state(command):
 
 @pytest.fixture
 def at_a_terminal() -> Iterator[None]:
-    """A process that Ctrl-C can interrupt, and its children: what a shell starts in the background ignores it."""
+    """A process that Ctrl-C can interrupt, and its children: what a shell starts in the background
+    ignores it.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -121,7 +134,12 @@ def test_a_run_that_hangs_says_where_and_ends(tmp_path):
     )
 
     run = subprocess.run(
-        [sys.executable, script, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, script, tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
     assert run.returncode == 1
@@ -136,16 +154,26 @@ def test_a_run_that_hangs_ends_even_if_it_cannot_write_where(tmp_path):
     script += "with Session(None, 1.0, Path(sys.argv[1])): time.sleep(30)"
 
     run = subprocess.run(
-        [sys.executable, "-c", script, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script, tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
     assert run.returncode == 1
-    assert "no step was finished for 1 s" in run.stderr and "It could not be written: Is a directory" in run.stderr
+    assert (
+        "no step was finished for 1 s" in run.stderr
+        and "It could not be written: Is a directory" in run.stderr
+    )
 
 
 def test_a_run_that_goes_on_is_left_alone(tmp_path):
     """Progress moves the clock of the watchdog."""
-    with Session(None, 1.0, tmp_path) as session:  # less would end these tests on a machine that is busy elsewhere
+    with Session(
+        None, 1.0, tmp_path
+    ) as session:  # less would end these tests on a machine that is busy elsewhere
         for _ in range(15):
             time.sleep(0.1)
             session.progress()

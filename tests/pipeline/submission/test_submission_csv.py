@@ -1,4 +1,6 @@
-"""A submission is equal to the sample in ids, order, columns and kinds, or it is refused, and nothing is lost."""
+"""A submission is equal to the sample in ids, order, columns and kinds, or it is refused, and
+nothing is lost.
+"""
 
 import csv
 from pathlib import Path
@@ -16,7 +18,9 @@ IDS = ("001", "NA", "c,d", "ü", "1e5")
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
     """Return a sample with awkward ids and whole-number placeholders."""
-    return written(tmp_path / "sample_submission.csv", [("id", "label"), *((name, "0") for name in IDS)])
+    return written(
+        tmp_path / "sample_submission.csv", [("id", "label"), *((name, "0") for name in IDS)]
+    )
 
 
 def written(path: Path, rows: list[tuple[str, ...]], **options: str) -> Path:
@@ -28,20 +32,29 @@ def written(path: Path, rows: list[tuple[str, ...]], **options: str) -> Path:
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
     """Return a sample of thirty rows that asks for a probability."""
-    return written(tmp_path / "sample_submission.csv", [("id", "p"), *((f"r{n}", "0.5") for n in range(30))])
+    return written(
+        tmp_path / "sample_submission.csv", [("id", "p"), *((f"r{n}", "0.5") for n in range(30))]
+    )
 
 
 def test_many_rows_that_are_all_alike_are_refused_unless_they_are_meant_so(tmp_path, many):
     """Of a few that can be by chance."""
-    path = written(tmp_path / "submission.csv", [("id", "p"), *((f"r{n}", "0.25") for n in range(30))])
+    path = written(
+        tmp_path / "submission.csv", [("id", "p"), *((f"r{n}", "0.25") for n in range(30))]
+    )
 
-    with pytest.raises(SubmissionError, match=r"all 30 rows have the same prediction, p '0\.25'.*--constant"):
+    with pytest.raises(
+        SubmissionError, match=r"all 30 rows have the same prediction, p '0\.25'.*--constant"
+    ):
         submission_csv.check(path, many)
     assert submission_csv.check(path, many, constant=True) == 30
 
     few = written(tmp_path / "few.csv", [("id", "p"), *((f"r{n}", "0.5") for n in range(5))])
     assert (
-        submission_csv.check(written(tmp_path / "s.csv", [("id", "p"), *((f"r{n}", "1") for n in range(5))]), few) == 5
+        submission_csv.check(
+            written(tmp_path / "s.csv", [("id", "p"), *((f"r{n}", "1") for n in range(5))]), few
+        )
+        == 5
     )
 
 
@@ -59,7 +72,9 @@ def test_a_number_out_of_range_is_refused_where_there_is_one(tmp_path, many):
 
 def test_predictions_are_written_in_the_sample_s_order(tmp_path, sample):
     """Whatever order they come in."""
-    rows = submission_csv.write(tmp_path / "submission.csv", sample, IDS[::-1], ["5", "4", "3", "2", "1"])
+    rows = submission_csv.write(
+        tmp_path / "submission.csv", sample, IDS[::-1], ["5", "4", "3", "2", "1"]
+    )
 
     with (tmp_path / "submission.csv").open(newline="", encoding="utf-8") as file:
         found = list(csv.reader(file))
@@ -106,7 +121,9 @@ def test_a_file_that_kaggle_would_refuse_is_refused_here(tmp_path, sample, mutat
     assert caught.value.exit_code == 1
 
 
-@pytest.mark.parametrize("options", [{"encoding": "utf-8-sig"}, {"lineterminator": "\n"}, {"quoting": "ALL"}])
+@pytest.mark.parametrize(
+    "options", [{"encoding": "utf-8-sig"}, {"lineterminator": "\n"}, {"quoting": "ALL"}]
+)
 def test_a_file_that_differs_only_in_spelling_is_accepted(tmp_path, sample, options):
     """A BOM, line ends and quotes mean nothing."""
     chosen = {name: csv.QUOTE_ALL if value == "ALL" else value for name, value in options.items()}
@@ -197,7 +214,10 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, sample, unreadable, name
     """Neither missing nor wrong."""
     submission_csv.write(tmp_path / "submission.csv", sample, IDS, ["1"] * 5)
 
-    with unreadable(tmp_path / name), pytest.raises(PipelineError, match=rf"{name}: Permission denied"):
+    with (
+        unreadable(tmp_path / name),
+        pytest.raises(PipelineError, match=rf"{name}: Permission denied"),
+    ):
         submission_csv.check(tmp_path / "submission.csv", sample)
 
 
@@ -226,7 +246,11 @@ def test_whatever_is_accepted_equals_the_sample_in_ids_and_order(tmp_path_factor
     sample = written(folder / "sample.csv", [("id", "label"), *((name, "0") for name in IDS)])
     names = data.draw(st.lists(st.sampled_from([*IDS, "x", ""]), max_size=6))
     values = data.draw(
-        st.lists(st.sampled_from(["1", "2.0", "", "a", "-3", "nan"]), min_size=len(names), max_size=len(names))
+        st.lists(
+            st.sampled_from(["1", "2.0", "", "a", "-3", "nan"]),
+            min_size=len(names),
+            max_size=len(names),
+        )
     )
     path = written(folder / "s.csv", [("id", "label"), *zip(names, values, strict=True)])
 

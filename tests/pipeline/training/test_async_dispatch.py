@@ -12,7 +12,9 @@ from pipeline.training.async_dispatch import LEAST, MOST, Calls, allowed
 
 @given(st.floats(0, 1e6), st.integers(0, 10**15))
 def test_some_are_under_way_whatever_they_take_and_never_very_many(seconds, size):
-    """Not even a step of minutes with a batch of gigabytes is waited for before the next one is made."""
+    """Not even a step of minutes with a batch of gigabytes is waited for before the next one is
+    made.
+    """
     assert LEAST <= allowed(seconds, size) <= MOST
 
 
@@ -25,7 +27,9 @@ def test_slower_calls_or_larger_batches_never_allow_more(seconds, times, size):
 
 @pytest.mark.parametrize("size", [100, 10**12])
 def test_calls_end_in_their_order_and_none_is_left_out(size):
-    """Large batches leave few under way, small ones many; all are told once, but those still under way."""
+    """Large batches leave few under way, small ones many; all are told once, but those still under
+    way.
+    """
     calls, told = Calls(), []
     for step in range(1, 101):
         calls.add(step, jax.jit(jnp.sin)(np.float32(step)))
@@ -37,7 +41,9 @@ def test_calls_end_in_their_order_and_none_is_left_out(size):
 
 
 def test_devices_of_one_cpu_have_few_calls_under_way():
-    """With many, a collective of JAX 0.7.2 waited for a thread that found no place to run, and ended the process."""
+    """With many, a collective of JAX 0.7.2 waited for a thread that found no place to run, and
+    ended the process.
+    """
     calls, told = Calls(several=True), []
     for step in range(1, 101):
         calls.add(step, np.float32(step))

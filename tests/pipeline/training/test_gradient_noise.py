@@ -19,7 +19,9 @@ from pipeline.training.loop import Loop
 @pytest.mark.parametrize("sigma", [0.5, 4.0])
 @pytest.mark.parametrize("sizes", [(1, 16), (8, 64)])
 def test_the_scale_of_a_linear_regression_is_the_one_on_paper(sigma, sizes):
-    """x of N(0, 1) in d dimensions, noise of sigma: |G|^2 = |off|^2 and tr(Sigma) = (d + 1) |off|^2 + d sigma^2."""
+    """x of N(0, 1) in d dimensions, noise of sigma: |G|^2 = |off|^2 and tr(Sigma) = (d + 1) |off|^2
+    + d sigma^2.
+    """
     dimensions, steps = 20, 400
     random = np.random.default_rng(3)
     off = random.normal(size=dimensions)  # how far the weights are from the true ones
@@ -42,11 +44,14 @@ def test_the_means_are_taken_before_the_ratio():
     """A step whose |G|^2 comes out near 0 or below does not decide."""
     steps = [(5.0, 2.0), (5.0, 1.25), (5.0, 1.0)]  # |G|^2 of 1, 0, -1/3
 
-    assert gradient_noise.estimate(1, 4, steps).scale == pytest.approx((4 + 5 + 16 / 3) / (1 - 1 / 3))
+    assert gradient_noise.estimate(1, 4, steps).scale == pytest.approx(
+        (4 + 5 + 16 / 3) / (1 - 1 / 3)
+    )
 
 
 @pytest.mark.parametrize(
-    ("signal", "spread", "scale"), [(0.0, 3.0, math.inf), (-1.0, 3.0, math.inf), (1.0, -3.0, 0.0), (0.0, 0.0, 0.0)]
+    ("signal", "spread", "scale"),
+    [(0.0, 3.0, math.inf), (-1.0, 3.0, math.inf), (1.0, -3.0, 0.0), (0.0, 0.0, 0.0)],
 )
 def test_what_was_not_seen_is_no_number_with_a_wrong_sign(signal, spread, scale):
     found = Noise(8, 64, 50, signal, spread)
@@ -55,7 +60,9 @@ def test_what_was_not_seen_is_no_number_with_a_wrong_sign(signal, spread, scale)
     assert found.to_json()["scale"] == (None if math.isinf(scale) else scale)
 
 
-@pytest.mark.parametrize(("small", "large", "squares"), [(4, 4, [(1, 1)]), (0, 4, [(1, 1)]), (1, 4, [])])
+@pytest.mark.parametrize(
+    ("small", "large", "squares"), [(4, 4, [(1, 1)]), (0, 4, [(1, 1)]), (1, 4, [])]
+)
 def test_sizes_that_tell_nothing_are_refused(small, large, squares):
     with pytest.raises(ValueError, match="1 <= small < large"):
         gradient_noise.estimate(small, large, squares)
@@ -78,7 +85,13 @@ def test_sizes_that_tell_nothing_are_refused(small, large, squares):
     ],
 )
 def test_a_batch_past_the_scale_is_capped_with_the_reason(batch, unit, scale, best, said):
-    found = Noise(8, 64, 50, signal=0.0 if math.isinf(scale) else 1.0, spread=1.0 if math.isinf(scale) else scale)
+    found = Noise(
+        8,
+        64,
+        50,
+        signal=0.0 if math.isinf(scale) else 1.0,
+        spread=1.0 if math.isinf(scale) else scale,
+    )
 
     taken, reason = gradient_noise.advised(found, batch, unit)
 
@@ -87,7 +100,9 @@ def test_a_batch_past_the_scale_is_capped_with_the_reason(batch, unit, scale, be
 
 
 def test_the_squares_are_those_of_the_gradients_that_training_applies(trained, tiny, tmp_path):
-    """Plain SGD moves the weights by rate x gradient, so a step of the batch, and one of each group, show them."""
+    """Plain SGD moves the weights by rate x gradient, so a step of the batch, and one of each
+    group, show them.
+    """
     plain = replace(
         tiny,
         batch=32,
@@ -107,7 +122,9 @@ def test_the_squares_are_those_of_the_gradients_that_training_applies(trained, t
 
     def moved(run: Loop, pixels: np.ndarray, labels: np.ndarray) -> float:
         before = [np.asarray(value) for value in run.state.tree[0]]
-        kept = jax.tree.map(lambda leaf: leaf.copy(), run.state.tree)  # a step takes the memory of what it is given
+        kept = jax.tree.map(
+            lambda leaf: leaf.copy(), run.state.tree
+        )  # a step takes the memory of what it is given
         placed = run.compiled.put(pixels[None], labels[None], axis=1)
         after, _ = run.compiled.train(kept, *placed, 1)
         pairs = zip(before, after[0], strict=True)
@@ -119,7 +136,10 @@ def test_the_squares_are_those_of_the_gradients_that_training_applies(trained, t
 
     of_small, of_large = whole.compiled.squares(whole.state.tree, pixels, labels)
 
-    groups = [moved(group, pixels[start : start + 8], labels[start : start + 8]) for start in range(0, 32, 8)]
+    groups = [
+        moved(group, pixels[start : start + 8], labels[start : start + 8])
+        for start in range(0, 32, 8)
+    ]
     assert of_small == pytest.approx(np.mean(groups), rel=1e-3)
     assert of_large == pytest.approx(moved(whole, pixels, labels), rel=1e-3)
     assert of_small > of_large > 0
@@ -137,7 +157,9 @@ def test_measuring_is_repeatable_and_writes_nothing(trained, tiny, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     images = training.read(tiny, trained[0])
 
-    first, again, others = (gradient_noise.measure(tiny, images, steps=3, seeds=seeds) for seeds in ((), (), (7, 8)))
+    first, again, others = (
+        gradient_noise.measure(tiny, images, steps=3, seeds=seeds) for seeds in ((), (), (7, 8))
+    )
 
     assert first == again
     assert (first.small, first.large, first.steps, others.steps) == (8, 16, 3, 6)
@@ -145,11 +167,18 @@ def test_measuring_is_repeatable_and_writes_nothing(trained, tiny, tmp_path, mon
     assert not list(Path(tmp_path).iterdir())
 
 
-def test_a_run_that_asks_for_it_takes_the_batch_that_the_noise_allows_in_every_session(tiny, competition, tmp_path):
-    capped = replace(tiny, batch=64, noise_cap=True, epochs=2, optimizer=replace(tiny.optimizer, base_batch=8))
+def test_a_run_that_asks_for_it_takes_the_batch_that_the_noise_allows_in_every_session(
+    tiny, competition, tmp_path
+):
+    capped = replace(
+        tiny, batch=64, noise_cap=True, epochs=2, optimizer=replace(tiny.optimizer, base_batch=8)
+    )
     told: list[str] = []
 
-    assert training.train(capped, competition, tmp_path, max_steps=1, show=told.append).status == "partial"
+    assert (
+        training.train(capped, competition, tmp_path, max_steps=1, show=told.append).status
+        == "partial"
+    )
     found = json.loads((tmp_path / "noise.json").read_text())
     assert found["batch"] in (8, 16, 32)
     assert found["reason"] == told[0]
@@ -168,8 +197,12 @@ def test_a_run_that_does_not_ask_keeps_its_batch_and_measures_nothing(tiny, tmp_
 def test_a_file_of_something_else_is_not_taken_for_the_measurement(tiny, tmp_path):
     (tmp_path / "noise.json").write_text('{"batch": 64}')
 
-    with pytest.raises(CheckpointError, match=r"noise\.json could not be read: KeyError.*\n.*--fresh"):
-        gradient_noise.capped(replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=print)
+    with pytest.raises(
+        CheckpointError, match=r"noise\.json could not be read: KeyError.*\n.*--fresh"
+    ):
+        gradient_noise.capped(
+            replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=print
+        )
 
 
 def test_the_batch_that_a_run_began_with_stays_or_is_refused(tiny, tmp_path):
@@ -179,8 +212,12 @@ def test_the_batch_that_a_run_began_with_stays_or_is_refused(tiny, tmp_path):
     (tmp_path / "noise.json").write_text(json.dumps(kept))
 
     assert gradient_noise.capped(config, None, tmp_path, 4, fresh=False, show=str).batch == 12
-    with pytest.raises(CheckpointError, match=r"batch=12, which the run began with; .* over 8 replicas.\n.*--fresh"):
+    with pytest.raises(
+        CheckpointError, match=r"batch=12, which the run began with; .* over 8 replicas.\n.*--fresh"
+    ):
         gradient_noise.capped(config, None, tmp_path, 8, fresh=False, show=str)
-    with pytest.raises(CheckpointError, match=r"of another run; changed since: seed: 0 then, 1 now.\n.*--fresh"):
+    with pytest.raises(
+        CheckpointError, match=r"of another run; changed since: seed: 0 then, 1 now.\n.*--fresh"
+    ):
         gradient_noise.capped(replace(config, seed=1), None, tmp_path, 4, fresh=False, show=str)
     assert json.loads((tmp_path / "noise.json").read_text()) == kept

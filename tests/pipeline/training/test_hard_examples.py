@@ -28,7 +28,9 @@ def test_each_picture_stays_with_its_row(tmp_path):
     rows = np.array([50, 3, 7, 20])
     inputs = (rows[:, None, None, None] * np.ones((1, 8, 6, 3))).astype(np.uint8)
 
-    path = hard_examples.keep_examples(tmp_path, rows, np.array([1.0, 3.0, 0.5, 2.0]), inputs, most=3)
+    path = hard_examples.keep_examples(
+        tmp_path, rows, np.array([1.0, 3.0, 0.5, 2.0]), inputs, most=3
+    )
     found = hard_examples.load(path, rows=51)
 
     assert found.indices.tolist() == [3, 20, 50]
@@ -36,12 +38,16 @@ def test_each_picture_stays_with_its_row(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["examples.npz"]
 
 
-@pytest.mark.parametrize(("shape", "kept"), [((600, 400, 3), (256, 171, 3)), ((10, 2000, 1), (1, 256, 1))])
+@pytest.mark.parametrize(
+    ("shape", "kept"), [((600, 400, 3), (256, 171, 3)), ((10, 2000, 1), (1, 256, 1))]
+)
 def test_a_large_picture_is_made_smaller_and_keeps_its_form(tmp_path, shape, kept):
     """A page with two dozen of them can still be sent to somebody."""
     inputs = np.full((2, *shape), 200, np.uint8)
 
-    found = hard_examples.load(hard_examples.keep_examples(tmp_path, np.arange(2), np.ones(2), inputs), rows=2)
+    found = hard_examples.load(
+        hard_examples.keep_examples(tmp_path, np.arange(2), np.ones(2), inputs), rows=2
+    )
 
     assert found.pixels is not None and found.pixels.shape == (2, *kept)
     assert (found.pixels == 200).all()

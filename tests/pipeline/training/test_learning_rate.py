@@ -81,7 +81,9 @@ def test_both_averages_are_applied_as_scaled(kappa):
     assert applied.batchnorm_momentum == pytest.approx(DIGITS.batchnorm_momentum**kappa)
 
 
-@pytest.mark.parametrize(("kappa", "left"), [(8, 0.2), (9, 0.1), (9.9, 0.01), (10, 0.9), (11, 0.9), (64, 0.9)])
+@pytest.mark.parametrize(
+    ("kappa", "left"), [(8, 0.2), (9, 0.1), (9.9, 0.01), (10, 0.9), (11, 0.9), (64, 0.9)]
+)
 def test_a_beta_of_which_nothing_is_left_stays_as_it_was(kappa, left):
     """Also where 1 - 10 x 0.1 is not quite 0 in floating point."""
     found, holds = learning_rate.scaled_beta(0.9, kappa)
@@ -104,7 +106,11 @@ def test_a_beta_of_which_nothing_is_left_stays_as_it_was(kappa, left):
 )
 def test_the_end_of_the_square_root_rule_is_told_before_it_is_reached(kappa, beta_1, said):
     """And never where there is no average that could be lost."""
-    warnings = [text for text in at(kappa, name="adam", beta_1=beta_1).warnings if "square-root rule" in text]
+    warnings = [
+        text
+        for text in at(kappa, name="adam", beta_1=beta_1).warnings
+        if "square-root rule" in text
+    ]
 
     assert bool(warnings) == bool(said)
     assert not said or said in warnings[0]
@@ -130,7 +136,9 @@ def test_the_base_batch_changes_nothing(name):
 
 
 def test_the_rate_rises_linearly_and_falls_along_a_cosine():
-    """0 at the start, the peak after the warm-up, its half in the middle of the fall, 0 at the last step."""
+    """0 at the start, the peak after the warm-up, its half in the middle of the fall, 0 at the last
+    step.
+    """
     applied = replace(at(1), peak_rate=1.0, warmup_steps=10, total_steps=110)
 
     rate = learning_rate.schedule(applied)
@@ -164,7 +172,11 @@ def test_the_steps_hold_every_image_of_every_epoch(images, batch, epochs):
     ("config", "images", "said"),
     [
         (replace(DIGITS, batch=32 * 16), 10**6, "square-root rule"),
-        (replace(DIGITS, batch=16384, optimizer=replace(DIGITS.optimizer, name="sgd")), 10**7, "8192"),
+        (
+            replace(DIGITS, batch=16384, optimizer=replace(DIGITS.optimizer, name="sgd")),
+            10**7,
+            "8192",
+        ),
         (replace(DIGITS, warmup_epochs=0), 10**6, "without a warm-up"),
         (replace(DIGITS, epochs=5, warmup_epochs=1), 10_000, "steps in all"),
         (DIGITS, 1000, "steps an epoch"),
@@ -182,7 +194,9 @@ def test_what_was_tuned_warns_of_nothing():
     assert learning_rate.apply(config, 1000).warnings == ()
 
 
-@pytest.mark.parametrize("numbers", [{"name": "sgd", "momentum": 0}, {"beta_1": 0, "beta_2": 0}, {"base_rate": 1}])
+@pytest.mark.parametrize(
+    "numbers", [{"name": "sgd", "momentum": 0}, {"beta_1": 0, "beta_2": 0}, {"base_rate": 1}]
+)
 def test_a_whole_number_is_a_number(numbers):
     """Keras takes no int for some of them."""
     made = learning_rate.optimizer(at(4, **numbers))
@@ -204,7 +218,11 @@ def test_the_keras_optimizer_has_the_applied_numbers(name, kind):
     if name == "sgd":
         assert (made.momentum, made.nesterov) == (applied.momentum, True)
     else:
-        assert (made.beta_1, made.beta_2, made.epsilon) == (applied.beta_1, applied.beta_2, applied.epsilon)
+        assert (made.beta_1, made.beta_2, made.epsilon) == (
+            applied.beta_1,
+            applied.beta_2,
+            applied.epsilon,
+        )
     made.build([keras.Variable(np.zeros(3))])
     made.iterations.assign(applied.warmup_steps)
     assert float(made.learning_rate) == pytest.approx(applied.peak_rate, rel=1e-4)

@@ -44,17 +44,24 @@ def test_cutmix_replaces_a_rectangle_of_the_area_that_it_says(seed, step, group)
 
     found, share = mixed(mixup.key(seed, step, group), own, 0.0, 1.0)
 
-    for image, number, part in zip(np.asarray(found)[..., 0], own[:, 0, 0, 0], np.asarray(share), strict=True):
+    for image, number, part in zip(
+        np.asarray(found)[..., 0], own[:, 0, 0, 0], np.asarray(share), strict=True
+    ):
         theirs = image != number
         assert set(image[theirs]) <= {partner(own)[number - 1, 0, 0, 0]}
         assert part == pytest.approx(1 - theirs.mean(), abs=1e-6)
         rows, columns = theirs.any(axis=1), theirs.any(axis=0)
         assert theirs.sum() == rows.sum() * columns.sum()
-        assert np.flatnonzero(rows).size in (0, np.ptp(np.flatnonzero(rows)) + 1 if rows.any() else 0)
+        assert np.flatnonzero(rows).size in (
+            0,
+            np.ptp(np.flatnonzero(rows)) + 1 if rows.any() else 0,
+        )
 
 
 def test_shares_are_drawn_from_the_beta_distribution():
-    """Of Beta(a, a) the mean is 1/2 and the variance 1 / (4 (2 a + 1)): Johnson et al., Continuous Univariate Distributions 2, ch. 25."""
+    """Of Beta(a, a) the mean is 1/2 and the variance 1 / (4 (2 a + 1)): Johnson et al., Continuous
+    Univariate Distributions 2, ch. 25.
+    """
     images = np.zeros((20_000, 1, 1, 1), np.uint8)
     for alpha in (0.2, 1.0):
         _, own = mixed(mixup.key(0, 0, 0), images, alpha, 0.0)
@@ -73,7 +80,9 @@ def test_with_both_each_image_gets_one_of_them():
 
 
 def test_other_steps_groups_and_seeds_draw_other_shares():
-    keys = [mixup.key(*numbers) for numbers in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0))]
+    keys = [
+        mixup.key(*numbers) for numbers in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0))
+    ]
 
     shares = [np.asarray(mixed(key, IMAGES, 0.4, 0.0)[1]).tobytes() for key in keys]
 
@@ -86,7 +95,10 @@ def test_the_loss_of_a_mixture_has_the_gradient_of_the_mixed_truth(kind):
     """The truth as probabilities (or numbers), mixed by hand."""
     random = np.random.default_rng(1)
     number, outputs = 6, 4
-    logits, own = random.normal(size=(number, outputs)).astype(np.float32), random.random(number).astype(np.float32)
+    logits, own = (
+        random.normal(size=(number, outputs)).astype(np.float32),
+        random.random(number).astype(np.float32),
+    )
     step = object.__new__(Step)
     step.config = replace(DIGITS, num_classes=4)
     object.__setattr__(step.config, "target", kind)

@@ -25,5 +25,8 @@ def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_re
 
 
 def test_another_refusal_of_the_devices_stays_what_it_is():
-    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT: no"), out_of_memory.later_calls(Small()):
+    with (
+        pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT: no"),
+        out_of_memory.later_calls(Small()),
+    ):
         raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: no")

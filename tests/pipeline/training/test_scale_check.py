@@ -18,20 +18,33 @@ from pipeline.training.scale_check import Checked, Compared
 EPOCHS = 20
 
 
-def curves(*, late: float = 0.0, noise: float = 0.01, seed: int = 0, times: float = 1.0) -> np.ndarray:
-    """Return losses (3, 20) that fall as exp(-epoch / 5), some epochs late or stretched, with noise between seeds."""
+def curves(
+    *, late: float = 0.0, noise: float = 0.01, seed: int = 0, times: float = 1.0
+) -> np.ndarray:
+    """Return losses (3, 20) that fall as exp(-epoch / 5), some epochs late or stretched, with noise
+    between seeds.
+    """
     epochs = np.arange(1, EPOCHS + 1)
-    return np.exp(-(epochs / times - late) / 5) + noise * np.random.default_rng(seed).normal(size=(3, EPOCHS)) / 10
+    return (
+        np.exp(-(epochs / times - late) / 5)
+        + noise * np.random.default_rng(seed).normal(size=(3, EPOCHS)) / 10
+    )
 
 
 def test_arms_that_differ_by_noise_alone_mostly_hold():
-    """The means of three seeds differ by 0.8 s.d.; over 17 independent epochs the largest is below 2 s.d. in four checks of five."""
-    found = [scale_check.compare(curves(seed=seed), curves(seed=seed + 1000), 3) for seed in range(200)]
+    """The means of three seeds differ by 0.8 s.d.; over 17 independent epochs the largest is below
+    2 s.d. in four checks of five.
+    """
+    found = [
+        scale_check.compare(curves(seed=seed), curves(seed=seed + 1000), 3) for seed in range(200)
+    ]
 
     assert 0.7 < np.mean([one.holds for one in found]) < 0.9
 
 
-@pytest.mark.parametrize("other", [curves(late=2.0, seed=1), curves(times=8.0, seed=1), curves(late=-2.0, seed=1)])
+@pytest.mark.parametrize(
+    "other", [curves(late=2.0, seed=1), curves(times=8.0, seed=1), curves(late=-2.0, seed=1)]
+)
 def test_an_arm_that_is_late_slow_or_early_does_not_hold(other):
     assert not scale_check.compare(curves(), other, 3).holds
 
@@ -60,7 +73,9 @@ def test_the_warm_up_is_not_counted():
 
 
 def test_one_bad_seed_does_not_widen_its_own_measure():
-    """By the pooled s.d. alone the arm would hold: the mean moves by a third of what the s.d. grows by."""
+    """By the pooled s.d. alone the arm would hold: the mean moves by a third of what the s.d. grows
+    by.
+    """
     other = curves(seed=1)
     other[2] += 0.5
 
@@ -88,7 +103,9 @@ def test_the_target_is_the_mean_at_three_quarters_between_two_epochs():
     assert scale_check.epochs_to(-1.0, base) == math.inf
 
 
-@pytest.mark.parametrize(("base", "other", "warmup"), [((1, 5), (1, 5), 0), ((3, 5), (3, 4), 0), ((3, 5), (3, 5), 5)])
+@pytest.mark.parametrize(
+    ("base", "other", "warmup"), [((1, 5), (1, 5), 0), ((3, 5), (3, 4), 0), ((3, 5), (3, 5), 5)]
+)
 def test_curves_that_cannot_be_compared_are_refused(base, other, warmup):
     with pytest.raises(ValueError, match="two seeds"):
         scale_check.compare(np.ones(base), np.ones(other), warmup)
@@ -98,7 +115,8 @@ GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("scaled", "unscaled", "passed"), [(GOOD, BAD, True), (BAD, BAD, False), (GOOD, GOOD, False), (BAD, GOOD, False)]
+    ("scaled", "unscaled", "passed"),
+    [(GOOD, BAD, True), (BAD, BAD, False), (GOOD, GOOD, False), (BAD, GOOD, False)],
 )
 def test_the_check_passes_only_if_it_could_have_failed(scaled, unscaled, passed, tmp_path):
     checked = Checked(scaled, unscaled, None, (), tmp_path)
@@ -141,7 +159,11 @@ def test_the_noise_scale_caps_the_batch_of_the_config_and_of_the_check():
 def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(name):
     digits = configs.load("digits")
     optimizer = replace(
-        digits.optimizer, name=name, base_batch=32, ema_momentum=0.99, weight_decay=0 if name == "adam" else 1e-3
+        digits.optimizer,
+        name=name,
+        base_batch=32,
+        ema_momentum=0.99,
+        weight_decay=0 if name == "adam" else 1e-3,
     )
 
     asked = replace(digits, optimizer=optimizer, folds=5, micro_batch=8, batch=128, noise_cap=True)
@@ -154,15 +176,26 @@ def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(nam
     )  # fmt: skip
     assert [arms[arm].batch for arm in ("base", "scaled", "unscaled")] == [16, 128, 128]
     for number in same:
-        assert getattr(applied["unscaled"], number) == pytest.approx(getattr(applied["base"], number))
+        assert getattr(applied["unscaled"], number) == pytest.approx(
+            getattr(applied["base"], number)
+        )
     assert applied["scaled"].peak_rate > 2 * applied["base"].peak_rate
     assert applied["unscaled"].total_steps == applied["scaled"].total_steps
-    assert not any(config.noise_cap for config in arms.values())  # it would take the very batch away that is looked at
+    assert not any(
+        config.noise_cap for config in arms.values()
+    )  # it would take the very batch away that is looked at
 
 
-def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(tiny, tmp_path, monkeypatch):
+def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(
+    tiny, tmp_path, monkeypatch
+):
     """Its missing epochs would count as infinite losses, for good."""
-    images = Examples(("a",), np.zeros((1, 8, 8, 1), np.uint8), np.zeros(1, np.int32), Target("classes", ("x", "y")))
+    images = Examples(
+        ("a",),
+        np.zeros((1, 8, 8, 1), np.uint8),
+        np.zeros(1, np.int32),
+        Target("classes", ("x", "y")),
+    )
     stopped = training.Trained(tmp_path, "partial", learning_rate.apply(tiny, 88), None, {})
     monkeypatch.setattr(training, "train", lambda *given, **more: stopped)
 
@@ -172,13 +205,23 @@ def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(tiny, t
     assert not (tmp_path / "losses.json").exists()
 
 
-def test_the_command_writes_curves_and_says_what_came_out(trained, tiny, written_config, tmp_path, capsys, monkeypatch):
+def test_the_command_writes_curves_and_says_what_came_out(
+    trained, tiny, written_config, tmp_path, capsys, monkeypatch
+):
     """The same command again trains nothing; another config is not mixed with the first."""
     monkeypatch.setattr(scale_check, "SEEDS", 2)
     short = replace(tiny, epochs=2)
 
     def run(config):
-        words = ["--config", written_config(config), "--input", trained[0], "--output", tmp_path / "out", "--json"]
+        words = [
+            "--config",
+            written_config(config),
+            "--input",
+            trained[0],
+            "--output",
+            tmp_path / "out",
+            "--json",
+        ]
         code = main(["scale-check", *map(str, words)])
         return code, capsys.readouterr()
 
@@ -189,7 +232,11 @@ def test_the_command_writes_curves_and_says_what_came_out(trained, tiny, written
     told = json.loads(first.out.splitlines()[-1])
     kept = json.loads((tmp_path / "out" / "scaling.json").read_text())
     assert code == again_code == (0 if told["passed"] else 1)
-    assert {name: arm["batch"] for name, arm in kept["arms"].items()} == {"base": 8, "scaled": 64, "unscaled": 64}
+    assert {name: arm["batch"] for name, arm in kept["arms"].items()} == {
+        "base": 8,
+        "scaled": 64,
+        "unscaled": 64,
+    }
     assert np.array([arm["losses"] for arm in kept["arms"].values()], float).shape == (3, 2, 2)
     assert told["noise"]["large"] == 64
     assert (tmp_path / "out" / "scaling.png").is_file()
@@ -211,7 +258,16 @@ def test_what_cannot_be_checked_is_refused_before_nine_runs(
     trained, tiny, written_config, tmp_path, capsys, batch, epochs, said
 ):
     config = written_config(replace(tiny, epochs=epochs))
-    words = ["--config", config, "--input", trained[0], "--output", tmp_path / "out", "--batch", batch]
+    words = [
+        "--config",
+        config,
+        "--input",
+        trained[0],
+        "--output",
+        tmp_path / "out",
+        "--batch",
+        batch,
+    ]
 
     code = main(["scale-check", *map(str, words)])
 

@@ -27,21 +27,29 @@ computed = {}  # by what was asked of `after`
 @pytest.fixture
 def small(tiny):
     """A batch of 32 images in 4 groups of 8."""
-    return replace(tiny, batch=BATCH, optimizer=replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=8))
+    return replace(
+        tiny,
+        batch=BATCH,
+        optimizer=replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=8),
+    )
 
 
 @pytest.fixture
 def batch():
     """Return images uint8 (1, 32, 8, 8, 1) and labels int32 (1, 32)."""
     random = np.random.default_rng(0)
-    return random.integers(0, 256, (1, BATCH, 8, 8, 1), np.uint8), random.integers(0, 4, (1, BATCH)).astype(np.int32)
+    return random.integers(0, 256, (1, BATCH, 8, 8, 1), np.uint8), random.integers(
+        0, 4, (1, BATCH)
+    ).astype(np.int32)
 
 
 def made(config, replicas=1):
     """Return (step, state) of a fresh model on so many of the devices."""
     distribution = None
     if replicas > 1:
-        distribution = keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:replicas])
+        distribution = keras.distribution.DataParallel(
+            devices=keras.distribution.list_devices()[:replicas]
+        )
     keras.distribution.set_distribution(distribution)
     try:
         keras.utils.set_random_seed(config.seed)
@@ -49,7 +57,9 @@ def made(config, replicas=1):
         built = architectures.build(config, applied.batchnorm_momentum)
         optimizer = learning_rate.optimizer(applied)
         optimizer.build(built.trainable_variables)
-        state = states.initial(built, optimizer, average=applied.ema_momentum is not None, counted=True)
+        state = states.initial(
+            built, optimizer, average=applied.ema_momentum is not None, counted=True
+        )
         if distribution is None:
             # Tests see eight devices; without a distribution all of it lies on the first.
             state.tree = jax.device_put(state.tree, jax.devices()[0])
@@ -59,8 +69,12 @@ def made(config, replicas=1):
 
 
 def after(config, batch, replicas=1, steps=1):
-    """Return the state's arrays by name after some steps with the same batch; what several tests ask for is computed once."""
-    asked = json.dumps([config.to_json(), replicas, steps, *(hashlib.sha256(array).hexdigest() for array in batch)])
+    """Return the state's arrays by name after some steps with the same batch; what several tests
+    ask for is computed once.
+    """
+    asked = json.dumps(
+        [config.to_json(), replicas, steps, *(hashlib.sha256(array).hexdigest() for array in batch)]
+    )
     if asked not in computed:
         step, state = made(config, replicas)
         for _ in range(steps):
@@ -70,7 +84,9 @@ def after(config, batch, replicas=1, steps=1):
 
 
 def apart(ours, theirs):
-    """Return the largest relative difference between arrays of the same names: of each, the norm of the difference over the norm."""
+    """Return the largest relative difference between arrays of the same names: of each, the norm of
+    the difference over the norm.
+    """
     return max(
         float(
             np.linalg.norm(ours[name].astype(float) - theirs[name])
@@ -87,7 +103,9 @@ def test_micro_batches_add_up_to_the_batch(small, batch, micro_batch):
     whole, parts = after(small, batch), after(replace(small, micro_batch=micro_batch), batch)
 
     assert apart(parts, whole) < 1e-6
-    assert all(np.array_equal(parts[name], whole[name]) for name in whole if whole[name].dtype.kind in "iu")
+    assert all(
+        np.array_equal(parts[name], whole[name]) for name in whole if whole[name].dtype.kind in "iu"
+    )
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
@@ -129,9 +147,18 @@ def test_dropout_differs_between_groups_and_between_steps(small, batch):
     images, labels = (np.concatenate([array[:, :8]] * 4, axis=1) for array in batch)
     config = replace(small, model_options={"width": 4, "dropout": 0.5})
 
-    one, four = after(replace(config, batchnorm_batch=8), (images, labels)), after(config, (images, labels), 4)
-    still = after(replace(config, optimizer=replace(config.optimizer, base_rate=1e-9)), (images, labels), steps=2)
-    first = after(replace(config, optimizer=replace(config.optimizer, base_rate=1e-9)), (images, labels))
+    one, four = (
+        after(replace(config, batchnorm_batch=8), (images, labels)),
+        after(config, (images, labels), 4),
+    )
+    still = after(
+        replace(config, optimizer=replace(config.optimizer, base_rate=1e-9)),
+        (images, labels),
+        steps=2,
+    )
+    first = after(
+        replace(config, optimizer=replace(config.optimizer, base_rate=1e-9)), (images, labels)
+    )
     loss = float(first["totals/loss"])
 
     assert apart(one, four) < 1e-6
@@ -146,7 +173,16 @@ def test_a_step_has_one_all_reduce_whatever_the_accumulation(small, batch):
         text = step._train.lower(state.tree, *step.put(*batch, axis=1), 1).compile().as_text()
 
         assert step.accumulation == (1 if micro_batch is None else 2)
-        assert len([line for line in text.splitlines() if " all-reduce(" in line or " all-reduce-start(" in line]) == 1
+        assert (
+            len(
+                [
+                    line
+                    for line in text.splitlines()
+                    if " all-reduce(" in line or " all-reduce-start(" in line
+                ]
+            )
+            == 1
+        )
 
 
 def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
@@ -161,7 +197,9 @@ def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
 
 @pytest.mark.parametrize("micro_batch", [3, 4, 24])
 def test_a_micro_batch_that_cuts_a_group_is_refused_with_those_that_do_not(small, micro_batch):
-    with pytest.raises(ConfigError, match=f"micro_batch={micro_batch} .* expected one of 32, 16, 8"):
+    with pytest.raises(
+        ConfigError, match=f"micro_batch={micro_batch} .* expected one of 32, 16, 8"
+    ):
         made(replace(small, micro_batch=micro_batch))
 
 
@@ -184,7 +222,11 @@ def test_a_run_that_does_not_fit_into_memory_goes_on_with_smaller_micro_batches(
 
     assert run.returncode == 0, run.stderr[-2000:]
     found = json.loads(run.stdout.splitlines()[-1])
-    lines = [line for line in found["lines"] if line.startswith("Out of memory at 256 images a replica; going on with")]
+    lines = [
+        line
+        for line in found["lines"]
+        if line.startswith("Out of memory at 256 images a replica; going on with")
+    ]
     assert len(lines) == 1
     assert "Batch 256 and the rate stay" in lines[0]
     assert found["micro_batch"] < 256

@@ -1,4 +1,6 @@
-"""A run is the same on any number of devices, stops and goes on without a difference, and leaves what it promised."""
+"""A run is the same on any number of devices, stops and goes on without a difference, and leaves
+what it promised.
+"""
 
 import csv
 import gc
@@ -48,7 +50,10 @@ def test_a_run_leaves_what_scripts_rely_on(trained, tiny):
     assert manifest["status"] == "complete"
     assert manifest["metrics"]["validation_accuracy"] == 1.0
     assert [row["epoch"] for row in rows] == list(range(1, 9))
-    assert all({"step", "epoch", "loss", "images_per_second", "eta_seconds"} <= set(line) for line in progress)
+    assert all(
+        {"step", "epoch", "loss", "images_per_second", "eta_seconds"} <= set(line)
+        for line in progress
+    )
     assert progress[-1]["step"] == manifest["applied"]["total_steps"]
     assert all(line.isascii() for line in lines if line.startswith("{"))
     assert list((output / "checkpoints").glob("step-*/manifest.json"))
@@ -69,15 +74,23 @@ def test_history_has_the_rate_that_the_step_was_made_with(trained, tiny):
 
 
 def test_a_step_that_ends_several_epochs_counts_them(tiny, tmp_path):
-    """A row says how many epochs are done; and the golden images are of every class, also from a table sorted by label."""
+    """A row says how many epochs are done; and the golden images are of every class, also from a
+    table sorted by label.
+    """
     folder = write_competition(tmp_path / "competition", train=200)
     head, *rows = (folder / "train.csv").read_text().splitlines()
-    (folder / "train.csv").write_text("\n".join([head, *sorted(rows, key=lambda row: row.split(",")[1])]) + "\n")
+    (folder / "train.csv").write_text(
+        "\n".join([head, *sorted(rows, key=lambda row: row.split(",")[1])]) + "\n"
+    )
     half = replace(tiny, batch=240, epochs=5, data=replace(tiny.data, validation_fraction=0.5))
 
     training.train(half, folder, tmp_path / "out", show=quiet)
 
-    assert [(row["step"], row["epoch"]) for row in history(tmp_path / "out")] == [(1, 2), (2, 4), (3, 5)]
+    assert [(row["step"], row["epoch"]) for row in history(tmp_path / "out")] == [
+        (1, 2),
+        (2, 4),
+        (3, 5),
+    ]
     golden = artifact.load(tmp_path / "out" / "artifact").golden_inputs
     quarters = golden.reshape(-1, 2, 4, 2, 4).mean(axis=(2, 4)).reshape(-1, 4).argmax(axis=1)
     assert set(quarters) == {0, 1, 2, 3}
@@ -152,7 +165,12 @@ def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(trained, tiny, 
     third = training.train(tiny, folder, out, show=quiet)
 
     unbroken = json.loads((output / "artifact" / "manifest.json").read_text())
-    assert [run.status for run in (first, again, second, third)] == ["partial", "partial", "partial", "complete"]
+    assert [run.status for run in (first, again, second, third)] == [
+        "partial",
+        "partial",
+        "partial",
+        "complete",
+    ]
     assert third.manifest is not None
     assert third.manifest["weights_sha256"] == unbroken["weights_sha256"]
     assert [row["loss"] for row in history(out)] == [row["loss"] for row in history(output)]
@@ -170,7 +188,9 @@ def test_every_optimizer_and_the_average_go_on_bit_for_bit(trained, tiny, tmp_pa
     for folder, steps in (("whole", 5), ("parts", 2), ("parts", 5)):
         training.train(config, trained[0], tmp_path / folder, max_steps=steps, show=quiet)
 
-    whole, parts = (checkpoint.latest(tmp_path / folder / "checkpoints") for folder in ("whole", "parts"))
+    whole, parts = (
+        checkpoint.latest(tmp_path / folder / "checkpoints") for folder in ("whole", "parts")
+    )
     assert whole is not None and parts is not None
     assert (whole.step, parts.step) == (5, 5)
     assert list(whole.arrays) == list(parts.arrays)
@@ -178,18 +198,24 @@ def test_every_optimizer_and_the_average_go_on_bit_for_bit(trained, tiny, tmp_pa
 
 
 def test_what_training_does_not_depend_on_may_change_before_it_goes_on(trained, tiny, tmp_path):
-    """Where the test set lies is not the model's business; that another machine computes otherwise is told."""
+    """Where the test set lies is not the model's business; that another machine computes otherwise
+    is told.
+    """
     out = tmp_path / "out"
     training.train(tiny, trained[0], out, max_steps=1, show=quiet)
     begun = checkpoint.latest(out / "checkpoints")
     assert begun is not None
-    begun.details["origin"].update(precision="mixed_bfloat16", devices="8 x TPU v5 lite (tpu)", code="0" * 64)
+    begun.details["origin"].update(
+        precision="mixed_bfloat16", devices="8 x TPU v5 lite (tpu)", code="0" * 64
+    )
     checkpoint.save(out / "checkpoints", 1, begun.arrays, begun.details)
     elsewhere = replace(tiny.data, test_images="t", sample_submission="s.csv")
     lines: list[str] = []
 
     training.train(
-        replace(tiny, data=elsewhere, handoff="kernel", progress_seconds=1.0, checkpoint_seconds=1.0),
+        replace(
+            tiny, data=elsewhere, handoff="kernel", progress_seconds=1.0, checkpoint_seconds=1.0
+        ),
         trained[0],
         out,
         max_steps=2,
@@ -198,11 +224,13 @@ def test_what_training_does_not_depend_on_may_change_before_it_goes_on(trained, 
 
     assert any(line.startswith("Going on from step 1") for line in lines)
     assert any(
-        "goes on in float32 on 8 x cpu (cpu); it began in mixed_bfloat16 on 8 x TPU v5 lite (tpu)" in line
+        "goes on in float32 on 8 x cpu (cpu); it began in mixed_bfloat16 on 8 x TPU v5 lite (tpu)"
+        in line
         for line in lines
     )
     assert any(
-        line.startswith("Warning: the code in pipeline/ is not the one that the run began with") for line in lines
+        line.startswith("Warning: the code in pipeline/ is not the one that the run began with")
+        for line in lines
     )
     found = checkpoint.latest(out / "checkpoints")
     assert found is not None
@@ -210,7 +238,9 @@ def test_what_training_does_not_depend_on_may_change_before_it_goes_on(trained, 
     assert found.details["origin"]["code"] == "0" * 64
 
 
-@pytest.mark.parametrize("details", [{}, {"origin": None}, {"origin": {"config": 3}, "run_id": 1, "metrics": 3}])
+@pytest.mark.parametrize(
+    "details", [{}, {"origin": None}, {"origin": {"config": 3}, "run_id": 1, "metrics": 3}]
+)
 def test_a_checkpoint_of_another_program_is_refused(trained, tiny, tmp_path, details):
     """Its folder has the same name by chance."""
     checkpoint.save(tmp_path / "out" / "checkpoints", 1, {"a": np.zeros(3)}, details)
@@ -257,7 +287,9 @@ def test_images_that_were_read_before_are_not_read_again(competition, tiny, tmp_
     examples = training.read(tiny, competition)
     (competition / "train.csv").unlink()
 
-    run = training.train(tiny, competition, tmp_path / "out", examples=examples, max_steps=1, show=quiet)
+    run = training.train(
+        tiny, competition, tmp_path / "out", examples=examples, max_steps=1, show=quiet
+    )
 
     assert run.status == "partial"
 
@@ -270,7 +302,9 @@ def test_the_next_session_does_not_decode_again(competition, tiny, tmp_path, mon
     for steps in (2, 4):
         training.train(tiny, competition, tmp_path / "out", max_steps=steps, show=said.append)
 
-    assert [line for line in said if "decoded" in line] == [line for line in said if line.startswith("Took 96 decoded")]
+    assert [line for line in said if "decoded" in line] == [
+        line for line in said if line.startswith("Took 96 decoded")
+    ]
     assert len(list((tmp_path / "out" / "decoded").iterdir())) == 2
     assert checkpoint.latest(tmp_path / "out" / "checkpoints").step == 4
 
@@ -284,11 +318,19 @@ def test_a_batch_that_does_not_split_is_refused_with_one_that_does(competition, 
 
 
 @pytest.mark.parametrize(
-    ("base_batch", "epochs"), [(16, 60), (16, 1), (8, 1)], ids=["loss", "after the last step", "statistics first"]
+    ("base_batch", "epochs"),
+    [(16, 60), (16, 1), (8, 1)],
+    ids=["loss", "after the last step", "statistics first"],
 )
-def test_numbers_that_are_not_finite_stop_the_run_and_are_not_saved(competition, tiny, tmp_path, base_batch, epochs):
-    """Wherever they appear first: loss, weights, BatchNorm's statistics. Decay times rate above 2 makes weights grow."""
-    given = replace(tiny.optimizer, name="sgd", base_rate=99.0, weight_decay=9.0, base_batch=base_batch)
+def test_numbers_that_are_not_finite_stop_the_run_and_are_not_saved(
+    competition, tiny, tmp_path, base_batch, epochs
+):
+    """Wherever they appear first: loss, weights, BatchNorm's statistics. Decay times rate above 2
+    makes weights grow.
+    """
+    given = replace(
+        tiny.optimizer, name="sgd", base_rate=99.0, weight_decay=9.0, base_batch=base_batch
+    )
     wild = replace(tiny, optimizer=given, warmup_epochs=0, epochs=epochs, checkpoint_seconds=0)
 
     with pytest.raises(DivergedError, match="base_rate=99, applied") as caught:
@@ -320,7 +362,9 @@ def test_an_average_of_the_weights_is_what_is_inferred_with(competition, tiny, t
     assert run.manifest["metrics"]["validation_accuracy"] == 1.0
 
 
-def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(competition, tiny, tmp_path, monkeypatch):
+def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
+    competition, tiny, tmp_path, monkeypatch
+):
     """Of a step that takes a minute five lie between the last look at the clock and the checkpoint."""
     kept = []
 
@@ -342,7 +386,9 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(competiti
     assert kept[-1] >= 5 * 0.1 + 1.0
 
 
-def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(competition, tiny, tmp_path):
+def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(
+    competition, tiny, tmp_path
+):
     """A disk that turns bits should be heard of."""
     out, lines = tmp_path / "out", []
     for step in (2, 4):
@@ -352,7 +398,9 @@ def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(c
     training.train(tiny, competition, out, max_steps=5, show=lines.append)
 
     told = [line for line in lines if "checkpoint" in line or line.startswith("Going on")]
-    assert told[0].startswith("Warning: a newer checkpoint is damaged and passed over: step-00000004: ")
+    assert told[0].startswith(
+        "Warning: a newer checkpoint is damaged and passed over: step-00000004: "
+    )
     assert told[1].startswith("Going on from step 2 of")
 
 
@@ -376,11 +424,15 @@ def test_patience_ends_a_run_and_its_metrics_are_of_the_epoch_that_is_kept(
         pytest.approx(epoch / 10),
         pytest.approx(rows[epoch - 1]["loss"], rel=1e-5),
     )
-    assert np.array_equal(kept["logits/kernel"], state.arrays["trainable/logits/kernel"]) == (keep == "last")
+    assert np.array_equal(kept["logits/kernel"], state.arrays["trainable/logits/kernel"]) == (
+        keep == "last"
+    )
 
 
 def test_a_run_leaves_keras_and_the_garbage_collector_as_it_found_them(trained):
-    """Neither the distribution nor the dtype policy outlives it, and nothing of it is kept for ever."""
+    """Neither the distribution nor the dtype policy outlives it, and nothing of it is kept for
+    ever.
+    """
     assert gc.get_freeze_count() == 0
     assert keras.distribution.distribution() is None
     assert keras.config.dtype_policy().name == "float32"

@@ -9,7 +9,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_usual_data_is_read_and_ends_in_a_valid_submission():
-    """An unseen competition, a few of each family of mutants and attacks, and two hurried inferences; no times."""
+    """An unseen competition, a few of each family of mutants and attacks, and two hurried
+    inferences; no times.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "invoke", "prove", "competitions", "--short", "--json"],
         cwd=ROOT,

@@ -35,7 +35,12 @@ def test_ten_and_thirteen_times_as_fast_pass():
         ({"fit_ready": 99_000}, {}, [True, False]),
         ({}, {"wrong": 1}, [False, False]),
     ],
-    ids=["a slow loader", "a slow fit", "a model that is slower than the feed", "an image that came twice"],
+    ids=[
+        "a slow loader",
+        "a slow fit",
+        "a model that is slower than the feed",
+        "an image that came twice",
+    ],
 )
 def test_what_must_not_be_is_a_miss(rates, others, expected):
     found = {**GOOD, **others, "images_per_second": {**GOOD["images_per_second"], **rates}}

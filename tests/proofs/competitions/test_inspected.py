@@ -1,4 +1,6 @@
-"""The short form of the proof about an unseen competition holds, and a proposal that is off would be seen."""
+"""The short form of the proof about an unseen competition holds, and a proposal that is off would
+be seen.
+"""
 
 from dataclasses import replace
 from pathlib import Path

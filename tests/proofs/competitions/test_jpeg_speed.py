@@ -1,4 +1,6 @@
-"""Each row of the proof of JPEGs can miss, and the photographs that it makes are the same each time."""
+"""Each row of the proof of JPEGs can miss, and the photographs that it makes are the same each
+time.
+"""
 
 import hashlib
 from copy import deepcopy

@@ -1,4 +1,6 @@
-"""The proof of hostile names, archives, arrays and weights holds in its short form, and its guard sees what it must."""
+"""The proof of hostile names, archives, arrays and weights holds in its short form, and its guard
+sees what it must.
+"""
 
 import pickle
 from pathlib import Path
@@ -26,7 +28,9 @@ def careless(path: Path, text: str = "x") -> Case:
     return Case("x", "x", lambda given: (given / path).write_text(text) and claims.HARMLESS)
 
 
-@pytest.mark.parametrize("path", ["../x", "../../../evil", "../../../marker", "../../../home/.bashrc"])
+@pytest.mark.parametrize(
+    "path", ["../x", "../../../evil", "../../../marker", "../../../home/.bashrc"]
+)
 def test_the_guard_sees_a_write_outside_and_puts_the_tree_back(tmp_path, path):
     """Each case begins with the same tree."""
     guard, shown = Guard(tmp_path), []
@@ -39,7 +43,8 @@ def test_the_guard_sees_a_write_outside_and_puts_the_tree_back(tmp_path, path):
 
 
 @pytest.mark.parametrize(
-    ("error", "wrong"), [(KeyError("x"), "a traceback: KeyError"), (Broken("it was taken"), "it was taken")]
+    ("error", "wrong"),
+    [(KeyError("x"), "a traceback: KeyError"), (Broken("it was taken"), "it was taken")],
 )
 def test_a_case_that_ends_in_neither_is_wrong(tmp_path, error, wrong):
     """A refusal is an error of ours, in words."""

@@ -1,4 +1,6 @@
-"""Every known way in which a client and Kaggle fail each other ends as documented: the rows K01 to K50."""
+"""Every known way in which a client and Kaggle fail each other ends as documented: the rows K01 to
+K50.
+"""
 
 import os
 import shutil
@@ -28,7 +30,9 @@ def rows() -> dict[str, Outcome]:
 @pytest.mark.parametrize("name", known_failures.ROWS)
 def test_a_row_ends_as_documented(rows, name):
     """By its exit code, a word of its message, and what Kaggle holds then."""
-    assert rows[name].passed, f"{name}, {rows[name].what}: expected {rows[name].expected}; got {rows[name].got}"
+    assert rows[name].passed, (
+        f"{name}, {rows[name].what}: expected {rows[name].expected}; got {rows[name].got}"
+    )
 
 
 def test_no_row_is_missing_and_none_is_there_twice(rows):
@@ -70,14 +74,20 @@ def test_a_publish_after_a_killed_one_is_whole():
 
 
 def test_a_storage_that_mixes_uploads_is_noticed(monkeypatch):
-    """As where a resumed upload keeps what came before: the bytes that came back are not those that were sent."""
+    """As where a resumed upload keeps what came before: the bytes that came back are not those that
+    were sent.
+    """
     receive = Datasets.receive
 
-    def keeping(self: Datasets, token: str, content_range: str | None, body: bytes) -> tuple[int, dict[str, str]]:
+    def keeping(
+        self: Datasets, token: str, content_range: str | None, body: bytes
+    ) -> tuple[int, dict[str, str]]:
         answer = receive(self, token, content_range, body)
         blob = self.blobs[token]
         older = [
-            other for other in self.blobs.values() if other.done and (other.name, other.size) == (blob.name, blob.size)
+            other
+            for other in self.blobs.values()
+            if other.done and (other.name, other.size) == (blob.name, blob.size)
         ]
         if older[0] is not blob:
             shutil.copyfile(older[0].path, blob.path)
@@ -103,7 +113,10 @@ def test_rows_leave_the_environment_as_it_was(monkeypatch):
 
     known_failures.outcomes([BY_ID["K48"]])
 
-    assert os.environ["KAGGLE_USERNAME"] == "ann" and os.environ["KAGGLE_API_ENVIRONMENT"] == "LOCALHOST"
+    assert (
+        os.environ["KAGGLE_USERNAME"] == "ann"
+        and os.environ["KAGGLE_API_ENVIRONMENT"] == "LOCALHOST"
+    )
 
 
 @pytest.mark.parametrize(

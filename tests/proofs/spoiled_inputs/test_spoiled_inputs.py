@@ -1,4 +1,6 @@
-"""The proof of mutated inputs holds in its short form, and its judge tells what is wrong from what is right."""
+"""The proof of mutated inputs holds in its short form, and its judge tells what is wrong from what
+is right.
+"""
 
 from pathlib import Path
 
@@ -18,7 +20,11 @@ def test_there_are_many_mutants_each_by_its_own_name():
 
     names = [(mutant.family, mutant.subject, mutant.name, mutant.train) for mutant in there]
     assert len(set(names)) == len(names) > 1000 and len(drawn) >= 300
-    assert {mutant.family for mutant in drawn} == set(claims.DRAWN) == {mutant.family for mutant in there}
+    assert (
+        {mutant.family for mutant in drawn}
+        == set(claims.DRAWN)
+        == {mutant.family for mutant in there}
+    )
     assert drawn == claims.sample(there, claims.SEED, short=False)
 
 
@@ -57,7 +63,10 @@ def test_the_judge_reads_a_submission_by_itself(submission, wrong):
         (Said(0, "Error: x.csv is empty.\nComplete the download."), "exit code 0"),
         (Said(99, "Error: x.csv is empty.\nComplete the download."), "exit code 99"),
         (Said(1, "x.csv is empty. Complete the download."), "exit code 1"),
-        (Said(1, f"Error: x.csv is {'very ' * 1000} long. Complete the download."), "more than a paragraph"),
+        (
+            Said(1, f"Error: x.csv is {'very ' * 1000} long. Complete the download."),
+            "more than a paragraph",
+        ),
     ],
 )
 def test_the_judge_reads_a_refusal(said, wrong):
@@ -70,6 +79,8 @@ def test_the_judge_reads_a_refusal(said, wrong):
 def test_the_judge_sees_an_output_that_was_taken_and_should_not_be(tmp_path):
     """As if the gate had let it through."""
     written = next(spoiled_outputs.predictions(tmp_path, 1))
-    lie = spoiled_outputs.Written("predictions", "x", Said(0, ""), True, b"id,label\n", written.asked)
+    lie = spoiled_outputs.Written(
+        "predictions", "x", Said(0, ""), True, b"id,label\n", written.asked
+    )
 
     assert claims.fault(written) == "" and "0 ids of 24" in claims.fault(lie)

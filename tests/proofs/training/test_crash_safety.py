@@ -29,7 +29,9 @@ def plain(*wrong: str):
     """Return a save that does what ours does, but for what is `wrong` with it."""
 
     def save(folder, step, arrays, details):
-        made = checkpoint.save(folder.parent.parent / "elsewhere", step, arrays, details)  # outside of what is recorded
+        made = checkpoint.save(
+            folder.parent.parent / "elsewhere", step, arrays, details
+        )  # outside of what is recorded
         fresh, target = folder / ".writing-x", folder / made.name
         fresh = target if "in place" in wrong else fresh
         if "prune first" in wrong:
@@ -106,11 +108,16 @@ def test_a_reader_that_takes_a_manifest_at_its_word_is_found_out(monkeypatch, mo
     assert "missed: manifest.json" in row.figure
 
 
-def trees(work, tmp_path: Path, before: dict[str, bytes | None] | None = None) -> list[crash_states.Tree]:
+def trees(
+    work, tmp_path: Path, before: dict[str, bytes | None] | None = None
+) -> list[crash_states.Tree]:
     """Return what a crash may leave of something that works in a folder."""
     top = tmp_path / "top"
     crash_states.write(before or {}, top)
-    return [tree for _, tree in crash_states.states(disk_recorder.record(top, lambda: work(top)), seed=0)]
+    return [
+        tree
+        for _, tree in crash_states.states(disk_recorder.record(top, lambda: work(top)), seed=0)
+    ]
 
 
 def test_a_write_may_be_cut_off_missing_or_zeros(tmp_path):
@@ -159,7 +166,10 @@ def test_a_rename_happens_whole_or_not_at_all(tmp_path):
     """The one promise that every file system keeps."""
     found = trees(lambda top: (top / "a").replace(top / "b"), tmp_path, {"a": b"new", "b": b"old"})
 
-    assert {tuple(sorted(tree.items())) for tree in found} == {(("a", b"new"), ("b", b"old")), (("b", b"new"),)}
+    assert {tuple(sorted(tree.items())) for tree in found} == {
+        (("a", b"new"), ("b", b"old")),
+        (("b", b"new"),),
+    }
 
 
 def test_a_write_that_is_not_watched_is_no_silent_gap(tmp_path):
@@ -200,12 +210,21 @@ def test_the_kernel_sees_the_calls_that_were_recorded(tmp_path):
         for step in (1, 2):
             checkpoint.save(folder, step, crash_safety.arrays(step), crash_safety.DETAILS)
     recording = disk_recorder.record(
-        folders[0].parent, lambda: checkpoint.save(folders[0], 2, crash_safety.arrays(9), crash_safety.DETAILS)
+        folders[0].parent,
+        lambda: checkpoint.save(folders[0], 2, crash_safety.arrays(9), crash_safety.DETAILS),
     )
     log = tmp_path / "log"
     done = subprocess.run(
         [
-            *("strace", "-f", "-y", "-o", log, "-e", "trace=/^(mkdir|rename|unlink|rmdir|fsync|write|pwrite|openat)"),
+            *(
+                "strace",
+                "-f",
+                "-y",
+                "-o",
+                log,
+                "-e",
+                "trace=/^(mkdir|rename|unlink|rmdir|fsync|write|pwrite|openat)",
+            ),
             *(sys.executable, "-c", SAVE, folders[1]),
         ],
         cwd=ROOT,
@@ -220,7 +239,9 @@ def test_the_kernel_sees_the_calls_that_were_recorded(tmp_path):
     seen = [
         "remove" if (name := match[1]) in ("unlink", "rmdir") else name
         for line in log.read_text().splitlines()
-        if str(folders[1].parent) in line and (match := CALLS.match(line)) and (match[1] != "open" or "O_CREAT" in line)
+        if str(folders[1].parent) in line
+        and (match := CALLS.match(line))
+        and (match[1] != "open" or "O_CREAT" in line)
     ]
     assert ["make" if name in ("open", "mkdir") else name for name in seen] == [
         kind(change) for change in recording.changes

@@ -22,7 +22,8 @@ def test_a_rule_that_holds_and_a_check_that_can_tell_pass():
 
 
 @pytest.mark.parametrize(
-    ("arm", "value", "expected"), [("scaled", SLOW, [False, True]), ("unscaled", ARM, [True, False])]
+    ("arm", "value", "expected"),
+    [("scaled", SLOW, [False, True]), ("unscaled", ARM, [True, False])],
 )
 def test_what_must_not_be_is_told(arm, value, expected):
     spoiled = {**CHECKED, arm: value}
@@ -51,4 +52,7 @@ def test_a_competition_without_data_here_needs_a_folder():
     done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True)
 
     assert done.returncode == 2
-    assert "invoke scale-check --config cifar100_wrn --input DIR" in json.loads(done.stdout.splitlines()[-1])["error"]
+    assert (
+        "invoke scale-check --config cifar100_wrn --input DIR"
+        in json.loads(done.stdout.splitlines()[-1])["error"]
+    )
