@@ -81,11 +81,3 @@ def test_every_entry_of_the_tree_exists(path):
 def test_every_link_and_picture_exists(target):
     """Nothing that the README points at is missing."""
     assert (ROOT / target).is_file()
-
-
-@pytest.mark.parametrize(
-    "module", re.findall(r"^pipeline/\s+the model side: (.*)$", README, re.MULTILINE)[0].split(", ")
-)
-def test_every_step_of_the_model_side_is_a_module(module):
-    """The line of arrows names real files."""
-    assert (ROOT / "pipeline" / f"{module}.py").is_file()

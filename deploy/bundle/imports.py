@@ -31,15 +31,15 @@ def needed(root: Path, sources: Mapping[str, str]) -> dict[str, Path]:
             home.
     """
     found: dict[str, Path] = {}
-    queue = [(where, name) for where, text in sources.items() for name in _imported(where, text)]
+    queue = [(where, *names) for where, text in sources.items() for names in _imported(where, text)]
     while queue:
-        where, name = queue.pop()
-        for path in _files(root, name, where):
+        where, module, member = queue.pop()
+        for path in _files(root, module, member, where):
             inside = path.relative_to(root).as_posix()
             if inside not in found:
                 found[inside] = path
-                package = path.relative_to(root).parent.parts
-                queue += [(inside, name) for name in _imported(inside, read(path), package)]
+                package = Path(inside).parent.parts
+                queue += [(inside, *names) for names in _imported(inside, read(path), package)]
     return {path: found[path] for path in sorted(found)}
 
 
@@ -53,10 +53,8 @@ def read(path: Path) -> str:
         ) from error
 
 
-def _imported(where: str, text: str, package: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield what a source imports: `a.b` for `import a.b`, and `a.b.c` for `from a.b import c`,
-    which may be no module.
-    """
+def _imported(where: str, text: str, package: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield (module, member) for each import: the member may be a module or a name in one, or ""."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
@@ -65,37 +63,37 @@ def _imported(where: str, text: str, package: tuple[str, ...] = ()) -> Iterator[
         ) from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) + 1 - node.level] if node.level else ()
             base = ".".join([*above, *([node.module] if node.module else [])])
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            yield from ((base, alias.name) for alias in node.names)
         elif isinstance(node, ast.Constant) and MODULE.fullmatch(str(node.value)):
-            yield str(node.value)
+            base, _, name = str(node.value).rpartition(".")
+            yield base, name
 
 
-def _files(root: Path, name: str, where: str) -> list[Path]:
-    """Return the file of a module and those of the packages around it; none for a library's module."""
-    parts = name.split(".")
+def _files(root: Path, module: str, member: str, where: str) -> list[Path]:
+    """Return the files of a module, of the packages around it, and of the member if it is one."""
+    parts = module.split(".")
     if not ((root / parts[0]).is_dir() or (root / f"{parts[0]}.py").is_file()):
         return []  # of the standard library, or installed
     if parts[0] in HOME:
         raise UsageError(
-            f"{where} imports {name}, which stays at home; expected pipeline or a library of Kaggle's image.\n"
-            "Remove that import, or move what it takes into pipeline/."
+            f"{where} imports {module}, which stays at home; expected pipeline or a library that"
+            " Kaggle's image has.\nRemove that import, or move what it takes into pipeline/."
         )
     files: list[Path] = []
     for count in range(1, len(parts) + 1):
         folder = root.joinpath(*parts[:count])
-        if (module := folder.with_suffix(".py")).is_file():
-            return [*files, module]
+        if (file := folder.with_suffix(".py")).is_file():
+            return [*files, file]
         if not folder.is_dir():
-            if count == len(parts) and files:
-                return files  # a name that the package defines
             raise UsageError(
-                f"{where} imports {name}, and there is no {'/'.join(parts[:count])}.py; expected a module of this project.\n"
-                "Correct the import, then build again."
+                f"{where} imports {module}, and there is no {folder.relative_to(root)}.py; expected"
+                " a module of this project.\nCorrect the import, then build again."
             )
-        if (init := folder / "__init__.py").is_file():
-            files.append(init)
-    return files
+        files.append(folder / "__init__.py")
+    inside = root.joinpath(*parts, member) if member else root / "none"
+    files += [inside.with_suffix(".py"), inside / "__init__.py"]
+    return [file for file in files if file.is_file()]

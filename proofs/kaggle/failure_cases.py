@@ -38,7 +38,7 @@ CHILD = """
 import sys
 if sys.argv[1] == "without six":
     sys.modules["six"] = None
-import console
+from commands import console
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 

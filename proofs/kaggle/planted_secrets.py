@@ -90,14 +90,14 @@ SUBMIT = """
 import sys
 from pathlib import Path
 
-import console
-import tasks_kaggle
-from deploy import kernels, submit
+from commands import console, kaggle
+from deploy.kernel import push_and_watch
+from deploy.relay import submit
 
 @console.reported
 def send():
     submit.submit(
-        tasks_kaggle.connect(), kernels.parse(sys.argv[1]), "digits", submission=Path("tasks.py"), check=lambda given, sample: None,
+        kaggle.connect(), push_and_watch.parse(sys.argv[1]), "digits", submission=Path("tasks.py"), check=lambda given, sample: None,
         message=sys.stdin.read(), deadline_seconds=5, show=console.show,
     )
 
@@ -106,7 +106,7 @@ send()
 FALL = """
 import sys, threading
 
-import console
+from commands import console
 
 @console.reported
 def fall():

@@ -178,7 +178,9 @@ def _tests(
         )
     # The report is our own pytest's.
     tree = ElementTree.parse(report)  # noqa: S314 - pytest wrote it
-    cases = [case for case in tree.iter("testcase") if case.attrib["classname"].endswith("test_relay")]
+    cases = [
+        case for case in tree.iter("testcase") if case.attrib["classname"].endswith("test_relay")
+    ]
     for claim, (count, words) in REFUSALS.items():
         found = [
             case

@@ -30,6 +30,7 @@ def root(tmp_path: Path) -> Path:
     (package / "configs" / "other.py").write_text("CONFIG = 'stays at home'\n")
     (package / ".hidden.py").write_text("stays = 'at home'\n")
     (package / "notes.txt").write_text("stays at home")
+    (package / "unused.py").write_text("stays = 'at home'\n")
     (package / "__pycache__").mkdir()
     (package / "__pycache__" / "model.py").write_text("stays = 'at home'\n")
     (root / ".env").write_text("KAGGLE_KEY=stays at home")

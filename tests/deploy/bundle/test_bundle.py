@@ -49,13 +49,15 @@ def test_the_same_project_gives_the_same_bytes(root):
     assert first.sha256 == second.sha256
 
 
-def test_only_the_package_and_the_chosen_config_travel(root):
-    """Hidden files, caches, other configs, credentials and notes stay at home."""
+def test_only_what_the_notebook_imports_and_the_chosen_config_travel(root):
+    """Hidden files, caches, other configs, credentials, notes and modules that nothing imports stay
+    at home.
+    """
     built = build(root)
 
     assert set(written(built)) == {
         "pipeline/__init__.py",
-        "pipeline/models/architectures.py",
+        "pipeline/model.py",
         "pipeline/configs/__init__.py",
         "pipeline/configs/digits.py",
         "bundle.json",
@@ -84,8 +86,7 @@ def test_a_module_arrives_as_it_was(root):
     built = build(root)
 
     assert (
-        written(built)["pipeline/models/architectures.py"] + "\n"
-        == (root / "pipeline" / "model.py").read_text()
+        written(built)["pipeline/model.py"] + "\n" == (root / "pipeline" / "model.py").read_text()
     )
 
 
@@ -149,10 +150,9 @@ def test_a_local_change_shows_in_the_provenance(root):
     git("commit", "-qm", "first")
     (root / "README.md").write_text("does not travel")
     assert build(root).git_dirty is False and len(build(root).git_commit) == 40
-    (root / ".gitignore").write_text("pipeline/extra.py\n")
-    (root / "pipeline" / "extra.py").write_text("ignored = 'and travels'\n")
-    assert build(root).git_dirty is True
-    (root / "pipeline" / "extra.py").unlink()
+    (root / "pipeline" / "extra.py").write_text("nothing = 'imports it'\n")
+    assert build(root).git_dirty is False
+    (root / ".gitignore").write_text("mine.py\n")
     (root / "mine.py").write_text("CONFIG = 2\n")
     assert build(root, config=str(root / "mine.py")).git_dirty is True
     assert build(root).git_dirty is False
@@ -271,3 +271,36 @@ def test_two_long_competitions_that_differ_in_the_year_get_two_kernels():
     assert bundle.kernel_handle("ann", name + "2025", "train-tpu") != bundle.kernel_handle(
         "ann", name + "2026", "train-tpu"
     )
+
+
+def test_a_user_s_own_file_travels_because_it_is_imported(root):
+    """From the config, through another file, by a relative import, and as a process that is
+    started by name; none of them is written down anywhere.
+    """
+    own = root / "pipeline" / "mine"
+    own.mkdir()
+    (own / "net.py").write_text("from .layers import block\n")
+    (own / "layers.py").write_text('WORDS = ["python", "-m", "pipeline.mine.worker"]\nblock = 1\n')
+    (own / "worker.py").write_text("import numpy\n")
+    (root / "pipeline" / "configs" / "mine.py").write_text("from pipeline.mine import net\n")
+
+    travels = set(written(build(root, config="mine")))
+
+    assert {f"pipeline/mine/{name}.py" for name in ("net", "layers", "worker")} <= travels
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import pipeline.nothing\n", "imports pipeline.nothing, and there is no"),
+        ("from deploy import journal\n", "imports deploy.journal, which stays at home"),
+        ("CONFIG = (\n", "is not Python"),
+    ],
+)
+def test_an_import_that_would_fail_on_kaggle_is_refused_at_home(root, text, message):
+    """A machine that is waited for and then stops in the first cell costs an evening."""
+    (root / "deploy").mkdir()
+    (root / "pipeline" / "configs" / "mine.py").write_text(text)
+
+    with pytest.raises(UsageError, match=message):
+        build(root, config="mine")

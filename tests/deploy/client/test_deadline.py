@@ -67,7 +67,7 @@ def test_whoever_takes_the_deadline_for_nothing_gets_it_again(monkeypatch):
 
 LOST = """
 import atexit, signal, threading
-import console
+from commands import console
 from deploy.client.deadline import within
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

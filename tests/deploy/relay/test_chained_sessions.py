@@ -259,15 +259,15 @@ def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown)
 
 CHILD = """import sys
 from pathlib import Path
-from deploy import chain, settlement
+from deploy.relay import chained_sessions, reconcile
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.project import Project
 root = Path(sys.argv[1])
 ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60)
 kaggle = Kaggle.connect(pace=Pace(first=0.02, most=0.05, patience=5))
-settlement.settle(kaggle, ours, show=print)
-chain.train(kaggle, ours, show=lambda line: print(line, flush=True))
+reconcile.settle(kaggle, ours, show=print)
+chained_sessions.train(kaggle, ours, show=lambda line: print(line, flush=True))
 """
 
 

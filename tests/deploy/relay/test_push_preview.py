@@ -63,7 +63,9 @@ def test_what_changed_since_the_last_version_is_told_by_module(live, ours, local
     local.kernels.version(run.handle, 1).done.set()
     local.kernels.version(run.handle, 1).status = "COMPLETE"
     package = ours.root / "pipeline"
-    (package / "model.py").write_text((package / "model.py").read_text() + "\n\nadded = True\n")
+    (package / "model.py").write_text(
+        (package / "model.py").read_text() + "\n\nimport pipeline.new\n"
+    )
     (package / "new.py").write_text("new = True\n")
     with (ours.root / "kernels" / "train-tpu" / "notebook.py").open("a") as file:
         file.write("\n# %%\nprint('more')\n")
@@ -72,9 +74,9 @@ def test_what_changed_since_the_last_version_is_told_by_module(live, ours, local
 
     assert (seen.version, set(seen.changes)) == (
         1,
-        {"pipeline/models/architectures.py", "pipeline/new.py", "notebook"},
+        {"pipeline/model.py", "pipeline/new.py", "notebook"},
     )
-    assert (seen.changes["pipeline/new.py"], seen.changes["pipeline/models/architectures.py"]) == (
+    assert (seen.changes["pipeline/new.py"], seen.changes["pipeline/model.py"]) == (
         "new",
         "+3 -0",
     )

@@ -572,7 +572,7 @@ def test_a_client_that_was_not_tested_is_a_warning(server, whole, monkeypatch, v
 def test_a_client_that_cannot_be_imported_is_named_with_the_command(whole, tmp_path):
     """It needs six, and does not say so."""
     program = (
-        "import sys; sys.modules['six'] = None\nfrom pathlib import Path\nfrom deploy import doctor\n"
+        "import sys; sys.modules['six'] = None\nfrom pathlib import Path\nfrom deploy.setup import doctor\n"
         "rows = doctor.examine(Path(sys.argv[1]), lambda: None)\n"
         "print(*[f'{row.verdict} {row.found} {row.fix}' for row in rows if row.name == 'client'])"
     )

@@ -233,9 +233,9 @@ def test_tensorflow_takes_no_device_for_it(both):
     """
     folder, _, _ = both
     code = (
-        "import sys; from pathlib import Path; from pipeline import data, records\n"
+        "import sys; from pathlib import Path; from pipeline.data import dataset, tfrecords\n"
         "assert 'tensorflow' not in sys.modules\n"
-        f"parts, table = records.read(Path({str(folder)!r}), 'tfrecords/train*', 'image', ('image_name',))\n"
+        f"parts, table = tfrecords.read(Path({str(folder)!r}), 'tfrecords/train*', 'image', ('image_name',))\n"
         "from tensorflow.python.eager import context\n"
         "print(len(parts), context.context()._initialized)\n"
     )

@@ -421,11 +421,13 @@ def test_a_training_after_an_inference_begins_with_the_weights_that_it_would_hav
     """
     code = """
 import hashlib, sys, jax, keras
-from pipeline import config, inference, model
+from pipeline import config
+from pipeline.inference import inference
+from pipeline.models import architectures
 
 def drawn():
     keras.utils.set_random_seed(0)
-    return hashlib.sha256(b"".join(weight.tobytes() for weight in model.build(config.load("digits")).get_weights())).hexdigest()
+    return hashlib.sha256(b"".join(weight.tobytes() for weight in architectures.build(config.load("digits")).get_weights())).hexdigest()
 
 found = []
 if sys.argv[1] == "after":

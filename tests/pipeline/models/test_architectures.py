@@ -184,12 +184,13 @@ def test_the_same_weights_give_the_same_outputs_under_tensorflow(tmp_path):
 import json, sys
 from pathlib import Path
 import numpy as np
-from pipeline import config, model
+from pipeline import config
+from pipeline.models import architectures
 import keras
 assert keras.backend.backend() == "tensorflow"
 for path in sorted(Path(sys.argv[1]).glob("*.json")):
     arrays = list(np.load(path.with_suffix(".npz")).values())
-    built = model.build(config.from_json(json.loads(path.read_text())))
+    built = architectures.build(config.from_json(json.loads(path.read_text())))
     built.set_weights(arrays[1:])
     np.save(path.with_suffix(".npy"), np.asarray(built(arrays[0])))
 """

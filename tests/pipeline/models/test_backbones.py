@@ -47,18 +47,19 @@ SURVEY = """
 import hashlib, json
 from dataclasses import replace
 import keras, numpy as np
-from pipeline import backbones, config, model, names
+from pipeline import config
 from pipeline.config import Data
+from pipeline.models import architectures, backbones, weight_names
 digits = config.load("digits")
 pixels = (np.arange(32 * 32 * 3).reshape(1, 32, 32, 3) % 256).astype(np.uint8)
 found = {}
 for name, backbone in backbones.BACKBONES.items():
     chosen = replace(digits, data=Data(height=32, width=32, channels=3), model=name, model_options={"pretrained": "none"})
     with keras.StatelessScope(initialize_variables=False):  # without a number in them: names and shapes are what is looked at
-        built = model.build(chosen)
-        twice = model.build(chosen)
+        built = architectures.build(chosen)
+        twice = architectures.build(chosen)
         theirs = getattr(keras.applications, backbone.application)(include_top=False, weights=None, input_shape=(32, 32, 3))
-    weights, again = ([(names.weight(w), tuple(w.shape)) for w in each.weights] for each in (built, twice))
+    weights, again = ([(weight_names.weight(w), tuple(w.shape)) for w in each.weights] for each in (built, twice))
     ours = keras.Model(built.input, built.get_layer("prepared").output)(pixels)
     if backbone.prepares:
         kinds = (keras.layers.Conv2D, keras.Sequential)

@@ -172,7 +172,7 @@ KILLED = """
 import os, shutil, sys
 from pathlib import Path
 import numpy as np
-from pipeline import checkpoint
+from pipeline.session import checkpoint
 
 EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "tempfile.mkdtemp")
 
@@ -311,7 +311,7 @@ def test_a_checkpoint_of_an_older_version_is_refused_by_what_it_lacks(tmp_path):
 OTHER = """
 import sys
 from pathlib import Path
-from pipeline import checkpoint
+from pipeline.session import checkpoint
 with checkpoint.writer(Path(sys.argv[1])):
     print("writing", flush=True)
     sys.stdin.readline()
@@ -389,7 +389,7 @@ TINY = """
 import json, subprocess, sys
 from pathlib import Path
 import numpy as np
-from pipeline import checkpoint
+from pipeline.session import checkpoint
 from pipeline.errors import DiskError
 
 folder = Path(sys.argv[1])

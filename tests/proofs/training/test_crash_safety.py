@@ -195,9 +195,10 @@ def test_what_was_recorded_is_what_was_done_before(tmp_path):
 SAVE = """
 import sys
 from pathlib import Path
-from pipeline import artifact, checkpoint
-from proofs import saving
-checkpoint.save(Path(sys.argv[1]), 2, saving.arrays(9), saving.DETAILS)
+from pipeline import artifact
+from pipeline.session import checkpoint
+from proofs.training import crash_safety
+checkpoint.save(Path(sys.argv[1]), 2, crash_safety.arrays(9), crash_safety.DETAILS)
 """
 CALLS = re.compile(r"^(?:\d+ +)?(mkdir|rename|unlink|rmdir|fsync|write|open)\w*\(.*\) = \d")
 
