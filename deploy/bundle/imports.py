@@ -93,7 +93,8 @@ def _files(root: Path, module: str, member: str, where: str) -> list[Path]:
                 f"{where} imports {module}, and there is no {folder.relative_to(root)}.py; expected"
                 " a module of this project.\nCorrect the import, then build again."
             )
-        files.append(folder / "__init__.py")
+        if (init := folder / "__init__.py").is_file():
+            files.append(init)
     inside = root.joinpath(*parts, member) if member else root / "none"
-    files += [inside.with_suffix(".py"), inside / "__init__.py"]
-    return [file for file in files if file.is_file()]
+    both = (inside.with_suffix(".py"), inside / "__init__.py")
+    return files + [file for file in both if file.is_file()]

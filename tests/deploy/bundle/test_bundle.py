@@ -293,7 +293,7 @@ def test_a_user_s_own_file_travels_because_it_is_imported(root):
     ("text", "message"),
     [
         ("import pipeline.nothing\n", "imports pipeline.nothing, and there is no"),
-        ("from deploy import journal\n", "imports deploy.journal, which stays at home"),
+        ("from deploy import journal\n", "imports deploy, which stays at home"),
         ("CONFIG = (\n", "is not Python"),
     ],
 )
