@@ -190,7 +190,8 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             raise ValueError(f"nothing is left of the image in {empty[0]}")
     except (TypeError, ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
         raise ConfigError(
-            f"model_options={dict(config.model_options)!r} cannot work: {config.model}{place(error, Path(__file__))} ended with "
+            f"model_options={dict(config.model_options)!r} cannot work: {config.model}{place(error, Path(__file__))}"
+            " ended with "
             f"{type(error).__name__}: {error}.\nCorrect model_options, height and width in the config, or that line of pipeline/models/architectures.py."
         ) from error
     return built

@@ -8,7 +8,7 @@ import requests
 
 from localkaggle import faults
 from localkaggle.faults import KINDS, Faults
-from tests.localkaggle.sessions import notebook, save
+from tests.localkaggle.pushed_notebooks import notebook, save
 
 FOR_EVER = 3600.0
 BEFORE = sorted(name for name, kind in KINDS.items() if not kind.after)

@@ -21,7 +21,7 @@ import pytest
 from localkaggle.__main__ import main
 from localkaggle.competitions import NAMES
 from localkaggle.sessions.session import namespaces
-from tests.localkaggle.sessions import notebook
+from tests.localkaggle.pushed_notebooks import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = """

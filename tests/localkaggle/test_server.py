@@ -20,7 +20,7 @@ from localkaggle import http_handler
 from localkaggle.competitions import Competition
 from localkaggle.server import LocalKaggle
 from localkaggle.services.kernels import SOURCE_BYTES
-from tests.localkaggle.sessions import finished, notebook, ran, save
+from tests.localkaggle.pushed_notebooks import finished, notebook, ran, save
 
 STATUS = "kernels.KernelsApiService/GetKernelSessionStatus"
 FOR_EVER = 3600.0

@@ -106,8 +106,8 @@ def test_no_other_enumeration_is_read():
     """What the Kaggle side reads as `.name` of an enumeration is one of the three."""
     read = [
         line.strip()
-        for name in ("answers.py", "client.py")  # the others see plain texts
-        for line in (ROOT / "deploy" / name).read_text(encoding="utf-8").splitlines()
+        for name in ("responses.py", "client.py")  # the others see plain texts
+        for line in (ROOT / "deploy" / "client" / name).read_text(encoding="utf-8").splitlines()
         if re.search(r"(status|kind|type|state)\)?\.name\b", line)
     ]
     named = {
@@ -117,7 +117,7 @@ def test_no_other_enumeration_is_read():
         for name, value in vars(importlib.import_module(module.name)).items()
         if isinstance(value, type) and issubclass(value, enum.Enum) and value is not enum.Enum
     }
-    texts = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "deploy").glob("*.py"))
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "deploy").rglob("*.py"))
 
     assert len(read) == 3, read
     assert {name for name in named if re.search(rf"\b{name}\b", texts)} == {

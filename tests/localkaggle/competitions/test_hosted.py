@@ -12,7 +12,7 @@ from localkaggle.competitions import EMBEDDED, NAMES
 from localkaggle.competitions.hosted import Hosted
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
-from tests.localkaggle.sessions import ran
+from tests.localkaggle.pushed_notebooks import ran
 
 
 class Answering:

@@ -4,7 +4,7 @@ session that was killed leaves.
 
 import time
 
-from tests.localkaggle.sessions import finished, notebook, save
+from tests.localkaggle.pushed_notebooks import finished, notebook, save
 
 WRITE = "from pathlib import Path\nPath('state.txt').write_text('{}')"
 OWN = {"kernel_data_sources": ["rehearsal/small-kernel"]}

@@ -17,7 +17,7 @@ from kagglesdk.kaggle_env import KaggleEnv
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
 
 from localkaggle.server import LocalKaggle
-from tests.localkaggle.sessions import finished, notebook, save
+from tests.localkaggle.pushed_notebooks import finished, notebook, save
 
 FOR_EVER = 3600.0
 HANDLE = "rehearsal/small-data"

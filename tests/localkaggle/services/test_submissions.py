@@ -16,7 +16,7 @@ from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.server import LocalKaggle
 from localkaggle.services.kernels import Version
-from tests.localkaggle.sessions import notebook, ran, save
+from tests.localkaggle.pushed_notebooks import notebook, ran, save
 
 FOR_EVER = 3600.0
 SMALL = Competition(

@@ -31,10 +31,10 @@ from kagglesdk.kaggle_env import KaggleEnv
 
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
-from tests.localkaggle.sessions import finished, notebook, save
+from tests.localkaggle.pushed_notebooks import finished, notebook, save
 
 ROOT = Path(__file__).resolve().parents[3]
-SANDBOX = ROOT / "localkaggle" / "sandbox.py"
+SANDBOX = ROOT / "localkaggle" / "sessions" / "sandbox.py"
 PACKAGES = ("pipeline", "deploy", "localkaggle")
 PLANTED = "a token of the developer"
 READ_ONLY = "OSError: [Errno 30] Read-only file system"

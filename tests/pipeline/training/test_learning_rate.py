@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import config as configs
+from pipeline.config import config as configs
 from pipeline.training import learning_rate
 
 DIGITS = configs.load("digits")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proofs.hostile import claims, payloads
-from proofs.hostile.claims import Broken, Case
+from proofs.hostile.attack import HARMLESS, Broken, Case
 from proofs.hostile.guard import Guard
 from proofs.spoiled_inputs import judgement
 
@@ -25,7 +25,7 @@ def test_a_payload_is_alive(tmp_path, name):
 
 def careless(path: Path, text: str = "x") -> Case:
     """Return a case that writes to a path relative to the given folder."""
-    return Case("x", "x", lambda given: (given / path).write_text(text) and claims.HARMLESS)
+    return Case("x", "x", lambda given: (given / path).write_text(text) and HARMLESS)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_guard_sees_a_write_outside_and_puts_the_tree_back(tmp_path, path):
     (second,) = claims.fend(guard, [careless(Path("x"))], shown.append)
 
     assert first.wrong and len(shown) == 1
-    assert (second.how, second.wrong) == (claims.HARMLESS, "")
+    assert (second.how, second.wrong) == (HARMLESS, "")
 
 
 @pytest.mark.parametrize(
