@@ -1,4 +1,4 @@
-"""House: packages with floors, bundles that hold what the notebooks import, and files of before that are still read."""
+"""House: packages with floors, bundles that hold what notebooks import, old files that are read."""
 
 import io
 import json
@@ -123,7 +123,7 @@ def _bundles(root: Path, folder: Path, before: dict[str, int]) -> Iterator[Row]:
 
 
 def _imported(root: Path, kernel: str, folder: Path) -> set[str]:
-    """Return what the notebook, the config and the worker import, as the standard library sees it."""
+    """Return what notebook, config and worker import, as the standard library sees it."""
     script = folder / f"{kernel}.py"
     cells = jupytext.read(root / "kernels" / kernel / "notebook.py", fmt="py:percent").cells
     code = [cell.source for cell in cells if cell.cell_type == "code"]
@@ -162,7 +162,7 @@ def _counted(root: Path) -> tuple[int, int]:
 
 
 def _continued(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]:
-    """Train with the old commit, then resume its checkpoint, and infer with its artifact, by both."""
+    """Train with the old commit; resume its checkpoint and infer with its artifact by both."""
     checkout = environment.current(root)
     command = "python -m localkaggle export digits"
     checkout.run(f"{command} {folder / 'digits'}", log=folder / "export.log")

@@ -5,8 +5,9 @@ from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-# A package, or a module beside the packages, imports only what stands before it. `|` stands between neighbours on one floor, which do not import
-# each other. A user's own package is on no floor, and `configs` is the user's: both may import everything below `pipeline`.
+# A package, or a module beside the packages, imports only what stands before it. `|` stands between
+# neighbours on one floor, which do not import each other. A user's own package is on no floor, and
+# `configs` is the user's: both may import everything in `pipeline`.
 FLOORS = {
     "pipeline": "errors storage runtime config metrics data models submission artifact session"
     " training|inference figures pages report|inspection __main__",
@@ -24,7 +25,7 @@ def modules(root: Path) -> list[Path]:
 
 
 def imports(path: Path) -> set[str]:
-    """Return every module that a file imports, at its top or inside a function, by its full name."""
+    """Return the full name of every module that a file imports, also inside a function."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

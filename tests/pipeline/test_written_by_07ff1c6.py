@@ -1,6 +1,6 @@
-"""What commit 07ff1c6 wrote is still read: an artifact always, a checkpoint until the order of batches changes.
+"""What commit 07ff1c6 wrote is read: an artifact always, a checkpoint until batches change.
 
-Both are of the config `tiny` and the competition of `write_competition`, trained there on 8 virtual CPU devices.
+Both are of the config `tiny` and of `write_competition`, trained on 8 virtual CPU devices.
 """
 
 import json
