@@ -76,7 +76,7 @@ def _arrows(root: Path) -> dict[tuple[str, str], Path]:
     """Return {(package, imported package): a module of the first that imports the second}."""
     paths = [path for path in modules(root) if path.name != "__init__.py"]
     unit = {path: ".".join(path.relative_to(root).with_suffix("").parts[:2]) for path in paths}
-    found = {}
+    found: dict[tuple[str, str], Path] = {}
     for path, own in unit.items():
         used = {".".join(name.split(".")[:2]) for name in imports(path)} & set(unit.values())
         if own != "pipeline.configs":
