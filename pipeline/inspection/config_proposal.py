@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline import config as configs
 from pipeline.config import Config, Data, Optimizer
-from pipeline.config.config import CONFIGS
+from pipeline.config.config_files import CONFIGS
 from pipeline.data import dataset as reader
 from pipeline.data import folds, image_files
 from pipeline.data import labels as target
