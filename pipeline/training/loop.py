@@ -433,8 +433,8 @@ class Loop:
             best,
             used,
         )
-        for problem in found.passed_over:
-            self.show(f"Warning: a newer checkpoint is damaged and passed over: {problem}")
+        for problem in found.skipped:
+            self.show(f"Warning: a newer checkpoint is corrupt and skipped: {problem}")
         self.show(
             f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}, after {used:.0f} s of training"
         )

@@ -230,4 +230,4 @@ def test_a_pipe_in_place_of_a_file_is_a_torn_checkpoint(tmp_path, name):
 
     found = checkpoint.latest(tmp_path)
 
-    assert found is not None and found.step == 1 and "no file" in found.passed_over[0]
+    assert found is not None and found.step == 1 and "no file" in found.skipped[0]
