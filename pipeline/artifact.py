@@ -24,8 +24,9 @@ from pipeline.data.labels import Target
 from pipeline.data.tabular import Encoding
 from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading, writing
 from pipeline.models import weight_names
-from pipeline.storage import checksums, npz
+from pipeline.storage import npz
 from pipeline.storage.atomic_file import sync_folder, write_synced
+from pipeline.storage.checksums import file_entry, opened, sealed
 
 MANIFEST, WEIGHTS, GOLDEN = "manifest.json", "weights.npz", "golden.npz"
 KEYS = (
@@ -194,7 +195,7 @@ def save(
             golden = {"inputs": golden_inputs, "outputs": golden_outputs.astype(np.float32)}
             write_synced(fresh / WEIGHTS, npz.to_bytes(weights))
             write_synced(fresh / GOLDEN, npz.to_bytes(golden))
-            files = {name: checksums.entry(fresh / name) for name in (WEIGHTS, GOLDEN)}
+            files = {name: file_entry(fresh / name) for name in (WEIGHTS, GOLDEN)}
             manifest: dict[str, Any] = {
                 **details,
                 "config": config.to_json(),
@@ -213,7 +214,7 @@ def save(
             missing = [key for key in KEYS if key not in manifest]
             if missing:
                 raise ValueError(f"The manifest lacks {missing}")
-            content = checksums.sealed(manifest)
+            content = sealed(manifest)
             write_synced(fresh / MANIFEST, content)
             fresh.chmod(0o755)
             sync_folder(fresh)
@@ -229,7 +230,7 @@ def save(
             shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    return checksums.opened(content)
+    return opened(content)
 
 
 def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
@@ -256,7 +257,7 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
             )
     # After `expect`, so that the artifact of another run is called that.
     try:
-        checksums.opened(content)
+        opened(content)
     except ValueError as error:
         raise ArtifactError(
             f"{path} cannot be trusted: {error}.\n{AGAIN} "
@@ -328,7 +329,7 @@ def _verify(folder: Path, name: str, entry: Mapping[str, Any]) -> None:
     with reading(file, ArtifactError, AGAIN):
         if not good or not file.is_file() or file.is_symlink():
             raise ArtifactError(f"{folder / name[:200]} is missing; {MANIFEST} lists it.\n{AGAIN}")
-        found = checksums.entry(file)
+        found = file_entry(file)
     if found != entry:
         raise ArtifactError(
             f"{file} has other bytes than {MANIFEST} says: "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, reading
-from pipeline.storage import checksums
+from pipeline.storage.checksums import file_entry
 
 OUTPUTS = "outputs.json"
 # The packages whose modules decide what a training computes.
@@ -88,7 +88,7 @@ def seal(output: Path, status: str | None = None) -> Path:
         status: of a training, "complete" or "partial"; it is written, too.
     """
     files = {
-        path.relative_to(output).as_posix(): checksums.entry(path)
+        path.relative_to(output).as_posix(): file_entry(path)
         for path in sorted(output.rglob("*"))
         if path.is_file() and path.suffix != ".ipynb" and path.name != OUTPUTS
     }

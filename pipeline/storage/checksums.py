@@ -25,7 +25,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def entry(path: Path) -> dict[str, Any]:
+def file_entry(path: Path) -> dict[str, Any]:
     """Return {"sha256", "size"} of a file, as manifests list it; raises as `sha256` does."""
     return {"sha256": sha256(path), "size": path.stat().st_size}
 
