@@ -74,8 +74,6 @@ def read_training(
     Up to one image in a hundred may be missing or broken. These are skipped and named in `broken`.
 
     Args:
-        folder: of the competition.
-        config: the run.
         cache: a folder that keeps large decoded images for the next run
             (`pipeline.data.parallel_decoding.read`).
         show: takes lines of text on progress and cache.
@@ -177,21 +175,19 @@ class Batches:
         examples: Examples,
         config: Config,
         rows: np.ndarray | None = None,
-        *,
-        batch: int | None = None,
-        seed: int | None = None,
+        **changes: int,
     ) -> "Batches":
-        """Return the batches of a config; `batch` and `seed` replace its own."""
+        """Return the batches of a config; `changes` (batch, seed) replace its own."""
+        data, given = config.data, {"batch": config.batch, "seed": config.seed, **changes}
         return cls(
             examples.inputs,
             examples.labels,
-            batch=config.batch if batch is None else batch,
-            seed=config.seed if seed is None else seed,
             rows=rows,
-            crop_padding=config.data.crop_padding,
-            flip=config.data.flip,
-            rand_augment=config.data.rand_augment,
-            rand_magnitude=config.data.rand_magnitude,
+            crop_padding=data.crop_padding,
+            flip=data.flip,
+            rand_augment=data.rand_augment,
+            rand_magnitude=data.rand_magnitude,
+            **given,
         )
 
     def __len__(self) -> int:

@@ -33,14 +33,13 @@ import PIL
 # This import registers WebP. Without it Pillow would import every parser it has to look for WebP.
 from PIL import Image, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
+from pipeline.config.data_layout import DECODES, RESIZES
 from pipeline.data import reduced_jpeg
 from pipeline.errors import ConfigError
 
 # Raise this with every change of the pixels, so that no cache keeps those of an older rule.
 RULES = 1
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP")
-RESIZES = ("exact", "stretch", "crop", "pad")
-DECODES = ("full", "reduced")
 # 0.7 GB once decoded. Pillow's own limit, which the process may have changed.
 MOST_PIXELS = 178_956_970
 # Bilinear over all pixels that a new one covers, so that nothing is aliased: half the work of
@@ -125,8 +124,6 @@ def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.n
     """Return the image in the bytes of a file: uint8 (height, width, channels).
 
     Args:
-        content: of the file.
-        shape: that the image gets.
         into: takes the pixels, and is returned; None: a new array. A broken image writes nothing.
 
     Raises:

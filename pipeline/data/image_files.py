@@ -46,9 +46,7 @@ def read(
 
     Args:
         paths: n files or parts of files.
-        data: where the inputs are, and their size.
         cache: a folder for images above CACHED_ABOVE (`pipeline.data.parallel_decoding.read`).
-        show: takes lines of text.
 
     Returns:
         uint8 (n, height, width, channels), zeros for a broken one; {row: reason}.

@@ -26,12 +26,8 @@ from pipeline.config import Config
 from pipeline.errors import DataError
 
 # What is shown for each epoch beside the loss. The error is in standard deviations of the target.
-FIGURE = {
-    "classes": "accuracy",
-    "ordinal": "accuracy",
-    "multilabel": "accuracy",
-    "regression": "absolute_error",
-}
+FIGURE = dict.fromkeys(("classes", "ordinal", "multilabel"), "accuracy")
+FIGURE["regression"] = "absolute_error"
 MOST = 1e30  # of a number to predict: its square, and what a model makes of it, stay finite
 FIX = "Correct the table, or label_column in the config."
 
@@ -205,7 +201,6 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
 
     Args:
         table: of texts.
-        config: the run.
         path: where the table came from, for messages.
 
     Returns:

@@ -1,16 +1,15 @@
 """Many image files decoded at full speed, with every CPU, cached.
 
 An image is a file, or a `Part` of one. `read` returns all of them, and caches them. `blocks` yields
-them in order, for a set that need not fit into memory. Neither fails for a broken image: its pixels
-are zeros, and its reason is returned. The caller decides what that means.
+them in order, for a set that need not fit into memory. A broken image is zeros, and its reason is
+returned.
 
 Threads help, since Pillow releases the interpreter while it decodes and resizes. On 2 cores,
 photographs of 500x375 to 224x224 come at 511/s with one thread and 912/s with two. PNGs of 32x32
-hold the interpreter, and threads wait for each other: 12,800/s with one, 9,100/s with two. Two
-processes reached 17,800/s, too little for the time to start them and to share memory. So small
-images get fewer threads. A fork is not safe after TensorFlow and JAX have started; a thread is.
-For a comparison with Keras' `image_dataset_from_directory`: `python -m
-proofs.competitions.jpeg_speed`.
+hold the interpreter, and threads wait for each other: 12,800/s with one, 9,100/s with two. So small
+images get fewer threads. Two processes reached 17,800/s, which does not pay for starting them and
+sharing memory; and a fork is not safe after TensorFlow and JAX have started.
+`python -m proofs.competitions.jpeg_speed` compares this with `image_dataset_from_directory`.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -230,21 +229,31 @@ def _allocate(kept: Path | None, number: int, shape: Shape, show: Show) -> np.nd
     size = int(np.prod(form, dtype=object))
     if kept is None or size <= _available_memory() * SHARE:
         return _empty(number, shape)
-    fresh = kept.with_suffix(".writing")
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        _check_free_disk(kept.parent, size)
-        # Another process may have mapped it. To truncate it would take its pixels away.
-        fresh.unlink(missing_ok=True)
-        pixels = np.lib.format.open_memmap(fresh, "w+", np.uint8, form)
-        # A disk that is full when a page is written would end the process without a word.
-        with fresh.open("rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, fresh.stat().st_size)
+        pixels = _create(kept.with_suffix(".writing"), form)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         show(f"Could not decode into {kept.parent}, decoding into memory: {_reason(error)}")
         return _empty(number, shape)
     show(f"Memory is short: {number:,} images ({_gib(size)}) are decoded into {kept.parent}")
+    return pixels
+
+
+def _create(path: Path, form: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.uint8]]:
+    """Return an array in a new .npy file, uint8 of this shape, with its disk space reserved."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size, free = int(np.prod(form, dtype=object)), shutil.disk_usage(path.parent).free
+    if size > free * SHARE:
+        raise OSError(f"{_gib(size)} are more than half of the {_gib(free)} that are free there")
+    # Another process may have mapped the old file. To truncate it would take its pixels away.
+    path.unlink(missing_ok=True)
+    try:
+        pixels = np.lib.format.open_memmap(path, "w+", np.uint8, form)
+        # A disk that is full when a page is written would end the process without a word.
+        with path.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     return pixels
 
 
@@ -264,12 +273,6 @@ def _available_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     values = dict(line.split(":", 1) for line in lines)
     return int(values["MemAvailable"].split()[0]) * 1024
-
-
-def _check_free_disk(folder: Path, size: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if size > free * SHARE:
-        raise OSError(f"{_gib(size)} are more than half of the {_gib(free)} that are free there")
 
 
 def _empty(number: int, shape: Shape) -> np.ndarray:
@@ -353,17 +356,11 @@ def _save(
     beside = {"sha256": _digest(pixels, pool), "broken": broken}
     fresh = kept.with_suffix(".writing")
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        mapped = pixels if isinstance(pixels, np.memmap) else _create(fresh, pixels.shape)
         try:
-            if isinstance(pixels, np.memmap):
-                pixels.flush()
-            else:
-                _check_free_disk(kept.parent, pixels.nbytes)
-                with fresh.open("wb") as file:
-                    # On a full disk np.save loses the last few thousand bytes without a word.
-                    header = np.lib.format.header_data_from_array_1_0(pixels)
-                    np.lib.format.write_array_header_1_0(file, header)
-                    file.write(pixels.data)
+            if mapped is not pixels:
+                mapped[:] = pixels
+            mapped.flush()
             fresh.rename(kept.with_suffix(".npy"))
             fresh.write_text(json.dumps(beside))
             fresh.rename(kept.with_suffix(".json"))

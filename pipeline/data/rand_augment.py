@@ -4,12 +4,11 @@ Source: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations of section 3
 each is as strong as in AutoAugment (arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45
 of a side, rotation by 30 degrees, 4 bits a colour, and so on.
 
-`keras.layers.RandAugment` does not fit: it chooses once for all images of a call, equalizes them by
-one common histogram (on JAX by a loop of 256 that is unrolled for each channel), and by default
-turns an image by up to 180 degrees (Keras 3.13.2 and 3.15.1, read).
+`keras.layers.RandAugment` does not fit: it draws once for all images of a call, equalizes them by
+one common histogram, and by default rotates by up to 180 degrees (Keras 3.13.2 and 3.15.1).
 
 One core of a laptop makes 8,600 images of 32x32 a second with two operations, and 840 of 224x224.
-Threads add nothing, since Pillow holds the interpreter in most operations. Faster devices wait.
+Threads do not help, since Pillow holds the interpreter in most operations.
 """
 
 from collections.abc import Callable
@@ -55,8 +54,6 @@ def augmented(
 
     Args:
         images: uint8 (n, height, width, channels), of 1 or 3 channels.
-        seed: of the run.
-        step: of the run.
         operations: on each image, one after the other.
         magnitude: how strong they are, 0 to 1; the sign is random.
 

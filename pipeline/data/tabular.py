@@ -22,7 +22,7 @@ from pipeline.storage import csv_text
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 ROWS = 2048  # read at a time, as numbers, which take four times the memory of pixels
 MOST = 1e150  # of a number, so that its square is finite
-FARTHEST = 1e4  # standard deviations; no model has learned more, and float16 ends there
+FARTHEST = 1e4  # standard deviations; models have learned nothing beyond, and float16 overflows
 WHOLE = re.compile(r"(-?\d+)\.0+")  # pandas writes whole numbers so in a column with gaps
 
 
@@ -32,7 +32,6 @@ def read_table(
     """Return columns of a CSV as texts, as written ("001" stays "001", "NA" stays "NA").
 
     Args:
-        path: of the table.
         names: the columns that must exist.
         advice: the edit that fixes a wrong path.
         optional: columns that are returned if they exist.
@@ -156,9 +155,6 @@ def encode(
     """Return what a model reads: float32 (n, 2 x numeric columns + categorical columns).
 
     Args:
-        table: of texts.
-        encoding: of the training table.
-        path: of the table, for messages.
         lenient: take a text that is not a number for a missing one, as in the scored rerun, where
             nobody can fix it.
 
@@ -188,8 +184,6 @@ def pixels(
     """Return the images in the columns of a table: uint8 (n, height, width, channels).
 
     Args:
-        path: of the table.
-        data: where the inputs are, and their size.
         others: columns that are not pixels, if they exist.
         advice: the edit that fixes a wrong table.
         broken: gets the reason for each row with other values, which becomes zeros; None: such a
@@ -260,8 +254,6 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
     """Return the images in a .npy file, or in a .npz file that holds one array.
 
     Args:
-        path: of the file.
-        data: where the inputs are, and their size.
         rows: how many images are expected.
         advice: the edit that fixes a wrong path.
 

@@ -46,8 +46,6 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     """Return the test set. No row is ever dropped.
 
     Args:
-        folder: of the competition.
-        config: the run.
         encoding: of a table, as training found it.
 
     Raises:
@@ -111,8 +109,7 @@ def in_blocks(
     """Return `TestSet.blocks` of inputs in memory.
 
     Args:
-        inputs: (n, …).
-        rows: int64 (n,), their order; None: as they are.
+        rows: int64 (n,), the order of the inputs; None: as they are.
         broken: the reason for each row of the test set that cannot be used.
     """
 

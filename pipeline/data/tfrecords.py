@@ -32,7 +32,6 @@ def read(
     """Return where the image of each record lies, and a table with one row a record.
 
     Args:
-        folder: of the competition.
         patterns: of files in `folder`, with * and ?. Files are in the order of their names.
         image: the feature with the bytes of an image file.
         features: the columns of the table, as texts: bytes are UTF-8, and several values have

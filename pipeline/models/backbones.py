@@ -12,7 +12,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import keras
@@ -53,27 +53,18 @@ class Backbone:
     prepares: bool = True
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """Weights that a backbone starts with.
 
     Attributes:
-        arrays: (layer's name, its weights) for each layer that has some; None in place of the name
-            that Keras counts up (the last normalization).
-        source: "imagenet", or the file as the config names it.
-        file_sha256: of that file.
-        arrays_sha256: of all numbers, in order.
+        arrays: the weights of each layer that has some, by name; None in place of the name that
+            Keras counts up (the last normalization).
+        origin: for the manifest: source ("imagenet", or the file as the config names it),
+            file_sha256, and arrays_sha256, of all numbers in order.
     """
 
-    arrays: tuple[tuple[str | None, tuple[np.ndarray, ...]], ...]
-    source: str
-    file_sha256: str | None
-    arrays_sha256: str
-
-    def to_json(self) -> dict[str, str | None]:
-        """Return where the weights came from, for the manifest."""
-        names = ("source", "file_sha256", "arrays_sha256")
-        return {name: getattr(self, name) for name in names}
+    arrays: dict[str | None, list[np.ndarray]]
+    origin: dict[str, str | None]
 
 
 # Of red, green and blue over ImageNet, for pixels from 0 to 1.
@@ -193,9 +184,9 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
     found = published(config)
     if found is None:
         return None
-    for name, arrays in found.arrays:
+    for name, arrays in found.arrays.items():
         model.get_layer(name or "pool_norm").set_weights(arrays)
-    return found.to_json()
+    return dict(found.origin)
 
 
 def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
@@ -242,16 +233,20 @@ def _read(model: str, source: str) -> Published:
             "keras.applications publishes them (…_notop.h5) or as save_weights writes them "
             "(….weights.h5). Correct model, or the path."
         ) from error
-    digest, arrays = hashlib.sha256(), []
+    digest, arrays = hashlib.sha256(), {}
     for layer in network.layers:
         if layer.weights:
-            values = tuple(np.asarray(weight.numpy(), np.float32) for weight in layer.weights)
             last = layer is network.layers[-1] and isinstance(layer, layers.LayerNormalization)
-            arrays.append((None if last else layer.name, values))
+            values = [np.asarray(weight.numpy(), np.float32) for weight in layer.weights]
+            arrays[None if last else layer.name] = values
             for value in values:
                 digest.update(np.ascontiguousarray(value).data)
-    file_sha256 = None if source == IMAGENET else sha256(path)
-    return Published(tuple(arrays), source, file_sha256, digest.hexdigest())
+    origin = {
+        "source": source,
+        "file_sha256": None if source == IMAGENET else sha256(path),
+        "arrays_sha256": digest.hexdigest(),
+    }
+    return Published(arrays, origin)
 
 
 def _refuse_links(path: Path, problem: str) -> None:

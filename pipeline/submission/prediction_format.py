@@ -91,8 +91,6 @@ class Form:
         Nothing is written if Kaggle would refuse it.
 
         Args:
-            path: submission.csv.
-            ids: n texts.
             values: float32 (n, k), as `Target.predictions` returns them, in the order of `ids`.
 
         Raises:

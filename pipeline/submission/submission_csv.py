@@ -56,7 +56,6 @@ def write(
     Nothing is written if Kaggle would refuse it.
 
     Args:
-        path: submission.csv.
         sample: the competition's sample_submission.csv, with ids in its first column.
         ids: of the predictions, in any order.
         labels: the prediction of each id, as text; of several columns by their names.
@@ -103,8 +102,6 @@ def check(
     """Return the number of rows of a submission that Kaggle would score.
 
     Args:
-        path: submission.csv.
-        sample: the competition's sample_submission.csv.
         numbers: as for `write`.
         within: least and largest number, as 0 and 1 for probabilities; None: any.
         constant: whether many rows may all have the same prediction.
