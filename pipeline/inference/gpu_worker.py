@@ -1,4 +1,4 @@
-"""GPU worker: the process of one GPU, started by `pipeline.inference.multi_gpu` as `python -m
+"""GPU worker: the process of one GPU, which `pipeline.inference.multi_gpu` starts as `python -m
 pipeline.inference.gpu_worker JOB`.
 """
 
@@ -6,9 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault(
-    "TF_CPP_MIN_LOG_LEVEL", "2"
-)  # its start-up messages would hide the last line, which the parent shows
+# The parent shows the last line of the log, which start-up messages would hide.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from pipeline.errors import PipelineError
 from pipeline.inference import inference
@@ -17,7 +16,7 @@ from pipeline.inference import inference
 def main(job: Path) -> int:
     """Compute the rows of one job and return the exit code."""
     try:
-        inference.share(job)
+        inference.compute_job(job)
     except PipelineError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
