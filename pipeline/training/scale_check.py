@@ -165,8 +165,8 @@ def check(
 def arms(config: Config, batch: int, num_images: int) -> dict[str, Config]:
     """Return the config of each arm, by name."""
     plain = replace(
-        config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None, noise_cap=False,
-        progress_seconds=3600, checkpoint_seconds=3600,
+        config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
+        noise_cap=False, progress_seconds=3600, checkpoint_seconds=3600,
     )  # fmt: skip
     base, scaled = replace(plain, batch=batch), replace(plain, batch=FACTOR * batch)
     given = learning_rate.apply(base, num_images)
@@ -210,8 +210,9 @@ def lines(checked: Checked) -> list[str]:
 def _compile_once(output: Path) -> None:
     """Keep what is compiled in one folder for all runs: `training` keeps a folder that is set."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(output / compile_cache.FOLDER))  # type: ignore[no-untyped-call]
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
+        update: Callable[[str, Any], None] = jax.config.update
+        update("jax_compilation_cache_dir", str(output / compile_cache.FOLDER))
+        update("jax_persistent_cache_min_compile_time_secs", 0.0)
         compilation_cache.reset_cache()
 
 

@@ -176,8 +176,8 @@ def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(nam
 
     applied = {arm: learning_rate.apply(config, 1000) for arm, config in arms.items()}
     same = (
-        "peak_rate", "momentum", "beta_1", "beta_2", "epsilon", "weight_decay", "ema_momentum", "batchnorm_momentum",
-        "batchnorm_batch",
+        "peak_rate", "momentum", "beta_1", "beta_2", "epsilon", "weight_decay", "ema_momentum",
+        "batchnorm_momentum", "batchnorm_batch",
     )  # fmt: skip
     assert [arms[arm].batch for arm in ("base", "scaled", "unscaled")] == [16, 128, 128]
     for number in same:
