@@ -9,14 +9,22 @@ from pathlib import Path
 # The parent shows the last line of the log, which start-up messages would hide.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from pipeline.data import dataset
 from pipeline.errors import PipelineError
-from pipeline.inference import inference
+from pipeline.inference import block_prediction, inference, multi_gpu
 
 
 def main(job: Path) -> int:
     """Compute the rows of one job and return the exit code."""
     try:
-        inference.compute_job(job)
+        artifact, settings, rows, values = multi_gpu.read_job(job)
+        forward = inference.restore(artifact, settings.precision)
+        test = dataset.read_test(Path(settings.folder), artifact.config, artifact.encoding)
+        end, batch, first = settings.until, settings.batch, rows.start
+        with multi_gpu.reporting(job) as report:
+            block_prediction.fill(
+                artifact, test, forward, values, first=first, end=end, batch=batch, report=report
+            )
     except PipelineError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code

@@ -319,18 +319,6 @@ def _shared(
     return _predictions(artifact, test, values, broken, left_out, show)
 
 
-def compute_job(job: Path) -> None:
-    """Compute the rows that `pipeline.inference.multi_gpu.run` gave to one process in `job`."""
-    artifact, settings, rows, values = multi_gpu.read_job(job)
-    forward = restore(artifact, settings.precision)
-    test = dataset.read_test(Path(settings.folder), artifact.config, artifact.encoding)
-    end, batch = settings.until, settings.batch
-    with multi_gpu.reporting(job) as report:
-        block_prediction.fill(
-            artifact, test, forward, values, first=rows.start, end=end, batch=batch, report=report
-        )
-
-
 def _placed(trained: Config, given: Config | None) -> Config:
     """Return the config of the training, with the files where the given one says that they are."""
     if given is None:

@@ -83,16 +83,6 @@ class Applied:
         return asdict(self)
 
 
-def scaled_average(momentum: float, kappa: float) -> float:
-    """Return the momentum of a running average that forgets as fast per image at `kappa` times the
-    batch.
-
-    >>> round(scaled_average(0.99, 8), 3)
-    0.923
-    """
-    return float(momentum**kappa)
-
-
 def scaled_beta(beta: float, kappa: float) -> tuple[float, bool]:
     """Return Adam's beta with 1 - beta multiplied by `kappa`, and whether anything remains of it.
     If not, beta stays as it was.
@@ -106,18 +96,6 @@ def scaled_beta(beta: float, kappa: float) -> tuple[float, bool]:
         return 0.0, True
     scaled = 1 - kappa * (1 - beta)
     return (scaled, True) if scaled > ROUNDING or kappa <= 1 else (beta, False)
-
-
-def scaled_rate(optimizer: str, base_rate: float, kappa: float) -> float:
-    """Return the peak learning rate at `kappa` times the batch: linear for SGD, square root for
-    Adam and AdamW.
-
-    >>> scaled_rate("sgd", 0.1, 4)
-    0.4
-    >>> scaled_rate("adam", 0.001, 4)
-    0.002
-    """
-    return base_rate * (kappa if optimizer == "sgd" else math.sqrt(kappa))
 
 
 def grouped(batch: int, base_batch: int) -> int:
@@ -192,7 +170,7 @@ def apply(config: Config, num_images: int) -> Applied:
         batch=config.batch,
         base_batch=given.base_batch,
         kappa=kappa,
-        peak_rate=scaled_rate(given.name, given.base_rate, kappa),
+        peak_rate=given.base_rate * (kappa if given.name == "sgd" else root),
         warmup_steps=warmup_steps,
         total_steps=total_steps,
         momentum=float(given.momentum),  # Keras takes no whole number for it
@@ -200,10 +178,8 @@ def apply(config: Config, num_images: int) -> Applied:
         beta_2=betas["beta_2"],
         epsilon=given.epsilon / root if adam else given.epsilon,
         weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
-        ema_momentum=None
-        if given.ema_momentum is None
-        else scaled_average(given.ema_momentum, kappa),
-        batchnorm_momentum=scaled_average(config.batchnorm_momentum, kappa),
+        ema_momentum=None if given.ema_momentum is None else float(given.ema_momentum**kappa),
+        batchnorm_momentum=float(config.batchnorm_momentum**kappa),
         batchnorm_batch=config.batchnorm_batch or grouped(config.batch, given.base_batch),
         warnings=tuple(warnings),
     )

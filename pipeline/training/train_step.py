@@ -12,7 +12,6 @@ than a replica's share of the batch spans several replicas. Then XLA splits the 
 and BatchNorm's sums are all-reduced as well.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -67,7 +66,11 @@ class Step:
         self._places = jax.tree.map(lambda leaf: leaf.sharding, tree)
         # Which of the optimizer's variables counts the steps.
         self._iterations = [v is optimizer.iterations for v in optimizer.variables].index(True)
-        self._seeds = [_is_seed(variable.value) for variable in model.non_trainable_variables]
+        # Which variables are the state of a keras.random.SeedGenerator.
+        self._seeds = [
+            variable.value.dtype == jnp.uint32 and variable.value.shape == (2,)
+            for variable in model.non_trainable_variables
+        ]
         self._moving, self._rates = states.moving(model), backbones.rates(model, config)
         self._mixes = bool(config.data.mixup or config.data.cutmix)
         if self._mixes and self._group < 2:
@@ -224,7 +227,11 @@ class Step:
         statistics, groups = iter(moved), batch // self._group
         other = [
             next(statistics) / groups if moves else value
-            for value, moves in zip(self._next(other), self._moving, strict=True)
+            for value, moves in zip(other, self._moving, strict=True)
+        ]
+        other = [  # each generator of random numbers moves on by one
+            value + jnp.array([0, 1], value.dtype) if seed else value
+            for value, seed in zip(other, self._seeds, strict=True)
         ]
         if self.applied.ema_momentum is not None:
             # The average begins at random weights, which a long one would keep to the end of a
@@ -337,13 +344,6 @@ class Step:
             labels = own[:, None] * labels + (1 - own[:, None]) * others
         return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
 
-    def _next(self, other: Sequence[Any]) -> list[Any]:
-        """Return what is not learned, with each generator of random numbers one step further."""
-        return [
-            value + jnp.array([0, 1], value.dtype) if seed else value
-            for value, seed in zip(other, self._seeds, strict=True)
-        ]
-
     def _evaluated(
         self, trainable: Any, other: Any, images: Any, labels: Any, real: Any
     ) -> tuple[Any, Any]:
@@ -352,11 +352,6 @@ class Step:
         counts = jnp.arange(labels.shape[0]) < real
         losses, figures = self._judged(labels, logits, None)
         return (losses * counts).sum(), (figures * counts).sum()
-
-
-def _is_seed(value: Any) -> bool:
-    """Return whether a variable is the state of a keras.random.SeedGenerator: uint32 (2,)."""
-    return bool(value.dtype == jnp.uint32 and value.shape == (2,))
 
 
 def _drawn(seed: Any, group: Any) -> Any:

@@ -117,12 +117,6 @@ def test_the_end_of_the_square_root_rule_is_told_before_it_is_reached(kappa, bet
     assert not said or said in warnings[0]
 
 
-@given(kappas, st.floats(0.5, 0.999))
-def test_averages_forget_as_fast_per_image(kappa, momentum):
-    """A step at kappa times the batch is kappa steps of the average."""
-    assert learning_rate.scaled_average(momentum, kappa) == pytest.approx(momentum**kappa)
-
-
 @pytest.mark.parametrize("name", configs.OPTIMIZERS)
 def test_the_base_batch_changes_nothing(name):
     """kappa = 1 is what was tuned."""
