@@ -18,9 +18,8 @@ SEEDS = range(3)  # the largest effect of so many is taken: one may be small by 
 def nudged(arrays: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
     """Return the arrays with each number moved to one of its two neighbours, at random."""
     random = np.random.default_rng(seed)
+    ends = np.array([-np.inf, np.inf], np.float32)
     return {
-        name: np.nextafter(
-            array, np.where(random.random(array.shape) < 0.5, -np.inf, np.inf)
-        ).astype(array.dtype)
+        name: np.nextafter(array, random.choice(ends, array.shape))
         for name, array in arrays.items()
     }
