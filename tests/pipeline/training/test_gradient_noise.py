@@ -213,7 +213,7 @@ def test_a_file_of_something_else_is_not_taken_for_the_measurement(tiny, tmp_pat
 
 
 def test_the_batch_that_a_run_began_with_stays_or_is_refused(tiny, tmp_path):
-    """A run may go on on more of them than it began on."""
+    """A run may resume on more devices than it began on."""
     config = replace(tiny, noise_cap=True)
     kept = {"config": config.to_json(), "batch": 12, "reason": "Take batch 12.", "noise": {}}
     (tmp_path / "noise.json").write_text(json.dumps(kept))

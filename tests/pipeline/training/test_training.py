@@ -1,4 +1,4 @@
-"""A run is the same on any number of devices, stops and goes on without a difference, and leaves
+"""A run is the same on any number of devices, stops and resumes without a difference, and leaves
 what it promised.
 """
 
@@ -163,7 +163,7 @@ def test_the_first_epoch_is_the_same_on_one_device(trained, tiny, tmp_path, monk
         assert abs(one[name] - eight[name]) <= TIMES * apart[name] + 1e-5 * eight[name]
 
 
-def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(trained, tiny, tmp_path):
+def test_a_run_that_stops_and_resumes_ends_with_the_same_weights(trained, tiny, tmp_path):
     """Bit for bit, dropout and augmentation included."""
     folder, output, _ = trained
     out = tmp_path / "out"
@@ -193,7 +193,7 @@ def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(trained, tiny, 
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
-def test_every_optimizer_and_the_average_go_on_bit_for_bit(trained, tiny, tmp_path, name):
+def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_path, name):
     """Momentum, decay and the average lie in the state like the weights."""
     given = replace(tiny.optimizer, name=name, weight_decay=0.01, ema_momentum=0.95)
     config = replace(tiny, optimizer=given)
@@ -210,7 +210,7 @@ def test_every_optimizer_and_the_average_go_on_bit_for_bit(trained, tiny, tmp_pa
     assert all(np.array_equal(whole.arrays[name], parts.arrays[name]) for name in whole.arrays)
 
 
-def test_what_training_does_not_depend_on_may_change_before_it_goes_on(trained, tiny, tmp_path):
+def test_what_training_does_not_depend_on_may_change_before_it_resumes(trained, tiny, tmp_path):
     """Where the test set lies is not the model's business; that another machine computes otherwise
     is told.
     """
@@ -269,7 +269,7 @@ def test_a_checkpoint_of_another_program_is_refused(trained, tiny, tmp_path, det
         ({"data": {"crop_padding": 2}}, r"data\.crop_padding: 1 then, 2 now"),
     ],
 )
-def test_a_run_is_not_gone_on_with_under_another_config(trained, tiny, tmp_path, change, said):
+def test_a_run_is_not_resumed_under_another_config(trained, tiny, tmp_path, change, said):
     """The difference is named, and nothing is overwritten."""
     out, parts = tmp_path / "out", {"data": replace(tiny.data, **change.pop("data", {}))}
     other = replace(tiny, **change, **parts)
@@ -285,7 +285,7 @@ def test_a_run_is_not_gone_on_with_under_another_config(trained, tiny, tmp_path,
     assert (out / "checkpoints-set-aside-1" / "progress.jsonl").read_bytes() == told
 
 
-def test_a_run_is_not_gone_on_with_on_other_data(competition, tiny, tmp_path):
+def test_a_run_is_not_resumed_on_other_data(competition, tiny, tmp_path):
     """One label that changed is another data set."""
     training.train(tiny, competition, tmp_path / "out", max_steps=1, show=quiet)
     table = competition / "train.csv"
@@ -351,7 +351,7 @@ def test_numbers_that_are_not_finite_stop_the_run_and_are_not_saved(
 
     assert caught.value.exit_code == 1
     assert "--fresh" in str(caught.value)
-    assert "goes on" not in str(caught.value)
+    assert "resume" not in str(caught.value)
     assert not (tmp_path / "out" / "artifact").exists()
     kept = checkpoint.latest(tmp_path / "out" / "checkpoints")
     assert kept is not None
@@ -399,7 +399,7 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
     assert kept[-1] >= 5 * 0.1 + 1.0
 
 
-def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(
+def test_a_damaged_checkpoint_is_named_and_the_run_resumes_from_the_one_before(
     competition, tiny, tmp_path
 ):
     """A disk that turns bits should be heard of."""
