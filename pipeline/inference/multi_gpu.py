@@ -31,13 +31,8 @@ from pipeline.data.tabular import Encoding
 from pipeline.errors import writing
 from pipeline.inference.block_prediction import Report, Show
 
-JOB, WEIGHTS, VALUES, BROKEN, LOG = [
-    "job.json",
-    "weights.npz",
-    "values.npy",
-    "broken.jsonl",
-    "log.txt",
-]
+JOB, WEIGHTS, GOLDEN = "job.json", "weights.npz", "golden.npz"
+VALUES, BROKEN, LOG = "values.npy", "broken.jsonl", "log.txt"
 POLL_SECONDS = 0.2
 
 
@@ -121,10 +116,9 @@ def read_job(job: Path) -> tuple[Artifact, Settings, range, np.ndarray]:
     given = json.loads((job / JOB).read_text())
     rows = range(given.pop("first"), given.pop("last"))
     with np.load(job.parent / WEIGHTS, allow_pickle=False) as arrays:
-        own = {part: dict[str, np.ndarray]() for part in ("weights", "golden")}
-        for name in arrays.files:
-            part, _, rest = name.partition("/")
-            own[part][rest] = arrays[name]
+        weights = dict(arrays)
+    with np.load(job.parent / GOLDEN, allow_pickle=False) as arrays:
+        golden = dict(arrays)
     parts = json.loads((job.parent / JOB).read_text())
     config, encoding = configs.from_json(parts["config"]), parts["encoding"]
     artifact = Artifact(
@@ -132,10 +126,10 @@ def read_job(job: Path) -> tuple[Artifact, Settings, range, np.ndarray]:
         config,
         Target.from_json(parts["target"]),
         None if encoding is None else Encoding.from_json(encoding, config.data),
-        own["golden"]["prior"],
-        own["weights"],
-        own["golden"]["inputs"],
-        own["golden"]["outputs"],
+        golden["prior"],
+        weights,
+        golden["inputs"],
+        golden["outputs"],
     )
     values = np.load(job / VALUES, mmap_mode="r+", allow_pickle=False)
     return artifact, Settings(**given), rows, values
@@ -154,15 +148,14 @@ def reporting(job: Path) -> Iterator[Report]:
 
 
 def _write_artifact(folder: Path, artifact: Artifact) -> None:
-    golden = {
-        "prior": artifact.prior,
-        "inputs": artifact.golden_inputs,
-        "outputs": artifact.golden_outputs,
-    }
-    arrays: Any = {f"weights/{name}": array for name, array in artifact.weights.items()}
-    arrays |= {f"golden/{name}": array for name, array in golden.items()}
-    with (folder / WEIGHTS).open("wb") as file:
-        np.savez(file, **arrays)
+    weights: Any = artifact.weights
+    np.savez(folder / WEIGHTS, **weights)
+    np.savez(
+        folder / GOLDEN,
+        prior=artifact.prior,
+        inputs=artifact.golden_inputs,
+        outputs=artifact.golden_outputs,
+    )
     parts = {
         "manifest": dict(artifact.manifest),
         "config": artifact.config.to_json(),

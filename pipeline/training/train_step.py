@@ -42,9 +42,11 @@ class Step:
     Attributes:
         replicas: accelerator cores that share the work.
         accumulation: micro-batches that a step adds up, one after the other.
+        evaluate: `_evaluated`, jitted.
     """
 
     accumulation: int
+    evaluate: Any
     _program: Any
 
     def __init__(
@@ -110,15 +112,6 @@ class Step:
     def compile(self, tree: Any, images: Any, labels: Any) -> None:
         """Compile the training step for arrays of these shapes, at these places."""
         self._program = self._train.lower(tree, images, labels, np.int32(0)).compile()
-
-    def evaluate(
-        self, trainable: Any, other: Any, images: Any, labels: Any, real: int
-    ) -> tuple[Any, Any]:
-        """Return the sums of the losses and of the figure (`pipeline.data.labels`) over the first
-        `real` examples of a batch.
-        """
-        sums: tuple[Any, Any] = self._evaluate(trainable, other, images, labels, real)
-        return sums
 
     def squares(self, tree: Any, images: Any, labels: Any) -> tuple[float, float]:
         """Return |g|^2 of one group's mean gradient, averaged over the groups of a batch, and of
@@ -192,7 +185,7 @@ class Step:
         self._train = jax.jit(
             self._several, donate_argnums=0, out_shardings=(self._places, None), keep_unused=True
         )
-        self._evaluate = jax.jit(self._evaluated)
+        self.evaluate = jax.jit(self._evaluated)
 
     # -- what is compiled
 
@@ -347,6 +340,9 @@ class Step:
     def _evaluated(
         self, trainable: Any, other: Any, images: Any, labels: Any, real: Any
     ) -> tuple[Any, Any]:
+        """Return the sums of the losses and of the figure (`pipeline.data.labels`) over the first
+        `real` examples of a batch.
+        """
         logits, _ = self.model.stateless_call(trainable, other, images, training=False)
         logits = logits.astype(jnp.float32)
         counts = jnp.arange(labels.shape[0]) < real
