@@ -83,7 +83,7 @@ def test_sizes_that_tell_nothing_are_refused(small, large, squares):
         (256, 32, 300.0, 256, "within the noise scale"),
         (256, 32, math.inf, 256, "within"),
         (256, 32, 10.0, 32, "take batch 32"),
-        (32, 32, 10.0, 32, "32 is the least"),
+        (32, 32, 10.0, 32, "32 is the smallest batch that was asked for"),
     ],
 )
 def test_a_batch_past_the_scale_is_capped_with_the_reason(batch, unit, scale, best, said):

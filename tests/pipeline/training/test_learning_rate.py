@@ -99,7 +99,7 @@ def test_a_beta_of_which_nothing_is_left_stays_as_it_was(kappa, left):
         (8, 0.9, None),
         (9, 0.9, "at the edge of the square-root rule for beta_1=0.9: scaled it is 0.1"),
         (10, 0.9, "past the square-root rule for beta_1=0.9"),
-        (11, 0.9, "beta_1 stays 0.9 while the rate and the other numbers are scaled"),
+        (11, 0.9, "beta_1 stays 0.9 while the learning rate and the other numbers are scaled"),
         (8, 0.0, None),
         (64, 0.0, None),
         (1, 0.05, None),
