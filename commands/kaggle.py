@@ -85,7 +85,10 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], in
     from pipeline.submission import submission_csv as rules
 
     settings = configs.load(config)
-    numbers, within = prediction_format.of_numbers(settings), prediction_format.bounds(settings)
+    numbers, within = (
+        prediction_format.takes_any_number(settings),
+        prediction_format.bounds(settings),
+    )
 
     def check(submission: Path, sample: Path) -> int:
         return rules.check(submission, sample, numbers=numbers, within=within, constant=constant)

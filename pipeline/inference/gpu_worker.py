@@ -9,7 +9,7 @@ from pathlib import Path
 # The parent shows the last line of the log, which start-up messages would hide.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from pipeline.data import dataset
+from pipeline.data.test_set import read_test
 from pipeline.errors import PipelineError
 from pipeline.inference import block_prediction, inference, multi_gpu
 
@@ -19,7 +19,7 @@ def main(job: Path) -> int:
     try:
         artifact, settings, rows, values = multi_gpu.read_job(job)
         forward = inference.restore(artifact, settings.precision)
-        test = dataset.read_test(Path(settings.folder), artifact.config, artifact.encoding)
+        test = read_test(Path(settings.folder), artifact.config, artifact.encoding)
         end, batch, first = settings.until, settings.batch, rows.start
         with multi_gpu.reporting(job) as report:
             block_prediction.fill(

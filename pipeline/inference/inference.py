@@ -22,7 +22,8 @@ import numpy as np
 from pipeline import artifact as artifact_module
 from pipeline.artifact import Artifact
 from pipeline.config import Config
-from pipeline.data import dataset, image_files
+from pipeline.data import image_files
+from pipeline.data.test_set import TestSet, read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, writing
 from pipeline.inference import block_prediction, multi_gpu
 from pipeline.inference.block_prediction import Report, Show
@@ -55,7 +56,7 @@ class Predictions:
         left_out: how many rows there was no time for.
     """
 
-    test: dataset.TestSet
+    test: TestSet
     values: np.ndarray
     labels: tuple[str, ...]
     broken: Mapping[str, str]
@@ -141,7 +142,7 @@ def averaged(
 
 def predict(
     artifact: Artifact,
-    test: dataset.TestSet,
+    test: TestSet,
     forward: Forward,
     *,
     seconds: float | None = None,
@@ -184,14 +185,14 @@ def _collecting(broken: dict[str, str], total: int, config: Config) -> Report:
     def report(found: Mapping[str, str], done: int) -> None:
         broken.update(found)
         if len(broken) > most:
-            raise DataError(image_files.told(broken, done, config.data))
+            raise DataError(image_files.describe_broken(broken, done, config.data))
 
     return report
 
 
 def _predictions(
     artifact: Artifact,
-    test: dataset.TestSet,
+    test: TestSet,
     values: np.ndarray,
     broken: Mapping[str, str],
     left_out: int,
@@ -238,7 +239,7 @@ def infer(
         clock: in seconds.
 
     Raises:
-        ArtifactError, DataError: as `restore`, `pipeline.data.dataset.read_test` and `predict` say.
+        ArtifactError, DataError: as `restore`, `read_test` and `predict` say.
         SubmissionError: if the predictions are not what the sample asks for.
     """
     begun = clock()
@@ -251,7 +252,7 @@ def infer(
         output.mkdir(parents=True, exist_ok=True)
     placed = replace(artifact, config=_placed(artifact.config, config))
     path, sample = output / "submission.csv", folder / placed.config.data.sample_submission
-    test = dataset.read_test(folder, placed.config, artifact.encoding)
+    test = read_test(folder, placed.config, artifact.encoding)
     form = Form(artifact.target, str(artifact.manifest["metric"]), sample)
     with writing(path):
         before = path.read_bytes() if path.is_file() else None
@@ -293,7 +294,7 @@ def infer(
 
 def _shared(
     artifact: Artifact,
-    test: dataset.TestSet,
+    test: TestSet,
     folder: Path,
     precision: str,
     until: float | None,

@@ -19,6 +19,7 @@ import numpy as np
 from pipeline.config import Config
 from pipeline.data import dataset
 from pipeline.data.labels import FIGURE
+from pipeline.data.padded_batches import padded
 from pipeline.errors import DivergedError
 from pipeline.models import architectures, backbones, weight_names
 from pipeline.session import checkpoint
@@ -64,7 +65,7 @@ class Loop:
         self.validation, self.output, self.show = validation, output, show
         self.seconds, self.fold = seconds, fold
         self.model = architectures.build(config, applied.batchnorm_momentum)
-        self.pretrained = backbones.begin(self.model, config)
+        self.pretrained = backbones.load_published(self.model, config)
         self.optimizer = learning_rate.optimizer(applied)
         self.optimizer.build(self.model.trainable_variables)
         self.step, self._began, self._used = 0, 0.0, 0.0  # seconds of the sessions before
@@ -289,7 +290,7 @@ class Loop:
         # What fits with gradients fits without.
         size = self.compiled.micro_batch * self.compiled.replicas
         starts, sums = range(0, len(inputs), size), []
-        for start, (images, real) in zip(starts, dataset.padded(inputs, size), strict=True):
+        for start, (images, real) in zip(starts, padded(inputs, size), strict=True):
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:real] = labels[start : start + real]
             placed = self.compiled.put(images, expected)
@@ -367,8 +368,8 @@ class Loop:
         self._best_weights = {name.removeprefix(BEST): found.arrays[name] for name in best}
         self.step, self.run_id, self._used = found.step, earlier.run_id, earlier.seconds
         self.metrics, self.best = earlier.metrics, earlier.best
-        for problem in found.passed_over:
-            self.show(f"Warning: a newer checkpoint is damaged and skipped: {problem}")
+        for problem in found.skipped:
+            self.show(f"Warning: a newer checkpoint is corrupt and skipped: {problem}")
         self.show(
             f"Resuming from step {found.step} of {self.applied.total_steps}, run {self.run_id},"
             f" after {self._used:.0f} s of training"

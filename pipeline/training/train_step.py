@@ -73,7 +73,8 @@ class Step:
             variable.value.dtype == jnp.uint32 and variable.value.shape == (2,)
             for variable in model.non_trainable_variables
         ]
-        self._moving, self._rates = states.moving(model), backbones.rates(model, config)
+        self._moving = states.moving(model)
+        self._rates = backbones.learning_rate_factors(model, config)
         self._mixes = bool(config.data.mixup or config.data.cutmix)
         if self._mixes and self._group < 2:
             raise ConfigError(

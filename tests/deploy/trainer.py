@@ -91,7 +91,7 @@ class Trainer:
         if self._does == "fails":
             self._log.add("stderr", "ValueError: the batch does not fit\n")
             return Outcome("exception", "The notebook threw an exception", SECONDS)
-        resume.take(origin.expect, self._inputs, self.working, show=lambda line: None)
+        resume.restore(origin.expect, self._inputs, self.working, show=lambda line: None)
         found = checkpoint.latest(self.working / "checkpoints")
         step, state, run_id = 0, np.zeros(4, np.uint64), f"digits-{os.urandom(3).hex()}"
         if found is not None:

@@ -13,7 +13,8 @@ import pytest
 
 from pipeline import artifact
 from pipeline.__main__ import main
-from pipeline.data import dataset, image_files
+from pipeline.data import image_files
+from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
 from pipeline.inference import forward_pass, inference, multi_gpu
 from tests.pipeline.rounding import EPS, SEEDS, TIMES, nudged
@@ -54,7 +55,7 @@ def bound(trained) -> float:
     weights = [loaded.weights, *(nudged(loaded.weights, seed) for seed in SEEDS)]
     config = replace(loaded.config, folds=len(weights))
     folds = replace(loaded, config=config, weights=artifact.joined(weights))
-    pixels = dataset.read_test(trained[0], loaded.config).inputs(np.arange(21))
+    pixels = read_test(trained[0], loaded.config).inputs(np.arange(21))
     outputs = inference.restore(folds).outputs(pixels)
     whole, *others = (loaded.target.predictions(one) for one in outputs)
     return TIMES * (max(float(np.abs(other - whole).max()) for other in others) + EPS)
@@ -81,7 +82,7 @@ def predicted(
 ) -> inference.Predictions:
     """Return the predictions of the test set in `folder`."""
     return inference.predict(
-        loaded, dataset.read_test(folder, loaded.config), inference.restore(loaded, precision)
+        loaded, read_test(folder, loaded.config), inference.restore(loaded, precision)
     )
 
 
@@ -103,7 +104,7 @@ def test_padding_changes_no_prediction(trained, bound, batch):
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
     models = inference.restore(loaded)
-    pixels = dataset.read_test(folder, loaded.config).inputs(np.arange(21))
+    pixels = read_test(folder, loaded.config).inputs(np.arange(21))
 
     found = inference.averaged(loaded, models, pixels, batch)
 
@@ -120,7 +121,7 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, bound, monkeypa
 
     found = inference.predict(
         loaded,
-        dataset.read_test(folder, loaded.config),
+        read_test(folder, loaded.config),
         inference.restore(loaded),
         batch=batch,
         show=quiet,
@@ -131,7 +132,7 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, bound, monkeypa
 
 def test_a_test_image_is_looked_up_by_its_row(trained):
     """In any order, and each as often as it is asked for."""
-    test = dataset.read_test(trained[0], artifact.load(trained[1] / "artifact").config)
+    test = read_test(trained[0], artifact.load(trained[1] / "artifact").config)
 
     whole = test.inputs(np.arange(21))
 
@@ -317,7 +318,7 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, bou
     """
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
-    models, test = inference.restore(loaded), dataset.read_test(folder, loaded.config)
+    models, test = inference.restore(loaded), read_test(folder, loaded.config)
     pixels = test.inputs(np.arange(21))
     moved = np.zeros_like(pixels)
     moved[:, 1:] = pixels[:, :-1]

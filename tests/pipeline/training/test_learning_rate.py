@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import config as configs
+from pipeline.config import load
+from pipeline.config.config import OPTIMIZERS
 from pipeline.training import learning_rate
 from tests.pipeline.rounding import EPS
 
-DIGITS = configs.load("digits")
+DIGITS = load("digits")
 IMAGES = 50_000
 kappas = st.integers(1, 64)
 
@@ -117,7 +118,7 @@ def test_the_end_of_the_square_root_rule_is_told_before_it_is_reached(kappa, bet
     assert not said or said in warnings[0]
 
 
-@pytest.mark.parametrize("name", configs.OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_base_batch_changes_nothing(name):
     """kappa = 1 is what was tuned."""
     numbers = {"name": name, "weight_decay": 0.0 if name == "adam" else 0.01, "ema_momentum": 0.99}

@@ -413,7 +413,7 @@ def test_a_damaged_checkpoint_is_named_and_the_run_resumes_from_the_one_before(
     training.train(tiny, competition, out, max_steps=5, show=lines.append)
 
     told = [line for line in lines if "checkpoint" in line or line.startswith("Resuming")]
-    assert told[0].startswith("Warning: a newer checkpoint is damaged and skipped: step-00000004: ")
+    assert told[0].startswith("Warning: a newer checkpoint is corrupt and skipped: step-00000004: ")
     assert told[1].startswith("Resuming from step 2 of")
 
 
