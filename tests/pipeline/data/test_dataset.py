@@ -331,7 +331,7 @@ def test_a_run_tells_which_image_it_left_out(tmp_path, tiny):
     spoil_empty(folder)
     found = dataset.read_training(folder, tiny)
 
-    training._tell(
+    training._show_plan(
         tiny, found, [folds.split(found, tiny)], learning_rate.apply(tiny, 89), lines.append
     )
 

@@ -347,7 +347,7 @@ def test_a_run_that_stops_in_the_second_fold_goes_on_there_and_ends_the_same(
     assert [run.status for run in (stopped, again, done)] == ["partial", "partial", "complete"]
     assert inside
     assert first.stat() == before
-    assert any(line.startswith(f"Going on from step 5 of {STEPS}") for line in lines)
+    assert any(line.startswith(f"Resuming from step 5 of {STEPS}") for line in lines)
     assert done.manifest["weights_sha256"] == manifest_of(output)["weights_sha256"]
     assert done.manifest["folds"] == manifest_of(output)["folds"]
     for name in ("validation.csv", "validation.npz", "artifact/golden.npz"):
@@ -373,7 +373,7 @@ def test_who_is_asked_to_stop_at_the_end_of_a_fold_begins_no_other(folded, three
     assert run.status == "partial"
     assert (
         "Stopped after a fold: asked to stop (SIGTERM). "
-        "The same command again goes on with the next." in lines
+        "The same command again resumes with the next." in lines
     )
     assert not any(line.startswith("Fold 2") for line in lines)
 

@@ -67,7 +67,7 @@ def test_a_run_stops_itself_before_its_session_is_over_and_goes_on_in_the_next(c
     assert json.loads(said.splitlines()[-1])["status"] == "partial"
     assert (
         "session_hours=0.00333333 is nearly over. "
-        "The state is saved; the same command again goes on from there." in said
+        "The state is saved; the same command again resumes from there." in said
     )
     found = checkpoint.latest(out / "checkpoints")
     assert found is not None
