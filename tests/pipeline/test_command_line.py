@@ -115,7 +115,7 @@ def test_a_wrong_call_is_answered_in_one_message(run, words, code, said, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("images", "said"), [((), "50000 training images, which are assumed"), (("--images", "9"), "")]
+    ("images", "said"), [((), "50000 training images, an assumption"), (("--images", "9"), "")]
 )
 def test_describe_says_what_it_assumes(run, images, said):
     """Steps and warnings follow from it."""
@@ -235,7 +235,7 @@ def test_infer_takes_the_places_of_its_config_and_the_model_of_its_artifact(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("train", "goes on from the last checkpoint"), ("describe", "begins again")],
+    [("train", "resumes from the last checkpoint"), ("describe", "begins again")],
 )
 def test_an_interrupted_command_says_what_the_same_command_does(run, tmp_path, command, said):
     """On the last line of stdout too, for whoever reads it there."""

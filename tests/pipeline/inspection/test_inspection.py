@@ -101,7 +101,7 @@ def proposed(folder: Path, given: Given | None = None) -> tuple[Inspection, Conf
     """
     found = inspection.inspect(folder, given)
     made = config_proposal.propose(found, *config_proposal.names(folder, None, ""))
-    assert "would be taken" in config_proposal.check(made, found).text
+    assert "would be accepted" in config_proposal.check(made, found).text
     return found, made.config
 
 
@@ -146,7 +146,7 @@ def test_the_file_of_a_config_loads_as_the_config_and_is_formatted(tmp_path):
         "format",
         "--check",
         "--config",
-        "line-length=120",
+        "line-length=100",
         *tmp_path.glob("*.py"),
     ]
     done = subprocess.run(ruff, capture_output=True, text=True, check=False)
@@ -341,7 +341,7 @@ def test_a_label_in_one_row_alone_is_told_and_trained_on(tmp_path):
         found, config = proposed(folder)
 
         assert (config.target, config.num_classes) == ("classes", 4)
-        assert "1 labels are in one row alone, which trains and never validates" in told(
+        assert "1 labels have only one row, which cannot validate" in told(
             found, "warning"
         )
 
@@ -371,7 +371,7 @@ def test_commas_are_told_where_a_column_is_read_as_a_category(tmp_path):
     found, config = proposed(put(tmp_path, files))
 
     assert config.data.categorical_columns == ("price",)
-    assert "price is read as a category: numbers with commas, as '0,50'" in told(found, "warning")
+    assert "price is read as a category: numbers with commas, such as '0,50'" in told(found, "warning")
 
 
 def test_ids_with_another_ending_than_the_files_are_not_looked_for_among_the_labels(tmp_path):
@@ -541,7 +541,7 @@ def test_the_target_follows_from_labels_and_sample(
     found, config = proposed(put(tmp_path, files))
 
     assert (config.target, config.metric, config.num_classes) == (target, metric, classes)
-    assert "stands on the competition's page alone" in told(found, "unknown")
+    assert "is only on the competition page" in told(found, "unknown")
     assert ('target="ordinal"' in told(found, "unknown")) == (classes == 5 and target == "classes")
     assert ("each text is one label" in told(found, "unknown")) == (target == "multilabel")
 
@@ -607,10 +607,10 @@ def test_columns_that_cannot_be_used_are_left_out_with_the_reason(tmp_path):
     said = told(found, "chosen")
     for name, why in (
         ("same", "the same in every row"), ("none", "no value in any row"), ("later", "in the training table alone"),
-        ("name", "60 different texts in 60 rows: hardly one comes twice"), ("count", "it counts the rows"),
+        ("name", "60 distinct texts in 60 rows: almost none repeats"), ("count", "it counts the rows"),
     ):  # fmt: skip
         assert f"left out: {name}: {why}" in said
-    assert "tall is left out: numbers with commas, as '1,5': write decimals with a point" in told(
+    assert "tall is left out: numbers with commas, such as '1,5': write decimals with a point" in told(
         found, "warning"
     )
 
@@ -630,7 +630,7 @@ def test_a_text_that_spoils_a_column_of_numbers_is_named(name, tmp_path):
 
     found, config = proposed(put(tmp_path, files))
 
-    assert "size: numbers but for 'oops': correct the tables" in told(found, "chosen")
+    assert "size: numbers, except 'oops': correct the tables" in told(found, "chosen")
     assert config.data.numeric_columns == ("age",)
 
 
@@ -648,8 +648,8 @@ def test_what_is_planted_among_images_is_found(tmp_path):
     found, _ = proposed(put(tmp_path, files))
 
     pairs = {
-        (found.ids[t.one], (found.test_ids if t.test else found.ids)[t.other], t.near, t.unlike)
-        for t in found.twins
+        (found.ids[t.one], (found.test_ids if t.test else found.ids)[t.other], t.near, t.conflicting)
+        for t in found.duplicates
     }
     assert pairs == {
         ("a0", "a7", False, True),
@@ -692,7 +692,7 @@ def test_ids_that_tell_the_label_are_named(tmp_path):
     assert "in the order of the numbers in the ids" in told(
         proposed(put(tmp_path / "1", ordered))[0], "warning"
     )
-    assert "what ids begin with tells the label of 100%" in told(
+    assert "the beginning of the id predicts the label of 100%" in told(
         proposed(put(tmp_path / "2", called))[0], "warning"
     )
 
@@ -707,7 +707,7 @@ def test_a_column_that_alone_tells_the_label_is_named(tmp_path):
         "test.csv": csv("id,size,boat", *((1000 + n, n / 8, "x") for n in range(9))),
     }
 
-    assert "leak: 'boat' alone tells the label of every row" in told(
+    assert "leak: 'boat' alone reveals the label of every row" in told(
         proposed(put(tmp_path, files))[0], "warning"
     )
 
@@ -744,19 +744,19 @@ def test_too_many_torn_files_are_refused_as_training_would(tmp_path):
     ("change", "said"),
     [
         (lambda files: {}, "expected tables (.csv), and found none"),
-        (lambda files: {"train.zip": b"PK", "notes.txt": b"x"}, "train.zip: unpack what is packed"),
+        (lambda files: {"train.zip": b"PK", "notes.txt": b"x"}, "train.zip: unpack archives"),
         (lambda files: {k: v for k, v in files.items() if "sample" not in k}, "holds 0 tables that could be the sample submission"),
         (lambda files: files | {"my_submission.csv": files["sample_submission.csv"]}, "--sample my_submission.csv"),
         (lambda files: {k: v for k, v in files.items() if k != "train.csv"}, "Complete the download, or make a table"),
-        (lambda files: files | {"train_more.csv": files["train.csv"]}, "Say which: --train train"),
+        (lambda files: files | {"train_more.csv": files["train.csv"]}, "Name it: --train train"),
         (lambda files: files | {"train.csv": files["train.csv"].partition(b"\n")[2]}, "Write a line of names above it"),
         (lambda files: files | {"train.csv": b"id,size,colour,sold\n"}, "has a header and no rows"),
         (lambda files: files | {"train.csv": csv("id,size,sold", *((n // 2, n, n % 2) for n in range(40)))}, "repeats 20 ids"),
         (lambda files: files | {"train.csv": b"id,id\n1,2\n"}, "its header names a column twice"),
         (lambda files: files | {"train.csv": b"\xff\xfe\x00"}, "could not be read as a CSV"),
-        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, 1) for n in range(9)))}, "one and the same label"),
-        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, f"kind {max(n, 3)}") for n in range(9)))}, "in one row alone"),
-        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, f'"{n},5"') for n in range(40)))}, "with commas in 'sold', as '0,5'"),
+        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, 1) for n in range(9)))}, "the same label in"),
+        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, f"kind {max(n, 3)}") for n in range(9)))}, "in only one row"),
+        (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, f'"{n},5"') for n in range(40)))}, "with commas in 'sold', such as '0,5'"),
         (lambda files: files | {"train.csv": csv("id,size,sold", *((n, n, "" if n else 1) for n in range(9)))}, "without a label"),
         (lambda files: files | {"train.csv": csv("id,other,sold", *((n, n, n % 2) for n in range(9)))}, "nothing to learn from"),
         (lambda files: {k: v for k, v in files.items() if k != "test.csv"}, "nothing to learn from was found"),
@@ -765,12 +765,12 @@ def test_too_many_torn_files_are_refused_as_training_would(tmp_path):
                 "train.csv": csv("id,size,sold", *((n, f'"{n},25"', n % 2) for n in range(40))),
                 "test.csv": csv("id,size", *((1000 + n, f'"{n},5"') for n in range(9))),
             },
-            "a model can read none of them: size: numbers with commas, as '0,25'",
+            "a model can read none of them: size: numbers with commas, such as '0,25'",
         ),
         (lambda files: {k.replace(".png", ".Jpg"): v for k, v in pictures().items()}, "is called 'a0.Jpg', an id 'a0'"),
         (lambda files: {k: v.replace(b",", b";") for k, v in files.items()}, "(id;sold) and 9 rows"),
         (lambda files: files | {"sample_submission.csv": csv("id,answer", *((1000 + n, 0) for n in range(9))),
-                                "train.csv": files["train.csv"].replace(b"colour", b"shape")}, "Say which: --label shape"),
+                                "train.csv": files["train.csv"].replace(b"colour", b"shape")}, "with commas between: --label shape"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_described_is_one_clear_message(change, said, tmp_path):
@@ -818,7 +818,7 @@ def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, ca
     again = main(words)
 
     assert (first, again) == (0, 2)
-    assert "is there already" in json.loads(capsys.readouterr().out.splitlines()[-1])["error"]
+    assert "exists; expected a new file" in json.loads(capsys.readouterr().out.splitlines()[-1])["error"]
     assert configs.from_json(end["proposed"]) == configs.load(end["written"])
     assert end["competition"] == "leaves" and {line["level"] for line in end["findings"]} >= {
         "found",
@@ -834,7 +834,7 @@ def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, ca
         (("n" * 300,), 2, "there is no such folder"),
         ((".", "--write", "Not A Name"), 2, "expected a name of lower-case letters"),
         ((".", "--write", "../x"), 2, "expected a name of lower-case letters"),
-        ((".", "--write", "digits"), 2, "is there already"),
+        ((".", "--write", "digits"), 2, "exists; expected a new file"),
         ((".", "--write", "no/such/folder.py"), 2, "there is no folder"),
         ((".", "--competition", "A Slug"), 2, "competition='A Slug'"),
         ((".", "--sample", "../outside.csv"), 1, "there is no such table"),
