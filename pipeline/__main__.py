@@ -87,8 +87,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = "describe|train|infer|scale-check|report|inspect"
-    commands = parser.add_subparsers(required=True, metavar=names)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(
         name: str, command: Callable[..., Any], summary: str, *parents: argparse.ArgumentParser
@@ -193,7 +192,8 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
     if options.max_steps is not None and options.max_steps < 1:
         raise ConfigError(
-            f"--max-steps {options.max_steps}: expected 1 or more.\nOmit it to train to the end."
+            f"--max-steps {options.max_steps}: expected 1 or more.\n"
+            "Leave it out to train to the end."
         )
     _refuse_missing_input(options.input)
     _choose_backend("jax")

@@ -22,8 +22,8 @@ def write(config: Config, doc: Sequence[str], comments: Mapping[str, str]) -> st
     Args:
         config: to write.
         doc: lines of the docstring.
-        comments: what stands above an argument, by its name; if that has its default, above the
-            next one that has not.
+        comments: to write above an argument, by its name; if it has its default, above the next one
+            that has not.
     """
     given = _different(config)
     order = dict.fromkeys([*FIRST, *(field.name for field in dataclasses.fields(Config))])

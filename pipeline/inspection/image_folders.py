@@ -53,7 +53,7 @@ def find(contents: Contents) -> Inputs | None:
         raise DataError(
             f"The ids of one of {contents.train} and {contents.sample} are whole file names, those "
             f"of the other have no ending ({ids[0]!r}, {test_ids[0]!r}); expected the same form.\n"
-            "Change the ids of one of the tables."
+            "Correct the ids of one of the tables."
         )
     suffix = both.pop() if len(both) == 1 else "*"
     rows, test_rows = input_kinds.some(len(ids)), input_kinds.some(len(test_ids))

@@ -1,7 +1,7 @@
 """The tables of a competition folder: which part each plays, and which columns are ids and labels.
 
 The contents of the files decide, and their names where the contents do not. An ambiguous folder is
-refused with the option that resolves it; nothing is guessed in silence.
+refused with the option that resolves it; nothing is guessed without a word.
 """
 
 import math
@@ -131,7 +131,7 @@ def read(folder: Path, given: Given) -> Contents:
     columns = headers[test] if test else None
     labels, why_labels = _find_labels(folder / train, labelled, wanted, columns, ids, given)
     findings = [
-        Finding(FOUND, "sample submission", f"{sample}: {_size(wanted)}"),
+        Finding(FOUND, "sample submission", _described(sample, wanted)),
         Finding(FOUND, "training table", f"{train}: {len(labelled):,} rows, {why}"),
         Finding(CHOSEN, "ids", why_ids),
         Finding(CHOSEN, "labels", why_labels),
@@ -187,8 +187,8 @@ def _list_files(folder: Path) -> tuple[list[str], dict[str, frozenset[str]], tup
     return tables, images, tuple(arrays)
 
 
-def _size(table: pd.DataFrame) -> str:
-    return f"{len(table):,} rows of {_short(table.columns)}"
+def _described(name: str, table: pd.DataFrame) -> str:
+    return f"{name}: {len(table):,} rows of {_short(table.columns)}"
 
 
 def _short(names: Sequence[str] | pd.Index, most: int = 6) -> str:

@@ -20,60 +20,8 @@ from pipeline.report.run_results import CLASSES, PROBABILITIES, REGRESSION, Resu
 from pipeline.training.hard_examples import FILE, MOST, worst
 
 MATRIX = 30  # classes: a larger confusion matrix cannot be read
-NARROW = 12  # classes: a smaller one leaves half of the page free
 ROWS, PAIRS = 100, 10  # of the table of classes, and of that of confusions
 HALF = 0.5  # a label with a larger probability is chosen
-
-
-@dataclass(frozen=True)
-class Classes:
-    """How good the predictions of each class or label are.
-
-    Attributes:
-        head: names of the columns.
-        rows: of the table.
-        note: which classes these are, if not all.
-        pairs: the most frequent confusions; None for labels that do not exclude each other.
-        matrix: a row of (CSS class, count) for each class; empty where there are too many.
-        names: of the classes.
-        narrow: whether the matrix leaves space beside it.
-    """
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    note: str
-    pairs: Sequence[Sequence[str]] | None = None
-    matrix: Sequence[Sequence[tuple[str, str]]] = ()
-    names: Sequence[str] = ()
-    narrow: bool = False
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """How far to trust a confidence.
-
-    Attributes:
-        error: the expected calibration error.
-        note: what the confidence is.
-        chart: accuracy by confidence.
-        rows: of the table of bins.
-    """
-
-    error: str
-    note: str
-    chart: Markup
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Worst:
-    """The rows with the largest losses, as a table, or as `cards` with pictures."""
-
-    note: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numbers: Sequence[int]
-    cards: Sequence[dict[str, object]]
 
 
 @dataclass(frozen=True)
@@ -84,20 +32,24 @@ class Predictions:
         title: of the first section.
         estimate: the headline's number.
         measures: further ones, by name.
+        worst: the rows with the largest losses: `note`, `head`, `rows` and `numbers` of a table,
+            and `cards` with pictures.
         note: below the first section.
-        classes: None for a regression.
+        classes: `head`, `rows` and `note` of the table of classes or labels; of classes that
+            exclude each other also `pairs`, the most frequent confusions, and the `matrix` with
+            its `names`.
         charts: (title, chart, caption).
-        calibration: None for a regression.
+        calibration: `error`, `note`, `chart`, and `rows` of the table of bins.
     """
 
     title: str
     estimate: Estimate
     measures: dict[str, str]
-    worst: Worst
+    worst: dict[str, Any]
     note: str = ""
-    classes: Classes | None = None
+    classes: dict[str, Any] | None = None
     charts: Sequence[tuple[str, Markup, str]] = ()
-    calibration: Calibration | None = None
+    calibration: dict[str, Any] | None = None
 
 
 def describe(results: Results) -> Predictions | None:
@@ -143,8 +95,10 @@ def _classes(results: Results, rows: pd.DataFrame) -> Predictions:
         .head(PAIRS)
         .itertuples(index=False)
     ]
-    few = len(names) <= MATRIX
-    counts = confusion_matrix(labels, predictions, labels=range(len(names))) if few else None
+    classes = _table(found, names) | {"pairs": pairs, "names": names, "matrix": []}
+    if len(names) <= MATRIX:
+        counts = confusion_matrix(labels, predictions, labels=range(len(names)))
+        classes["matrix"] = _matrix(counts)
 
     def cells(row: int) -> list[str]:
         true, predicted = quoted(names[labels[row]]), quoted(names[predictions[row]])
@@ -155,14 +109,7 @@ def _classes(results: Results, rows: pd.DataFrame) -> Predictions:
         statistics.accuracy(right),
         measures,
         _worst(results, rows, losses, ("true", "predicted", "confidence", "loss"), cells, note),
-        classes=Classes(
-            ("class", "rows", "precision", "recall", "F1", "", "most confused with"),
-            *_table(found, names),
-            pairs,
-            [] if counts is None else _matrix(counts),
-            names,
-            len(names) <= NARROW,
-        ),
+        classes=classes,
         calibration=_calibration(confidence, right, "the probability of the predicted class"),
     )
 
@@ -196,10 +143,7 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Predictions:
             "The rows with the largest cross-entropy, summed over the labels.",
         ),
         note=f"A label is chosen if its probability is more than {HALF}.",
-        classes=Classes(
-            ("label", "rows", "precision", "recall", "F1", ""),
-            *_table(statistics.by_label(truth, chosen), names),
-        ),
+        classes=_table(statistics.by_label(truth, chosen), names),
         calibration=_calibration(
             np.maximum(probabilities, 1 - probabilities).ravel(),
             (truth == chosen).ravel(),
@@ -215,6 +159,8 @@ def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
     shown = len(charts.sample(len(rows)))
     which = f"{shown:,} of {len(rows):,} rows" if shown < len(rows) else f"{len(rows):,} rows"
     below = "predicted minus true"
+    scatter = charts.scatter(labels, predictions)
+    histogram = charts.histogram(errors, "residuals", "number of rows by error", below, zero=True)
     return Predictions(
         "Predictions",
         estimate,
@@ -227,18 +173,10 @@ def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
             lambda row: [f"{labels[row]:.6g}", f"{predictions[row]:.6g}"],
             "The rows with the largest errors.",
         ),
-        charts=(
-            (
-                "Predicted against true",
-                charts.scatter(labels, predictions),
-                f"{which}; on the line they are equal",
-            ),
-            (
-                "Residuals",
-                charts.histogram(errors, "residuals", "number of rows by error", below, zero=True),
-                f"{below}, of all rows",
-            ),
-        ),
+        charts=[
+            ("Predicted against true", scatter, f"{which}; on the line they are equal"),
+            ("Residuals", histogram, f"{below}, of all rows"),
+        ],
     )
 
 
@@ -261,34 +199,35 @@ def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
     ]
 
 
-def _table(found: pd.DataFrame, names: Sequence[str]) -> tuple[list[list[object]], str]:
-    """Return the rows of the table of classes, and what they are if not all."""
-    note = ""
+def _table(found: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
+    """Return the table of classes or labels, and a note if these are not all."""
+    confused, note = "times" in found, ""
     if len(found) > ROWS:
         note = f"The {ROWS} of {len(found):,} classes with the lowest F1."
         found = found.sort_values("f1", kind="stable").head(ROWS)
+    head = ["class" if confused else "label", "rows", "precision", "recall", "F1", ""]
     rows: list[list[object]] = []
     row: Any
     for row in found.itertuples():
-        f1 = float(row.f1)
-        measures = number(row.precision), number(row.recall), number(f1)
-        line = [quoted(names[row.Index]), f"{row.rows:,}", *measures, 0.0 if np.isnan(f1) else f1]
-        if "times" in found:
+        measures = number(row.precision), number(row.recall), number(row.f1)
+        line = [quoted(names[row.Index]), f"{row.rows:,}", *measures, np.nan_to_num(row.f1)]
+        if confused:
             # "5 × 3" would not separate the class from the number.
             more = Markup(" ({:,} {})").format(row.times, "row" if row.times == 1 else "rows")
             line.append(quoted(names[row.confused_with], 40) + more if row.times else "–")
         rows.append(line)
-    return rows, note
+    return {"head": head + ["most confused with"] * confused, "rows": rows, "note": note}
 
 
-def _calibration(confidence: np.ndarray, right: np.ndarray, what: str) -> Calibration:
+def _calibration(confidence: np.ndarray, right: np.ndarray, what: str) -> dict[str, Any]:
     found = statistics.calibration(confidence, right)
     rows = [
         (f"{low:.2f} to {high:.2f}", f"{int(count):,}", number(mean), number(share))
         for low, high, count, mean, share in found.bins.to_numpy(float).tolist()
     ]
     note = f"over {statistics.BINS} bins (Guo et al., 2017); the confidence is {what}"
-    return Calibration(number(found.error), note, charts.reliability(found), rows)
+    chart = charts.reliability(found)
+    return {"error": number(found.error), "note": note, "chart": chart, "rows": rows}
 
 
 def _worst(
@@ -298,7 +237,7 @@ def _worst(
     head: Sequence[str],
     cells: Callable[[int], list[str]],
     note: str,
-) -> Worst:
+) -> dict[str, Any]:
     """Return the rows with the largest losses: with their pictures where training kept them.
 
     Args:
@@ -331,4 +270,4 @@ def _worst(
             )
     texts = ("true", "predicted", "labels", "chosen")
     numbers = [place for place, name in enumerate(head, start=1) if name not in texts]
-    return Worst(note, ("id", *head), lines, numbers, cards)
+    return {"note": note, "head": ("id", *head), "rows": lines, "numbers": numbers, "cards": cards}
