@@ -62,24 +62,17 @@ def _fail(message: str, code: int, options: argparse.Namespace) -> int:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    output_json, config, folder, output = (
-        argparse.ArgumentParser(add_help=False) for _ in range(4)
-    )
-    output_json.add_argument(
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
         "--json", action="store_true", help="end with one JSON object on the last line"
     )
-    config.add_argument(
-        "--config",
-        required=True,
-        help="a name in pipeline/configs/, or the path of a .py file of the same form",
-    )
-    competition: dict[str, Any] = {
-        "type": Path,
-        "help": "the competition folder, as Kaggle mounts it",
-    }
-    folder.add_argument("--input", required=True, **competition)
-    output.add_argument("--output", required=True, type=Path, help="where to write")
-    run = (config, folder, output)
+    config = argparse.ArgumentParser(add_help=False, parents=[common])
+    file = "a name in pipeline/configs/, or the path of a .py file of the same form"
+    config.add_argument("--config", required=True, help=file)
+    run = argparse.ArgumentParser(add_help=False, parents=[config])
+    folder = "the competition folder, as Kaggle mounts it"
+    run.add_argument("--input", required=True, type=Path, help=folder)
+    run.add_argument("--output", required=True, type=Path, help="where to write")
 
     parser = argparse.ArgumentParser(
         "python -m pipeline",
@@ -87,14 +80,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    names = "describe|train|infer|scale-check|report|inspect"
+    commands = parser.add_subparsers(required=True, metavar=names)
 
     def add(
-        name: str, command: Callable[..., Any], summary: str, *parents: argparse.ArgumentParser
+        name: str, command: Callable[..., Any], summary: str, parent: argparse.ArgumentParser
     ) -> argparse.ArgumentParser:
-        added = commands.add_parser(
-            name, help=summary, description=summary, parents=[output_json, *parents]
-        )
+        added = commands.add_parser(name, help=summary, description=summary, parents=[parent])
         added.set_defaults(command=command)
         return added
 
@@ -102,26 +94,26 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     describe.add_argument(
         "--images", type=int, help=f"training images to count steps with (default: {IMAGES})"
     )
-    train = add("train", _train, "train, or resume training, and write OUT/artifact", *run)
+    train = add("train", _train, "train, or resume training, and write OUT/artifact", run)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
     train.add_argument(
         "--fresh", action="store_true", help="set old checkpoints and history aside; begin again"
     )
-    infer = add("infer", _infer, "predict the test set and write OUT/submission.csv", *run)
+    infer = add("infer", _infer, "predict the test set and write OUT/submission.csv", run)
     infer.add_argument("--artifact", required=True, type=Path, help="the folder with manifest.json")
     infer.add_argument("--precision", default="float32", help="float32 (default) or mixed_float16")
     scale = "check the learning rate at 8 times the batch, in nine runs; exit 1 if it does not hold"
-    add("scale-check", _scale_check, scale, *run).add_argument(
+    add("scale-check", _scale_check, scale, run).add_argument(
         "--batch", type=int, help="images per step to scale from; default: the config's base_batch"
     )
-    report = add("report", _report, "write one page of a training, complete or not")
+    report = add("report", _report, "write one page of a training, complete or not", common)
     report.add_argument(
         "--output", required=True, type=Path, help="of the training; gets report.html"
     )
     report.add_argument("--title", help="of the page; default: the config's name")
     inspect = "describe a competition folder that has no config yet, and propose a config"
-    inspected = add("inspect", _inspect, inspect)
-    inspected.add_argument("input", **competition)
+    inspected = add("inspect", _inspect, inspect, common)
+    inspected.add_argument("input", type=Path, help=folder)
     for option, words in INSPECT.items():
         inspected.add_argument(f"--{option}", default="", help=words)
     return parser.parse_args(arguments)
