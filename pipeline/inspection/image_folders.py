@@ -17,7 +17,16 @@ from pipeline.errors import DataError
 from pipeline.inspection import duplicates_and_leaks, input_kinds
 from pipeline.inspection.duplicates_and_leaks import Headers
 from pipeline.inspection.input_kinds import TRAINS, Inputs
-from pipeline.inspection.tables import CHOSEN, FOUND, TESTS, UNKNOWN, WARNING, Contents, Finding
+from pipeline.inspection.tables import (
+    CHOSEN,
+    FOUND,
+    TESTS,
+    UNKNOWN,
+    WARNING,
+    Contents,
+    Finding,
+    shortened,
+)
 
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder
 EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
@@ -287,8 +296,7 @@ def _unused(
     used = (contents.ids, *contents.labels)
     columns = [str(name) for name in contents.train_table if name not in used]
     if columns:
-        shown = ", ".join(columns[:6]) + (" …" if len(columns) > 6 else "")
-        text = f"{shown} of {contents.train} are not read: the images are the inputs"
+        text = f"{shortened(columns)} of {contents.train} are not read: the images are the inputs"
         found.append(Finding(CHOSEN, "columns", text))
     return found
 

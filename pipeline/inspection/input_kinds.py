@@ -19,7 +19,7 @@ from pipeline.inspection import column_types, duplicates_and_leaks
 from pipeline.inspection.column_types import CATEGORY, NUMBER, OUT, Column
 from pipeline.inspection.duplicates_and_leaks import Headers
 from pipeline.inspection.pixel_columns import grid
-from pipeline.inspection.tables import CHOSEN, FOUND, TESTS, WARNING, Contents, Finding
+from pipeline.inspection.tables import CHOSEN, FOUND, TESTS, WARNING, Contents, Finding, shortened
 
 TRAINS = re.compile("train", re.IGNORECASE)
 MOST_IMAGES = 20_000  # that are read; of more, a random sample
@@ -272,7 +272,7 @@ def _column_findings(
     findings = [Finding(CHOSEN, "inputs", text)]
     for about, names in (("numbers", numbers), ("categories", categories)):
         if names:
-            findings.append(Finding(CHOSEN, about, _short(names)))
+            findings.append(Finding(CHOSEN, about, shortened(names, 12)))
     reasons: dict[str, list[str]] = {}
     for column in columns:
         if column.why.startswith(column_types.WITH_COMMAS):
@@ -281,18 +281,13 @@ def _column_findings(
         elif column.use == OUT:
             reasons.setdefault(column.why, []).append(column.name)
     for why, left_out in reasons.items():
-        findings.append(Finding(CHOSEN, "left out", f"{_short(left_out)}: {why}"))
+        findings.append(Finding(CHOSEN, "left out", f"{shortened(left_out, 12)}: {why}"))
     gaps = [
         f"{column.name} {column.missing:.0%}/{column.missing_test or 0:.0%}"
         for column in columns
         if column.use != OUT and (column.missing or column.missing_test)
     ]
     if gaps:
-        shown = ", ".join(gaps[:8]) + (" …" if len(gaps) > 8 else "")
-        text = f"{shown} of the rows (training/test) have no value; a missing number is marked"
-        findings.append(Finding(FOUND, "missing", text))
+        text = f"{shortened(gaps, 8)} of the rows (training/test) have no value; "
+        findings.append(Finding(FOUND, "missing", text + "a missing number is marked as one"))
     return tuple(findings)
-
-
-def _short(names: Sequence[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f" … ({len(names)})" if len(names) > most else "")

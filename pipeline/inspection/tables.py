@@ -99,9 +99,9 @@ def read(folder: Path, given: Given) -> Contents:
     wanted = csv_text.read(folder / sample, DataError, ADVICE)
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
-            f"{folder / sample} has {len(wanted.columns)} columns ({_short(wanted.columns)[:300]}) "
-            f"and {len(wanted)} rows; expected ids, at least one column to predict, commas between "
-            "them, and a row for each id.\n"
+            f"{folder / sample} has {len(wanted.columns)} columns "
+            f"({shortened(wanted.columns)[:300]}) and {len(wanted)} rows; expected ids, at least "
+            "one column to predict, commas between them, and a row for each id.\n"
             "Complete the download, write the tables with commas, or name another file: "
             "--sample FILE"
         )
@@ -125,7 +125,7 @@ def read(folder: Path, given: Given) -> Contents:
     if repeated:
         raise DataError(
             f"{folder / train} repeats {len(repeated):,} ids in {ids!r}, for example "
-            f"{_short(repeated, 3)}; expected one row for each example.\n"
+            f"{shortened(repeated, 3)}; expected one row for each example.\n"
             "Make a table with one row for each id, or name another: --train FILE"
         )
     columns = headers[test] if test else None
@@ -137,7 +137,7 @@ def read(folder: Path, given: Given) -> Contents:
         Finding(CHOSEN, "labels", why_labels),
     ]
     if test is not None and tested is not None:
-        text = f"{test}: {len(tested):,} rows of {_short(headers[test])}"
+        text = f"{test}: {len(tested):,} rows of {shortened(headers[test])}"
         findings.insert(2, Finding(FOUND, "test table", text))
     return Contents(
         folder=folder,
@@ -179,7 +179,7 @@ def _list_files(folder: Path) -> tuple[list[str], dict[str, frozenset[str]], tup
         if pictures:
             images[str(inside)] = frozenset(pictures)
     if not tables:
-        more = f" There is {_short(packed)}: unpack archives, and convert other tables to CSV."
+        more = f" There is {shortened(packed)}: unpack archives, and convert other tables to CSV."
         raise DataError(
             f"{mounts.listing(folder)}; expected tables (.csv), and found none."
             f"{more if packed else ''}\n{ADVICE}"
@@ -188,10 +188,15 @@ def _list_files(folder: Path) -> tuple[list[str], dict[str, frozenset[str]], tup
 
 
 def _described(name: str, table: pd.DataFrame) -> str:
-    return f"{name}: {len(table):,} rows of {_short(table.columns)}"
+    return f"{name}: {len(table):,} rows of {shortened(table.columns)}"
 
 
-def _short(names: Sequence[str] | pd.Index, most: int = 6) -> str:
+def shortened(names: Sequence[str] | pd.Index, most: int = 6) -> str:
+    """Return the first `most` names, and how many there are.
+
+    >>> shortened("abc", 2)
+    'a, b … (3)'
+    """
     return ", ".join(map(str, names[:most])) + (f" … ({len(names)})" if len(names) > most else "")
 
 
@@ -208,8 +213,8 @@ def _find_sample(folder: Path, tables: Sequence[str], given: str) -> str:
     others = found or [name for name in tables if not TRAINS.search(Path(name).stem)]
     raise DataError(
         f"{folder} holds {len(found)} tables that could be the sample submission"
-        f"{': ' + _short(found) if found else ''}; expected one with sample or submission in its "
-        f"name. The tables are {_short(tables)}.\n"
+        f"{': ' + shortened(found) if found else ''}; expected one with sample or submission in "
+        f"its name. The tables are {shortened(tables)}.\n"
         + (
             f"Name it: --sample {others[0]}"
             if others
@@ -223,7 +228,7 @@ def _check_option(folder: Path, tables: Collection[str], given: str, option: str
     if name not in tables:
         raise DataError(
             f"{option} {given}: there is no such table in {folder}; expected one of "
-            f"{_short(sorted(tables))}.\nCorrect the option."
+            f"{shortened(sorted(tables))}.\nCorrect the option."
         )
     return name
 
@@ -236,7 +241,7 @@ def _header(path: Path) -> list[str]:
     data = any(name.lower().endswith(ENDINGS) for name in names) or 2 * len(numbers) >= len(names)
     if data and not rising:
         raise DataError(
-            f"{path} begins with the line {_short(names)}, which looks like data; expected the "
+            f"{path} begins with the line {shortened(names)}, which looks like data; expected the "
             "names of its columns.\nWrite a line of names above it."
         )
     return names
@@ -276,7 +281,7 @@ def _find_test(
     if len(by_name) == 1:
         return by_name[0]
     raise DataError(
-        f"{folder} holds {len(found)} tables with the ids of the test set: {_short(found)}; "
+        f"{folder} holds {len(found)} tables with the ids of the test set: {shortened(found)}; "
         f"expected one.\nName it: --test {found[0]}"
     )
 
@@ -295,7 +300,7 @@ def _find_train(
     asked = _folded(wanted.columns[1:])
     strong = [name for name in others if asked <= _folded(headers[name])]
     by_name = [name for name in others if TRAINS.search(Path(name).stem)]
-    columns = _short(wanted.columns[1:])
+    columns = shortened(wanted.columns[1:])
     for found, why in (
         (strong, f"it has the columns of a submission: {columns}"),
         (
@@ -310,7 +315,7 @@ def _find_train(
     found = strong or by_name or others
     raise DataError(
         f"{folder} holds {len(found)} tables that could have the labels"
-        f"{': ' + _short(found) if found else ''}; expected one, with {columns} or train in its "
+        f"{': ' + shortened(found) if found else ''}; expected one, with {columns} or train in its "
         "name, beside the sample submission and the test set.\n"
         + (
             f"Name it: --train {found[0]}"
@@ -365,13 +370,13 @@ def _find_labels(
         if absent:
             raise DataError(
                 f"--label {', '.join(given.labels)}: {path} has no column {', '.join(absent)} "
-                f"beside its ids; it has {_short(others, 20)}.\nCorrect the option."
+                f"beside its ids; it has {shortened(others, 20)}.\nCorrect the option."
             )
-        return given.labels, f"{_short(given.labels)}, named by --label"
+        return given.labels, f"{shortened(given.labels)}, named by --label"
     by_name = {name.casefold(): name for name in others}
     named = [by_name[name.casefold()] for name in asked if name.casefold() in by_name]
     if len(named) == len(asked) == len(set(named)):
-        return tuple(named), f"{_short(named)}, as in the sample submission"
+        return tuple(named), f"{shortened(named)}, as in the sample submission"
     if len(asked) > 1:
         holding = [name for name in others if set(asked) <= set(labelled[name])]
         if len(holding) == 1:
@@ -385,7 +390,7 @@ def _find_labels(
     if len(usual) == 1:
         return (usual[0],), f"{usual[0]}, by its name, of {len(only)} columns {where}"
     raise DataError(
-        f"{path} has {len(only)} columns {where}{': ' + _short(only, 12) if only else ''}; "
-        f"expected one label. The sample submission asks for {_short(asked)}.\n"
+        f"{path} has {len(only)} columns {where}{': ' + shortened(only, 12) if only else ''}; "
+        f"expected one label. The sample submission asks for {shortened(asked)}.\n"
         f"Name it, or several with commas between: --label {only[0] if only else 'COLUMN'}"
     )
