@@ -141,7 +141,7 @@ def _duplicate_findings(
     duplicates: Sequence[Duplicate], inputs: Inputs, ids: Sequence[str], test_ids: Sequence[str]
 ) -> list[Finding]:
     findings = []
-    what = "values in the columns read" if inputs.pixels is None else "content"
+    what = "inputs" if inputs.pixels is None else "content"
     for test, near in ((True, False), (False, False), (True, True), (False, True)):
         some = [pair for pair in duplicates if (pair.test, pair.near) == (test, near)]
         if not some:
