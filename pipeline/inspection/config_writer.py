@@ -51,11 +51,7 @@ def _different(value: Any) -> dict[str, Any]:
 
 def _formatted(value: Any, indent: int, beside: int) -> str:
     """Return a value in one line, or, where that is too long, with a line for each of its parts.
-
-    Args:
-        value: of a field of a config.
-        indent: of its line.
-        beside: characters before and after it in this line.
+    `indent`: of its line. `beside`: characters before and after it in this line.
     """
     if dataclasses.is_dataclass(value):
         opened, closed = f"{type(value).__name__}(", ")"

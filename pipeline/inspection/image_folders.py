@@ -151,13 +151,7 @@ def _folders(
     ids: Sequence[str], images: Images, hint: re.Pattern[str], last: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], set[str], set[str]]:
     """Return the folders that hold the images of these ids, what follows an id in a file's name,
-    and the ids without an image.
-
-    Args:
-        ids: of one set.
-        images: names of files by folder.
-        hint: what a folder of this set often has in its name.
-        last: folders to choose only if others hold no more.
+    and the ids without an image. Folders with `hint` in their names come first, `last` comes last.
     """
     rival = TESTS if hint is TRAINS else TRAINS
     # Files of the same names may belong to the other set, or be masks of these.

@@ -238,13 +238,8 @@ def _worst(
     cells: Callable[[int], list[str]],
     note: str,
 ) -> dict[str, Any]:
-    """Return the rows with the largest losses: with their pictures where training kept them.
-
-    Args:
-        losses: float (n,).
-        head: names of the cells, and of the loss.
-        cells: gives a row's truth and prediction, and for classes the confidence.
-        note: which rows these are.
+    """Return the rows with the largest losses, with their pictures where training kept them.
+    `cells`: gives a row's truth and prediction, and for classes the confidence.
     """
     kept = results.examples
     chosen = (worst(losses, MOST) if kept is None else kept.indices).tolist()
