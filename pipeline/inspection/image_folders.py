@@ -14,19 +14,10 @@ from pipeline.config import Data
 from pipeline.data import image_files, parallel_decoding
 from pipeline.data.image_decoding import ENDINGS
 from pipeline.errors import DataError
-from pipeline.inspection import duplicates_and_leaks, input_kinds
+from pipeline.inspection import duplicates_and_leaks, input_kinds, tables
 from pipeline.inspection.duplicates_and_leaks import Headers
 from pipeline.inspection.input_kinds import TRAINS, Inputs
-from pipeline.inspection.tables import (
-    CHOSEN,
-    FOUND,
-    TESTS,
-    UNKNOWN,
-    WARNING,
-    Contents,
-    Finding,
-    shortened,
-)
+from pipeline.inspection.tables import CHOSEN, FOUND, TESTS, UNKNOWN, WARNING, Contents, Finding
 
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder
 EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
@@ -67,7 +58,8 @@ def find(contents: Contents) -> Inputs | None:
     suffix = both.pop() if len(both) == 1 else "*"
     rows, test_rows = input_kinds.some(len(ids)), input_kinds.some(len(test_ids))
     complete = len(rows) == len(ids) and len(test_rows) == len(test_ids)
-    paths = _paths(contents, images, train, suffix, [ids[row] for row in rows])
+    some_ids = [ids[row] for row in rows]
+    paths = _paths(contents, images, train, suffix, some_ids)
     test_paths = _paths(contents, images, test, suffix, [test_ids[row] for row in test_rows])
     test_rows = test_rows[[path != "" for path in test_paths]]
     test_paths = [path for path in test_paths if path]
@@ -97,10 +89,8 @@ def find(contents: Contents) -> Inputs | None:
         )
         findings.append(Finding(WARNING, "missing", text))
     findings += _rivals(ids, contents.images, train, test)
-    findings += _unused(contents, images, train, ids, test_ids)
-    train_paths = image_files.find(
-        contents.folder, data.train_images, [ids[row] for row in rows], data
-    )
+    findings += _unused(contents, images, train, {*ids, *test_ids})
+    train_paths = image_files.find(contents.folder, data.train_images, some_ids, data)
     pixels, unreadable = image_files.read(train_paths, data, cache=None, show=None)
     test_pixels, unreadable_test = parallel_decoding.read(test_paths, image_files.shape(data))
     broken = {ids[rows[place]]: why for place, why in unreadable.items()}
@@ -270,15 +260,10 @@ def _size(headers: Headers, *, complete: bool) -> tuple[dict[str, Any], str]:
 
 
 def _unused(
-    contents: Contents,
-    images: Images,
-    places: Sequence[str],
-    ids: Sequence[str],
-    test_ids: Sequence[str],
+    contents: Contents, images: Images, places: Sequence[str], known: set[str]
 ) -> list[Finding]:
-    """Return findings on files without a row, and on columns beside images."""
+    """Return findings on files without a row (whose ids are not `known`), and on unused columns."""
     found = []
-    known = {*ids, *test_ids}
     extra = sum(
         name not in known and name.rpartition(".")[0] not in known
         for place in places
@@ -290,7 +275,7 @@ def _unused(
     used = (contents.ids, *contents.labels)
     columns = [str(name) for name in contents.train_table if name not in used]
     if columns:
-        text = f"{shortened(columns)} of {contents.train} are not read: the images are the inputs"
+        text = f"{tables.shortened(columns)} of {contents.train} are not read, since images are"
         found.append(Finding(CHOSEN, "columns", text))
     return found
 
