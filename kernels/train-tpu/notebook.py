@@ -58,7 +58,7 @@ for picture in training_figures.training_sample(examples, settings, output):
 # %%
 from pipeline.session import resume
 
-resume.take(origin.expect, mounts.root() / "input", output)
+resume.restore(origin.expect, mounts.root() / "input", output)
 
 # %% [markdown]
 # ## Training

@@ -15,10 +15,11 @@ import numpy as np
 
 from pipeline import config as configs
 from pipeline.config import Config, Data, Optimizer
-from pipeline.config.config import CONFIGS
-from pipeline.data import dataset, folds, image_files
+from pipeline.config.config_files import CONFIGS
+from pipeline.data import folds, image_files
 from pipeline.data import labels as targets
-from pipeline.data.dataset import Examples
+from pipeline.data.dataset import Examples, read_training
+from pipeline.data.test_set import read_test
 from pipeline.errors import ConfigError, DataError
 from pipeline.inspection import config_writer
 from pipeline.inspection.inspection import Inspection
@@ -161,11 +162,11 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
     config, contents, inputs = proposal.config, found.contents, found.inputs
     if config.data.kind == "images":  # the inspection has decoded them already
         for broken, count, most in (
-            (inputs.broken, len(inputs.rows), image_files.MOST_LEFT_OUT),
+            (inputs.broken, len(inputs.rows), image_files.MOST_SKIPPED),
             (inputs.test_broken, len(inputs.test_rows), image_files.MOST_BROKEN),
         ):
             if len(broken) > most * count:
-                raise DataError(image_files.told(broken, count, config.data))
+                raise DataError(image_files.describe_broken(broken, count, config.data))
         path = contents.folder / contents.train
         target, labels = targets.read(contents.train_table, config, path)
         kept = [place for place, name in enumerate(found.ids) if name not in inputs.broken]
@@ -173,9 +174,9 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
         pixels = np.zeros((len(ids), 1))  # nothing below looks at them
         examples = Examples(ids, pixels, labels[kept], target, broken=inputs.broken)
     else:
-        examples = dataset.read_training(contents.folder, config)
+        examples = read_training(contents.folder, config)
     pairs = folds.splits(examples, config)
-    tests = dataset.read_test(contents.folder, config, examples.encoding)
+    tests = read_test(contents.folder, config, examples.encoding)
     truth = examples.target.truth(examples.labels)
     count = len(examples.classes)
     sums = truth.sum(axis=0) if truth.ndim > 1 else np.bincount(truth, minlength=count)

@@ -125,7 +125,7 @@ def loop(folder: Path) -> dict[str, Any]:
         def ours(count: int, run: Loop = run) -> float:
             # Its first step is waited for, and not in "train": it is where compiling would be.
             run.seconds.clear()
-            with Session(None, 1800, run.output, print) as session:
+            with Session(None, 1800, run.output) as session:
                 run.go(
                     ORIGIN,
                     session,
@@ -196,7 +196,7 @@ def saves(folder: Path) -> dict[str, Any]:
     # A large state for its steps: 2.4 million parameters, three copies of them in all.
     config = settings(128, 16, checkpoint_seconds=None, epochs=2)
     run = made(config, found, folder / "saves")
-    with Session(None, 1800, run.output, print) as session:
+    with Session(None, 1800, run.output) as session:
         run.go(ORIGIN, session, max_steps=2, fresh=False)
         before = len(compiled)
         begun = time.monotonic()

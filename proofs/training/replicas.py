@@ -116,7 +116,7 @@ class Recorded(Loop):
 
         self.compiled.train = recorded  # type: ignore[method-assign,assignment]
         with (
-            Session(None, 1800, self.output, print) as session,
+            Session(None, 1800, self.output) as session,
             jax.default_device(jax.devices()[0]),
         ):
             self.go(ORIGIN, session, max_steps=step, fresh=False)
