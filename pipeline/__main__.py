@@ -1,10 +1,11 @@
-"""python -m pipeline describe|train|infer|scale-check|report|inspect: what the notebooks call, and
-what else any machine with the data can do.
+"""python -m pipeline describe|train|infer|scale-check|report|inspect: what the notebooks do, on any
+machine that has the data.
 """
 
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -25,15 +26,16 @@ EXAMPLES = """examples:
 """
 
 INSPECT = {
-    "write": "name of the new config, which goes to pipeline/configs/, or the path of a .py file; default: the config is printed",
-    "page": "an HTML file to write, with what was found in words and pictures",
+    "write": "name of the new config in pipeline/configs/, or the path of a .py file; default: the "
+    "config is printed",
+    "page": "an HTML file to write, with all findings in words and pictures",
     "competition": "the last part of its address on Kaggle; default: the folder's name",
-    "sample": "the sample submission, where it cannot be told: a path in the folder; also --train and --test, of tables",
-    "train": "the table with the labels, where it cannot be told",
-    "test": "the table of the test set, where it cannot be told",
-    "label": "the column to predict, where it cannot be told; several: with commas between",
+    "sample": "the sample submission, if it is ambiguous: a path in the folder",
+    "train": "the table with the labels, if it is ambiguous",
+    "test": "the table of the test set, if it is ambiguous",
+    "label": "the column to predict, if it is ambiguous; several: with commas between",
 }
-IMAGES = 50_000  # of CIFAR-10, CIFAR-100: what `describe` counts steps with where it is not told
+IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: `describe` counts steps with it by default
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,137 +43,107 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         result = options.command(options)
-    except (PipelineError, KeyboardInterrupt) as error:
-        code, message = getattr(error, "exit_code", 130), f"Error: {error}"
-        if isinstance(error, KeyboardInterrupt):
-            more = (
-                "goes on from the last checkpoint"
-                if options.command in (_train, _scale_check)
-                else "begins again"
-            )
-            message = f"Interrupted. The same command {more}."
-        print(message, file=sys.stderr)
-        if options.json:
-            print(json.dumps({"error": message.removeprefix("Error: "), "exit_code": code}))
-        return code
+    except PipelineError as error:
+        return _fail(f"Error: {error}", error.exit_code, options)
+    except KeyboardInterrupt:
+        resumes = options.command in (_train, _scale_check)
+        more = "resumes from the last checkpoint" if resumes else "begins again"
+        return _fail(f"Interrupted. The same command {more}.", 130, options)
     if options.json:
         print(json.dumps(result))
     return int(result.get("exit_code", 0))
 
 
+def _fail(message: str, code: int, options: argparse.Namespace) -> int:
+    print(message, file=sys.stderr)
+    if options.json:
+        print(json.dumps({"error": message.removeprefix("Error: "), "exit_code": code}))
+    return code
+
+
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--json", action="store_true", help="end with one JSON object on the last line"
+    )
+    config = argparse.ArgumentParser(add_help=False, parents=[common])
+    file = "a name in pipeline/configs/, or the path of a .py file of the same form"
+    config.add_argument("--config", required=True, help=file)
+    run = argparse.ArgumentParser(add_help=False, parents=[config])
+    folder = "the competition folder, as Kaggle mounts it"
+    run.add_argument("--input", required=True, type=Path, help=folder)
+    run.add_argument("--output", required=True, type=Path, help="where to write")
+
     parser = argparse.ArgumentParser(
         "python -m pipeline",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(
-        required=True, metavar="describe|train|infer|scale-check|report|inspect"
+    names = "describe|train|infer|scale-check|report|inspect"
+    commands = parser.add_subparsers(required=True, metavar=names)
+
+    def add(
+        name: str, command: Callable[..., Any], summary: str, parent: argparse.ArgumentParser
+    ) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=summary, description=summary, parents=[parent])
+        added.set_defaults(command=command)
+        return added
+
+    describe = add("describe", _describe, "print parameters, shapes and learning rate", config)
+    describe.add_argument(
+        "--images", type=int, help=f"training images to count steps with (default: {IMAGES})"
     )
-    for name, function, summary in (
-        ("describe", _describe, "print parameters, shapes and the optimizer's numbers as applied"),
-        ("train", _train, "train, or go on training, and write OUT/artifact"),
-        ("infer", _infer, "predict the test set and write OUT/submission.csv"),
-        (
-            "scale-check",
-            _scale_check,
-            "see whether the rate holds at 8 times the batch: nine runs; exit 1 if it does not",
-        ),
-        (
-            "report",
-            _report,
-            "write OUT/report.html, one page of what a training left in OUT, be it complete or not",
-        ),
-        (
-            "inspect",
-            _inspect,
-            "say what is in a competition folder that no config describes yet, and propose a config",
-        ),
-    ):
-        command = commands.add_parser(name, help=summary, description=summary)
-        command.set_defaults(command=function)
-        command.add_argument(
-            "--json", action="store_true", help="end with one JSON object on the last line"
-        )
-        if name == "report":
-            command.add_argument(
-                "--output", required=True, type=Path, help="the --output of a training"
-            )
-            command.add_argument("--title", help="of the page; default: the config's name")
-            continue
-        if name == "inspect":
-            command.add_argument(
-                "input", type=Path, help="the competition folder, as Kaggle mounts it"
-            )
-            for option, words in INSPECT.items():
-                command.add_argument(f"--{option}", default="", help=words)
-            continue
-        command.add_argument(
-            "--config",
-            required=True,
-            help="a name in pipeline/configs/, or the path of a .py file of the same form",
-        )
-        if name != "describe":
-            command.add_argument(
-                "--input",
-                required=True,
-                type=Path,
-                help="the competition folder, as Kaggle mounts it",
-            )
-            command.add_argument("--output", required=True, type=Path, help="where to write")
-        if name == "train":
-            command.add_argument(
-                "--max-steps", type=int, help="stop after this step of the run, with status partial"
-            )
-            command.add_argument(
-                "--fresh",
-                action="store_true",
-                help="set earlier checkpoints and history aside, and begin again",
-            )
-        if name == "infer":
-            command.add_argument(
-                "--artifact", required=True, type=Path, help="the folder with manifest.json"
-            )
-            command.add_argument(
-                "--precision", default="float32", help="float32 (default) or mixed_float16"
-            )
-        if name == "scale-check":
-            command.add_argument(
-                "--batch",
-                type=int,
-                help="images a step to scale from; default: the config's base_batch",
-            )
-        if name == "describe":
-            command.add_argument(
-                "--images",
-                type=int,
-                help=f"training images to count steps with (default: {IMAGES} are assumed)",
-            )
+    train = add("train", _train, "train, or resume training, and write OUT/artifact", run)
+    train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
+    train.add_argument(
+        "--fresh", action="store_true", help="set old checkpoints and history aside; begin again"
+    )
+    infer = add("infer", _infer, "predict the test set and write OUT/submission.csv", run)
+    infer.add_argument("--artifact", required=True, type=Path, help="the folder with manifest.json")
+    infer.add_argument("--precision", default="float32", help="float32 (default) or mixed_float16")
+    scale = "check the learning rate at 8 times the batch, in nine runs; exit 1 if it does not hold"
+    add("scale-check", _scale_check, scale, run).add_argument(
+        "--batch", type=int, help="images per step to scale from; default: the config's base_batch"
+    )
+    report = add("report", _report, "write one page of a training, complete or not", common)
+    report.add_argument(
+        "--output", required=True, type=Path, help="of the training; gets report.html"
+    )
+    report.add_argument("--title", help="of the page; default: the config's name")
+    inspect = "describe a competition folder that has no config yet, and propose a config"
+    inspected = add("inspect", _inspect, inspect, common)
+    inspected.add_argument("input", type=Path, help=folder)
+    for option, words in INSPECT.items():
+        inspected.add_argument(f"--{option}", default="", help=words)
     return parser.parse_args(arguments)
 
 
-def _existing(folder: Path) -> Path:
+def _refuse_missing(option: str, folder: Path, advice: str) -> None:
     if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
-        raise ConfigError(
-            f"--input {folder}: there is no such folder. Expected a competition folder.\n"
-            "Correct the path, or make the embedded one: python -m localkaggle export digits DIR"
-        )
-    return folder
+        raise ConfigError(f"{option} {folder}: there is no such folder. {advice}")
 
 
-def _backend(*allowed: str) -> None:
-    """Choose Keras' backend, the first unless the environment chose one; that has to be done before
-    Keras is imported.
-    """
+def _refuse_missing_input(folder: Path) -> None:
+    _refuse_missing(
+        "--input",
+        folder,
+        "Expected a competition folder.\n"
+        "Correct the path, or make an embedded competition's:\n"
+        "python -m localkaggle export digits DIR",
+    )
+
+
+def _choose_backend(*allowed: str) -> None:
+    """Choose Keras' backend before Keras is imported: the environment's, or the first allowed."""
     chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
     if chosen not in allowed:
         raise ConfigError(
-            f"KERAS_BACKEND={chosen} cannot work: this command runs on {' or '.join(allowed)}.\n"
-            "Remove the variable (env -u KERAS_BACKEND …), or set it to that."
+            f"KERAS_BACKEND={chosen}: this command runs on {' or '.join(allowed)}.\n"
+            "Remove the variable (env -u KERAS_BACKEND …), or correct it."
         )
     os.environ["KERAS_BACKEND"] = chosen
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up messages hide ours
 
 
 def _describe(options: argparse.Namespace) -> dict[str, Any]:
@@ -179,14 +151,15 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
     images = IMAGES if options.images is None else options.images
     if images < 1:
         raise ConfigError(
-            f"--images {images}: expected 1 or more.\nGive the number of labelled images, or leave it out."
+            f"--images {images}: expected 1 or more.\n"
+            "Give the number of labelled images, or omit the option."
         )
     if options.images is None:
         print(
-            f"Steps are counted with {images} training images, which are assumed; --images N gives another number.",
+            f"Steps are counted with {images} training images, an assumption; --images N sets it.",
             file=sys.stderr,
         )
-    _backend("jax", "tensorflow")
+    _choose_backend("jax", "tensorflow")
     from pipeline.models import architectures
     from pipeline.training import learning_rate
 
@@ -211,15 +184,16 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
     if options.max_steps is not None and options.max_steps < 1:
         raise ConfigError(
-            f"--max-steps {options.max_steps}: expected 1 or more.\nLeave it out to train to the end."
+            f"--max-steps {options.max_steps}: expected 1 or more.\n"
+            "Leave it out to train to the end."
         )
-    folder = _existing(options.input)
-    _backend("jax")
+    _refuse_missing_input(options.input)
+    _choose_backend("jax")
     from pipeline.figures import training_figures
     from pipeline.training import training
 
     trained = training.train(
-        config, folder, options.output, max_steps=options.max_steps, fresh=options.fresh
+        config, options.input, options.output, max_steps=options.max_steps, fresh=options.fresh
     )
     if trained.manifest is None:
         return {"status": trained.status, "output": str(options.output)}
@@ -235,23 +209,26 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
-    folder = _existing(options.input)
-    if not os.path.isdir(options.artifact):  # noqa: PTH112 - as above
-        raise ConfigError(
-            f"--artifact {options.artifact}: there is no such folder. Expected one with manifest.json.\n"
-            "Correct the path, or make one: python -m pipeline train --config C --input DIR --output OUT"
-        )
-    _backend("tensorflow", "jax")
+    _refuse_missing_input(options.input)
+    _refuse_missing(
+        "--artifact",
+        options.artifact,
+        "Expected one with manifest.json.\n"
+        "Correct the path, or train a model:\n"
+        "python -m pipeline train --config C --input DIR --output OUT",
+    )
+    _choose_backend("tensorflow", "jax")
     from pipeline import artifact
     from pipeline.inference import inference
 
     loaded = artifact.load(options.artifact)
     if loaded.config.name != config.name:
         raise ConfigError(
-            f"--config {config.name}: the artifact was trained with {loaded.config.name}.\nGive --config {loaded.config.name}, or another --artifact."
+            f"--config {config.name}: the artifact was trained with {loaded.config.name}.\n"
+            f"Give --config {loaded.config.name}, or another --artifact."
         )
     predictions = inference.infer(
-        loaded, folder, options.output, config=config, precision=options.precision
+        loaded, options.input, options.output, config=config, precision=options.precision
     )
     return {
         "submission": str(options.output / "submission.csv"),
@@ -273,12 +250,12 @@ def scale_check(
     batch: int | None = None,
     show: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Check a config's rate (`pipeline.training.scale_check`), draw the picture, and return the
-    result with its exit code.
+    """Check a config's learning rate (`pipeline.training.scale_check`), draw the result, and return
+    it with its exit code.
     """
     config = config_module.load(name)
-    folder = _existing(folder)
-    _backend("jax")
+    _refuse_missing_input(folder)
+    _choose_backend("jax")
     from pipeline.figures import training_figures
     from pipeline.training import scale_check as scaling
 
@@ -308,16 +285,20 @@ def _inspect(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> dict[str, Any]:
-    """Show what is in a competition folder and the config that is proposed, and return both;
-    `given`: what `INSPECT` names.
+    """Show what is in a competition folder and the proposed config, and return both.
+
+    Args:
+        folder: as Kaggle mounts it.
+        given: a value for each option of `INSPECT`, "" for the default.
+        show: prints a line.
     """
     from pipeline.inspection import config_proposal, inspection, inspection_page
     from pipeline.inspection.tables import Given
 
-    folder = _existing(folder)
+    _refuse_missing_input(folder)
     path = config_proposal.place(given["write"]) if given["write"] else None
     if path is not None:
-        config_proposal.refuse_taken(path)
+        config_proposal.refuse_existing(path)
     name, competition = config_proposal.names(folder, path, given["competition"])
     labels = tuple(filter(None, given["label"].split(",")))
     found = inspection.inspect(
@@ -329,22 +310,22 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
     try:
         lines.append(config_proposal.check(proposed, found))
     except PipelineError as error:
-        problem = error  # what was found is told all the same
+        problem = error  # raised below, after the findings are shown
     for line in lines:
         show(f"{line.level:9}{line.about:18}{line.text}")
     if given["page"]:
-        show(
-            f"wrote {inspection_page.write(found, lines, text, Path(given['page']), problem=str(problem or ''))}"
-        )
+        page = Path(given["page"])
+        inspection_page.write(found, lines, text, page, problem=str(problem or ""))
+        show(f"wrote {page}")
     if problem is not None:
         raise problem
     if path is None:
         show(f"\n{text}")
     else:
         config_proposal.write(path, text)
-        show(
-            f"wrote {path}\nNext: python -m pipeline train --config {given['write']} --input {folder} --output out/{Path(given['write']).stem}"
-        )
+        words = ("python", "-m", "pipeline", "train", "--config", given["write"], "--input")
+        command = shlex.join((*words, str(folder), "--output", f"out/{path.stem}"))
+        show(f"wrote {path}\nNext:\n{command}")
     return {
         "config": name,
         "competition": competition,

@@ -1,7 +1,6 @@
-"""Drawing: what every figure is drawn with.
+"""What every figure is drawn with.
 
-A picture never ends a run: one that cannot be drawn is reported, and left out of the paths that are
-returned.
+A figure never ends a run: one that cannot be drawn is reported, and its path is not returned.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +17,12 @@ BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 def draw_each(
     pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]
 ) -> list[Path]:
-    """Draw each picture at its path; return the paths of those that came out."""
+    """Draw each picture at its path, and return the paths of those that were drawn."""
     paths = []
     for path, draw in pictures.items():
         try:
             draw(path)
-        except Exception as error:  # whatever it is: what it would have shown is in the files
+        except Exception as error:  # any: the files hold what the picture would show
             plt.close("all")
             show(f"Warning: {path} was not drawn: {type(error).__name__}: {error}")
         else:
@@ -32,29 +31,35 @@ def draw_each(
 
 
 def grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -> None:
-    """Draw uint8 images (n, height, width, channels) with a caption each."""
+    """Draw images in rows of `COLUMNS`.
+
+    Args:
+        pixels: uint8 (n, height, width, channels).
+        captions: of each image.
+        path: of the picture.
+        title: of the picture.
+    """
     rows = -(-len(pixels) // COLUMNS)
-    height = 0.95 * pixels.shape[1] / pixels.shape[2] + 0.18  # of a row, with its caption
+    height = 0.95 * pixels.shape[1] / pixels.shape[2] + 0.18  # of a row with its captions
     size = (COLUMNS * 0.95, rows * height + 0.4)
     figure, axes = plt.subplots(rows, COLUMNS, figsize=size, squeeze=False, layout="constrained")
+    colors = "gray" if pixels.shape[-1] == 1 else None
     for axis in axes.flat:
         axis.axis("off")
     for axis, image, caption in zip(axes.flat, pixels, captions, strict=False):
-        axis.imshow(
-            image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None, vmin=0, vmax=255
-        )
-        axis.set_title(plain(caption), fontsize=8, pad=2)
+        axis.imshow(image.squeeze(), cmap=colors, vmin=0, vmax=255)
+        axis.set_title(escape(caption), fontsize=8, pad=2)
     figure.suptitle(title, fontsize=11)
     save(figure, path)
 
 
-def plain(text: str) -> str:
-    """Return a label as matplotlib has to get it: between two dollars it would read mathematics."""
+def escape(text: str) -> str:
+    """Return a text in which matplotlib does not read what is between dollars as mathematics."""
     return text.replace("$", r"\$")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG file, without its upper and right frame, and close it."""
+    """Write a figure as a PNG file, without the upper and right frame, and close it."""
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)

@@ -1,6 +1,4 @@
-"""Training figures: what a person looks at in a training, as PNG files made from the files that it
-wrote.
-"""
+"""The figures of a training, as PNG files made from the files that it wrote."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -10,24 +8,28 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from sklearn.metrics import confusion_matrix
 
 from pipeline.config import Config
 from pipeline.data import dataset
 from pipeline.data import labels as targets
 from pipeline.figures import drawing
 
-REST = "all else"  # most of it: building the model and its first state
+REST = "all else"  # mostly building the model and its first state
 
 
 def of_training(
     output: Path, *, status: str = "complete", show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw what `training.train` left in `output` as curves.png, confusion.png (of numbers
-    predicted.png) and time.png; return those paths.
+    """Draw curves.png, time.png, and confusion.png or, of a regression, predicted.png.
 
-    `status`: of a run that is "partial" there are the curves alone, once an epoch has ended. Of a
-    run with folds the curves are those of each fold, and the confusion is over the predictions out
-    of fold.
+    Args:
+        output: the folder of a training; the pictures go there, too.
+        status: for a "partial" run only the curves are drawn, once an epoch has ended.
+        show: prints a warning.
+
+    Returns:
+        The paths of the pictures.
     """
 
     def manifest() -> dict[str, Any]:
@@ -38,36 +40,29 @@ def of_training(
         _confusion(validation, manifest()["classes"], path)
 
     def scatter(path: Path) -> None:
-        _scatter(
-            pd.read_csv(output / "validation.csv", dtype={"id": str}), manifest()["classes"], path
-        )
+        validation = pd.read_csv(output / "validation.csv", dtype={"id": str})
+        _scatter(validation, manifest()["classes"], path)
 
-    curves = {output / "curves.png": lambda path: _curves(_histories(output), path)}
+    pictures: dict[Path, Callable[[Path], None]] = {
+        output / "curves.png": lambda path: _curves([*map(pd.read_csv, _histories(output))], path)
+    }
     if status == "partial":
-        return drawing.draw_each(
-            curves if any(path.is_file() for path in _history_files(output)) else {}, show
-        )
+        started = any(path.is_file() for path in _histories(output))
+        return drawing.draw_each(pictures if started else {}, show)
     try:
         kind = manifest()["target"]["kind"]
-    except Exception:  # whatever it is: the pictures that need it tell it
+    except Exception:  # any: the pictures that need the manifest report it
         kind = "classes"
-    beside = {output / "confusion.png": confusion} if kind in ("classes", "ordinal") else {}
-    if kind == "regression":
-        beside = {output / "predicted.png": scatter}
-    return drawing.draw_each(
-        {
-            **curves,
-            **beside,
-            output / "time.png": lambda path: _time(manifest()["seconds"], path),
-        },
-        show,
-    )
+    if kind in ("classes", "ordinal"):
+        pictures[output / "confusion.png"] = confusion
+    elif kind == "regression":
+        pictures[output / "predicted.png"] = scatter
+    pictures[output / "time.png"] = lambda path: _time(manifest()["seconds"], path)
+    return drawing.draw_each(pictures, show)
 
 
 def of_scaling(output: Path, *, show: Callable[[str], None] = print) -> list[Path]:
-    """Draw scaling.png from the scaling.json that `scaling.check` left in `output`: each arm's mean
-    loss, and the range of its seeds.
-    """
+    """Draw scaling.png from scaling.json: the mean loss of each arm, and the range of its seeds."""
 
     def draw(path: Path) -> None:
         _arms(json.loads((output / "scaling.json").read_text(encoding="utf-8")), path)
@@ -83,8 +78,8 @@ def training_sample(
     rows: int = 3,
     show: Callable[[str], None] = print,
 ) -> list[Path]:
-    """Draw images.png: the first images of the first training batch, augmented as in training, with
-    their labels; nothing of a table.
+    """Draw images.png: the first images of the first training batch, augmented, with their labels.
+    For a table, draw nothing.
     """
     if config.data.kind == "table":
         return []
@@ -93,72 +88,47 @@ def training_sample(
         batches = dataset.Batches.of(examples, config, batch=rows * drawing.COLUMNS)
         pixels, labels = batches.at(0)
         captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))
-        drawing.grid(
-            pixels,
-            captions,
-            path,
-            f"{len(pixels)} of {len(examples)} training images as the model sees them, and their labels",
-        )
+        title = f"{len(pixels)} of {len(examples)} training images as the model sees them"
+        drawing.grid(pixels, captions, path, f"{title}, and their labels")
 
     return drawing.draw_each({output / "images.png": draw}, show)
 
 
-def _histories(output: Path) -> list[pd.DataFrame]:
-    return [pd.read_csv(path) for path in _history_files(output)]
-
-
-def _history_files(output: Path) -> list[Path]:
-    """Return the path of history.csv of each fold that has one, in order, or of the one run."""
-    folds = sorted(
-        output.glob("fold-*/history.csv"), key=lambda path: (len(path.parent.name), path)
-    )
-    return folds or [output / "history.csv"]
+def _histories(output: Path) -> list[Path]:
+    """Return the history.csv of each fold that has one, in order, or of the one run."""
+    folds = output.glob("fold-*/history.csv")
+    ordered = sorted(folds, key=lambda path: (len(path.parent.name), path))
+    return ordered or [output / "history.csv"]
 
 
 def _scatter(validation: pd.DataFrame, names: Sequence[str], path: Path) -> None:
-    figure, axes = plt.subplots(
-        1, len(names), figsize=(4.6 * len(names), 4.4), squeeze=False, layout="constrained"
-    )
+    size = (4.6 * len(names), 4.4)
+    figure, axes = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained")
     for axis, name in zip(axes.flat, names, strict=True):
         end = f"_{name}" if len(names) > 1 else ""
-        true, predicted = (
-            validation[f"label{end}"].astype(float),
-            validation[f"prediction{end}"].astype(float),
-        )
-        axis.scatter(true, predicted, s=9, color=drawing.BLUE, alpha=0.6, lw=0)
-        ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
+        pair = [validation[f"{column}{end}"].astype(float) for column in ("label", "prediction")]
+        axis.scatter(*pair, s=9, color=drawing.BLUE, alpha=0.6, lw=0)
+        ends = [min(map(min, pair)), max(map(max, pair))]
         axis.plot(ends, ends, color=drawing.GREY, lw=0.8)
-        axis.set(title=drawing.plain(name), xlabel="true", ylabel="predicted", aspect="equal")
+        axis.set(title=drawing.escape(name), xlabel="true", ylabel="predicted", aspect="equal")
     drawing.save(figure, path)
 
 
 def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
-    many = len(histories) > 1
-    second = next(
-        name
-        for name in histories[0].columns
-        if name.startswith("validation_") and name != "validation_loss"
-    )
+    validated = [name for name in histories[0].columns if name.startswith("validation_")]
+    second = next(name for name in validated if name != "validation_loss")
+    folds = f", {len(histories)} folds" if len(histories) > 1 else ""
     for axis, name in ((left, "loss"), (middle, second.removeprefix("validation_"))):
         for column, color, label in (
             (name, drawing.BLUE, "training"),
             (f"validation_{name}", drawing.ORANGE, "validation"),
         ):
-            for history in histories:
-                axis.plot(
-                    history["epoch"],
-                    history[column],
-                    color=color,
-                    label=label,
-                    lw=1 if many else None,
-                )
-                label = "_"  # matplotlib leaves it out of the legend
-        axis.set(
-            title=name.replace("_", " ").capitalize()
-            + (f", {len(histories)} folds" if many else ""),
-            xlabel="epoch",
-        )
+            for place, history in enumerate(histories):
+                shown = "_" if place else label  # matplotlib leaves "_" out of the legend
+                width = 1 if folds else None
+                axis.plot(history["epoch"], history[column], color=color, label=shown, lw=width)
+        axis.set(title=name.replace("_", " ").capitalize() + folds, xlabel="epoch")
         axis.legend(frameon=False)
     for history in histories:
         right.plot(history["epoch"], history["learning_rate"], color=drawing.GREY)
@@ -170,76 +140,55 @@ def _arms(checked: Mapping[str, Any], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     colors = {"base": drawing.BLUE, "scaled": drawing.ORANGE, "unscaled": drawing.GREY}
     for name, arm in checked["arms"].items():
-        losses = np.array(
-            arm["losses"], float
-        )  # a run that diverged has None from there on, and no line
+        losses = np.array(arm["losses"], float)  # None, after a run diverged, becomes NaN: no line
         epochs = np.arange(1, losses.shape[1] + 1)
-        verdict = (
-            "" if name == "base" else ": holds" if checked[name]["holds"] else ": does not hold"
-        )
-        axis.plot(
-            epochs,
-            losses.mean(axis=0),
-            color=colors[name],
-            label=f"{name}, batch {arm['batch']}{verdict}",
-        )
-        axis.fill_between(
-            epochs, losses.min(axis=0), losses.max(axis=0), color=colors[name], alpha=0.2, lw=0
-        )
-    axis.axvspan(
-        0,
-        checked["warmup_epochs"],
-        color=drawing.GREY,
-        alpha=0.1,
-        lw=0,
-        label="warm-up, not counted",
-    )
+        label, color = f"{name}, batch {arm['batch']}", colors[name]
+        if name != "base":
+            label += ": holds" if checked[name]["holds"] else ": does not hold"
+        axis.plot(epochs, losses.mean(axis=0), color=color, label=label)
+        ends = losses.min(axis=0), losses.max(axis=0)
+        axis.fill_between(epochs, *ends, color=color, alpha=0.2, lw=0)
+    warmup: dict[str, Any] = {
+        "color": drawing.GREY,
+        "alpha": 0.1,
+        "lw": 0,
+        "label": "warm-up, not counted",
+    }
+    axis.axvspan(0, checked["warmup_epochs"], **warmup)
     if checked["target"] is not None:
         axis.axhline(checked["target"], color=drawing.BLUE, lw=0.8, ls=":", label="target")
     config = checked["config"]
+    what = f"{config['name']}, {config['optimizer']['name']}"
     axis.set(
-        title=f"{config['name']}, {config['optimizer']['name']}: mean and range of {len(losses)} seeds",
-        xlabel="epoch", ylabel="training loss", yscale="log", xlim=(0, None),
-    )  # fmt: skip
+        title=f"{what}: mean and range of {len(losses)} seeds",
+        xlabel="epoch",
+        ylabel="training loss",
+        yscale="log",
+        xlim=(0, None),
+    )
     axis.legend(frameon=False)
     drawing.save(figure, path)
 
 
 def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> None:
-    place = {name: index for index, name in enumerate(classes)}
-    counts = np.zeros((len(classes), len(classes)), int)
-    np.add.at(
-        counts,
-        (validation["label"].map(place).to_numpy(), validation["prediction"].map(place).to_numpy()),
-        1,
-    )
+    counts = confusion_matrix(validation["label"], validation["prediction"], labels=classes)
     size = min(max(len(classes) * 0.42, 4), 14)
     figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
     axis.imshow(counts, cmap="Blues")
     if len(classes) <= 30:
-        places, shown = range(len(classes)), [drawing.plain(name) for name in classes]
+        places, shown = range(len(classes)), [drawing.escape(name) for name in classes]
         axis.set(xticks=places, yticks=places, xticklabels=shown, yticklabels=shown)
-        for (row, column), count in np.ndenumerate(counts):
-            if count:
-                axis.text(
-                    column,
-                    row,
-                    count,
-                    ha="center",
-                    va="center",
-                    color="white" if count > counts.max() / 2 else "black",
-                    fontsize=8,
-                )
+        for row, column in np.argwhere(counts).tolist():
+            count = counts[row, column]
+            color = "white" if count > counts.max() / 2 else "black"
+            axis.text(column, row, count, ha="center", va="center", color=color, fontsize=8)
     right, what = int(np.trace(counts)), "Out of fold" if "fold" in validation else "Validation"
-    axis.set(
-        xlabel="predicted",
-        ylabel="true",
-        title=f"{what}: {right} of {len(validation)} right",
-    )
+    title = f"{what}: {right} of {len(validation)} right"
+    axis.set(xlabel="predicted", ylabel="true", title=title)
     drawing.save(figure, path)
 
 
-def _time(seconds: dict[str, float], path: Path) -> None:
+def _time(seconds: Mapping[str, float], path: Path) -> None:
     each = phases(seconds)
     figure, axis = plt.subplots(figsize=(7, 0.42 * len(each) + 1), layout="constrained")
     bars = axis.barh(list(each), list(each.values()), color=drawing.BLUE)
@@ -251,19 +200,14 @@ def _time(seconds: dict[str, float], path: Path) -> None:
 
 
 def phases(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return what took how long, the longest first, each second counted once: together they are the
-    total.
+    """Return how long each phase took, the longest first; together they are the total.
 
     >>> phases({"train": 9.0, "validate": 2.0, "compile": 1.0, "read": 0.01, "total": 13.0})
     {'train': 7.0, 'all else': 2.99, 'validate': 2.0, 'compile': 1.0}
     """
     each = {name: value for name, value in seconds.items() if name != "total"}
-    # Validation and checkpoints happen inside the training loop.
-    each["train"] = max(
-        each.get("train", 0.0) - each.get("validate", 0.0) - each.get("checkpoints", 0.0), 0.0
-    )
+    inside = each.get("validate", 0.0) + each.get("checkpoints", 0.0)  # of the training loop
+    each["train"] = max(each.get("train", 0.0) - inside, 0.0)
     each[REST] = max(seconds.get("total", 0.0) - sum(each.values()), 0.0)
-    told = {
-        name: round(value, 3) for name, value in each.items() if value >= 0.05
-    }  # less is shown as 0.0
-    return dict(sorted(told.items(), key=lambda phase: -phase[1]))
+    shown = {name: round(value, 3) for name, value in each.items() if value >= 0.05}
+    return dict(sorted(shown.items(), key=lambda phase: -phase[1]))

@@ -1,5 +1,4 @@
-"""A competition's folder that no config describes yet becomes a list of findings and a config that
-runs.
+"""A competition folder that no config describes becomes findings, and a config that runs.
 
 Comes in: a folder. Goes out: findings, a config, a page. Never imported here: inference or report.
 """

@@ -1,8 +1,7 @@
-"""Features: which columns of a table a model should read, and as what; and what about a column a
-person should look at.
+"""What a model should read each column of a table as, and which columns a person should check.
 
-A column is a number or a category, or it is left out with the reason. Columns of the training table
-alone are never read: nobody has them for the test set.
+A column is a number or a category, or is left out with the reason. A column that only the training
+table has is never read: it is unknown for the test set.
 """
 
 import re
@@ -15,17 +14,16 @@ import pandas as pd
 from pipeline.data.tabular import MISSING
 
 NUMBER, CATEGORY, OUT = "number", "category", "left out"
-FEW = 12  # different whole numbers, up to which they are taken for a category
-SPOILED = 0.02  # share of the values that are no numbers, up to which they are what is wrong with a column
-REPEATS = 2  # rows for each different text, below which there is nothing to learn from it
+FEW = 12  # distinct whole numbers: up to so many are a category
+SPOILED = 0.02  # share of values that are no numbers: up to so many are errors in a column of them
+REPEATS = 2  # rows for each distinct text: with fewer there is nothing to learn
+LEAST = 30  # rows: with fewer a column may match the labels by chance
 COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # "12,50"; "1,234,567.8"
-WITH_COMMAS, WITHOUT_COMMAS = (
-    "numbers with commas",
-    "write decimals with a point, and thousands without a sign",
-)
-LEAST = 30  # rows, below which a column that fits the labels may do so by chance
+WITH_COMMAS = "numbers with commas"
+WITHOUT_COMMAS = "write decimals with a point, and thousands without a separator"
 GROUPS = re.compile(
-    r"(patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|location|record|video|family|house|camera)",
+    "patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|"
+    "location|record|video|family|house|camera",
     re.IGNORECASE,
 )
 
@@ -35,10 +33,12 @@ class Column:
     """A column of the training table.
 
     Attributes:
-        use: "number", "category" or "left out". why: in words.
-        distinct: different values. missing: share of the rows without one. missing_test: the same;
-            None where the test set has no such column.
-        shown: least, middle and largest number, or the most frequent texts.
+        use: "number", "category" or "left out".
+        why: the reason, in words.
+        distinct: number of distinct values.
+        missing: share of the rows without a value.
+        missing_test: the same of the test table; None where it has no such column.
+        shown: least, median and largest number, or the most frequent texts.
     """
 
     name: str
@@ -51,51 +51,50 @@ class Column:
 
 
 def judge(train: pd.Series, test: pd.Series | None) -> Column:
-    """Return what is to be done with a column of texts.
+    """Return how a model should read a column of texts.
 
     >>> judge(pd.Series(["1.5", "2", "", "7"], name="age"), pd.Series(["3"])).use
     'number'
     >>> judge(pd.Series(["a", "a", "b", "a"], name="kind"), None).why
     'in the training table alone'
     """
-    there, share = _there(train)
-    distinct = there.nunique()
-    shown = ", ".join(f"{text!s:.24}" for text in there.value_counts().index[:3])
-    values = numbers(there)
+    present, missing = _present(train)
+    distinct = present.nunique()
+    values = numbers(present)
     number = bool(len(values)) and bool(np.isfinite(values).all())
+    shown = ", ".join(f"{text!s:.24}" for text in present.value_counts().index[:3])
     if number and distinct > FEW:
-        shown = " … ".join(
-            f"{value:.4g}" for value in (values.min(), float(np.median(values)), values.max())
-        )
+        shown = " … ".join(f"{value:.4g}" for value in np.quantile(values, (0, 0.5, 1)))
     if test is None:
-        return Column(
-            str(train.name), OUT, "in the training table alone", distinct, share, None, shown
-        )
-    seen, lacking = _there(test)
-    number = number and bool(np.isfinite(numbers(seen)).all())
-    use, why = _use(there, values if number else None, distinct, share)
-    odd = [str(text) for texts in (there, seen) for text in texts[~np.isfinite(numbers(texts))]]
-    if use == OUT and 0 < len(odd) <= SPOILED * (len(there) + len(seen)):
-        why = f"numbers but for {', '.join(map(repr, odd[:3]))}: correct the tables, and it can be read"
-    elif use != NUMBER and commas(there, seen):
-        why = f"{WITH_COMMAS}, as {odd[0]!r}: {WITHOUT_COMMAS}"
-    return Column(str(train.name), use, why, distinct, share, lacking, shown)
+        why = "in the training table alone"
+        return Column(str(train.name), OUT, why, distinct, missing, None, shown)
+    present_test, missing_test = _present(test)
+    number = number and bool(np.isfinite(numbers(present_test)).all())
+    use, why = _use(present, values if number else None, distinct, missing)
+    both = pd.concat([present, present_test])
+    odd = both[~np.isfinite(numbers(both))].tolist()
+    if use == OUT and 0 < len(odd) <= SPOILED * len(both):
+        why = f"numbers, except {', '.join(map(repr, odd[:3]))}: correct the tables to have it read"
+    elif use != NUMBER and commas(both):
+        why = f"{WITH_COMMAS}, such as {odd[0]!r}: {WITHOUT_COMMAS}"
+    return Column(str(train.name), use, why, distinct, missing, missing_test, shown)
 
 
-def commas(*columns: pd.Series) -> bool:
-    """Return whether what is no number in these columns is one with commas, as some countries and
-    spreadsheets write it.
+def commas(column: pd.Series) -> bool:
+    """Return whether each text that is no number is one with commas.
 
-    >>> commas(pd.Series(["12,50", "7"])), commas(pd.Series(["1,234.5"])), commas(pd.Series(["71,78,45"])), commas(pd.Series(["7"]))
-    (True, True, False, False)
+    >>> [commas(pd.Series(texts)) for texts in (["12,50", "7"], ["1,234.5"], ["71,78,45"], ["7"])]
+    [True, True, False, False]
     """
-    odd = [text for column in columns for text in column[~np.isfinite(numbers(column))].str.strip()]
-    return bool(odd) and all(COMMAS.fullmatch(text) for text in odd if text not in MISSING)
+    odd = column[~np.isfinite(numbers(column))].str.strip()
+    return bool(len(odd)) and all(COMMAS.fullmatch(text) for text in odd if text not in MISSING)
 
 
 def _use(
-    there: pd.Series, values: np.ndarray | None, distinct: int, missing: float
+    present: pd.Series, values: np.ndarray | None, distinct: int, missing: float
 ) -> tuple[str, str]:
+    """Return the use of a column, and why. `values`: None where some text is no number."""
+    rows = len(present)
     if not distinct:
         return OUT, "no value in any row"
     if distinct == 1 and not missing:
@@ -103,99 +102,90 @@ def _use(
     if values is not None:
         whole = bool((values == np.floor(values)).all())
         if whole and distinct <= FEW:
-            return CATEGORY, f"{distinct} different whole numbers"
-        if (
-            whole
-            and distinct == len(there)
-            and len(there) >= LEAST
-            and values.max() - values.min() < 1.2 * len(there)
-        ):
+            return CATEGORY, f"{distinct} distinct whole numbers"
+        dense = values.max() - values.min() < 1.2 * rows
+        if whole and distinct == rows and rows >= LEAST and dense:
             return OUT, "it counts the rows"
         return NUMBER, "numbers"
-    if len(there) < REPEATS * distinct:
-        return OUT, f"{distinct:,} different texts in {len(there):,} rows: hardly one comes twice"
-    return CATEGORY, f"{distinct:,} different texts"
+    if rows < REPEATS * distinct:
+        return OUT, f"{distinct:,} distinct texts in {rows:,} rows: almost none repeats"
+    return CATEGORY, f"{distinct:,} distinct texts"
 
 
 def numbers(texts: pd.Series) -> np.ndarray:
-    """Return float64 (n,), not a number where the text says none."""
+    """Return float64 (n,), NaN where a text is no number."""
     return pd.to_numeric(texts.str.strip(), errors="coerce").to_numpy(np.float64, copy=True)
 
 
-def _there(texts: pd.Series) -> tuple[pd.Series, float]:
-    """Return the values that are there, without blanks around them, and the share of rows without
-    one.
-    """
+def _present(texts: pd.Series) -> tuple[pd.Series, float]:
+    """Return the values of a column, stripped, and the share of rows without one."""
     texts = texts.str.strip()
-    lacking = texts.isin(MISSING)
-    return texts[~lacking], float(lacking.mean()) if len(texts) else 0.0
+    missing = texts.isin(MISSING)
+    return texts[~missing], float(missing.mean()) if len(texts) else 0.0
 
 
-def tellers(table: pd.DataFrame, columns: Collection[Column], labels: np.ndarray) -> list[str]:
-    """Return the names of columns that tell the label alone, without an error: often something that
-    is known only afterwards.
+def leaking(table: pd.DataFrame, columns: Collection[Column], labels: np.ndarray) -> list[str]:
+    """Return the names of columns that alone give the label without an error: often they are known
+    only after it.
 
     Args:
-        labels: of the rows: classes by their number, int (n,), or numbers, float (n,).
+        table: of texts.
+        columns: those to check.
+        labels: class numbers, int (n,), or numbers, float (n,).
     """
     found = []
+    classes = labels.dtype.kind in "iu"
     for column in columns:
         texts = table[column.name].str.strip()
         if len(texts) < LEAST or column.distinct < 2:
             continue
-        if column.use == CATEGORY and labels.dtype.kind in "iu":
-            grouped = pd.Series(labels, index=texts.index).groupby(texts).nunique()
-            if (grouped == 1).all() and len(texts) >= 5 * column.distinct:
+        if column.use == CATEGORY and classes and len(texts) >= 5 * column.distinct:
+            if (pd.Series(labels, index=texts.index).groupby(texts).nunique() == 1).all():
                 found.append(column.name)
         elif column.use == NUMBER:
             values = numbers(texts)
-            rows = np.flatnonzero(np.isfinite(values))
-            if len(rows) >= LEAST and _separates(values[rows], labels[rows]):
+            finite = np.isfinite(values)
+            if finite.sum() >= LEAST and _separates(values[finite], labels[finite]):
                 found.append(column.name)
     return found
 
 
 def _separates(values: np.ndarray, labels: np.ndarray) -> bool:
-    order = np.argsort(values, kind="stable")
     if labels.dtype.kind in "iu":
-        classes = len(np.unique(labels))
-        changes = int((np.diff(labels[order]) != 0).sum())
-        # Equal values with different labels are told apart by nothing.
-        mixed = bool(((np.diff(values[order]) == 0) & (np.diff(labels[order]) != 0)).any())
-        return classes > 1 and changes == classes - 1 and not mixed
+        order = np.argsort(values, kind="stable")
+        changes = np.diff(labels[order]) != 0
+        # Nothing separates equal values with different labels.
+        mixed = bool((changes & (np.diff(values[order]) == 0)).any())
+        return 1 < len(np.unique(labels)) == changes.sum() + 1 and not mixed
+    if not values.std() or not labels.std():
+        return False
     ranks = pd.Series(values).rank(), pd.Series(labels).rank()
-    return bool(abs(np.corrcoef(*ranks)[0, 1]) > 0.9999) if values.std() and labels.std() else False
+    return bool(abs(np.corrcoef(*ranks)[0, 1]) > 0.9999)
 
 
 def groups(
     train: pd.DataFrame, test: pd.DataFrame | None, skip: Collection[str]
 ) -> list[tuple[str, str]]:
-    """Return columns whose rows may belong together, as those of one patient, each with the sign of
-    it. It is advice: only a person knows.
+    """Return columns whose equal values may be one patient's or one scene's, each with the reason.
+    Only a person knows whether they are.
 
     >>> table = pd.DataFrame({"patient": ["a", "a", "b", "b", "c", "c"]})
     >>> groups(table, None, ())
-    [('patient', '3 different texts in 6 rows, and its name')]
+    [('patient', '3 distinct texts in 6 rows, and its name')]
     """
     found = []
-    for name in train:
-        if name in skip:
-            continue
-        there, _ = _there(train[name])
-        distinct = there.nunique()
-        if not 2 < distinct <= len(there) / REPEATS:
+    for name in map(str, train):
+        present, _ = _present(train[name])
+        distinct = present.nunique()
+        if name in skip or not 2 < distinct <= len(present) / REPEATS:
             continue
         apart = False
-        if (
-            test is not None
-            and name in test
-            and distinct > FEW
-            and not (numbers(there) % 1 > 0).any()
-        ):
-            apart = not set(there) & set(_there(test[name])[0])
-        if apart or GROUPS.search(str(name)):
+        if test is not None and name in test and distinct > FEW:
+            fractions = (numbers(present) % 1 > 0).any()
+            apart = not fractions and not set(present) & set(_present(test[name])[0])
+        if apart or GROUPS.search(name):
             sign = "none of them is in the test set" if apart else "its name"
             found.append(
-                (str(name), f"{distinct:,} different texts in {len(there):,} rows, and {sign}")
+                (name, f"{distinct:,} distinct texts in {len(present):,} rows, and {sign}")
             )
     return found

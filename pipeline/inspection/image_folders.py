@@ -1,7 +1,6 @@
-"""Gallery: the image files of a competition: in which folders they lie, how ids name them, and what
-size a model should read.
+"""The image files of a competition: their folders, how ids name them, and the size to read.
 
-All are decoded by the pipeline's own decoder, of very many a sample.
+The pipeline's own decoder reads all of them, or a sample where there are very many.
 """
 
 import re
@@ -15,312 +14,277 @@ from pipeline.config import Data
 from pipeline.data import image_files, parallel_decoding
 from pipeline.data.image_decoding import ENDINGS
 from pipeline.errors import DataError
-from pipeline.inspection import duplicates_and_leaks, input_kinds
+from pipeline.inspection import duplicates_and_leaks, input_kinds, tables
 from pipeline.inspection.duplicates_and_leaks import Headers
 from pipeline.inspection.input_kinds import TRAINS, Inputs
 from pipeline.inspection.tables import CHOSEN, FOUND, TESTS, UNKNOWN, WARNING, Contents, Finding
 
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder
-BESIDE = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
-SMALL = 64  # pixels: the longest side that is read without an accelerator
-ROUND = 4  # pixels: sides that are chosen are a multiple, so that they can be halved twice
-LONG = 2.0  # how much proportions may differ and be evened out, which loses less than zeros at the edges
+EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
+SMALL = 64  # pixels: the longest side to read without an accelerator
+ROUND = 4  # pixels: sides are multiples, so that they can be halved twice
+LONG = 2.0  # proportions that differ by less are stretched; the others are padded with zeros
 
 
-def find(held: Contents) -> Inputs | None:
-    """Return the image files that the examples are; None where at least half of the training ids
-    have none.
+def find(contents: Contents) -> Inputs | None:
+    """Return the image files as inputs; None where at least half of the training ids have none.
 
     Raises:
-        DataError: if the test set has none, files are missing, or ids of the two sets are written
-            in two ways.
+        DataError: if the test set has no images, files are missing, or the ids of only one set are
+            whole file names.
     """
-    if held.ids is None or not held.images:
+    if contents.ids is None or not contents.images:
         return None
-    ids, test_ids = tuple(held.labelled[held.ids]), tuple(held.wanted.iloc[:, 0])
-    images = _below(held.images) if any("/" in name for name in (*ids, *test_ids)) else held.images
-    train, endings, lacking = _places(ids, images, TRAINS)
-    if 2 * len(lacking) > len(ids):
+    ids, test_ids = tuple(contents.train_table[contents.ids]), tuple(contents.sample_ids)
+    nested = any("/" in name for name in (*ids, *test_ids))
+    images = _nested(contents.images) if nested else contents.images
+    train, endings, missing = _folders(ids, images, TRAINS)
+    if 2 * len(missing) > len(ids):
         return None
-    test, test_endings, absent = _places(test_ids, images, TESTS, taken=train)
+    test, test_endings, missing_test = _folders(test_ids, images, TESTS, last=train)
     if not test:
         raise DataError(
-            f"{held.folder} has no image for any id of {held.sample}, for example {test_ids[0]!r}; expected a file for each.\n"
-            "Complete the download, or name another file: --sample FILE."
+            f"{contents.folder} has no image for any id of {contents.sample}, for example "
+            f"{test_ids[0]!r}; expected a file for each.\n"
+            "Complete the download, or name another file: --sample FILE"
         )
     both = endings | test_endings
     if "" in both and len(both) > 1:
         raise DataError(
-            f"The ids of {held.train} and {held.sample} are file names in one and have no ending in the other ({ids[0]!r}, {test_ids[0]!r}); "
-            "expected one way.\nWrite them alike in one of the tables."
+            f"The ids of one of {contents.train} and {contents.sample} are whole file names, those "
+            f"of the other have no ending ({ids[0]!r}, {test_ids[0]!r}); expected the same form.\n"
+            "Correct the ids of one of the tables."
         )
     suffix = both.pop() if len(both) == 1 else "*"
     rows, test_rows = input_kinds.some(len(ids)), input_kinds.some(len(test_ids))
-    paths = _paths(held, images, train, suffix, [ids[row] for row in rows])
-    test_paths = _paths(held, images, test, suffix, [test_ids[row] for row in test_rows])
-    there = [path for path in (*paths, *test_paths) if path]
-    headers = duplicates_and_leaks.headers(there)
-    size, told = _size(headers, whole=len(rows) == len(ids) and len(test_rows) == len(test_ids))
+    complete = len(rows) == len(ids) and len(test_rows) == len(test_ids)
+    some_ids = [ids[row] for row in rows]
+    paths = _paths(contents, images, train, suffix, some_ids)
+    test_paths = _paths(contents, images, test, suffix, [test_ids[row] for row in test_rows])
+    test_rows = test_rows[[path != "" for path in test_paths]]
+    test_paths = [path for path in test_paths if path]
+    present = [*filter(None, paths), *test_paths]
+    headers = duplicates_and_leaks.headers(present)
+    size, why = _size(headers, complete=complete)
     data = Data(
-        **input_kinds.base(held),
-        train_images=_one(train),
-        test_images=_one(test),
+        **input_kinds.base(contents),
+        train_images=train if len(train) > 1 else train[0],
+        test_images=test if len(test) > 1 else test[0],
         suffix=suffix,
         **size,
     )
+    text = f"image files: {_listed(train)} to train, {_listed(test)} to test; {_naming(suffix)}"
     findings = [
-        Finding(
-            CHOSEN,
-            "inputs",
-            f"image files: {_of(train)} to train, {_of(test)} to test; {_called(suffix)}",
-        ),
-        Finding(FOUND, "sizes", headers.told()),
-        Finding(CHOSEN, "size", told),
+        Finding(CHOSEN, "inputs", text),
+        Finding(FOUND, "sizes", headers.describe()),
+        Finding(CHOSEN, "size", why),
     ]
     if len(rows) < len(ids):
-        text = f"{len(rows):,} of {len(ids):,} training images were looked at, chosen at random"
+        text = f"only {len(rows):,} of {len(ids):,} training images were read, chosen at random"
         findings.append(Finding(UNKNOWN, "sample", text))
-    if absent:
-        shown = ", ".join(sorted(absent)[:3])
-        text = f"{len(absent):,} of {len(test_ids):,} test images have no file, for example {shown}; such a row gets the mean prediction"
-        findings.append(Finding(WARNING, "missing", text))
-    findings += _rivals(ids, held.images, train, test)
-    findings += _unused(held, images, train, ids, test_ids)
-    pixels, torn = image_files.read(
-        image_files.find(held.folder, data.train_images, [ids[row] for row in rows], data),
-        data,
-        cache=None,
-        show=None,
-    )
-    known = [place for place, path in enumerate(test_paths) if path]
-    test_rows = test_rows[known]
-    test_pixels, test_torn = parallel_decoding.read(
-        [path for path in test_paths if path], image_files.shape(data)
-    )
-    broken = {ids[rows[place]]: why for place, why in torn.items()}
-    test_broken = {test_ids[test_rows[place]]: why for place, why in test_torn.items()}
-    if broken or test_broken:
-        shown = "; ".join(
-            f"{name}: {why}" for name, why in [*broken.items(), *test_broken.items()][:3]
+    if missing_test:
+        text = (
+            f"{len(missing_test):,} of {len(test_ids):,} test images have no file, for example "
+            f"{', '.join(sorted(missing_test)[:3])}; these rows get the mean prediction"
         )
-        text = f"{len(broken):,} training and {len(test_broken):,} test images cannot be decoded: {shown}"
-        findings.append(Finding(WARNING, "broken", text))
+        findings.append(Finding(WARNING, "missing", text))
+    findings += _rivals(ids, contents.images, train, test)
+    findings += _unused(contents, images, train, {*ids, *test_ids})
+    train_paths = image_files.find(contents.folder, data.train_images, some_ids, data)
+    pixels, unreadable = image_files.read(train_paths, data, cache=None, show=None)
+    test_pixels, unreadable_test = parallel_decoding.read(test_paths, image_files.shape(data))
+    broken = {ids[rows[place]]: why for place, why in unreadable.items()}
+    test_broken = {test_ids[test_rows[place]]: why for place, why in unreadable_test.items()}
+    if broken or test_broken:
+        some = [*broken.items(), *test_broken.items()][:3]
+        text = (
+            f"{len(broken):,} training and {len(test_broken):,} test images cannot be decoded: "
+            + "; ".join(f"{name}: {why}" for name, why in some)
+        )
+        findings.append(Finding(WARNING, "corrupt", text))
     else:
-        findings.append(Finding(FOUND, "broken", f"none: all {len(there):,} files were decoded"))
-    keys = duplicates_and_leaks.contents(
-        [path or "" for path in (*paths, *(path for path in test_paths if path))]
-    )
-    parts = keys[: len(rows)], keys[len(rows) :]
+        findings.append(Finding(FOUND, "corrupt", f"none: all {len(present):,} files were decoded"))
+    keys = duplicates_and_leaks.file_digests([*paths, *test_paths])
     return Inputs(
-        data, tuple(findings), *parts, rows, test_rows, pixels, test_pixels, headers, broken=broken, test_broken=test_broken
-    )  # fmt: skip
+        data,
+        tuple(findings),
+        keys[: len(rows)],
+        keys[len(rows) :],
+        rows,
+        test_rows,
+        pixels,
+        test_pixels,
+        headers,
+        broken=broken,
+        test_broken=test_broken,
+    )
 
 
-def _below(images: Images) -> Images:
-    """Return for each folder with image files, and each above one, the files below it, with the
-    folders between in their names.
+def _nested(images: Images) -> Images:
+    """Return the image files below each folder at any depth, with the folders between as part of
+    their names.
 
-    >>> {place: sorted(names) for place, names in sorted(_below({"train/cats": frozenset(["1.png"])}).items())}
+    >>> found = _nested({"train/cats": frozenset(["1.png"])})
+    >>> {place: sorted(names) for place, names in sorted(found.items())}
     {'.': ['train/cats/1.png'], 'train': ['cats/1.png'], 'train/cats': ['1.png']}
     """
     found: dict[str, set[str]] = {}
     for place, names in images.items():
         inside = PurePosixPath(place)
         for above in (inside, *inside.parents):
-            before = "" if above == inside else f"{inside.relative_to(above)}/"
-            found.setdefault(str(above), set()).update(f"{before}{name}" for name in names)
+            paths = {str(inside.relative_to(above) / name) for name in names}
+            found.setdefault(str(above), set()).update(paths)
     return {place: frozenset(names) for place, names in found.items()}
 
 
-def _places(
-    ids: Sequence[str], images: Images, hint: re.Pattern[str], taken: Sequence[str] = ()
+def _folders(
+    ids: Sequence[str], images: Images, hint: re.Pattern[str], last: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], set[str], set[str]]:
-    """Return the folders that hold these ids' images, what follows an id in a file's name, and the
-    ids without one.
+    """Return the folders that hold the images of these ids, what follows an id in a file's name,
+    and the ids without an image. Folders with `hint` in their names come first, `last` comes last.
     """
-    # Files of the same names may be the other set's, or masks of these.
-    other = {
+    rival = TESTS if hint is TRAINS else TRAINS
+    # Files of the same names may belong to the other set, or be masks of these.
+    unlikely = {
         place
         for place in images
-        if _beside(place)
-        or ((TESTS if hint is TRAINS else TRAINS).search(place) and not hint.search(place))
+        if _holds_extras(place) or (rival.search(place) and not hint.search(place))
     }
-    left, folders, endings = set(ids), [], set()
-    while left:
+    missing, folders, endings = set(ids), [], set()
+    while missing:
         hits = {
-            place: _hits(left, names) for place, names in images.items() if place not in folders
+            place: _hits(missing, names) for place, names in images.items() if place not in folders
         }
-        some = [place for place in hits if hits[place][0]]
-        # Unlikely ones are taken where nothing else has any, and not for a few that are missing.
-        found = [place for place in some if place not in other] or (
-            some if 2 * len(left) > len(ids) else []
-        )
+        holding = [place for place in hits if hits[place][0]]
+        found = [place for place in holding if place not in unlikely]
+        if not found and 2 * len(missing) > len(ids):  # not for a few that are missing
+            found = holding
         if not found:
             break
-        best = min(
-            found,
-            key=lambda place: (
-                -len(hits[place][0]),
-                not hint.search(place),
-                place in taken,
-                len(place),
-                place,
-            ),
-        )
+
+        def order(place: str) -> tuple[object, ...]:
+            count = len(hits[place][0])  # noqa: B023 - min calls it at once
+            return -count, not hint.search(place), place in last, len(place), place
+
+        best = min(found, key=order)
         folders.append(best)
         endings |= hits[best][1]
-        left -= hits[best][0]
-    return tuple(folders), endings, left
+        missing -= hits[best][0]
+    return tuple(folders), endings, missing
 
 
-def _beside(place: str) -> bool:
-    """Return whether a folder's name says that it holds what was drawn beside the images.
+def _holds_extras(place: str) -> bool:
+    """Return whether a folder holds, by its name, what accompanies images.
 
-    >>> _beside("data/train_masks"), _beside("train_images")
+    >>> _holds_extras("data/train_masks"), _holds_extras("train_images")
     (True, False)
     """
-    return BESIDE.search(PurePosixPath(place).name) is not None
+    return EXTRAS.search(PurePosixPath(place).name) is not None
 
 
 def _rivals(
-    ids: Sequence[str], images: Images, places: Sequence[str], test: Sequence[str]
+    ids: Sequence[str], images: Images, train: Sequence[str], test: Sequence[str]
 ) -> list[Finding]:
-    """Return what is said of other folders that have files for half of the ids, too."""
+    """Return findings on other folders that also have files for more than half of the ids."""
+    chosen = {*train, *test}
+    above = {str(parent) for place in chosen for parent in PurePosixPath(place).parents}
     found = []
-    for place, names in sorted(images.items()):
-        apart = all(
-            place not in map(str, PurePosixPath(one).parents) and place != one
-            for one in map(str, (*places, *test))
-        )
-        both = len(_hits(set(ids), names)[0]) if apart and place not in places else 0
-        if 2 * both > len(ids):
-            text = f"{place}/ has files for {both:,} of these ids, too; {_of(places)} is read. If {place}/ is meant, set train_images to it"
+    for place in sorted(set(images) - chosen - above):
+        count = len(_hits(set(ids), images[place])[0])
+        if 2 * count > len(ids):
+            text = (
+                f"{place}/ has files for {count:,} of these ids, too; {_listed(train)} is read. To "
+                f"read {place}/, set train_images to it"
+            )
             found.append(Finding(UNKNOWN, "folders", text))
     return found
 
 
 def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
-    whole = ids & names
-    if whole:
+    """Return the ids that have a file of these names, and what follows an id in a name."""
+    if whole := ids & names:
         return whole, {""}
-    endings = {
-        name[: -len(ending)]: ending
-        for name in names
-        for ending in ENDINGS
-        if name.endswith(ending)
-    }
+    endings = {name.removesuffix(e): e for name in names for e in ENDINGS if name.endswith(e)}
     found = ids & endings.keys()
     return found, {endings[name] for name in found}
 
 
 def _paths(
-    held: Contents, images: Images, places: Sequence[str], suffix: str, ids: Sequence[str]
+    contents: Contents, images: Images, places: Sequence[str], suffix: str, ids: Sequence[str]
 ) -> list[str]:
-    """Return each id's file, the first that is there; "" where there is none."""
+    """Return the first file of each id; "" where there is none."""
     endings = ENDINGS if suffix == "*" else (suffix,)
-    found = []
-    for name in ids:
-        each = (
-            str(held.folder / place / f"{name}{ending}")
+    files = (
+        (
+            str(contents.folder / place / f"{name}{ending}")
             for place in places
             for ending in endings
             if f"{name}{ending}" in images[place]
         )
-        found.append(next(each, ""))
-    return found
+        for name in ids
+    )
+    return [next(each, "") for each in files]
 
 
-def _size(headers: Headers, *, whole: bool) -> tuple[dict[str, Any], str]:
+def _size(headers: Headers, *, complete: bool) -> tuple[dict[str, Any], str]:
     """Return height, width, channels and resize for these images, and why."""
     if not headers.sizes:
         raise DataError(
-            "None of the images could be opened; expected PNG, JPEG or WebP.\nComplete the download."
+            "None of the images could be opened; expected PNG, JPEG or WebP.\n"
+            "Complete the download."
         )
     channels = 1 if headers.grey else 3
     colours = "no file has colours" if headers.grey else "colours"
-    width, height = headers.middle()
-    least = min(1.0, SMALL / max(width, height))
-    reduced = (
-        f", reduced to {SMALL} pixels at most for a machine without accelerators; a TPU bears more"
-        if least < 1
-        else ""
+    width, height = headers.median()
+    factor = min(1.0, SMALL / max(width, height))
+    size: dict[str, Any] = {"height": height, "width": width, "channels": channels}
+    axes = "(height x width x channels)"
+    if len(headers.sizes) == 1 and complete and factor == 1:
+        return size, f"{height}x{width}x{channels} {axes}, the size of all files; {colours}"
+    low, high = np.quantile([wide / tall for wide, tall in headers.sizes.elements()], (0.05, 0.95))
+    height, width = (
+        max(round(side * factor / ROUND) * ROUND, 2 * ROUND) for side in (height, width)
     )
-    if len(headers.sizes) == 1 and whole and not reduced:
-        shape: dict[str, Any] = {"height": height, "width": width, "channels": channels}
-        return (
-            shape,
-            f"{height}x{width}x{channels} (height x width x channels), as all files have it; {colours}",
-        )
-    shares = np.array([wide / high for wide, high in headers.sizes.elements()])
-    low, high = np.quantile(shares, (0.05, 0.95))
-    sides = [max(round(side * least / ROUND) * ROUND, 2 * ROUND) for side in (height, width)]
     if high / low > LONG:
-        sides = [max(sides)] * 2
-        way, why = (
-            "pad",
-            f"proportions (width / height) go from {low:.2g} to {high:.2g}, so zeros fill up what they leave",
-        )
+        height = width = max(height, width)
+        way = "pad"
+        why = f"proportions (width / height) go from {low:.2g} to {high:.2g}; zeros fill the rest"
     else:
-        way, why = (
-            "stretch",
-            f"proportions differ by less than {LONG:g} to 1"
-            if len(headers.sizes) > 1
-            else "all have one size",
-        )
-    shape = {"height": sides[0], "width": sides[1], "channels": channels, "resize": way}
-    return (
-        shape,
-        f"{sides[0]}x{sides[1]}x{channels} (height x width x channels) by resize={way!r}: {why}{reduced}; {colours}",
-    )
+        way, why = "stretch", f"proportions differ by less than {LONG:g} to 1"
+        if len(headers.sizes) == 1:
+            why = "all have one size"
+    if factor < 1:
+        why += f", reduced to {SMALL} pixels for a machine without accelerators; a TPU allows more"
+    text = f"{height}x{width}x{channels} {axes} by resize={way!r}: {why}; {colours}"
+    return {**size, "height": height, "width": width, "resize": way}, text
 
 
 def _unused(
-    held: Contents,
-    images: Images,
-    places: Sequence[str],
-    ids: Sequence[str],
-    test_ids: Sequence[str],
+    contents: Contents, images: Images, places: Sequence[str], known: set[str]
 ) -> list[Finding]:
-    """Return what is said of files without a row, and of columns beside images."""
+    """Return findings on files without a row (whose ids are not `known`), and on unused columns."""
     found = []
-    known = {*ids, *test_ids}
     extra = sum(
         name not in known and name.rpartition(".")[0] not in known
         for place in places
         for name in images[place]
     )
     if extra:
-        found.append(
-            Finding(
-                FOUND,
-                "unlabelled",
-                f"{extra:,} image files of {_of(places)} have no row in {held.train}",
-            )
-        )
-    beside = [str(name) for name in held.labelled if name not in (held.ids, *held.labels)]
-    if beside:
-        shown = ", ".join(beside[:6]) + (" …" if len(beside) > 6 else "")
-        found.append(
-            Finding(
-                CHOSEN, "columns", f"{shown} of {held.train} are not read, since the images are"
-            )
-        )
+        text = f"{extra:,} image files of {_listed(places)} have no row in {contents.train}"
+        found.append(Finding(FOUND, "unlabelled", text))
+    used = (contents.ids, *contents.labels)
+    columns = [str(name) for name in contents.train_table if name not in used]
+    if columns:
+        text = f"{tables.shortened(columns)} of {contents.train} are not read, since images are"
+        found.append(Finding(CHOSEN, "columns", text))
     return found
 
 
-def _one(places: tuple[str, ...]) -> str | tuple[str, ...]:
-    return places if len(places) > 1 else places[0]
-
-
-def _of(places: Sequence[str]) -> str:
+def _listed(places: Sequence[str]) -> str:
     return ", ".join("the folder itself" if place == "." else f"{place}/" for place in places)
 
 
-def _called(suffix: str) -> str:
-    if suffix:
-        return (
-            "ids without ending, files of several"
-            if suffix == "*"
-            else f"an id and {suffix} make a file's name"
-        )
-    return "ids are whole file names"
+def _naming(suffix: str) -> str:
+    if suffix == "*":
+        return "ids without an ending, and files with several endings"
+    return f"a file's name is an id and {suffix}" if suffix else "ids are whole file names"

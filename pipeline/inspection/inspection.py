@@ -1,9 +1,8 @@
-"""Inspection: a competition folder that nobody has described yet → what is in it, and what is wrong
-with it.
+"""A competition folder that nobody has described: what is in it, and what is wrong with it.
 
-Each choice is a line of `findings` with its reason; what cannot be known from a folder (the metric,
-whether an order counts) is said, too. `pipeline.inspection.config_proposal` makes a config of it,
-`pipeline.inspection.inspection_page` a page.
+Each choice is a line of `findings` with its reason. What the data cannot reveal (the metric,
+whether an order counts) is a line, too. `pipeline.inspection.config_proposal` makes a config of the
+result, `pipeline.inspection.inspection_page` a page.
 """
 
 from collections.abc import Sequence
@@ -23,24 +22,25 @@ from pipeline.inspection import (
 )
 from pipeline.inspection.input_kinds import Inputs
 from pipeline.inspection.tables import FOUND, UNKNOWN, WARNING, Contents, Finding, Given
-from pipeline.inspection.target_guess import Goal
+from pipeline.inspection.target_guess import TargetGuess
 from pipeline.runtime import mounts
 
 
 @dataclass(frozen=True)
-class Twin:
+class Duplicate:
     """Two examples with the same content, or (`near`) nearly the same.
 
     Attributes:
-        one: its place in `Inputs.rows`. other: the same, or, with `test`, in `Inputs.test_rows`.
-        unlike: whether both have labels, and other ones.
+        one: place in `Inputs.rows`.
+        other: the same, or, with `test`, in `Inputs.test_rows`.
+        conflicting: whether both have labels, and different ones.
     """
 
     one: int
     other: int
     test: bool
     near: bool
-    unlike: bool
+    conflicting: bool
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,22 @@ class Inspection:
     """What a folder holds.
 
     Attributes:
-        contents: the parts of the folder. goal: what is predicted. inputs: what examples are.
-        ids, test_ids: of the training and of the test set. labels: as texts, one a row.
-        twins: examples that are alike; of two test examples nothing is said.
-        findings: all of it in words.
+        contents: the parts of the folder.
+        target: what to predict.
+        inputs: what the examples are.
+        ids, test_ids: of the training and of the test set.
+        labels: as texts, one a row.
+        duplicates: without those among test examples.
+        findings: all of this in words.
     """
 
     contents: Contents
-    goal: Goal
+    target: TargetGuess
     inputs: Inputs
     ids: tuple[str, ...] = field(repr=False)
     test_ids: tuple[str, ...] = field(repr=False)
     labels: tuple[str, ...] = field(repr=False)
-    twins: tuple[Twin, ...] = field(repr=False)
+    duplicates: tuple[Duplicate, ...] = field(repr=False)
     findings: tuple[Finding, ...] = field(repr=False)
 
 
@@ -69,147 +72,127 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
 
     Raises:
         DataError: if there is no sample submission, no table with labels or nothing that a model
-            could read, if more than one thing could be meant, or if the labels cannot be learned.
-            ConfigError: if a file or column has a name that no config can hold.
+            could read, if a part is ambiguous, or if the labels cannot be learned.
+        ConfigError: if a file or column has a name that no config can hold.
     """
-    held = tables.read(folder, given or Given())
-    aim = target_guess.read(held)
-    found = image_folders.find(held) or input_kinds.find(held)
-    if found is None:
-        places = sorted(held.images, key=lambda place: not input_kinds.TRAINS.search(place))
-        names = [min(held.images[place]) for place in places]
-        known = None if held.ids is None else held.labelled[held.ids].iloc[0]
-        # Only who sees both can tell why they differ.
-        shown = (
-            f" An image file is called {names[0]!r}, an id {known!r}."
-            if names and known is not None
-            else ""
-        )
-        raise DataError(
-            f"{mounts.listing(folder)}; {held.train} has {len(held.labelled):,} rows, and nothing to learn from was found for them.{shown} Expected "
-            "image files named by its ids (whole names, or what is before .png, .jpg, .jpeg or .webp; with folders or without), columns of "
-            "pixels, an array of as many images, or columns that the test set has, too.\n"
-            "Complete the download, unpack what is packed, rename files or ids, or name other tables: --train FILE, --test FILE."
-        )
-    ids = (
-        tuple(held.labelled[held.ids])
-        if held.ids is not None
-        else tuple(map(str, range(len(held.labelled))))
-    )
-    test_ids = tuple(held.wanted.iloc[:, 0])
-    labels = tuple(map(" ".join, zip(*(held.labelled[name] for name in held.labels), strict=True)))
-    twins = _twins(found, labels, classes=aim.target != "regression")
+    contents = tables.read(folder, given or Given())
+    target = target_guess.read(contents)
+    inputs = image_folders.find(contents) or input_kinds.find(contents)
+    if inputs is None:
+        raise DataError(_nothing_found(contents))
+    table = contents.train_table
+    ids = tuple(map(str, range(len(table)) if contents.ids is None else table[contents.ids]))
+    test_ids = tuple(contents.sample_ids)
+    labels = tuple(map(" ".join, table[list(contents.labels)].to_numpy()))
+    duplicates = _duplicates(inputs, labels, classes=target.kind != "regression")
     findings = (
-        *held.findings,
-        *found.findings,
-        *aim.findings,
-        *_alike(twins, found, ids, test_ids),
+        *contents.findings,
+        *inputs.findings,
+        *target.findings,
+        *_duplicate_findings(duplicates, inputs, ids, test_ids),
+        *_leak_findings(contents, target, inputs, ids, labels),
     )
-    return Inspection(
-        held,
-        aim,
-        found,
-        ids,
-        test_ids,
-        labels,
-        twins,
-        (*findings, *_signs(held, aim, found, ids, labels)),
+    return Inspection(contents, target, inputs, ids, test_ids, labels, duplicates, findings)
+
+
+def _nothing_found(contents: Contents) -> str:
+    places = sorted(contents.images, key=lambda place: not input_kinds.TRAINS.search(place))
+    example = ""
+    if places and contents.ids is not None:  # the user sees how the two differ
+        name, known = min(contents.images[places[0]]), contents.train_table[contents.ids].iloc[0]
+        example = f" An image file is called {name!r}, an id {known!r}."
+    return (
+        f"{mounts.listing(contents.folder)}; {contents.train} has "
+        f"{len(contents.train_table):,} rows, and nothing to learn from was found for them."
+        f"{example} Expected image files named by its ids (whole names, or what is before .png, "
+        ".jpg, .jpeg or .webp; with folders or without), columns of pixels, an array of as many "
+        "images, or columns that the test set has, too.\n"
+        "Complete the download, unpack archives, rename files or ids, or name other tables: "
+        "--train FILE, --test FILE"
     )
 
 
-def _twins(found: Inputs, labels: Sequence[str], *, classes: bool) -> tuple[Twin, ...]:
-    count = len(found.rows)
-    keys = [*found.keys, *found.test_keys]
-    equal = [(group[0], other) for group in duplicates_and_leaks.same(keys) for other in group[1:]]
-    pairs = [(one, other, False) for one, other in equal if one < count]
-    if found.pixels is not None and found.test_pixels is not None:
-        known = {place: group[0] for group in duplicates_and_leaks.same(keys) for place in group}
-        first = min(count, duplicates_and_leaks.MOST_NEAR)
-        every = np.concatenate(
-            [found.pixels[:first], found.test_pixels[: duplicates_and_leaks.MOST_NEAR]]
-        )
-        for one, other in duplicates_and_leaks.near(every):
-            one, other = (
-                place if place < first else place - first + count for place in (one, other)
-            )
-            if one < count and known.get(one, one) != known.get(other, other):
+def _duplicates(inputs: Inputs, labels: Sequence[str], *, classes: bool) -> tuple[Duplicate, ...]:
+    count = len(inputs.rows)
+    groups = duplicates_and_leaks.equal([*inputs.keys, *inputs.test_keys])
+    pairs = [(group[0], other, False) for group in groups for other in group[1:]]
+    if inputs.pixels is not None and inputs.test_pixels is not None:
+        group_of = {place: group[0] for group in groups for place in group}
+        most = duplicates_and_leaks.MOST_NEAR
+        pixels = inputs.pixels[:most]
+        for pair in duplicates_and_leaks.near(np.concatenate([pixels, inputs.test_pixels[:most]])):
+            one, other = (p if p < len(pixels) else p - len(pixels) + count for p in pair)
+            if group_of.get(one, one) != group_of.get(other, other):
                 pairs.append((one, other, True))
 
-    def unlike(one: int, other: int) -> bool:
-        return classes and other < count and labels[found.rows[one]] != labels[found.rows[other]]
+    def conflicting(one: int, other: int) -> bool:
+        return classes and other < count and labels[inputs.rows[one]] != labels[inputs.rows[other]]
 
-    return tuple(
-        Twin(
-            one,
-            other - count if other >= count else other,
-            other >= count,
-            near,
-            unlike(one, other),
-        )
-        for one, other, near in pairs
-    )
+    found = []
+    for one, other, near in pairs:
+        if one < count:  # else both are test examples
+            test = other >= count
+            place = other - count if test else other
+            found.append(Duplicate(one, place, test, near, conflicting(one, other)))
+    return tuple(found)
 
 
-def _alike(
-    twins: Sequence[Twin], found: Inputs, ids: Sequence[str], test_ids: Sequence[str]
+def _duplicate_findings(
+    duplicates: Sequence[Duplicate], inputs: Inputs, ids: Sequence[str], test_ids: Sequence[str]
 ) -> list[Finding]:
-    """Return what is said of examples that are alike."""
-    told = []
-    what = "columns that are read" if found.pixels is None else "content"
+    findings = []
+    what = "inputs" if inputs.pixels is None else "content"
     for test, near in ((True, False), (False, False), (True, True), (False, True)):
-        some = [twin for twin in twins if (twin.test, twin.near) == (test, near)]
+        some = [pair for pair in duplicates if (pair.test, pair.near) == (test, near)]
         if not some:
             continue
+        others = test_ids if test else ids
+        rows = inputs.test_rows if test else inputs.rows
         shown = ", ".join(
-            f"{ids[found.rows[twin.one]]} = {test_ids[found.test_rows[twin.other]] if test else ids[found.rows[twin.other]]}"
-            for twin in some[:3]
+            f"{ids[inputs.rows[pair.one]]} = {others[rows[pair.other]]}" for pair in some[:3]
         )
+        number = len({pair.other for pair in some})
         how = "nearly the same picture as" if near else f"the same {what} as"
         if test:
-            number = len({twin.other for twin in some})
-            text = f"{number:,} test examples have {how} a training example: {shown}. A score on them shows memory, not skill"
-            told.append(Finding(WARNING, "leak", text))
+            text = f"{number:,} test examples have {how} a training example: {shown}. A score on "
+            findings.append(Finding(WARNING, "leak", text + "them shows memory, not skill"))
             continue
-        number, unlike = len({twin.other for twin in some}), sum(twin.unlike for twin in some)
-        text = f"{number:,} training examples have {how} another one: {shown}; validation may look better than it is"
-        text += f". {unlike:,} of these pairs have different labels" if unlike else ""
-        told.append(Finding(WARNING, "duplicates", text))
-    if not told:
-        near_too = " or nearly the same picture" if found.pixels is not None else ""
-        told.append(
-            Finding(
-                FOUND,
-                "duplicates",
-                f"none: no two examples have the same {what}{near_too}, in training and test set",
-            )
-        )
-    return told
+        text = f"{number:,} training examples have {how} another one: {shown}; validation scores "
+        text += "may be too good"
+        if conflicting := sum(pair.conflicting for pair in some):
+            text += f". {conflicting:,} of these pairs have different labels"
+        findings.append(Finding(WARNING, "duplicates", text))
+    if not findings:
+        near_too = "" if inputs.pixels is None else " or nearly the same picture"
+        text = f"none: no two examples of training and test set have the same {what}{near_too}"
+        findings.append(Finding(FOUND, "duplicates", text))
+    return findings
 
 
-def _signs(
-    held: Contents, aim: Goal, found: Inputs, ids: Sequence[str], labels: Sequence[str]
+def _leak_findings(
+    contents: Contents,
+    target: TargetGuess,
+    inputs: Inputs,
+    ids: Sequence[str],
+    labels: Sequence[str],
 ) -> list[Finding]:
-    """Return what a person should look at: labels that something else tells, and rows that may
-    belong together.
-    """
-    told = []
-    numbers = None
-    if aim.target == "classes":
+    """Return findings on labels that something else reveals, and on rows that may be related."""
+    findings = []
+    table, numbers = contents.train_table, None
+    if target.kind == "classes":
         numbers = np.unique(np.array(labels, str), return_inverse=True)[1].astype(np.int64)
-    elif aim.target == "regression" and len(held.labels) == 1:
-        numbers = column_types.numbers(held.labelled[held.labels[0]])
+    elif target.kind == "regression" and len(contents.labels) == 1:
+        numbers = column_types.numbers(table[contents.labels[0]])
     if numbers is not None:
-        if held.ids is not None:
-            told += [
-                Finding(WARNING, "ids", text)
-                for text in duplicates_and_leaks.told_by_ids(ids, numbers)
-            ]
-        for name in column_types.tellers(held.labelled, found.columns, numbers):
-            text = f"{name!r} alone tells the label of every row. If it is known only after the label, take it out of the config"
-            told.append(Finding(WARNING, "leak", text))
-    for name, sign in column_types.groups(
-        held.labelled, held.tested, (*held.labels, held.ids or "")
-    ):
-        text = f"{name!r}: {sign}. If its rows belong together (one patient, one scene), set data.group_column={name!r}"
-        told.append(Finding(UNKNOWN, "groups", text))
-    return told
+        if contents.ids is not None:
+            for text in duplicates_and_leaks.leaks_of_ids(ids, numbers):
+                findings.append(Finding(WARNING, "ids", text))
+        for name in column_types.leaking(table, inputs.columns, numbers):
+            text = f"{name!r} alone reveals the label of every row. If it is known only after the "
+            findings.append(Finding(WARNING, "leak", text + "label, remove it from the config"))
+    skip = (*contents.labels, contents.ids or "")
+    for name, sign in column_types.groups(table, contents.test_table, skip):
+        text = f"{name!r}: {sign}. If rows with the same value are related (one patient, one "
+        text += f"scene), set data.group_column={name!r}"
+        findings.append(Finding(UNKNOWN, "groups", text))
+    return findings

@@ -1,310 +1,180 @@
-"""Overview: one HTML page of a competition folder, as `pipeline.inspection.inspection` found it:
-what is there, in words, numbers and pictures.
+"""One HTML page of a competition folder, as `pipeline.inspection.inspection` found it.
 
-It needs nothing beside itself; texts from the folder are escaped, and equal folders give equal
+It needs nothing beside itself. Texts from the folder are escaped, and equal folders give equal
 bytes.
 """
 
-import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup, escape
 from PIL import Image
 
 from pipeline.inspection import column_types
-from pipeline.inspection.inspection import Inspection, Twin
-from pipeline.inspection.tables import UNKNOWN, WARNING, Finding
+from pipeline.inspection.inspection import Duplicate, Inspection
+from pipeline.inspection.tables import Finding
 from pipeline.pages import charts
-from pipeline.pages.html import (
-    Html,
-    Section,
-    bar,
-    document,
-    facts,
-    joined,
-    parted,
-    picture,
-    quoted,
-    table,
-    tag,
-)
+from pipeline.pages.html import picture, quoted, render
 from pipeline.storage import atomic_file
 
-SHOWN, EACH, PAIRS = (
-    24,
-    3,
-    8,
-)  # pictures of examples, at least so many of a class where there is room, and pairs of those that are alike
+SHOWN, EACH = 24, 3  # pictures of examples, and the fewest of a class
+PAIRS = 8  # pictures of duplicates
 LINES = 100  # of a table
-SIDE = 192  # pixels: larger pictures are made smaller
+SIDE = 192  # pixels: larger pictures are reduced
 
 
 def write(
     found: Inspection, lines: Sequence[Finding], config: str, path: Path, *, problem: str = ""
 ) -> Path:
-    """Write the page, in one rename, and return its path.
+    """Write the page and return its path.
 
     Args:
-        lines: all that is said. config: the text of the proposed file. problem: why it does not
-            run; "" if it does.
+        found: the inspected folder.
+        lines: all findings.
+        config: the text of the proposed file.
+        path: of the page.
+        problem: why the config does not run; "" if it does.
 
     Raises:
-        DiskError: if it cannot be written; an older page is still there.
+        DiskError: if the page cannot be written; an older page stays as it is.
     """
-    sections = [_findings(lines), _labels(found)]
-    if found.inputs.pixels is not None:
-        sections.append(_pictures(found, found.inputs.pixels))
-    if found.inputs.columns:
-        sections.append(_columns(found))
-    if found.twins:
-        sections.append(_alike(found))
-    text = Html(html.escape(config))
-    sections.append(
-        Section("config", "The proposed config", tag("div", tag("pre", text), class_="wide"))
+    inputs, target = found.inputs, found.target
+    name = found.contents.folder.resolve().name
+    rows = len(found.ids)
+    duplicates = sorted(
+        found.duplicates, key=lambda pair: (not pair.test, not pair.conflicting, pair.near)
     )
-    body = parted(_head(found, lines, problem), sections)
-    return atomic_file.write(
-        path, document(f"{found.contents.folder.resolve().name} · inspection"[:200], [body])
+    page = render(
+        "inspection/inspection.html.j2",
+        f"{name} · inspection"[:200],
+        name=name,
+        found=found,
+        lines=lines,
+        problem=problem,
+        tiles=_tiles(found),
+        labels=[
+            (quoted(label), count / target.classes[0][1], f"{count:,}", f"{count / rows:.1%}")
+            for label, count in target.classes[:LINES]
+        ],
+        histograms=[] if target.classes else _histograms(found),
+        pictures=[] if inputs.pixels is None else _pictures(found, inputs.pixels),
+        broken=[
+            (quoted(id_), quoted(why, 200))
+            for id_, why in [*inputs.broken.items(), *inputs.test_broken.items()][:LINES]
+        ],
+        columns=_columns(found),
+        duplicate_pictures=_duplicate_pictures(found, duplicates[:PAIRS]),
+        duplicate_rows=[
+            [quoted(text, 40) for text in (*ids, " / ".join(labels), how)]
+            for ids, labels, how in (_describe(found, pair) for pair in duplicates[:LINES])
+        ],
+        most=LINES,
+        config=escape(config),
     )
+    return atomic_file.write(path, page)
 
 
-def _head(found: Inspection, lines: Sequence[Finding], problem: str) -> Html:
-    held, data, goal = found.contents, found.inputs.data, found.goal
-    state = tag(
-        "span",
-        "does not run" if problem else "runs",
-        class_=f"state {'partial' if problem else 'complete'}",
-    )
-    tiles: list[tuple[str, str]] = [("inputs", data.kind), ("target", goal.target)]
-    if goal.classes:
-        tiles += [("labels", f"{len(goal.classes):,}")]
-    if goal.target == "classes":
-        tiles += [("most frequent label", f"{goal.majority:.1%}")]
+def _tiles(found: Inspection) -> list[tuple[str, str]]:
+    data, target = found.inputs.data, found.target
+    tiles = [("inputs", data.kind), ("target", target.kind)]
+    if target.classes:
+        tiles.append(("labels", f"{len(target.classes):,}"))
+    if target.kind == "classes":
+        tiles.append(("most frequent label", f"{target.majority:.1%}"))
     if data.kind == "table":
-        tiles.append(
-            ("columns read", f"{len(data.numeric_columns) + len(data.categorical_columns)}")
-        )
+        columns = len(data.numeric_columns) + len(data.categorical_columns)
+        tiles.append(("columns read", str(columns)))
     else:
         tiles.append(("read as", f"{data.height}x{data.width}x{data.channels}"))
-    tiles.append(("alike", f"{len(found.twins):,}"))
+    tiles.append(("duplicates", f"{len(found.duplicates):,}"))
     if data.kind == "images":
-        tiles.append(
-            ("broken files", f"{len(found.inputs.broken) + len(found.inputs.test_broken):,}")
+        broken = len(found.inputs.broken) + len(found.inputs.test_broken)
+        tiles.append(("corrupt files", f"{broken:,}"))
+    return tiles
+
+
+def _histograms(found: Inspection) -> list[tuple[Markup, Markup, str]]:
+    """Return name, chart and caption of each column of numbers to predict."""
+    figures = []
+    for name in found.contents.labels[:6]:
+        values = column_types.numbers(found.contents.train_table[name])
+        caption = (
+            f"{values.min():.4g} to {values.max():.4g}, mean {values.mean():.4g}, standard "
+            f"deviation {values.std():.4g}"
         )
-    parts = [
-        tag("p", "Competition folder", class_="over"),
-        tag("h1", quoted(held.folder.resolve().name, 200), state),
-        tag(
-            "div",
-            tag("div", f"{len(found.ids):,}", class_="value"),
-            tag(
-                "div",
-                tag("strong", "labelled rows"),
-                tag("br"),
-                tag("span", f"{len(found.test_ids):,} to predict", class_="note"),
-                class_="beside",
-            ),
-            class_="headline",
-        ),
-        facts(tiles, "tiles"),
-    ]
-    if problem:
-        parts.append(
-            tag(
-                "div",
-                tag("strong", "The proposed config does not run"),
-                tag("ul", tag("li", quoted(problem, 1000))),
-                class_="missing",
-            )
-        )
-    for level, title in (
-        (WARNING, "To look at"),
-        (UNKNOWN, "What no folder tells, and you have to say"),
-    ):
-        some = [
-            joined([tag("strong", line.about), ": ", quoted(line.text, 400)])
-            for line in lines
-            if line.level == level
-        ]
-        if some:
-            parts.append(
-                tag(
-                    "div",
-                    tag("strong", title),
-                    tag("ul", [tag("li", each) for each in some]),
-                    class_="missing",
-                )
-            )
-    return tag("header", parts)
+        figures.append((quoted(name), charts.histogram(values), caption))
+    return figures
 
 
-def _findings(lines: Sequence[Finding]) -> Section:
-    rows = [(line.about, line.level, quoted(line.text, 600)) for line in lines]
-    words = tag(
-        "p", "Chosen: what the config says, and why. Found: what was counted.", class_="note"
-    )
-    return Section("found", "What was found", joined([words, table((), rows)]))
-
-
-def _labels(found: Inspection) -> Section:
-    goal = found.goal
-    if not goal.classes:
-        figures = []
-        for name in found.contents.labels[:6]:
-            values = column_types.numbers(found.contents.labelled[name])
-            words = f"{values.min():.4g} to {values.max():.4g}, mean {values.mean():.4g}, standard deviation {values.std():.4g}"
-            figures.append(
-                tag(
-                    "figure",
-                    tag("h3", quoted(name)),
-                    charts.histogram(values),
-                    tag("figcaption", words),
-                )
-            )
-        return Section("labels", "What is predicted", tag("div", figures, class_="pair"))
-    most = goal.classes[0][1]
-    rows = [
-        (quoted(name), bar(count / most), f"{count:,}", f"{count / len(found.ids):.1%}")
-        for name, count in goal.classes
-    ]
-    cut = (
-        f"The {LINES} most frequent of {len(rows):,} labels."
-        if len(rows) > LINES
-        else "Rows of each label, the most frequent first."
-    )
-    body = [
-        tag("p", cut, class_="note"),
-        table(("label", "", "rows", "share"), rows[:LINES], numbers=[2, 3]),
-    ]
-    return Section("labels", "Labels", joined(body))
-
-
-def _pictures(found: Inspection, pixels: np.ndarray) -> Section:
-    labels = np.array([found.labels[row] for row in found.inputs.rows], dtype=object)
-    chosen = _chosen(
-        labels, [name for name, _ in found.goal.classes] if found.goal.target == "classes" else []
-    )
-    # What cannot be decoded is zeros here, and no model gets it.
-    chosen = [
-        place for place in chosen if found.ids[found.inputs.rows[place]] not in found.inputs.broken
-    ]
-    cards = []
-    for place in chosen:
-        words = tag(
-            "figcaption",
-            tag("strong", quoted(labels[place], 30)),
-            quoted(found.ids[found.inputs.rows[place]], 30),
-        )
-        cards.append(
-            tag(
-                "figure",
-                _drawn(pixels[place], f"training row {found.inputs.rows[place] + 1}"),
-                words,
-            )
-        )
-    told = found.inputs.headers
-    note = "Examples of the training set as a model gets them, before augmentation." + (
-        f" The files: {told.told()}." if told else ""
-    )
-    parts = [tag("p", note, class_="note"), tag("div", cards, class_="pictures")]
-    broken = [*found.inputs.broken.items(), *found.inputs.test_broken.items()]
-    if broken:
-        rows = [(quoted(name), quoted(why, 200)) for name, why in broken[:LINES]]
-        parts += [tag("h3", "Files that cannot be decoded"), table(("id", "why"), rows)]
-    return Section("pictures", "Pictures", joined(parts))
-
-
-def _chosen(labels: np.ndarray, classes: Sequence[str]) -> list[int]:
-    """Return which rows are shown: some of each class, the classes in order, or rows from all over."""
-    if not classes:
-        return sorted(
-            {int(place) for place in np.linspace(0, len(labels) - 1, min(SHOWN, len(labels)))}
-        )
-    each = max(SHOWN // len(classes), EACH)
+def _pictures(found: Inspection, pixels: np.ndarray) -> list[tuple[Markup, str, str]]:
+    """Return picture, label and id of some examples: of each class, or at equal distances."""
+    rows = found.inputs.rows
+    labels = np.array([found.labels[row] for row in rows], dtype=object)
+    if found.target.kind == "classes":
+        classes = [name for name, _ in found.target.classes]
+        each = max(SHOWN // len(classes), EACH)
+        some = [np.flatnonzero(labels == name)[:each] for name in classes[: SHOWN // EACH * 2]]
+        chosen = np.concatenate(some)[: 2 * SHOWN]
+    else:
+        chosen = np.unique(np.linspace(0, len(labels) - 1, min(SHOWN, len(labels))).astype(int))
     return [
-        int(place)
-        for name in classes[: SHOWN // EACH * 2]
-        for place in np.flatnonzero(labels == name)[:each]
-    ][: 2 * SHOWN]
+        (_reduced(pixels[place], f"training row {rows[place] + 1}"), labels[place], id_)
+        for place in chosen
+        if (id_ := found.ids[rows[place]]) not in found.inputs.broken  # zeros, which no model gets
+    ]
 
 
-def _drawn(pixels: np.ndarray, words: str) -> Html:
-    share = SIDE / max(pixels.shape[:2])
-    if share < 1:
+def _reduced(pixels: np.ndarray, alt: str) -> Markup:
+    factor = SIDE / max(pixels.shape[:2])
+    if factor < 1:
         height, width, channels = pixels.shape
         image = Image.fromarray(pixels.squeeze(-1) if channels == 1 else pixels)
-        small = image.resize((max(round(width * share), 1), max(round(height * share), 1)))
+        small = image.resize((max(round(width * factor), 1), max(round(height * factor), 1)))
         pixels = np.asarray(small).reshape(small.height, small.width, channels)
-    return picture(pixels, words)
+    return picture(pixels, alt)
 
 
-def _columns(found: Inspection) -> Section:
+def _columns(found: Inspection) -> list[tuple[str, ...]]:
     def share(value: float | None) -> str:
-        return "–" if value is None else "" if not value else f"{value:.1%}"
+        return "–" if value is None else f"{value:.1%}" if value else ""
 
-    rows = [
+    return [
         (
-            quoted(column.name, 40), column.use, quoted(column.shown, 60), f"{column.distinct:,}", share(column.missing),
-            share(column.missing_test), quoted(column.why, 60),
+            quoted(column.name, 40),
+            column.use,
+            quoted(column.shown, 60),
+            f"{column.distinct:,}",
+            share(column.missing),
+            share(column.missing_test),
+            quoted(column.why, 60),
         )
         for column in found.inputs.columns[:LINES]
-    ]  # fmt: skip
-    head = ("column", "read as", "values", "different", "missing", "in the test", "why")
-    cut = (
-        f"The first {LINES} of {len(found.inputs.columns):,} columns. "
-        if len(found.inputs.columns) > LINES
-        else ""
-    )
-    note = f"{cut}Values: least, middle and largest number, or the most frequent texts."
-    return Section(
-        "columns",
-        "Columns",
-        joined([tag("p", note, class_="note"), table(head, rows, numbers=[3, 4, 5])]),
-    )
-
-
-def _alike(found: Inspection) -> Section:
-    given = found.inputs
-
-    def told(twin: Twin) -> tuple[str, str, str, str]:
-        row = given.rows[twin.one]
-        other = given.test_rows[twin.other] if twin.test else given.rows[twin.other]
-        names = f"{found.labels[row]} / {'test' if twin.test else found.labels[other]}"
-        return (
-            found.ids[row],
-            (found.test_ids if twin.test else found.ids)[other],
-            names,
-            "nearly" if twin.near else "the same",
-        )
-
-    order = sorted(found.twins, key=lambda twin: (not twin.test, not twin.unlike, twin.near))
-    parts = [
-        tag("p", "Training and test set first, then those whose labels differ.", class_="note")
     ]
-    if given.pixels is not None and given.test_pixels is not None:
-        cards: list[Html] = []
-        for twin in order[:PAIRS]:
-            first, second, names, how = told(twin)
-            pixels = (given.test_pixels if twin.test else given.pixels)[twin.other]
-            left, right = names.split(" / ", 1)
-            for image, name, label in (
-                (given.pixels[twin.one], first, left),
-                (pixels, second, right),
-            ):
-                words = tag(
-                    "figcaption", tag("strong", quoted(label, 30)), quoted(name, 30), tag("br"), how
-                )
-                cards.append(tag("figure", _drawn(image, how), words))
-        parts.append(tag("div", cards, class_="pictures"))
-    rows = [tuple(_quoted(told(twin))) for twin in order[:LINES]]
-    cut = f", the first {LINES} of {len(order):,}" if len(order) > LINES else ""
-    parts += [
-        tag("h3", f"Pairs{cut}"),
-        table(("training id", "other id", "labels", "content"), rows),
-    ]
-    return Section("alike", "Examples that are alike", joined(parts))
 
 
-def _quoted(texts: Iterable[str]) -> list[Html]:
-    return [quoted(text, 40) for text in texts]
+def _describe(found: Inspection, pair: Duplicate) -> tuple[tuple[str, str], tuple[str, str], str]:
+    """Return the ids of a pair, the labels, and how much the two are alike."""
+    row = found.inputs.rows[pair.one]
+    other = (found.inputs.test_rows if pair.test else found.inputs.rows)[pair.other]
+    return (
+        (found.ids[row], (found.test_ids if pair.test else found.ids)[other]),
+        (found.labels[row], "test" if pair.test else found.labels[other]),
+        "nearly" if pair.near else "the same",
+    )
+
+
+def _duplicate_pictures(
+    found: Inspection, pairs: Sequence[Duplicate]
+) -> list[tuple[Markup, str, str, str]]:
+    """Return picture, label, id and likeness of both examples of each pair."""
+    pixels, test_pixels = found.inputs.pixels, found.inputs.test_pixels
+    if pixels is None or test_pixels is None:
+        return []
+    cards = []
+    for pair in pairs:
+        ids, labels, how = _describe(found, pair)
+        images = pixels[pair.one], (test_pixels if pair.test else pixels)[pair.other]
+        for image, label, id_ in zip(images, labels, ids, strict=True):
+            cards.append((_reduced(image, how), label, id_, how))
+    return cards

@@ -1,5 +1,5 @@
-"""What HTML pages are drawn with: the frame of a page, charts in SVG, and statistics.
+"""What the HTML pages share: their frame, charts in SVG, and statistics.
 
-Comes in: numbers and texts. Goes out: HTML in which every text is escaped. Never imported here: any
-other package.
+Comes in: numbers and texts. Goes out: HTML in which every text is escaped. It imports no other
+package.
 """

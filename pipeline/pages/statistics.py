@@ -1,25 +1,30 @@
-"""Quality: how good a model's validation rows are, in numbers, each with how sure one can be of it.
+"""How good a model's predictions of its validation rows are, and how sure that is.
 
-Reads  arrays: labels, predictions, probabilities
-Gives  `Estimate`s with 95 % intervals, tables by class, confusions, calibration, losses
+In   labels, predictions, probabilities, as arrays
+Out  `Estimate`s with 95 % intervals, measures of each class, confusions, calibration, losses
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binomtest  # type: ignore[import-untyped]
+from sklearn.metrics import precision_recall_fscore_support
 
-Z = 1.959964  # of a normal distribution 95 % lie within so many standard deviations
-BINS = 15  # of confidence, as in Guo et al. 2017
+Z = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
+BINS = 15  # of confidence, as in Guo et al., 2017
 RESAMPLES = 300
-LEAST = 1e-7  # a probability is taken for at least this: float32 knows no difference below, and one row would outweigh all
+# A smaller probability counts as this one: float32 resolves nothing below it, and one row would
+# outweigh all the others.
+LEAST = 1e-7
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, and where it lies with 95 % probability. `how`: in words, what the interval counts."""
+    """A number with its 95 % interval, `low` to `high`. `how`: what the interval was computed from,
+    in words.
+    """
 
     name: str
     value: float
@@ -30,13 +35,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How often the model is right where it says so.
+    """How often the model is right at each confidence.
 
     Attributes:
-        bins: of those that hold rows: `low`, `high` (of the bin), `rows`, `confidence` and
-            `accuracy` (means).
-        error: expected calibration error: mean of |accuracy - confidence| over the bins, weighted
-            by rows.
+        bins: the bins that hold rows: `low` and `high` end, number of `rows`, mean `confidence`,
+            and `accuracy`.
+        error: the expected calibration error: the mean of |accuracy - confidence| over the bins,
+            weighted by rows.
     """
 
     bins: pd.DataFrame
@@ -44,8 +49,7 @@ class Calibration:
 
 
 def accuracy(right: np.ndarray) -> Estimate:
-    """Return the share of right answers, bool (n,), with the interval of Wilson (1927), which also
-    holds near 0 and 1.
+    """Return the share of right predictions, bool (n,), with Wilson's interval.
 
     >>> found = accuracy(np.array([True] * 9 + [False]))
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
@@ -56,165 +60,160 @@ def accuracy(right: np.ndarray) -> Estimate:
 
 
 def wilson(right: int, rows: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share, as Wilson (1927) gives it. `rows` is 1 or more.
+    """Return the 95 % interval of a share, which also holds near 0 and 1; Wilson, 1927.
 
     >>> tuple(round(end, 3) for end in wilson(0, 10))
     (0.0, 0.278)
     """
-    share, more = right / rows, Z**2 / rows
-    middle = (share + more / 2) / (1 + more)
-    half = Z / (1 + more) * math.sqrt(share * (1 - share) / rows + more / (4 * rows))
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+    found = binomtest(right, rows).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
 
 
 def by_class(labels: np.ndarray, predictions: np.ndarray, number: int) -> pd.DataFrame:
-    """Return a row for each of `number` classes: `rows`, `precision`, `recall`, `f1`,
-    `confused_with` and `times`.
+    """Return the measures of each of `number` classes, NaN where they are undefined.
 
     Args:
-        labels, predictions: places of classes, int (n,).
+        labels: class numbers, int (n,).
+        predictions: the same.
 
-    A share of nothing is NaN. `confused_with`: the class that this one's rows were most often taken
-    for, of equals the first; -1: none.
+    Returns:
+        `precision`, `recall`, `f1`, `rows`; `confused_with`: the class that was predicted most
+        often instead, -1 if none was; `times`: how often.
 
     >>> by_class(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)["confused_with"].tolist()
     [1, -1]
     """
-    pairs = confusions(labels, predictions)
-    right = np.bincount(labels[labels == predictions], minlength=number)
-    rows, taken = np.bincount(labels, minlength=number), np.bincount(predictions, minlength=number)
-    first = pairs.drop_duplicates("label").set_index("label")
-    return pd.DataFrame({**_shares(right, taken, rows)}).assign(
-        confused_with=first["prediction"].reindex(range(number), fill_value=-1).to_numpy(),
-        times=first["times"].reindex(range(number), fill_value=0).to_numpy(),
+    measures = precision_recall_fscore_support(
+        labels, predictions, labels=range(number), zero_division=np.nan
     )
+    found = pd.DataFrame(dict(zip(("precision", "recall", "f1", "rows"), measures, strict=True)))
+    first = confusions(labels, predictions).drop_duplicates("label").set_index("label")
+    found["confused_with"] = first["prediction"].reindex(range(number), fill_value=-1)
+    found["times"] = first["times"].reindex(range(number), fill_value=0)
+    return found
 
 
 def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
-    """Return which class was taken for which other, and how many `times`, the most often first:
-    `label`, `prediction`, `times`.
+    """Return which `prediction` was made instead of which `label`, and how many `times`, the most
+    frequent first.
     """
-    wrong = labels != predictions
-    pairs, times = np.unique(
-        np.stack([labels[wrong], predictions[wrong]], axis=1), axis=0, return_counts=True
-    )
-    found = pd.DataFrame({"label": pairs[:, 0], "prediction": pairs[:, 1], "times": times})
-    return found.sort_values(
+    pairs = pd.DataFrame({"label": labels, "prediction": predictions})
+    counts: pd.DataFrame = pairs[labels != predictions].value_counts().reset_index(name="times")
+    return counts.sort_values(
         ["times", "label", "prediction"], ascending=[False, True, True], ignore_index=True
     )
 
 
-def matrix(labels: np.ndarray, predictions: np.ndarray, number: int) -> np.ndarray:
-    """Return how often each class (row) was taken for each (column): int64 (number, number)."""
-    return np.bincount(labels * number + predictions, minlength=number**2).reshape(number, number)
-
-
 def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
-    """Return how often rows are right by the confidence, in bins of equal width; Guo et al., 2017,
-    arXiv 1706.04599.
+    """Return how often rows are right by confidence, in bins of equal width that include their
+    upper end; Guo et al., 2017, arXiv 1706.04599.
 
     Args:
-        confidence: float (n,), from 0 to 1. right: bool (n,).
+        confidence: float (n,), 0 to 1.
+        right: bool (n,).
 
     >>> round(calibration(np.array([0.9, 0.9]), np.array([True, False])).error, 3)
     0.4
     """
-    places = np.clip(np.ceil(confidence * BINS) - 1, 0, BINS - 1).astype(
-        int
-    )  # a bin holds its upper end
-    rows = np.bincount(places, minlength=BINS)
-    held = np.flatnonzero(rows)
-    sums = [np.bincount(places, values, BINS)[held] / rows[held] for values in (confidence, right)]
-    bins = pd.DataFrame(
-        {
-            "low": held / BINS,
-            "high": (held + 1) / BINS,
-            "rows": rows[held],
-            "confidence": sums[0],
-            "accuracy": sums[1],
-        }
-    )
-    return Calibration(bins, float((np.abs(sums[0] - sums[1]) * rows[held]).sum() / rows.sum()))
+    ends = np.arange(BINS + 1) / BINS
+    places = pd.cut(confidence, ends.tolist(), labels=False, include_lowest=True)
+    grouped = pd.DataFrame({"confidence": confidence, "accuracy": right}).groupby(places)
+    bins = grouped.mean()
+    bins.insert(0, "rows", grouped.size())
+    bins.insert(0, "high", ends[bins.index + 1])
+    bins.insert(0, "low", ends[bins.index])
+    gaps = (bins["confidence"] - bins["accuracy"]).abs()
+    return Calibration(bins.reset_index(drop=True), float((gaps * bins["rows"]).sum() / len(right)))
 
 
 def losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return -log of the probability that each row's label got: float64 (n,).
+    """Return the cross-entropy of each row: float64 (n,).
 
     Args:
-        labels: places of classes, int (n,). probabilities: float (n, classes).
+        labels: class numbers, int (n,).
+        probabilities: float (n, classes).
     """
-    given = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-    return np.asarray(-np.log(np.maximum(given, LEAST)))
+    return _cross_entropy(probabilities[np.arange(len(labels)), labels])
 
 
 def least_losses(right: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return what each row's loss is at least, where only the probability of the predicted class is
-    known: float64 (n,).
+    """Return the smallest possible cross-entropy of each row, float64 (n,), where only the
+    probability of the predicted class is known.
     """
-    given = np.where(right, confidence, 1 - confidence)
-    return np.asarray(-np.log(np.maximum(given, LEAST)))
+    return _cross_entropy(np.where(right, confidence, 1 - confidence))
 
 
 def binary_losses(truth: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return each row's cross-entropy, summed over its labels: float64 (n,).
+    """Return the cross-entropy of each row, summed over its labels: float64 (n,).
 
     Args:
-        truth: bool (n, labels). probabilities: float (n, labels).
+        truth: bool (n, labels).
+        probabilities: float (n, labels).
     """
-    given = np.where(truth, probabilities, 1 - probabilities)
-    return np.asarray(-np.log(np.maximum(given, LEAST)).sum(axis=1))
+    return np.asarray(_cross_entropy(np.where(truth, probabilities, 1 - probabilities)).sum(axis=1))
+
+
+def _cross_entropy(probabilities: np.ndarray) -> np.ndarray:
+    return np.asarray(-np.log(np.maximum(probabilities.astype(np.float64), LEAST)))
 
 
 def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, dict[str, float]]:
-    """Return the root of the mean squared error, and other measures: mean absolute error, bias and
-    R².
+    """Return the root mean squared error, and other measures.
 
-    The interval is that of a mean of many squares, which is about normal; of few rows, or with far
-    outliers, it is too narrow.
+    The interval takes the mean of the squares to be normally distributed. With few rows or extreme
+    outliers it is too narrow.
 
     >>> regression(np.array([1.0, 2.0]), np.array([1.0, 4.0]))[1]
     {'mean absolute error': 1.0, 'bias': 1.0, 'R²': -7.0}
     """
     errors = predictions - labels
-    squares = errors**2
-    mean = float(squares.mean())
-    half = Z * float(squares.std(ddof=1)) / math.sqrt(len(squares)) if len(squares) > 1 else mean
-    spread = float(((labels - labels.mean()) ** 2).mean())
-    how = f"normal approximation of the mean square, {len(labels):,} rows"
-    ends = math.sqrt(max(mean - half, 0.0)), math.sqrt(mean + half)
-    more = {"mean absolute error": float(np.abs(errors).mean()), "bias": float(errors.mean())}
-    return Estimate("root mean squared error", math.sqrt(mean), *ends, how), {
-        **more,
-        "R²": 1 - mean / spread if spread else float("nan"),
+    squares, rows = errors**2, len(errors)
+    mean, spread = float(squares.mean()), float(labels.var())
+    half = Z * float(squares.std(ddof=1)) / math.sqrt(rows) if rows > 1 else mean
+    estimate = Estimate(
+        "root mean squared error",
+        math.sqrt(mean),
+        math.sqrt(max(mean - half, 0.0)),
+        math.sqrt(mean + half),
+        f"normal approximation of the mean square, {rows:,} rows",
+    )
+    return estimate, {
+        "mean absolute error": float(np.abs(errors).mean()),
+        "bias": float(errors.mean()),
+        "R²": 1 - mean / spread if spread else math.nan,
     }
 
 
 def by_label(truth: np.ndarray, chosen: np.ndarray) -> pd.DataFrame:
-    """Return a row for each label: `rows` that have it, `precision`, `recall` and `f1`; bool (n,
-    labels) both.
+    """Return `precision`, `recall`, `f1` and `rows` of each label, NaN where they are undefined.
+
+    Args:
+        truth: bool (n, labels).
+        chosen: the same.
     """
-    return pd.DataFrame(
-        _shares((truth & chosen).sum(axis=0), chosen.sum(axis=0), truth.sum(axis=0))
+    measures = [
+        precision_recall_fscore_support(*pair, average="binary", zero_division=np.nan)[:3]
+        for pair in zip(truth.T, chosen.T, strict=True)
+    ]
+    return pd.DataFrame(measures, columns=["precision", "recall", "f1"]).assign(
+        rows=truth.sum(axis=0)
     )
 
 
 def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
-    """Return the mean of the labels' F1, a label that neither is nor is chosen left out, with an
-    interval from resampled rows.
+    """Return the mean F1 of the labels, with an interval from resampled rows. A label that no row
+    has and no prediction chooses is left out.
 
     Args:
-        truth, chosen: bool (n, labels).
+        truth: bool (n, labels).
+        chosen: the same.
     """
     parts = np.concatenate([truth & chosen, chosen, truth], axis=1).astype(np.float64)
 
     def mean(weights: np.ndarray) -> float:
-        right, taken, rows = np.split(weights @ parts, 3)
-        there = rows + taken > 0
-        return (
-            float((2 * right[there] / (rows + taken)[there]).mean())
-            if there.any()
-            else float("nan")
-        )
+        right, picked, rows = np.split(weights @ parts, 3)
+        used = rows + picked > 0
+        return float((2 * right[used] / (rows + picked)[used]).mean()) if used.any() else math.nan
 
     random, number = np.random.default_rng(0), len(truth)
     drawn = [
@@ -222,19 +221,7 @@ def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
         for _ in range(RESAMPLES)
     ]
     low, high = (
-        np.nanpercentile(drawn, [2.5, 97.5]) if not np.isnan(drawn).all() else (np.nan, np.nan)
+        np.nanpercentile(drawn, [2.5, 97.5]) if not np.isnan(drawn).all() else [math.nan] * 2
     )
     how = f"{RESAMPLES} resamples of {number:,} rows"
     return Estimate("mean F1 of the labels", mean(np.ones(number)), float(low), float(high), how)
-
-
-def _shares(
-    right: np.ndarray, taken: np.ndarray, rows: np.ndarray
-) -> dict[str, Sequence[float] | np.ndarray]:
-    with np.errstate(invalid="ignore", divide="ignore"):  # 0 of 0 is NaN, and meant
-        return {
-            "rows": rows,
-            "precision": right / taken,
-            "recall": right / rows,
-            "f1": 2 * right / (taken + rows),
-        }

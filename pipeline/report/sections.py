@@ -1,39 +1,59 @@
-"""Answers: the parts of a report on what a model answered: by class, how far to believe it, and
-where it was most wrong.
+"""What a report says of the predictions: by class, how far to trust them, and the worst rows.
 
-Reads  `Results` with a validation.csv
-Gives  the headline's number, and sections of a page
+In   `Results` with a validation.csv
+Out  `Predictions`, which the template shows
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
+from sklearn.metrics import confusion_matrix
 
 from pipeline.pages import charts, statistics
-from pipeline.pages.html import Html, Section, bar, facts, joined, picture, quoted, table, tag
+from pipeline.pages.html import picture, quoted
 from pipeline.pages.statistics import Estimate
 from pipeline.report.run_results import CLASSES, PROBABILITIES, REGRESSION, Results
 from pipeline.training.hard_examples import FILE, MOST, worst
 
-MATRIX = 30  # classes, of which a confusion matrix can still be read
-BESIDE = 12  # classes, of which it leaves half of the page free
-ROWS, PAIRS = 100, 10  # of a table of classes, and of pairs of them
-NUMBERS = {"true value", "predicted value", "absolute error", "confidence", "loss"}
-HALF = 0.5  # a label whose probability is more is chosen
+MATRIX = 30  # classes: a larger confusion matrix cannot be read
+ROWS, PAIRS = 100, 10  # of the table of classes, and of that of confusions
+HALF = 0.5  # a label with a larger probability is chosen
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a model answered. `estimate`: the headline's number."""
+class Predictions:
+    """What a report says of a model's predictions.
 
+    Attributes:
+        title: of the first section.
+        estimate: the headline's number.
+        measures: further ones, by name.
+        worst: the rows with the largest losses: `note`, `head`, `rows` and `numbers` of a table,
+            and `cards` with pictures.
+        note: below the first section.
+        classes: `head`, `rows` and `note` of the table of classes or labels; of classes that
+            exclude each other also `pairs`, the most frequent confusions, and the `matrix` with
+            its `names`.
+        charts: (title, chart, caption).
+        calibration: `error`, `note`, `chart`, and `rows` of the table of bins.
+    """
+
+    title: str
     estimate: Estimate
-    sections: Sequence[Section]
+    measures: dict[str, str]
+    worst: dict[str, Any]
+    note: str = ""
+    classes: dict[str, Any] | None = None
+    charts: Sequence[tuple[str, Markup, str]] = ()
+    calibration: dict[str, Any] | None = None
 
 
-def of(results: Results) -> Answers | None:
-    """Return what is to be said of a run's validation rows; None where there are none."""
+def describe(results: Results) -> Predictions | None:
+    """Return what a report says of a run's validation rows, or None where there are none."""
     if results.validation is None:
         return None
     if results.target == REGRESSION:
@@ -42,7 +62,7 @@ def of(results: Results) -> Answers | None:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Return a share, or a measure, as it stands on the page.
+    """Return a measure as the page shows it.
 
     >>> number(0.98347), number(float("nan")), number(0.00004), number(1234567.0)
     ('0.9835', '–', '4e-05', '1.235e+06')
@@ -52,250 +72,162 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}f}" if value == 0 or 1e-3 <= abs(value) < 10 else f"{value:.{digits}g}"
 
 
-def _classes(results: Results, rows: pd.DataFrame) -> Answers:
-    labels, predictions, names = (
-        rows["label"].to_numpy(),
-        rows["prediction"].to_numpy(),
-        results.classes,
-    )
+def _classes(results: Results, rows: pd.DataFrame) -> Predictions:
+    labels, predictions = rows["label"].to_numpy(), rows["prediction"].to_numpy()
     right, confidence = labels == predictions, rows["confidence"].to_numpy()
-    found, measured = (
-        statistics.by_class(labels, predictions, len(names)),
-        statistics.calibration(confidence, right),
-    )
-    losses = (
-        statistics.least_losses(right, confidence)
-        if results.probabilities is None
-        else statistics.losses(labels, results.probabilities)
-    )
-    more = {
+    names, probabilities = results.classes, results.probabilities
+    found = statistics.by_class(labels, predictions, len(names))
+    measures = {
         "wrong": f"{int((~right).sum()):,} of {len(rows):,}",
         "mean recall": number(found["recall"].mean()),
+        "mean F1": number(found["f1"].mean()),
     }
-    more["mean F1"] = number(found["f1"].mean())
-    if results.probabilities is not None:
-        more["log loss"] = number(float(losses.mean()))
-    parts = [facts(more.items(), "tiles"), *_confusion(labels, predictions, names)]
-    parts += [tag("h3", "Each class"), *_each(found, names)]
+    note = "The rows of validation.csv whose label got the smallest probability."
+    if probabilities is None:
+        losses = statistics.least_losses(right, confidence)
+        note += f" The losses are lower bounds, since {PROBABILITIES} is missing."
+    else:
+        losses = statistics.losses(labels, probabilities)
+        measures["log loss"] = number(float(losses.mean()))
+    pairs = [
+        (quoted(names[label], 40), quoted(names[prediction], 40), f"{times:,}")
+        for label, prediction, times in statistics.confusions(labels, predictions)
+        .head(PAIRS)
+        .itertuples(index=False)
+    ]
+    classes = _table(found, names) | {"pairs": pairs, "names": names, "matrix": []}
+    if len(names) <= MATRIX:
+        counts = confusion_matrix(labels, predictions, labels=range(len(names)))
+        classes["matrix"] = _matrix(counts)
 
-    def told_row(row: int) -> tuple[list[Html], list[Html]]:
-        true, given = quoted(names[labels[row]]), quoted(names[predictions[row]])
-        sure = Html(number(confidence[row]))
-        mark = tag(
-            "strong", true, " ", tag("span", "→ ", given, class_=None if right[row] else "wrong")
-        )
-        return [true, given, sure], [mark, Html(f"confidence {sure}")]
+    def cells(row: int) -> list[str]:
+        true, predicted = quoted(names[labels[row]]), quoted(names[predictions[row]])
+        return [true, predicted, number(confidence[row])]
 
-    exact = (
-        ""
-        if results.probabilities is not None
-        else f" At least: without {PROBABILITIES} it is not known how much."
-    )
-    said = "The rows of validation.csv whose label got the least probability." + exact
-    return Answers(
+    return Predictions(
+        "Classes",
         statistics.accuracy(right),
-        [
-            Section("classes", "Classes", joined(parts)),
-            _calibration(measured, "the confidence is the probability of the predicted class"),
-            _worst(
-                results, rows, losses, ("true", "predicted", "confidence", "loss"), told_row, said
-            ),
-        ],
+        measures,
+        _worst(results, rows, losses, ("true", "predicted", "confidence", "loss"), cells, note),
+        classes=classes,
+        calibration=_calibration(confidence, right, "the probability of the predicted class"),
     )
 
 
-def _multilabel(results: Results, rows: pd.DataFrame) -> Answers:
+def _multilabel(results: Results, rows: pd.DataFrame) -> Predictions:
     names = results.classes
     truth = rows[[f"label_{name}" for name in names]].to_numpy(float) == 1
-    given = rows[[f"prediction_{name}" for name in names]].to_numpy(float)
-    chosen = given > HALF
-    found = statistics.by_label(truth, chosen)
-    estimate, losses = statistics.multilabel(truth, chosen), statistics.binary_losses(truth, given)
-    sure, right = np.maximum(given, 1 - given).ravel(), (truth == chosen).ravel()
-    more = {
-        "rows with every label right": number(float((truth == chosen).all(axis=1).mean())),
-        "log loss of a label": number(float(losses.mean()) / len(names)),
-        "labels of a row": number(float(truth.sum(axis=1).mean()), 3),
-    }
-    told = tag("p", f"A label is chosen where its probability is more than {HALF}.", class_="note")
-    body = joined(
-        [facts(more.items(), "tiles"), tag("h3", "Each label"), *_each(found, names), told]
-    )
+    probabilities = rows[[f"prediction_{name}" for name in names]].to_numpy(float)
+    chosen = probabilities > HALF
+    losses = statistics.binary_losses(truth, probabilities)
 
-    def listed(row: np.ndarray) -> Html:
-        those = [quoted(names[place], 30) for place in np.flatnonzero(row)[:6]]
-        more = "" if row.sum() <= 6 else f" and {row.sum() - 6} more"
-        return (
-            joined([those[0], *[(", ", name) for name in those[1:]], more])
-            if those
-            else Html("none")
-        )
+    def listed(row: np.ndarray) -> str:
+        some = [quoted(names[place], 30) for place in np.flatnonzero(row)[:6]]
+        rest = f" and {row.sum() - 6} more" if row.sum() > 6 else ""
+        return Markup(", ").join(some) + rest if some else "none"
 
-    def told_row(row: int) -> tuple[list[Html], list[Html]]:
-        true, taken = listed(truth[row]), listed(chosen[row])
-        return [true, taken], [tag("strong", true, " ", tag("span", "→ ", taken, class_="wrong"))]
-
-    return Answers(
-        estimate,
-        [
-            Section("classes", "Labels", body),
-            _calibration(
-                statistics.calibration(sure, right),
-                "the confidence is that in having a label, or in not having it",
-            ),
-            _worst(
-                results,
-                rows,
-                losses,
-                ("labels", "chosen", "loss"),
-                told_row,
-                "The rows with the largest cross-entropy, over all labels.",
-            ),
-        ],
+    return Predictions(
+        "Labels",
+        statistics.multilabel(truth, chosen),
+        {
+            "rows with every label right": number(float((truth == chosen).all(axis=1).mean())),
+            "log loss of a label": number(float(losses.mean()) / len(names)),
+            "labels of a row": number(float(truth.sum(axis=1).mean()), 3),
+        },
+        _worst(
+            results,
+            rows,
+            losses,
+            ("labels", "chosen", "loss"),
+            lambda row: [listed(truth[row]), listed(chosen[row])],
+            "The rows with the largest cross-entropy, summed over the labels.",
+        ),
+        note=f"A label is chosen if its probability is more than {HALF}.",
+        classes=_table(statistics.by_label(truth, chosen), names),
+        calibration=_calibration(
+            np.maximum(probabilities, 1 - probabilities).ravel(),
+            (truth == chosen).ravel(),
+            "the probability that a row has a label, or that it has it not",
+        ),
     )
 
 
-def _regression(results: Results, rows: pd.DataFrame) -> Answers:
+def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
     labels, predictions = rows["label"].to_numpy(), rows["prediction"].to_numpy()
-    estimate, more = statistics.regression(labels, predictions)
+    estimate, measures = statistics.regression(labels, predictions)
     errors = predictions - labels
     shown = len(charts.sample(len(rows)))
     which = f"{shown:,} of {len(rows):,} rows" if shown < len(rows) else f"{len(rows):,} rows"
-    pair = tag(
-        "div",
-        _figure(
-            "Predicted against true",
-            charts.against(labels, predictions),
-            f"{which}; on the line they are equal",
-        ),
-        _figure("Residuals", charts.residuals(errors), "predicted less true, of all rows"),
-        class_="pair",
-    )
-
-    def told_row(row: int) -> tuple[list[Html], list[Html]]:
-        true, given = (Html(f"{value:.6g}") for value in (labels[row], predictions[row]))
-        return [true, given], [tag("strong", true, tag("span", " → ", given, class_="wrong"))]
-
-    tiles = facts([(name, number(value)) for name, value in more.items()], "tiles")
-    return Answers(
+    below = "predicted minus true"
+    scatter = charts.scatter(labels, predictions)
+    histogram = charts.histogram(errors, "residuals", "number of rows by error", below, zero=True)
+    return Predictions(
+        "Predictions",
         estimate,
-        [
-            Section("classes", "Predictions", joined([tiles, pair])),
-            _worst(
-                results,
-                rows,
-                np.abs(errors),
-                ("true value", "predicted value", "absolute error"),
-                told_row,
-                "The rows with the largest errors.",
-            ),
+        {name: number(value) for name, value in measures.items()},
+        _worst(
+            results,
+            rows,
+            np.abs(errors),
+            ("true value", "predicted value", "absolute error"),
+            lambda row: [f"{labels[row]:.6g}", f"{predictions[row]:.6g}"],
+            "The rows with the largest errors.",
+        ),
+        charts=[
+            ("Predicted against true", scatter, f"{which}; on the line they are equal"),
+            ("Residuals", histogram, f"{below}, of all rows"),
         ],
     )
 
 
-def _confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[str]) -> list[Html]:
-    """Return a matrix of a few classes, and which were taken for which most often: beside it where
-    there is space.
-    """
-    pairs = statistics.confusions(labels, predictions).head(PAIRS)
-    told = [
-        (quoted(names[a], 40), quoted(names[b], 40), f"{times:,}")
-        for a, b, times in pairs.itertuples(index=False)
-    ]
-    often = (
-        table(("true", "predicted", "times"), told, numbers=[2])
-        if told
-        else tag("p", "None was.", class_="note")
-    )
-    parts = [tag("figure", tag("h3", "Taken for another most often"), often)]
-    if len(names) <= MATRIX:
-        counts = statistics.matrix(labels, predictions, len(names))
-        parts.insert(0, tag("figure", tag("h3", "Confusion"), _matrix(counts, names)))
-    if len(names) <= BESIDE:
-        return [tag("div", parts, class_="pair")]
-    return parts
-
-
-def _matrix(counts: np.ndarray, names: Sequence[str]) -> Html:
-    """Return a table of counts; blue on the diagonal and orange beside it, the darker the larger
-    the share of its row.
+def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
+    """Return the CSS class and the text of each cell: blue on the diagonal, orange elsewhere, and
+    darker for a larger share of the row.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-
-    def cell(row: int, column: int) -> Html:
-        if not counts[row, column]:
-            return tag("td", "")
-        # One wrong row in a hundred has to be seen; one right row in a hundred more does not.
-        depth = shares[row, column] if row == column else shares[row, column] ** 0.5
-        return tag(
-            "td",
-            f"{counts[row, column]:,}",
-            class_=("r" if row == column else "w") + str(min(int(depth * 4) + 1, 4)),
-        )
-
-    head = tag(
-        "tr",
-        tag("td", Html("predicted →<br>true ↓")),
-        [tag("th", quoted(name, 24), scope="col") for name in names],
-    )
-    body = [
-        tag(
-            "tr",
-            tag("th", quoted(name, 24), scope="row"),
-            [cell(row, column) for column in range(len(names))],
-        )
-        for row, name in enumerate(names)
-    ]
-    kind = "matrix long" if max(map(len, names)) > 3 else "matrix"
-    return tag(
-        "div", tag("table", tag("thead", head), tag("tbody", body), class_=kind), class_="wide"
-    )
-
-
-def _each(found: pd.DataFrame, names: Sequence[str]) -> list[Html]:
-    """Return the table of all classes, or of those with the lowest F1, and which these are."""
-    cut = len(found) > ROWS
-    shown = found.sort_values("f1", kind="stable").head(ROWS) if cut else found
-    confused = "confused_with" in found
-    head = ["class" if confused else "label", "rows", "precision", "recall", "F1", ""]
-    rows = []
-    for place in shown.index.tolist():
-        shares = [float(found[name][place]) for name in ("precision", "recall", "f1")]
-        line: list[str] = [quoted(names[place]), f"{found['rows'][place]:,}", *map(number, shares)]
-        line.append(bar(0 if np.isnan(shares[-1]) else shares[-1]))
-        if confused:
-            other, times = found["confused_with"][place], found["times"][place]
-            held = f" ({times:,} {'row' if times == 1 else 'rows'})"  # "5 × 3" would not tell the class from the number
-            line.append(joined([quoted(names[other], 40), held]) if times else "–")
-        rows.append(line)
-    head += ["most confused with"] if confused else []
-    note = f"The {ROWS} of {len(found):,} classes with the lowest F1." if cut else ""
+    # A reader has to see one wrong row in a hundred, and not one right row more.
+    depths = np.where(np.eye(len(counts), dtype=bool), shares, shares**0.5)
+    levels = np.minimum((depths * 4).astype(int) + 1, 4)
     return [
-        table(head, rows, numbers=[1, 2, 3, 4], kind="classes"),
-        *([tag("p", note, class_="note")] if cut else []),
+        [
+            (f"{'r' if row == column else 'w'}{levels[row, column]}", f"{count:,}")
+            if count
+            else ("", "")
+            for column, count in enumerate(line)
+        ]
+        for row, line in enumerate(counts.tolist())
     ]
 
 
-def _calibration(found: statistics.Calibration, what: str) -> Section:
+def _table(found: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
+    """Return the table of classes or labels, and a note if these are not all."""
+    confused, note = "times" in found, ""
+    if len(found) > ROWS:
+        note = f"The {ROWS} of {len(found):,} classes with the lowest F1."
+        found = found.sort_values("f1", kind="stable").head(ROWS)
+    head = ["class" if confused else "label", "rows", "precision", "recall", "F1", ""]
+    rows: list[list[object]] = []
+    row: Any
+    for row in found.itertuples():
+        measures = number(row.precision), number(row.recall), number(row.f1)
+        line = [quoted(names[row.Index]), f"{row.rows:,}", *measures, np.nan_to_num(row.f1)]
+        if confused:
+            # "5 × 3" would not separate the class from the number.
+            more = Markup(" ({:,} {})").format(row.times, "row" if row.times == 1 else "rows")
+            line.append(quoted(names[row.confused_with], 40) + more if row.times else "–")
+        rows.append(line)
+    return {"head": head + ["most confused with"] * confused, "rows": rows, "note": note}
+
+
+def _calibration(confidence: np.ndarray, right: np.ndarray, what: str) -> dict[str, Any]:
+    found = statistics.calibration(confidence, right)
     rows = [
-        (f"{low:.2f} to {high:.2f}", f"{int(held):,}", number(confidence), number(right))
-        for low, high, held, confidence, right in found.bins.to_numpy(float).tolist()
+        (f"{low:.2f} to {high:.2f}", f"{int(count):,}", number(mean), number(share))
+        for low, high, count, mean, share in found.bins.to_numpy(float).tolist()
     ]
-    words = (
-        f"Expected calibration error {number(found.error)}: how far the share of right answers lies from the confidence, on average"
-        f" over {statistics.BINS} bins (Guo et al., 2017); {what}. On the line a model means what it says; below, it is too sure."
-    )
-    pair = tag(
-        "div",
-        tag(
-            "figure",
-            charts.reliability(found),
-            tag("figcaption", "with 95 % intervals (Wilson); below, the rows in each bin"),
-        ),
-        table(("confidence", "rows", "mean", "right"), rows, numbers=[1, 2, 3]),
-        class_="pair",
-    )
-    return Section("calibration", "Calibration", joined([tag("p", words, class_="note"), pair]))
+    note = f"over {statistics.BINS} bins (Guo et al., 2017); the confidence is {what}"
+    chart = charts.reliability(found)
+    return {"error": number(found.error), "note": note, "chart": chart, "rows": rows}
 
 
 def _worst(
@@ -303,45 +235,34 @@ def _worst(
     rows: pd.DataFrame,
     losses: np.ndarray,
     head: Sequence[str],
-    told: Callable[[int], tuple[list[Html], list[Html]]],
-    words: str,
-) -> Section:
-    """Return the rows that cost the most: with their pictures where training kept them, else as a
-    table.
-
-    `head`: names the cells that `told` gives of a row for the table, and then `losses`. It gives
-    the lines of a caption, too.
+    cells: Callable[[int], list[str]],
+    note: str,
+) -> dict[str, Any]:
+    """Return the rows with the largest losses, with their pictures where training kept them.
+    `cells`: gives a row's truth and prediction, and for classes the confidence.
     """
     kept = results.examples
-    chosen = worst(losses, MOST) if kept is None else kept.indices
-    costs = losses[chosen].tolist()
-    if kept is not None and kept.pixels is not None:
-        cards = [
-            tag(
-                "figure",
-                picture(pixels, f"validation row {row}"),
-                tag(
-                    "figcaption",
-                    told(row)[1],
-                    tag("br"),
-                    f"{head[-1]} {number(cost, 3)}",
-                    tag("br"),
-                    quoted(rows["id"].iloc[row], 30),
-                ),
+    chosen = (worst(losses, MOST) if kept is None else kept.indices).tolist()
+    ids, costs = rows["id"], [number(cost, 3) for cost in losses[chosen].tolist()]
+    if kept is None:
+        note += f" Their pictures are missing, since {FILE} is."
+    lines, cards = [], []
+    for place, (row, cost) in enumerate(zip(chosen, costs, strict=True)):
+        given = cells(row)
+        lines.append([quoted(ids.iloc[row], 40), *given, cost])
+        if kept is not None and kept.pixels is not None:
+            cards.append(
+                {
+                    "picture": picture(kept.pixels[place], f"validation row {row}"),
+                    "true": given[0],
+                    "predicted": given[1],
+                    "wrong": results.target != CLASSES
+                    or rows["label"].iloc[row] != rows["prediction"].iloc[row],
+                    "confidence": given[2] if len(given) > 2 else None,
+                    "loss": f"{head[-1]} {cost}",
+                    "id": quoted(ids.iloc[row], 30),
+                }
             )
-            for row, cost, pixels in zip(chosen.tolist(), costs, kept.pixels, strict=True)
-        ]
-        body = tag("div", cards, class_="pictures")
-    else:
-        words += f" Without {FILE} there are no pictures of them." if kept is None else ""
-        lines = [
-            [quoted(rows["id"].iloc[row], 40), *told(row)[0], number(cost, 3)]
-            for row, cost in zip(chosen.tolist(), costs, strict=True)
-        ]
-        numbers = [place for place, name in enumerate(("id", *head)) if name in NUMBERS]
-        body = table(("id", *head), lines, numbers=numbers)
-    return Section("worst", "Worst examples", joined([tag("p", words, class_="note"), body]))
-
-
-def _figure(title: str, chart: Html, words: str) -> Html:
-    return tag("figure", tag("h3", title), chart, tag("figcaption", words))
+    texts = ("true", "predicted", "labels", "chosen")
+    numbers = [place for place, name in enumerate(head, start=1) if name not in texts]
+    return {"note": note, "head": ("id", *head), "rows": lines, "numbers": numbers, "cards": cards}

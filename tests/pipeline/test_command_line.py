@@ -25,87 +25,43 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-def test_describe_tells_parameters_shapes_and_applied_numbers(run):
-    """The benchmark's model, before anything is spent on it: the wide ResNet has as many as its
-    source counts.
-    """
+def test_describe_prints_parameters_shapes_and_applied_numbers(run):
+    """The wide ResNet of the benchmark has as many parameters as its source says."""
     code, out, _ = run("describe", "--config", "cifar100_wrn", "--json")
 
-    told = json.loads(out.splitlines()[-1])
+    found = json.loads(out.splitlines()[-1])
     assert code == 0
-    assert told["parameters"] == {
-        "total": 103_465_028,
-        "trainable": 103_452_484,
-        "non_trainable": 12_544,
-    }
-    assert told["input"]["shape"] == [None, 32, 32, 3]
-    assert told["optimizer"]["peak_rate"] == pytest.approx(1e-3 * 8**0.5)
+    counts = {"total": 103_465_028, "trainable": 103_452_484, "non_trainable": 12_544}
+    assert found["parameters"] == counts
+    assert found["input"]["shape"] == [None, 32, 32, 3]
+    assert found["optimizer"]["peak_rate"] == pytest.approx(1e-3 * 8**0.5)
+
+
+LONG = "n" * 300
+TRAIN = "train --config digits --output out --input"
+INFER = "infer --config digits --output out --input . --artifact"
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("describe", "--config", "digit"), 2, "cifar100_wrn, d"),
-        (
-            ("train", "--config", "digits", "--input", "/nowhere", "--output", "out"),
-            2,
-            "no such folder",
-        ),
-        (
-            ("train", "--config", "digits", "--input", ".", "--output", "out", "--max-steps", "0"),
-            2,
-            "--max-steps 0",
-        ),
-        (
-            (
-                "infer",
-                "--config",
-                "digits",
-                "--input",
-                ".",
-                "--artifact",
-                "/nowhere",
-                "--output",
-                "out",
-            ),
-            2,
-            "Expected one with manifest.json",
-        ),
-        (
-            ("infer", "--config", "digits", "--input", ".", "--artifact", ".", "--output", "out"),
-            1,
-            "manifest.json",
-        ),
-        (("describe", "--config", "digits", "--images", "0"), 2, "--images 0"),
-        (("describe", "--config", "digits", "--images", "-5"), 2, "--images -5"),
-        (("describe", "--config", "n" * 300 + ".py"), 2, "no such config"),
-        (
-            ("train", "--config", "digits", "--input", "n" * 300, "--output", "out"),
-            2,
-            "no such folder",
-        ),
-        (
-            (
-                "infer",
-                "--config",
-                "digits",
-                "--input",
-                ".",
-                "--artifact",
-                "n" * 300,
-                "--output",
-                "out",
-            ),
-            2,
-            "no such fold",
-        ),
+        ("describe --config digit", 2, "cifar100_wrn, d"),
+        (f"{TRAIN} /nowhere", 2, "no such folder"),
+        (f"{TRAIN} . --max-steps 0", 2, "--max-steps 0"),
+        (f"{INFER} /nowhere", 2, "Expected one with manifest.json"),
+        (f"{INFER} .", 1, "manifest.json"),
+        ("describe --config digits --images 0", 2, "--images 0"),
+        ("describe --config digits --images -5", 2, "--images -5"),
+        (f"describe --config {LONG}.py", 2, "no such config"),
+        (f"{TRAIN} {LONG}", 2, "no such folder"),
+        (f"{INFER} {LONG}", 2, "no such fold"),
     ],
 )
-def test_a_wrong_call_is_answered_in_one_message(run, words, code, said, tmp_path, monkeypatch):
+def test_a_wrong_call_gets_one_message(run, words, code, said, tmp_path, monkeypatch):
     """On stderr, and as JSON on the last line when asked; nothing is written."""
     monkeypatch.chdir(tmp_path)
 
-    found, out, err = run(*words, "--json")
+    found, out, err = run(*words.split(), "--json")
 
     assert found == code
     assert said in err
@@ -115,16 +71,15 @@ def test_a_wrong_call_is_answered_in_one_message(run, words, code, said, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("images", "said"), [((), "50000 training images, which are assumed"), (("--images", "9"), "")]
+    ("images", "said"), [((), "50000 training images, an assumption"), (("--images", "9"), "")]
 )
 def test_describe_says_what_it_assumes(run, images, said):
     """Steps and warnings follow from it."""
     code, out, err = run("describe", "--config", "digits", "--json", *images)
 
-    told = json.loads(out.splitlines()[-1])
     assert code == 0
     assert said in err and bool(said) == bool(err)
-    assert told["images_assumed"] == bool(said)
+    assert json.loads(out.splitlines()[-1])["images_assumed"] == bool(said)
 
 
 @pytest.mark.parametrize(
@@ -141,18 +96,9 @@ def test_a_backend_that_cannot_work_is_refused_before_keras_starts(
 ):
     """Usage: the variable comes from the shell of whoever calls."""
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    words = {
-        "describe": (),
-        "train": ("--input", trained[0], "--output", tmp_path / "out"),
-        "infer": (
-            "--input",
-            trained[0],
-            "--output",
-            tmp_path / "out",
-            "--artifact",
-            trained[1] / "artifact",
-        ),
-    }
+    data = ("--input", trained[0], "--output", tmp_path / "out")
+    infer = (*data, "--artifact", trained[1] / "artifact")
+    words = {"describe": (), "train": data, "infer": infer}
 
     code, _, err = run(command, "--config", written_config(tiny), *words[command])
 
@@ -183,9 +129,8 @@ def test_an_output_that_cannot_be_written_is_named_before_training(
     """Exit code 8, in one message."""
     output = place(tmp_path)
 
-    code, _, err = run(
-        "train", "--config", written_config(tiny), "--input", competition, "--output", output
-    )
+    words = ("--config", written_config(tiny), "--input", competition, "--output", output)
+    code, _, err = run("train", *words)
 
     assert code == 8
     assert err.startswith("Error: Could not write") and str(output) in err
@@ -218,14 +163,8 @@ def test_infer_takes_the_places_of_its_config_and_the_model_of_its_artifact(
     (competition / "sample_submission.csv").rename(competition / "sample.csv")
     places = replace(tiny.data, test_images="hidden", sample_submission="sample.csv", height=99)
     config = written_config(replace(tiny, data=places, model_options={"width": 77}))
-    words = (
-        "--input",
-        competition,
-        "--artifact",
-        trained[1] / "artifact",
-        "--output",
-        tmp_path / "out",
-    )
+    artifact = trained[1] / "artifact"
+    words = ("--input", competition, "--artifact", artifact, "--output", tmp_path / "out")
 
     code, _, err = run("infer", "--config", config, *words)
 
@@ -235,7 +174,7 @@ def test_infer_takes_the_places_of_its_config_and_the_model_of_its_artifact(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("train", "goes on from the last checkpoint"), ("describe", "begins again")],
+    [("train", "resumes from the last checkpoint"), ("describe", "begins again")],
 )
 def test_an_interrupted_command_says_what_the_same_command_does(run, tmp_path, command, said):
     """On the last line of stdout too, for whoever reads it there."""
@@ -257,21 +196,13 @@ def test_a_finished_run_without_its_history_is_still_finished(
     shutil.copytree(trained[1], output)
     (output / "history.csv").unlink()
 
-    code, out, err = run(
-        "train",
-        "--config",
-        written_config(tiny),
-        "--input",
-        trained[0],
-        "--output",
-        output,
-        "--json",
-    )
+    words = ("--config", written_config(tiny), "--input", trained[0], "--output", output)
+    code, out, err = run("train", *words, "--json")
 
-    told = json.loads(out.splitlines()[-1])
+    found = json.loads(out.splitlines()[-1])
     assert code == 0, err
-    assert told["status"] == "complete"
-    assert [Path(path).name for path in told["pictures"]] == ["confusion.png", "time.png"]
+    assert found["status"] == "complete"
+    assert [Path(path).name for path in found["pictures"]] == ["confusion.png", "time.png"]
 
 
 @pytest.mark.parametrize(
@@ -290,15 +221,8 @@ def test_broken_data_ends_the_run_by_name(
     """Exit code 1, no artifact."""
     spoil(competition)
 
-    code, _, err = run(
-        "train",
-        "--config",
-        written_config(tiny),
-        "--input",
-        competition,
-        "--output",
-        tmp_path / "out",
-    )
+    words = ("--config", written_config(tiny), "--input", competition)
+    code, _, err = run("train", *words, "--output", tmp_path / "out")
 
     assert code == 1
     assert said in err
@@ -309,17 +233,8 @@ def test_the_artifact_of_another_config_is_refused(run, trained, tmp_path):
     """Usage: the two arguments contradict each other."""
     folder, output, _ = trained
 
-    code, _, err = run(
-        "infer",
-        "--config",
-        "digits",
-        "--input",
-        folder,
-        "--artifact",
-        output / "artifact",
-        "--output",
-        tmp_path / "out",
-    )
+    words = ("--input", folder, "--artifact", output / "artifact", "--output", tmp_path / "out")
+    code, _, err = run("infer", "--config", "digits", *words)
 
     assert code == 2
     assert "--config tiny" in err

@@ -115,8 +115,8 @@ def test_the_rows_of_a_table_are_no_picture(tiny, tmp_path):
 def test_numbers_are_drawn_as_predicted_against_true(output, names):
     """In place of the confusion, a field for each of several numbers."""
     manifest = json.loads((output / "artifact" / "manifest.json").read_text())
-    told = {**manifest, "classes": names, "target": {**manifest["target"], "kind": "regression"}}
-    (output / "artifact" / "manifest.json").write_text(json.dumps(told))
+    changed = {**manifest, "classes": names, "target": {**manifest["target"], "kind": "regression"}}
+    (output / "artifact" / "manifest.json").write_text(json.dumps(changed))
     ends = [f"_{name}" if len(names) > 1 else "" for name in names]
     header = ["id", *(f"{part}{end}" for end in ends for part in ("label", "prediction"))]
     rows = [["007", *("1.5" for _ in header[1:])], ["008", *("2" for _ in header[1:])]]
@@ -146,7 +146,7 @@ def test_the_bars_of_the_time_are_together_the_time(output):
         ("artifact/manifest.json", ["curves.png"]),
     ],
 )
-def test_a_picture_that_cannot_be_drawn_is_told_and_left_out(output, missing, left):
+def test_a_picture_that_cannot_be_drawn_is_reported_and_left_out(output, missing, left):
     """The run is done, and its results are in the files."""
     (output / missing).unlink()
     said: list[str] = []
@@ -158,7 +158,7 @@ def test_a_picture_that_cannot_be_drawn_is_told_and_left_out(output, missing, le
     assert all("was not drawn: FileNotFoundError" in line for line in said)
 
 
-def test_a_picture_that_cannot_be_written_is_told_too(tiny, tmp_path):
+def test_a_picture_that_cannot_be_written_is_reported_too(tiny, tmp_path):
     """The disk is full, or the folder is not ours."""
     said: list[str] = []
 
@@ -173,15 +173,15 @@ def test_a_picture_that_cannot_be_written_is_told_too(tiny, tmp_path):
 
 
 def test_the_report_of_a_real_run_has_its_numbers(output):
-    """Of the files as training writes them today; the other tests of reports make theirs by hand."""
-    told = checksums.opened((output / "artifact" / "manifest.json").read_bytes())
+    """Training wrote its files; the other tests of reports make theirs by hand."""
+    manifest = checksums.opened((output / "artifact" / "manifest.json").read_bytes())
 
     page = report.write(output).read_text(encoding="utf-8")
 
-    assert f'<div class="value">{told["metrics"]["validation_accuracy"]:.4f}</div>' in page
+    assert f'<div class="value">{manifest["metrics"]["validation_accuracy"]:.4f}</div>' in page
     losses = re.findall(r"<dt>log loss</dt><dd>([^<]+)</dd>", page)
-    assert float(losses[0]) == pytest.approx(told["metrics"]["validation_loss"], abs=1e-3)
-    assert told["run_id"] in page and told["weights_sha256"] in page
-    assert all(f'<th scope="row"><bdi>{name}</bdi></th>' in page for name in told["classes"])
+    assert float(losses[0]) == pytest.approx(manifest["metrics"]["validation_loss"], abs=1e-3)
+    assert manifest["run_id"] in page and manifest["weights_sha256"] in page
+    assert all(f'<th scope="row"><bdi>{name}</bdi></th>' in page for name in manifest["classes"])
     assert page.count('class="chart"') == 5
     assert "What this page lacks" not in page

@@ -26,8 +26,9 @@ BROWSER = next(
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="no Chromium is installed here; on Debian: apt-get install chromium"
 )
-FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-FLAGS += " --disable-component-update --disable-sync --hide-scrollbars --allow-file-access-from-files --enable-logging=stderr"
+FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync
+--disable-background-networking --disable-component-update --hide-scrollbars
+--allow-file-access-from-files --enable-logging=stderr"""
 # Nobody is found by any name; this machine's own number is, so that a request for it would be seen.
 ALONE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 LIGHT, DARK = "--blink-settings=preferredColorScheme=1", "--blink-settings=preferredColorScheme=0"
@@ -37,9 +38,10 @@ AROUND = """<!doctype html><meta charset="utf-8"><body style="margin:0">
 <iframe src="run/report.html" style="border:0;width:400px;height:600px"></iframe>
 <pre></pre><script>
 addEventListener("load", () => {
-  const told = [...document.querySelectorAll("iframe")].map(frame => {
+  const found = [...document.querySelectorAll("iframe")].map(frame => {
     const page = frame.contentDocument, all = name => [...page.querySelectorAll(name)];
-    const size = element => { const box = element.getBoundingClientRect(); return [box.width, box.height]; };
+    const box = element => element.getBoundingClientRect();
+    const size = element => [box(element).width, box(element).height];
     return {
       width: page.documentElement.scrollWidth,
       headings: all("h1, h2").map(heading => heading.innerText),
@@ -53,7 +55,7 @@ addEventListener("load", () => {
       scripts: all("script").length,
     };
   });
-  document.querySelector("pre").textContent = JSON.stringify(told);
+  document.querySelector("pre").textContent = JSON.stringify(found);
 });
 </script>"""
 
@@ -160,7 +162,8 @@ def test_the_page_asks_nobody(tmp_path, browse, asked):
     not.
     """
     address, found = asked
-    bait = f'<img src="{address}/image"><script src="{address}/script"></script><link rel="stylesheet" href="{address}/style">'
+    bait = f'<img src="{address}/image"><script src="{address}/script"></script>'
+    bait += f'<link rel="stylesheet" href="{address}/style">'
     output = run(tmp_path / "run", names=(bait, "</style>" + bait, "plain"), name=bait)
     text = report.write(output, title=bait).read_text()
     pages = {

@@ -1,0 +1,57 @@
+"""Columns of a table that are the pixels of one image a row."""
+
+import csv
+import math
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+PIXEL = re.compile(  # pixel7, px_7, 7, pixel_3_4 or 3x4
+    r"(?:pi?x(?:el)?s?[ _-]?)?(\d+)(?:[ _x-](\d+))?", re.IGNORECASE
+)
+LEAST = 49  # columns
+LEVELS = frozenset(map(str, range(256)))
+
+
+def find(path: Path, header: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a table that are pixels, if there are enough of them."""
+    found = tuple(name for name in header if PIXEL.fullmatch(name))
+    if len(found) < LEAST or not grid(found):
+        return ()
+    numbered = all(name[0].isdigit() for name in found)
+    return () if numbered and not _levels(path, found) else found
+
+
+def _levels(path: Path, names: Sequence[str]) -> bool:
+    """Return whether the first rows hold whole numbers from 0 to 255 in these columns: columns that
+    are only numbered may be any features.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(islice(csv.DictReader(file), 100))
+    except (OSError, ValueError, csv.Error):  # reading the whole table names the problem
+        return True
+    texts = ((row[name] or "").strip().removesuffix(".0") for row in rows for name in names)
+    return all(text in LEVELS for text in texts)
+
+
+def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
+    """Return height, width and channels of images with these columns, or None where there are none.
+    Where the names do not say, an image is square.
+
+    >>> grid([f"pixel{n}" for n in range(784)])
+    (28, 28, 1)
+    >>> grid([f"{row}x{column}" for row in range(4) for column in range(5)])
+    (4, 5, 1)
+    """
+    pairs = [re.findall(r"\d+", name) for name in names]
+    if all(len(pair) == 2 for pair in pairs):
+        height, width = (len({pair[place] for pair in pairs}) for place in (0, 1))
+        if height * width == len(names):
+            return height, width, 1
+    for channels in (1, 3):
+        side = math.isqrt(len(names) // channels)
+        if side * side * channels == len(names):
+            return side, side, channels
+    return None
