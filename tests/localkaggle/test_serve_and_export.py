@@ -72,9 +72,9 @@ def test_an_export_does_not_mix_with_files_that_are_there(tmp_path):
     done = localkaggle("export", "digits", tmp_path)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == f"Error: {tmp_path} is not an empty folder; expected one, or a new name.\nChoose another.\n"
+    assert done.stderr == (
+        f"Error: {tmp_path} is not an empty folder; expected one or a new one.\n"
+        "python -m localkaggle export digits OTHER_FOLDER\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -108,9 +108,10 @@ def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path):
     done = localkaggle("export", "titanic", tmp_path / "titanic")
 
     assert (done.returncode, done.stdout) == (2, "")
-    known = ", ".join(NAMES)
-    said = f"Error: there is no competition 'titanic' here; expected one of: {known}.\nCorrect the name.\n"
-    assert done.stderr == said
+    assert done.stderr == (
+        f"Error: there is no competition 'titanic' here; expected one of: {', '.join(NAMES)}.\n"
+        f"python -m localkaggle export digits {tmp_path}/titanic\n"
+    )
     assert not list(tmp_path.iterdir())
 
 

@@ -452,7 +452,7 @@ def test_an_unverified_account_gets_a_cpu_in_silence(start, client):
     gpu = save(connected, notebook("1"), machine_shape="NvidiaTeslaT4")
 
     assert (tpu.error, tpu.version_number, gpu.error) == ("", 1, "")
-    given = [version.given for version in kaggle.kernels.kernels["rehearsal/small-kernel"].versions]
+    given = [version.shape for version in kaggle.kernels.kernels["rehearsal/small-kernel"].versions]
     assert given == ["", "NvidiaTeslaT4"]
     assert kaggle.kernels.version("rehearsal/small-kernel", 1).request.machine_shape == "TpuV5E8"
 
@@ -483,7 +483,7 @@ def test_a_push_gets_the_machine_that_kaggle_would_give(kaggle, client, metadata
 
     assert not save(client(kaggle), notebook("1", **metadata), **quick, **fields).error
 
-    assert kaggle.kernels.version("rehearsal/small-kernel", 1).given == given
+    assert kaggle.kernels.version("rehearsal/small-kernel", 1).shape == given
 
 
 def test_an_unknown_machine_is_refused(kaggle, client):

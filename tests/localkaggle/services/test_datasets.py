@@ -265,12 +265,12 @@ def test_an_upload_that_was_not_announced_is_not_found(stored, client):
 )
 def test_a_name_that_could_be_a_path_is_not_announced(stored, client, name):
     """Names come over the network."""
-    before = set(stored.datasets.blobs)
+    before = set(stored.uploads.blobs)
 
     with pytest.raises(requests.HTTPError, match="Invalid file name") as caught:
         announce(client(stored), name, 1)
 
-    assert (code(caught), set(stored.datasets.blobs)) == (400, before)
+    assert (code(caught), set(stored.uploads.blobs)) == (400, before)
 
 
 # A first version

@@ -169,7 +169,7 @@ def test_a_tpu_that_was_asked_for_in_vain_counts_as_one(start, client):
     """An account that is not verified got a CPU; the version still says TPU."""
     kaggle = start(competitions=[SMALL], verified=False)
     connected = client(kaggle)
-    assert complete(kaggle, connected, machine_shape="TpuV5E8").given == ""
+    assert complete(kaggle, connected, machine_shape="TpuV5E8").shape == ""
 
     with pytest.raises(requests.HTTPError, match="cannot use TPU"):
         submit(connected)
