@@ -94,7 +94,7 @@ class LocalKaggle:
                 f"{self.folder} is not empty; expected a new folder, or an empty one"
             )
         self.layout, self.offline = layout, offline
-        self._seconds = {**SESSION_SECONDS, **(session_seconds or {})}
+        self.session_seconds = {**SESSION_SECONDS, **(session_seconds or {})}
         self._memory_bytes, self._output_bytes = memory_bytes, output_bytes
         self._python, self._session = dict(python or {}), session
         self.competitions = Hosted(self.folder / "competitions", competitions)
@@ -237,7 +237,8 @@ class LocalKaggle:
         for handle in request.kernel_data_sources or []:
             if output := self.kernels.latest_output(handle):
                 inputs[self._place("notebooks", handle)] = output
-        asked = float(request.session_timeout_seconds or self._seconds[kind])
+        cap = self.session_seconds[kind]
+        seconds = min(float(request.session_timeout_seconds or cap), cap)
         return self._session(
             folder,
             version.notebook,
@@ -245,7 +246,7 @@ class LocalKaggle:
             shape=version.shape,
             internet=request.enable_internet and not self.offline and not rerun,
             rerun=rerun,
-            limits=Limits(min(asked, self._seconds[kind]), self._memory_bytes, self._output_bytes),
+            limits=Limits(seconds, self._memory_bytes, self._output_bytes),
             hidden=[PROJECT, self.folder],
             python=self._python.get(kind, sys.executable),
             log=Log() if rerun else version.log,

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import pytest
 from localkaggle.__main__ import main
 from localkaggle.competitions import NAMES
 from localkaggle.sessions.session import namespaces
-from tests.localkaggle.pushed_notebooks import notebook
+from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, notebook, soon
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = """
@@ -79,13 +78,13 @@ def test_an_export_does_not_mix_with_files_that_are_there(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_an_export_does_not_take_a_file_for_a_folder(tmp_path):
+def test_an_export_does_not_take_a_file_for_a_folder(tmp_path, capsys):
     """Exit code 2, and the file is as it was."""
     (tmp_path / "mine.txt").write_text("mine")
 
-    done = localkaggle("export", "digits", tmp_path / "mine.txt")
+    code = main(["export", "digits", str(tmp_path / "mine.txt")])
 
-    assert done.returncode == 2 and "is not an empty folder" in done.stderr
+    assert code == 2 and "is not an empty folder" in capsys.readouterr().err
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
@@ -129,12 +128,14 @@ def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path):
         ("export", "digits"),
     ],
 )
-def test_what_it_does_not_understand_is_answered_with_its_usage(words):
+def test_what_it_does_not_understand_is_answered_with_its_usage(words, capsys):
     """Exit code 2."""
-    done = localkaggle(*words)
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("usage: python -m localkaggle") and "Traceback" not in done.stderr
+    out, errors = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert errors.startswith("usage: python -m localkaggle") and "Traceback" not in errors
 
 
 # serve
@@ -156,7 +157,12 @@ class Served:
         }
         words = ["sh", "-c", f"{self.lines}\n{script}"]
         return subprocess.run(
-            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+            words,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_AT_MOST,
         )
 
 
@@ -381,11 +387,7 @@ def test_ctrl_c_ends_it_with_its_sessions(tmp_path):
     )
     with serving(tmp_path / "kaggle") as served:
         done = served.shell("kaggle kernels push", tmp_path / "endless")
-        deadline = time.monotonic() + 30
-        while (
-            not list(served.folder.glob("sessions/*/working/begun")) and time.monotonic() < deadline
-        ):
-            time.sleep(0.02)
+        assert soon(lambda: list(served.folder.glob("sessions/*/working/begun"))), done.stderr
         sessions = psutil.Process(served.process.pid).children(recursive=True)
         os.killpg(served.process.pid, signal.SIGINT)
         out, errors = served.process.communicate(timeout=60)

@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -128,14 +129,16 @@ def code(caught) -> int:
 # A run
 
 
-def test_a_version_is_queued_then_runs_then_is_complete(start, client):
+def test_a_version_is_queued_then_runs_then_is_complete(start, client, monkeypatch):
     """No word is skipped; while it runs its log can be read, and its output cannot."""
-    kaggle = start(competitions=(), queue_seconds=1)
+    kaggle, leave = start(competitions=()), threading.Event()
+    monkeypatch.setattr(kaggle.kernels._closing, "wait", lambda seconds: not leave.wait(300))
     connected = client(kaggle)
     save(connected, notebook(GATED))
     version = kaggle.kernels.version("rehearsal/small-kernel", 1)
 
     seen = [status(connected).status]
+    leave.set()
     while "before" not in output(connected).log:
         assert not version.done.wait(0.02)
     seen.append(status(connected).status)

@@ -1,8 +1,7 @@
 """A server hosts every competition under its slug, and builds none before it is asked for."""
 
 import threading
-from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import kagglesdk.competitions.types.competition_api_service as types
@@ -10,41 +9,16 @@ import pytest
 
 from localkaggle.competitions import EMBEDDED, NAMES
 from localkaggle.competitions.hosted import Hosted
-from localkaggle.sessions.session import Outcome
-from localkaggle.sessions.session_log import Log
-from tests.localkaggle.pushed_notebooks import ran
+from tests.localkaggle.pushed_notebooks import Scripted, ran
 
 
-class Answering:
-    """A session that writes zero for every row of the sample, and in a rerun a word in the place of
-    the last, if the notebook says so.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        notebook: str,
-        *,
-        inputs: Mapping[str, Path],
-        rerun: bool,
-        log: Log,
-        **rest: Any,
-    ) -> None:
-        self.working, self._inputs = folder / "working", inputs
-        self._spoilt = rerun and "spoilt" in notebook
-
-    def run(self) -> Outcome:
-        """Write submission.csv and say that it went well."""
-        self.working.mkdir(parents=True)
-        (folder,) = self._inputs.values()
-        text = (folder / "sample_submission.csv").read_text()
-        (self.working / "submission.csv").write_text(
-            text.rsplit(",", 1)[0] + ",much\n" if self._spoilt else text
-        )
-        return Outcome("", "", 0.0)
-
-    def cancel(self) -> None:
-        """Do nothing: it is over before anybody could."""
+def answer(session: Scripted) -> None:
+    """Write zero for every row of the sample; spoil the last one in a rerun, if the notebook says so."""
+    (folder,) = session.inputs.values()
+    text = (folder / "sample_submission.csv").read_text()
+    if session.rerun and "spoilt" in session.notebook:
+        text = text.rsplit(",", 1)[0] + ",much\n"
+    (session.working / "submission.csv").write_text(text)
 
 
 def files(client: Any, slug: str) -> set[str]:
@@ -99,7 +73,7 @@ def test_every_competition_takes_a_code_submission(start, client, slug, score, s
     """The sample has its score on the hidden test set; what cannot be scored has Kaggle's name for
     that, with the reason.
     """
-    kaggle = start(session=Answering)
+    kaggle = start(session=partial(Scripted, answer))
     connected = client(kaggle)
 
     good, spoilt = (scored(kaggle, connected, slug, cell) for cell in ("'fine'", "'spoilt'"))

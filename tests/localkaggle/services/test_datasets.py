@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import kagglesdk.blobs.types.blob_api_service as blob_types
@@ -17,7 +18,7 @@ from kagglesdk.kaggle_env import KaggleEnv
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
 
 from localkaggle.server import LocalKaggle
-from tests.localkaggle.pushed_notebooks import finished, notebook, save
+from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, save, soon
 
 FOR_EVER = 3600.0
 HANDLE = "rehearsal/small-data"
@@ -714,20 +715,21 @@ def test_nothing_but_its_files_can_be_downloaded(stored, client, name):
 # Mounting
 
 
-def test_a_session_keeps_the_version_that_was_current_when_it_was_pushed(kaggle, client):
+def test_a_session_keeps_the_version_that_was_current_when_it_was_pushed(start, client):
     """A newer one is for the next session, even while the older one still runs."""
+
+    def read(session: Scripted) -> None:
+        assert soon((session.working / "go").exists)
+        data = session.inputs[f"datasets/{HANDLE}"]
+        found = sorted(path.name for path in data.iterdir())
+        session.log.add("stdout", f"found {found} {(data / 'a.txt').read_text()}")
+
+    kaggle = start(competitions=(), ready_seconds=0, session=partial(Scripted, read))
     connected = client(kaggle)
-    reading = """
-import os, pathlib, time
-while not pathlib.Path("go").exists():
-    time.sleep(0.02)
-data = pathlib.Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle"), "input/datasets/rehearsal/small-data")
-print("found", sorted(path.name for path in data.iterdir()), (data / "a.txt").read_text())
-"""
     create(connected, upload(connected, "a.txt", b"one"), upload(connected, "old.txt", b""))
-    save(connected, notebook(reading), dataset_data_sources=[HANDLE])
+    save(connected, notebook("1"), dataset_data_sources=[HANDLE])
     add(connected, upload(connected, "a.txt", b"two"))
-    save(connected, notebook(reading), dataset_data_sources=[HANDLE])
+    save(connected, notebook("1"), dataset_data_sources=[HANDLE])
     versions = [kaggle.kernels.version("rehearsal/small-kernel", number) for number in (1, 2)]
     for version in versions:
         (version.working / "go").touch()

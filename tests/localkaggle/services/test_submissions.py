@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import kagglesdk.competitions.types.competition_api_service as types
 import kagglesdk.kernels.types.kernels_api_service as kernel_types
@@ -16,7 +17,7 @@ from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.server import LocalKaggle
 from localkaggle.services.kernels import Version
-from tests.localkaggle.pushed_notebooks import notebook, ran, save
+from tests.localkaggle.pushed_notebooks import Scripted, notebook, ran, save
 
 FOR_EVER = 3600.0
 SMALL = Competition(
@@ -386,10 +387,15 @@ def test_of_a_rerun_only_the_score_is_seen(start, client):
 
 def test_a_rerun_that_fails_has_kaggles_name_for_it_and_no_score(start, client):
     """Two ways at once; both are spent."""
-    kaggle = start(competitions=[SMALL], queue_seconds=FOR_EVER)
+
+    def act(session: Scripted) -> None:
+        if "broken" in session.notebook:
+            raise ValueError("the hidden image is broken")
+
+    kaggle = start(competitions=[SMALL], queue_seconds=FOR_EVER, session=partial(Scripted, act))
     connected = client(kaggle)
-    complete(kaggle, connected, notebook("raise ValueError('the hidden image is broken')"))
-    complete(kaggle, connected, notebook("print('wrote nothing')"))
+    complete(kaggle, connected, notebook("'broken'"))
+    complete(kaggle, connected, notebook("'wrote nothing'"))
     refs = [submit(connected, number).ref for number in (1, 2)]
     for ref in refs:
         kaggle.submissions.submissions[ref].thread.join(60)

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from kagglesdk.kaggle_env import KaggleEnv
 
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
-from tests.localkaggle.pushed_notebooks import finished, notebook, save
+from tests.localkaggle.pushed_notebooks import finished, notebook, save, soon
 
 ROOT = Path(__file__).resolve().parents[3]
 SANDBOX = ROOT / "localkaggle" / "sessions" / "sandbox.py"
@@ -212,14 +211,6 @@ def of_session(slug: str) -> list[int]:
         except psutil.Error:
             continue  # it ended since it was listed, or belongs to another user
     return found
-
-
-def soon(happened: Callable[[], object]) -> bool:
-    """Wait until something has happened, and tell whether it did."""
-    deadline = time.monotonic() + 30
-    while not happened() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return bool(happened())
 
 
 @pytest.fixture(scope="module")
