@@ -227,7 +227,7 @@ def published(kaggle: Kaggle, artifact: Path) -> datasets.DatasetVersion:
 
 
 def test_an_inference_that_opens_a_socket_fails(open_kaggle, tmp_path, dry_run):
-    """The internet is really off: the same chain with one cell more, the first, ends with an error."""
+    """The internet is really off: with one more cell, the first, the same chain fails."""
     _, kaggle = open_kaggle()
     published(
         kaggle, Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact"
@@ -252,9 +252,9 @@ def test_an_inference_refuses_the_artifact_of_another_run(open_kaggle, tmp_path,
     trained = Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact"
     older = tmp_path / "older"
     shutil.copytree(trained, older)
-    told = json.loads((older / "manifest.json").read_text())
+    manifest = json.loads((older / "manifest.json").read_text())
     (older / "manifest.json").write_bytes(
-        artifact_manifest.sealed({**told, "run_id": "digits-19990101-000000-abcdef"})
+        artifact_manifest.sealed({**manifest, "run_id": "digits-19990101-000000-abcdef"})
     )
     published(kaggle, older)
 
@@ -407,5 +407,5 @@ def test_the_rerun_meets_the_hidden_test_set_and_is_scored_on_it(scored, monkeyp
 
 
 def test_no_credential_of_this_machine_reaches_a_session(scored):
-    """The environment of a run is made from nothing; its notebook looks, and throws if it is not."""
+    """The environment of a run is made from nothing. Its notebook throws if it holds a secret."""
     assert scored.status == "COMPLETE"

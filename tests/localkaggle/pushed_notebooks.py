@@ -1,14 +1,20 @@
 """Notebooks of plain Python, pushed to a local Kaggle and waited for, and sessions without one."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import kagglesdk.kernels.types.kernels_api_service as kernel_types
 import nbformat
+import pytest
+import requests
+from kagglesdk import KaggleClient
+from kagglesdk.kaggle_env import KaggleEnv
 
 from localkaggle.server import LocalKaggle
+from localkaggle.services.protocol import make
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
 
@@ -55,6 +61,25 @@ def soon(happened: Callable[[], object]) -> bool:
     return bool(happened())
 
 
+@contextmanager
+def signed_in(environment: Mapping[str, str]) -> Iterator[Any]:
+    """Give Kaggle's client, led by the environment of a local Kaggle."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        user, key = environment["KAGGLE_USERNAME"], environment["KAGGLE_KEY"]
+        yield KaggleClient(env=KaggleEnv.LOCAL, username=user, password=key)
+
+
+@contextmanager
+def refused(code: int, match: str | None = None, *, exactly: str = "") -> Iterator[None]:
+    """Expect that Kaggle's client raises an error with this code, and a text that matches."""
+    with pytest.raises(requests.HTTPError, match=match) as caught:
+        yield
+    assert caught.value.response.status_code == code
+    assert not exactly or str(caught.value) == exactly
+
+
 def notebook(*cells: str, **metadata: Any) -> str:
     """Return an .ipynb with these code cells."""
     kernelspec = {
@@ -67,20 +92,16 @@ def notebook(*cells: str, **metadata: Any) -> str:
 
 def save(client: Any, text: str, slug: str = "small-kernel", **fields: Any) -> Any:
     """Push a notebook and return the server's answer."""
-    request = kernel_types.ApiSaveKernelRequest()
-    request.slug, request.new_title, request.text = (
-        f"rehearsal/{slug}",
-        slug.replace("-", " ").title(),
-        text,
-    )
-    request.language, request.kernel_type, request.is_private, request.enable_internet = (
-        "python",
-        "notebook",
-        True,
-        False,
-    )
-    for name, value in fields.items():
-        setattr(request, name, value)
+    usual = {
+        "slug": f"rehearsal/{slug}",
+        "new_title": slug.replace("-", " ").title(),
+        "text": text,
+        "language": "python",
+        "kernel_type": "notebook",
+        "is_private": True,
+        "enable_internet": False,
+    }
+    request = make(kernel_types.ApiSaveKernelRequest, **{**usual, **fields})
     return client.kernels.kernels_api_client.save_kernel(request)
 
 

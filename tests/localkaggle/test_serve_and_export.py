@@ -219,10 +219,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         f"keras/weights={given}",
     )
     with serving(folder, *words) as served:
-        assert (
-            f"# A Kaggle on 127.0.0.1:{port}, competitions: {', '.join(NAMES)}; its files are in {folder}\n"
-            in served.lines
-        )
+        hosted = f"competitions: {', '.join(NAMES)}"
+        said = f"# A Kaggle on 127.0.0.1:{port}, {hosted}; its files are in {folder}\n"
+        assert said in served.lines
         yield served
 
 
@@ -237,8 +236,8 @@ def dataset(served, tmp_path_factory) -> Path:
         "licenses": [{"name": "CC0-1.0"}],
     }
     (folder / "dataset-metadata.json").write_text(json.dumps(settings))
-    script = "kaggle datasets create -q; until kaggle datasets status rehearsal/strange-data | grep ready; do :; done"
-    done = served.shell(script, folder)
+    ready = "kaggle datasets status rehearsal/strange-data | grep ready"
+    done = served.shell(f"kaggle datasets create -q; until {ready}; do :; done", folder)
     assert done.stdout.splitlines()[-1] == "ready", done.stdout + done.stderr
     return folder
 

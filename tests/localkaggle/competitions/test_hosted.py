@@ -9,11 +9,12 @@ import pytest
 
 from localkaggle.competitions import EMBEDDED, NAMES
 from localkaggle.competitions.hosted import Hosted
+from localkaggle.services.protocol import make
 from tests.localkaggle.pushed_notebooks import Scripted, ran
 
 
 def answer(session: Scripted) -> None:
-    """Write zero for every row of the sample; spoil the last one in a rerun, if the notebook says so."""
+    """Write zero for every row of the sample, or what cannot be scored if the notebook says so."""
     (folder,) = session.inputs.values()
     text = (folder / "sample_submission.csv").read_text()
     if session.rerun and "spoilt" in session.notebook:
@@ -22,8 +23,7 @@ def answer(session: Scripted) -> None:
 
 
 def files(client: Any, slug: str) -> set[str]:
-    request = types.ApiListDataFilesRequest()
-    request.competition_name, request.page_size = slug, 1000
+    request = make(types.ApiListDataFilesRequest, competition_name=slug, page_size=1000)
     return {
         file.name
         for file in client.competitions.competition_api_client.list_data_files(request).files
@@ -31,19 +31,19 @@ def files(client: Any, slug: str) -> set[str]:
 
 
 def scored(kaggle: Any, client: Any, slug: str, cell: str) -> Any:
-    """Push a notebook, submit it, and return what is told of the submission in the end."""
+    """Push a notebook, submit it, and return the submission at its end."""
     version = ran(kaggle, client, cell, competition_data_sources=[slug])
-    request = types.ApiCreateCodeSubmissionRequest()
-    request.competition_name, request.kernel_owner, request.kernel_slug = (
-        slug,
-        "rehearsal",
-        "small-kernel",
+    request = make(
+        types.ApiCreateCodeSubmissionRequest,
+        competition_name=slug,
+        kernel_owner="rehearsal",
+        kernel_slug="small-kernel",
+        kernel_version=version.number,
+        file_name="submission.csv",
     )
-    request.kernel_version, request.file_name = version.number, "submission.csv"
     ref = client.competitions.competition_api_client.create_code_submission(request).ref
     kaggle.submissions.submissions[ref].thread.join(60)
-    asked = types.ApiGetSubmissionRequest()
-    asked.ref = ref
+    asked = make(types.ApiGetSubmissionRequest, ref=ref)
     return client.competitions.competition_api_client.get_submission(asked)
 
 

@@ -13,7 +13,7 @@ OWN = {"kernel_data_sources": [HANDLE]}
 
 
 def act(session: Scripted) -> None:
-    """Write the state of this version, print that of a mounted one, or fail, as the notebook asks."""
+    """Write this version's state; print that of a mounted one or fail, as the notebook asks."""
     if "read" in session.notebook:
         session.log.add("stdout", (session.inputs[f"notebooks/{HANDLE}"] / "state").read_text())
     (session.working / "state").write_text(f"of {session.working.parent.name}")
@@ -23,7 +23,7 @@ def act(session: Scripted) -> None:
 
 @pytest.fixture
 def push(start, client):
-    """Return a function that starts a local Kaggle, pushes, and returns the last answer and version."""
+    """Return a function that pushes to a new local Kaggle; it gives the last answer and version."""
 
     def begin(*texts, own_output=True):
         kaggle = start(own_output=own_output, session=partial(Scripted, act))
