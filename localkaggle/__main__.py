@@ -2,11 +2,11 @@
 
 import argparse
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 from localkaggle import competitions
@@ -99,20 +99,13 @@ def _published(text: str) -> tuple[str, Path]:
 
 def _serve(options: argparse.Namespace) -> int:
     stop = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stop.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    folder = options.folder
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="localkaggle-"))
-    try:
-        return _serve_in(folder, options, stop)
-    finally:
-        if options.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, number, signal.signal(number, lambda *_: stop.set()))
+        folder = options.folder or stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="localkaggle-", ignore_cleanup_errors=True)
+        )
+        return _serve_in(Path(folder), options, stop)
 
 
 def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) -> int:
