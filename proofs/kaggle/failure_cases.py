@@ -26,7 +26,7 @@ from deploy.relay.last_runs import Pushes
 from localkaggle.faults import Kind, edited, instead, meanwhile
 from localkaggle.services.datasets import Dataset, DatasetVersion
 from localkaggle.services.kernels import Kernel, Version
-from localkaggle.services.protocol import Fault
+from localkaggle.services.protocol import ApiError
 from localkaggle.sessions.session_log import Log
 from proofs.kaggle.world import ROOT, User, World, write_artifact
 
@@ -206,7 +206,7 @@ def poisoned(world: World) -> None:
 
     def save(request: Any, user: str) -> Any:
         if request.dataset_data_sources:
-            raise Fault(500, "Internal error")
+            raise ApiError(500, "Internal error")
         return take(request, user)
 
     world.local.kernels.SaveKernel = save  # type: ignore[method-assign]  # this one server's

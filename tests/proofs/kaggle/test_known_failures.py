@@ -10,7 +10,7 @@ import pytest
 
 from deploy.client import secrets
 from deploy.relay import publish
-from localkaggle.services.datasets import Datasets
+from localkaggle.services.uploads import Uploads
 from pipeline import artifact
 from proofs.kaggle import known_failures
 from proofs.kaggle.failure_cases import CASES
@@ -77,10 +77,10 @@ def test_a_storage_that_mixes_uploads_is_noticed(monkeypatch):
     """As where a resumed upload keeps what came before: the bytes that came back are not those that
     were sent.
     """
-    receive = Datasets.receive
+    receive = Uploads.receive
 
     def keeping(
-        self: Datasets, token: str, content_range: str | None, body: bytes
+        self: Uploads, token: str, content_range: str | None, body: bytes
     ) -> tuple[int, dict[str, str]]:
         answer = receive(self, token, content_range, body)
         blob = self.blobs[token]
@@ -93,7 +93,7 @@ def test_a_storage_that_mixes_uploads_is_noticed(monkeypatch):
             shutil.copyfile(older[0].path, blob.path)
         return answer
 
-    monkeypatch.setattr(Datasets, "receive", keeping)
+    monkeypatch.setattr(Uploads, "receive", keeping)
 
     row = known_failures.hybrid(3, seed=1)
 
