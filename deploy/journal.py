@@ -74,7 +74,14 @@ class Journal:
     def recording(self, table: str, **intent: Any) -> Iterator[dict[str, Any]]:
         """Commit the intent, give a dict for the outcome, and commit that or the error's class."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = self._insert(table, {**intent, "at": at, "outcome": INTENDED})
+        values = {"server": self.server, **intent, "at": at, "outcome": INTENDED}
+        names, marks = ", ".join(_checked_names(table, values)), ", ".join("?" * len(values))
+        with self._open() as base:
+            cursor = base.execute(
+                f"INSERT INTO {table} ({names}) VALUES ({marks})",  # noqa: S608
+                _redacted(values),
+            )
+        entry = int(cursor.lastrowid or 0)
         outcome: dict[str, Any] = {"id": entry}
         try:
             yield outcome
@@ -121,17 +128,6 @@ class Journal:
                     found[server or ""] = found.get(server or "", 0) + number
         found.pop(self.server, None)
         return found
-
-    def _insert(self, table: str, values: dict[str, Any]) -> int:
-        values = {"server": self.server, **values}
-        names = _checked_names(table, values)
-        with self._open() as base:
-            marks = ", ".join("?" * len(names))
-            cursor = base.execute(
-                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})",  # noqa: S608
-                _redacted(values),
-            )
-            return int(cursor.lastrowid or 0)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

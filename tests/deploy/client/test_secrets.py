@@ -285,7 +285,7 @@ def test_a_variable_of_the_environment_is_in_use(monkeypatch, tmp_path):
 
 def test_what_the_client_signs_with_is_known_from_then_on(kaggle):
     """It has been read by the official lookup, wherever that found it."""
-    assert secrets.redact("Kaggle said: not-a-key is wrong") == "Kaggle said: credential… is wrong"
+    assert secrets.redact("Kaggle: not-a-key is wrong") == "Kaggle: credential… is wrong"
 
 
 def test_a_token_in_a_file_is_known_too(between, monkeypatch, tmp_path):

@@ -63,8 +63,8 @@ def test_a_push_sends_the_bundle_and_every_setting_written_out(kaggle, between, 
     sent = between.bodies("SaveKernel")[0]
     assert (run.version, run.bundle_sha256) == (1, built.sha256)
     assert sent["text"] == built.notebook.read_text()
-    assert sent["isPrivate"] and sent["enableInternet"] and sent["enableTpu"]
-    assert sent["enableGpu"] is False
+    flags = [sent[name] for name in ("isPrivate", "enableInternet", "enableGpu", "enableTpu")]
+    assert flags == [True, True, False, True]
     assert (sent["machineShape"], sent["sessionTimeoutSeconds"]) == ("TpuV5E8", 3600)
     assert "dockerImage" not in sent
 
