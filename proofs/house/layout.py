@@ -13,7 +13,7 @@ FLOORS = {
     " training|inference figures pages report|inspection __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup",
     "localkaggle": "competitions|sessions|faults services http_handler server __main__",
-    "commands": "console kaggle local",
+    "commands": "console project kaggle|local",
     "proofs": "shared relay|kaggle|training|spoiled_inputs|house hostile competitions __main__",
 }
 MOST_MODULES, MOST_LINES = 16, 400

@@ -22,6 +22,7 @@ from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.kernel import artifact_manifest, output, push_and_watch
 from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
 from localkaggle.faults import Kind, edited, instead, meanwhile
 from localkaggle.services.datasets import Dataset, DatasetVersion
 from localkaggle.services.kernels import Kernel, Version
@@ -140,7 +141,8 @@ def failed(line: str) -> Arrange:
 
 def artifact(world: World) -> Path:
     """Return the pulled artifact."""
-    return relay.last_pulled(world.project, relay.TRAIN) / output.ARTIFACT
+    pushes = Pushes(world.project)
+    return pushes.pulled(pushes.last_run(relay.TRAIN)) / output.ARTIFACT
 
 
 def more_files(*names: str) -> Arrange:
@@ -339,7 +341,7 @@ CASES = (
          say(SAVE, edited(invalidModelSources=["a/b/jax/1"]))),
     Case("K04", "a push that happened, its answer lost", "push-train", 0, "is pushed", PUSHED,
          say(SAVE, "reset after"), so=asked(SAVE, 1)),
-    Case("K05", "a dataset version that happened, its answer lost", "publish", 0, "came back equal", (1, 2, 0),
+    Case("K05", "a dataset version that happened, its answer lost", "publish", 0, "checksum verified", (1, 2, 0),
          both(another_run_s_version, say("CreateDatasetVersion", "reset after", "reset after")),
          so=asked("CreateDatasetVersion", 1)),
     Case("K06", "no byte, ever", "watch", 6, "invoke watch --run", PUSHED, say(STATUS, "silence", ever=True)),
@@ -369,12 +371,12 @@ CASES = (
     Case("K20", "a notebook without kernelspec", "watch", 1, "invoke build", PUSHED,
          failed("ValueError: No kernel name found in notebook and no override provided.")),
     Case("K21", "a source of a megabyte", "push-train", 2, "fewer than 900,000", NONE, body=padded),
-    Case("K22", "403, READY too early, an earlier stage, 404", "publish", 0, "came back equal", PUBLISHED,
+    Case("K22", "403, READY too early, an earlier stage, 404", "publish", 0, "checksum verified", PUBLISHED,
          say("GetDatasetStatus", REFUSED, instead(200, {"status": "READY"}), instead(200, {"status": "BLOBS_RECEIVED"}),
              ABSENT)),
     Case("K23", "the current version is another run's", "push-infer", 2, "invoke publish", (1, 2, 0),
          another_run_s_version, so=asked(SAVE, 0)),
-    Case("K25", "a new dataset is not found for a while", "publish", 0, "came back equal", PUBLISHED,
+    Case("K25", "a new dataset is not found for a while", "publish", 0, "checksum verified", PUBLISHED,
          say("GetDataset", *[ABSENT] * 6), so=asked("CreateDataset", 1)),
     Case("K26", "a dataset refused in an answer of 200", "publish", 4, "already in use", PUSHED,
          say("CreateDataset", instead(200, {"status": "error", "error": "The requested title is already in use"}))),

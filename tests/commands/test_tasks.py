@@ -251,7 +251,7 @@ def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(tmp_path, mo
     told = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, told["exit_code"], not local.kernels.kernels) == (7, 7, True)
     assert "The week's quota returns at 2030-01-05 00:00 UTC." in told["error"]
-    assert "To go on then: invoke push-train --until-done --config digits" in told["error"]
+    assert "To resume then:\ninvoke push-train --until-done --config digits" in told["error"]
 
 
 def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(tmp_path, monkeypatch):

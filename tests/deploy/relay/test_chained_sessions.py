@@ -17,6 +17,7 @@ from deploy.errors import NoQuota, RunFailed, UsageError
 from deploy.kernel import output, push_and_watch
 from deploy.project import Project
 from deploy.relay import chained_sessions, continuation, reconcile, relay
+from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
@@ -57,7 +58,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         yield begin
 
 
-def weights(done: chained_sessions.Done) -> bytes:
+def weights(done: chained_sessions.CompleteTraining) -> bytes:
     return (done.folder / "artifact" / "weights.npz").read_bytes()
 
 
@@ -76,8 +77,8 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, shown)
     assert versions(local) == ["COMPLETE"] * 3 and len(asked) == 1
     assert script.sources == {1: [], 2: OWN, 3: OWN}
     assert (
-        f"{HANDLE}/1 is partial, step 5 of 12. This goes on from it, through its own output; to begin again: --fresh"
-        in shown
+        f"{HANDLE}/1 is partial, step 5 of 12. Resuming from it, through its own"
+        " output; to start over: --fresh" in shown
     )
     assert [row["left"] for row in ours.journal().recent("pushes", 9)] == [
         "complete",
@@ -150,7 +151,7 @@ def test_a_session_that_was_killed_counts_by_what_it_had_saved(start, ours, show
         "COMPLETE",
     ]
     assert script.sources == {1: [], 2: DATASET, 3: OWN, 4: DATASET}
-    assert any("step 11 of 12. This goes on from it, through a dataset" in line for line in shown)
+    assert any("step 11 of 12. Resuming from it, through a dataset" in line for line in shown)
 
 
 @pytest.mark.parametrize("how", ["killed at once", "lost", "fails"])
@@ -183,9 +184,12 @@ def test_a_checkpoint_that_a_killed_session_left_torn_is_not_gone_on_from(start,
     torn = version.working / "checkpoints" / "step-00000008" / "state.npz"
     torn.write_bytes(torn.read_bytes()[:-9])
 
-    point = continuation.point(kaggle, ours, show=shown.append)
+    standing = continuation.find(kaggle, Pushes(ours), show=shown.append)
 
-    assert point.base is not None and (point.base.run.version, point.base.left.step) == (2, 7)
+    assert standing.base is not None and (standing.base.run.version, standing.base.left.step) == (
+        2,
+        7,
+    )
 
 
 def test_a_kaggle_that_refuses_a_notebook_as_its_own_source_gets_a_dataset(start, ours, shown):
@@ -249,7 +253,7 @@ def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown)
         chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert caught.value.exit_code == 7 and len(versions(local)) == 2
-    assert "To go on then: invoke push-train --until-done --config digits" in str(caught.value)
+    assert "To resume then:\ninvoke push-train --until-done --config digits" in str(caught.value)
     local.kernels.used_seconds["TPU"] = 0.0
     assert (
         weights(chained_sessions.train(kaggle, ours, show=shown.append)) == unbroken()
@@ -260,13 +264,14 @@ def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown)
 CHILD = """import sys
 from pathlib import Path
 from deploy.relay import chained_sessions, reconcile
+from deploy.relay.last_runs import Pushes
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.project import Project
 root = Path(sys.argv[1])
 ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60)
 kaggle = Kaggle.connect(pace=Pace(first=0.02, most=0.05, patience=5))
-reconcile.settle(kaggle, ours, show=print)
+reconcile.resolve(kaggle, Pushes(ours), show=print)
 chained_sessions.train(kaggle, ours, show=lambda line: print(line, flush=True))
 """
 
@@ -286,8 +291,7 @@ def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, 
         local.kernels.kernels[HANDLE].versions if HANDLE in local.kernels.kernels else ()
     ):
         version.done.wait(10)
-    if reconcile.unclear(ours):
-        reconcile.settle(kaggle, ours, show=shown.append)
+    reconcile.resolve(kaggle, Pushes(ours), show=shown.append)
 
     done = chained_sessions.train(kaggle, ours, show=shown.append)
 
@@ -322,21 +326,21 @@ def test_the_same_commands_by_hand_go_on_too(start, ours, shown):
     _, kaggle = start(Script())
     run, folder = by_hand(kaggle, ours, shown)
 
-    assert continuation.glance(kaggle, run) == "partial, step 5 of 12"
-    assert relay.after_pull(ours, run, folder) == "invoke push-train --until-done --config digits"
+    assert continuation.progress_of(kaggle, run) == "partial, step 5 of 12"
+    assert relay.next_command(ours, run, folder) == "invoke push-train --until-done --config digits"
     told = status.now(kaggle, ours)
     assert told["runs"] == {str(run): "COMPLETE, partial, step 5 of 12"}
-    assert status.stands(told)[-1] == "Next: invoke push-train --until-done --config digits"
-    assert "partial, step 5 of 12" in status.asked(ours)[2]
+    assert status.state_lines(told)[-1] == "Next: invoke push-train --until-done --config digits"
+    assert "partial, step 5 of 12" in status.journal_lines(ours)[2]
 
     by_hand(kaggle, ours, shown)
     run, folder = by_hand(kaggle, ours, shown)
 
-    assert (run.version, relay.after_pull(ours, run, folder)) == (
+    assert (run.version, relay.next_command(ours, run, folder)) == (
         3,
         "invoke publish --config digits",
     )
-    assert "pushed, going on from version 2; COMPLETE" in status.asked(ours)[2]
+    assert "pushed, resuming from version 2; COMPLETE" in status.journal_lines(ours)[2]
 
 
 def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, shown):
@@ -372,10 +376,10 @@ def test_fresh_begins_again(start, ours, shown):
     with pytest.raises(RunFailed):
         relay.watch(kaggle, ours, run, show=shown.append)
 
-    point = continuation.point(kaggle, ours, show=shown.append)
+    standing = continuation.find(kaggle, Pushes(ours), show=shown.append)
 
-    assert script.sources[2] == [] and point.base is not None
-    assert (point.base.run.version, str(point.base.left)) == (2, "partial, step 3 of 12")
+    assert script.sources[2] == [] and standing.base is not None
+    assert (standing.base.run.version, str(standing.base.left)) == (2, "partial, step 3 of 12")
 
 
 def test_a_pulled_output_that_was_changed_here_is_not_gone_on_from(start, ours, shown):

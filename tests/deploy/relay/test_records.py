@@ -12,6 +12,7 @@ import pytest
 
 from deploy.errors import Unverified, UsageError
 from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import CHAIN, TASKS, Recorded, World, competition
@@ -78,23 +79,25 @@ def test_a_submission_that_was_changed_is_submitted_after_another_pull(world):
     as spent.
     """
     TASKS["submit"].before(world)
-    run = relay.last_run(world.project, relay.INFER)
-    file = relay.pulled(world.project, run) / "submission.csv"
+    run = Pushes(world.project).last_run(relay.INFER)
+    file = Pushes(world.project).pulled(run) / "submission.csv"
     file.write_text("id,label\na,1\nb,1\n")
     with pytest.raises(Unverified, match=rf"invoke pull --run {run}") as caught:
         TASKS["submit"].body(world, world.connect())
     assert (caught.value.exit_code, world.counts()) == (1, (2, 1, 0))
     (row,) = status.journal(world.project)["submissions"]
-    assert status.came_of("submissions", row) == "spent nothing: a file was not what it should be"
+    assert (
+        status.outcome_of("submissions", row) == "spent nothing: a file was not what it should be"
+    )
 
     pulled(world, relay.INFER)
 
     assert TASKS["submit"].body(world, world.connect()).score == 0.5
     newest, _ = status.journal(world.project)["submissions"]
-    assert status.came_of("submissions", newest).startswith("submission ")
+    assert status.outcome_of("submissions", newest).startswith("submission ")
     assert TASKS["submit"].body(world, world.connect()).score == 0.5
     newest, *_ = status.journal(world.project)["submissions"]
-    assert status.came_of("submissions", newest).startswith("followed submission ")
+    assert status.outcome_of("submissions", newest).startswith("followed submission ")
 
 
 def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
@@ -102,7 +105,7 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
     the first step on.
     """
     TASKS["submit"].before(world)
-    first = relay.last_run(world.project, relay.TRAIN)
+    first = Pushes(world.project).last_run(relay.TRAIN)
     pulled(world, relay.TRAIN)
     with LocalKaggle(tmp_path / "second", offline=True, queue_seconds=3600) as second:
         os.environ.update(second.environment)
@@ -111,15 +114,15 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
         ]  # made before anybody waits for it with this test's patience
 
         with pytest.raises(UsageError, match="knows no push"):
-            relay.last_run(world.project, relay.TRAIN)
+            Pushes(world.project).last_run(relay.TRAIN)
         run = TASKS["push-train"].body(world, world.connect())
 
         assert (
             run == replace(first, version=1) and second.kernels.version(run.handle, 1) is not None
         )
         with pytest.raises(UsageError, match=r"(?s)was pulled from .* at 127.*invoke pull --run"):
-            relay.pulled(world.project, run)
-        assert any("another Kaggle" in line for line in status.asked(world.project))
+            Pushes(world.project).pulled(run)
+        assert any("another Kaggle" in line for line in status.journal_lines(world.project))
 
 
 def test_a_kaggle_that_began_anew_on_its_port_is_noticed(world):
@@ -131,8 +134,8 @@ def test_a_kaggle_that_began_anew_on_its_port_is_noticed(world):
     run = TASKS["push-train"].body(world, world.connect())
 
     assert run.version == 1 and world.counts() == (1, 0, 0)
-    assert "is not counted on any more" in world.shown[0]
-    told = [status.came_of("pushes", row) for row in status.journal(world.project)["pushes"]]
+    assert "no longer counts" in world.shown[0]
+    told = [status.outcome_of("pushes", row) for row in status.journal(world.project)["pushes"]]
     assert told == ["pushed", "is not at this Kaggle any more"]
 
 

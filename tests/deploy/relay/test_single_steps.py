@@ -16,6 +16,7 @@ from deploy.errors import Ambiguous, DeadlinePassed, Denied, Refused, Unreachabl
 from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import reconcile, relay
+from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
@@ -160,7 +161,7 @@ def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, sho
 
     again = relay.push(live, ours, relay.TRAIN, show=shown.append, agree=agree)
 
-    assert again == run == relay.last_run(ours, relay.TRAIN)
+    assert again == run == Pushes(ours).last_run(relay.TRAIN)
     assert shown == [
         f"{run} holds this bundle already; nothing was sent. To run it once more: --again"
     ]
@@ -180,22 +181,24 @@ def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours,
     inferred.mkdir()
     infer = Run("rehearsal/digits-infer-gpu", 2, "", "")
 
-    assert relay.after_pull(ours, run, folder) == "invoke publish --config digits"
-    assert relay.after_pull(dataclasses.replace(ours, handoff="kernel"), run, folder) == (
+    assert relay.next_command(ours, run, folder) == "invoke publish --config digits"
+    assert relay.next_command(dataclasses.replace(ours, handoff="kernel"), run, folder) == (
         "invoke push-infer --config digits"
     )
-    assert relay.after_pull(ours, run, inferred) == "invoke push-train --config digits"
-    assert relay.after_pull(ours, infer, inferred) == "invoke push-infer --config digits"
+    assert relay.next_command(ours, run, inferred) == "invoke push-train --config digits"
+    assert relay.next_command(ours, infer, inferred) == "invoke push-infer --config digits"
     (inferred / "submission.csv").write_text("id,label\n")
-    assert relay.after_pull(ours, infer, inferred) == f"invoke submit --run {infer} --config digits"
-    assert relay.after_pull(ours, Run(run.handle, 9, "", ""), folder) == ""
-    assert relay.after_pull(ours, Run("bob/other", 1, "", ""), folder) == ""
+    assert (
+        relay.next_command(ours, infer, inferred) == f"invoke submit --run {infer} --config digits"
+    )
+    assert relay.next_command(ours, Run(run.handle, 9, "", ""), folder) == ""
+    assert relay.next_command(ours, Run("bob/other", 1, "", ""), folder) == ""
 
 
 def test_a_kernel_that_is_none_of_the_two_is_told_with_both(ours):
     """Not that there was no push of it."""
     with pytest.raises(UsageError, match="expected train-tpu or infer-gpu"):
-        relay.known_run(ours, "", "foo")
+        Pushes(ours).known_run("", "foo")
 
 
 def test_the_artifact_of_another_run_is_not_published(live, local, ours, shown):
@@ -206,7 +209,7 @@ def test_the_artifact_of_another_run_is_not_published(live, local, ours, shown):
     with pytest.raises(UsageError, match="another run's"):
         relay.publish(live, ours, run, folder, show=shown.append)
     with pytest.raises(UsageError, match="another run's"):
-        relay.pulled(ours, run)
+        Pushes(ours).pulled(run)
 
     assert versions(local) == 0
 
@@ -223,12 +226,12 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
     with pytest.raises(UsageError, match="no version that we know of"):
-        relay.last_run(ours, relay.TRAIN)
+        Pushes(ours).last_run(relay.TRAIN)
 
-    reconcile.settle(live, ours, show=shown.append)
+    reconcile.resolve(live, Pushes(ours), show=shown.append)
 
-    assert not reconcile.unclear(ours)
-    assert (relay.last_run(ours, relay.TRAIN).version, relay.last_run(ours, relay.TRAIN).url) == (
+    assert not Pushes(ours).unclear()
+    assert (Pushes(ours).last_run(relay.TRAIN).version, Pushes(ours).last_run(relay.TRAIN).url) == (
         2,
         "",
     )
@@ -242,9 +245,9 @@ def test_a_push_that_never_arrived_is_settled_too(live, ours, wire, shown):
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
 
-    reconcile.settle(live, ours, show=shown.append)
+    reconcile.resolve(live, Pushes(ours), show=shown.append)
 
-    assert not reconcile.unclear(ours)
+    assert not Pushes(ours).unclear()
     assert relay.push(live, ours, relay.TRAIN, show=shown.append).version == 1
 
 

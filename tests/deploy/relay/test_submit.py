@@ -311,7 +311,7 @@ def test_a_submission_that_kaggle_does_not_have_any_more_is_not_followed(
     server.say("GetSubmission", [(404, {"code": 404, "message": "Not found"}), found])
 
     assert submit(kaggle, file, shown, known=4).ref == 7
-    assert any("submission 4" in line and "not counted on" in line for line in shown)
+    assert any("submission 4" in line and "no longer counts" in line for line in shown)
 
 
 def test_the_number_of_another_run_s_submission_is_not_followed(kaggle, server, file, shown):
