@@ -142,7 +142,9 @@ def interpreter(machine: str, path: str) -> str:
     )
     try:
         command = [path, "-s", "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - the user's own
+        done = subprocess.run(  # noqa: S603 - the user's own
+            command, capture_output=True, text=True, timeout=60, check=False
+        )
         lacking = done.stdout.strip()
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         lacking = ""

@@ -195,7 +195,7 @@ def watch(
     queue_hours: str = "12",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Follow a run to its end; Ctrl-C leaves it running. Example: invoke watch --kernel infer-gpu"""
+    """Follow a run to its end; Ctrl-C does not stop it. Example: invoke watch --kernel infer-gpu"""
     from deploy.relay import continuation, relay
 
     pushes = resolved(
@@ -351,7 +351,7 @@ def init_project(
 @limited(10)
 def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
     """Check everything that a relay needs, and spend nothing. Example: invoke doctor"""
-    from deploy.setup import doctor
+    from deploy.setup import check, doctor
 
     rows = doctor.examine(ROOT, lambda: project(config), show=show)
-    return {"rows": [row.to_json() for row in rows], "exit_code": doctor.exit_code(rows)}
+    return {"rows": [row.to_json() for row in rows], "exit_code": check.exit_code(rows)}

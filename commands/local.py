@@ -19,7 +19,7 @@ SUBJECTS = ("house", "relay", "kaggle", "training", "competitions")
 
 
 def foreign(address: str, slug: str) -> Any:
-    """Return the competition that MODULE:FUNCTION makes; raise `UsageError` unless it has that slug."""
+    """Return the competition that MODULE:FUNCTION makes; raise `UsageError` for another slug."""
     from deploy.errors import UsageError
     from localkaggle.competitions import foreign
 
@@ -37,8 +37,8 @@ def foreign(address: str, slug: str) -> Any:
 
 @task(
     help={
-        "config": "name in pipeline/configs/, or path of such a .py file, for a competition that the"
-        " local Kaggle has or --competition makes; default: digits",
+        "config": "name in pipeline/configs/, or path of such a .py file, for a competition that"
+        " the local Kaggle has or --competition makes; default: digits",
         **JSON,
         "competition": "MODULE:FUNCTION that makes a competition which the local Kaggle does not"
         " have, as proofs.competitions.unseen:unseen",

@@ -1,4 +1,4 @@
-"""What every command needs of a config: its project, its check of a submission, and a connection."""
+"""What every command needs of a config: the project, a connection, the check of a submission."""
 
 import shlex
 from collections.abc import Callable

@@ -52,8 +52,9 @@ def invoke(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
 def test_every_task_is_listed_and_nothing_heavy_is_started_for_it():
     """`invoke --list` is the first thing that one types."""
     code = (
-        "import sys, tasks; heavy = {'kaggle', 'kagglesdk', 'requests', 'pandas', 'numpy', 'keras', 'jax', 'tensorflow',"
-        " 'jupytext', 'pipeline', 'localkaggle', 'deploy'}; sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+        "import sys, tasks; heavy = {'kaggle', 'kagglesdk', 'requests', 'pandas', 'numpy', 'keras',"
+        " 'jax', 'tensorflow', 'jupytext', 'pipeline', 'localkaggle', 'deploy'};"
+        " sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
 
     listed = invoke("--list")
@@ -141,8 +142,8 @@ def test_an_error_is_a_message_an_exit_code_and_a_json_object(arguments, code, s
     assert "Traceback" not in done.stderr
 
 
-def test_a_python_without_what_runs_notebooks_is_told_with_the_command_that_mends_it(tmp_path):
-    """It was chosen for its versions, and something was forgotten."""
+def test_a_python_that_cannot_run_notebooks_is_named_with_the_command_that_fixes_it(tmp_path):
+    """It was chosen for its versions, and a package was forgotten."""
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True, timeout=60)
 
@@ -153,7 +154,7 @@ def test_a_python_without_what_runs_notebooks_is_told_with_the_command_that_mend
 
 
 def test_a_notebook_is_built_without_an_account(tmp_path):
-    """Nothing is sent, so nobody has to be signed in; the placeholder is named."""
+    """Nothing is sent, so nobody has to be logged in; the placeholder is named."""
     copy = shutil.copytree(
         ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests")
     )
@@ -255,7 +256,7 @@ def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(tmp_path, mo
 
 
 def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(tmp_path, monkeypatch):
-    """A byte now and then keeps a connection alive for ever; the timer of the system does not care."""
+    """A byte now and then keeps a connection alive for ever; the system's timer ends it."""
     with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)

@@ -1,5 +1,5 @@
-"""A training that is longer than a session goes on from one to the next, whatever ends one, and
-spends no quota for nothing.
+"""A training that is longer than a session resumes in the next one, whatever ended the last, and
+wastes no quota.
 """
 
 import signal
@@ -269,7 +269,8 @@ from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.project import Project
 root = Path(sys.argv[1])
-ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60)
+paths = root / "runs", root / "build"
+ours = Project(root, "digits", "digits", "dataset", *paths, deadline_seconds=60)
 kaggle = Kaggle.connect(pace=Pace(first=0.02, most=0.05, patience=5))
 reconcile.resolve(kaggle, Pushes(ours), show=print)
 chained_sessions.train(kaggle, ours, show=lambda line: print(line, flush=True))

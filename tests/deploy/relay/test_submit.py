@@ -262,7 +262,7 @@ def test_kaggles_refusal_is_told(kaggle, server, file, shown):
 
 
 def test_a_pulled_file_that_was_changed_is_refused_before_any_call(kaggle, server, file, shown):
-    """One edited label was once checked and submitted in silence; Kaggle scores the run's own file."""
+    """An edited label was once checked and submitted; Kaggle scores the run's own file."""
     seal(file)
     assert submit(kaggle, file, shown).score == 0.987
     asked = len(server.seen)

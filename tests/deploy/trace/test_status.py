@@ -72,7 +72,8 @@ def row(table: str, **values: object) -> dict[str, object]:
         (
             "submissions",
             {"outcome": INTENDED, "sent": 1},
-            "not known whether one was spent: still running, or interrupted; the next submit finds out",
+            "not known whether one was spent: still running, or interrupted; the next submit"
+            " finds out",
         ),
     ],
 )
