@@ -32,8 +32,9 @@ TWO_WEEKS = 60 * 24 * 14  # minutes
 def relay_chain(
     c: Context, config: str = "", yes: bool = False, json: bool = False
 ) -> dict[str, Any]:
-    """Run the whole chain on kaggle.com; spends quota and one submission. Example: invoke relay
-    --config digits
+    """Run the whole chain on kaggle.com; spends quota and one submission.
+
+    Example: invoke relay --config digits
     """
     from deploy.relay import relay
 
@@ -69,8 +70,9 @@ def owner_of_a_build() -> str:
 def build(
     c: Context, kernel: str = "train-tpu", config: str = "", owner: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Build a notebook into build/ and send nothing; needs no account. Example: invoke build
-    --kernel train-tpu
+    """Build a notebook into build/ and send nothing; needs no account.
+
+    Example: invoke build --kernel train-tpu
     """
     from deploy.kernel import output
     from deploy.relay import relay
@@ -115,8 +117,9 @@ def push_train(
     minutes: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Show what a training would cost and change, and push it; resume a partial one. Example:
-    invoke push-train --config digits
+    """Show what a training would cost and change, and push it; resume a partial one.
+
+    Example: invoke push-train --config digits
     """
     from deploy.relay import chained_sessions, relay
 
@@ -154,8 +157,9 @@ def push_infer(
     minutes: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Push the inference for the model that was pulled and published last. Example: invoke
-    push-infer
+    """Push the inference for the model that was pulled and published last.
+
+    Example: invoke push-infer
     """
     from deploy.kernel import output
     from deploy.relay import relay
@@ -195,7 +199,10 @@ def watch(
     queue_hours: str = "12",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Follow a run to its end; Ctrl-C does not stop it. Example: invoke watch --kernel infer-gpu"""
+    """Follow a run to its end; Ctrl-C does not stop it.
+
+    Example: invoke watch --kernel infer-gpu
+    """
     from deploy.relay import continuation, relay
 
     pushes = resolved(
@@ -223,7 +230,10 @@ def pull(
     minutes: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Download and verify what a run wrote, into runs/. Example: invoke pull --kernel infer-gpu"""
+    """Download and verify what a run wrote, into runs/.
+
+    Example: invoke pull --kernel infer-gpu
+    """
     from deploy.kernel import saved_progress
     from deploy.relay import relay
 
@@ -244,8 +254,9 @@ def pull(
 @reported
 @limited(120)
 def publish(c: Context, config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
-    """Publish the model of the last training in a private dataset. Example: invoke publish
-    --config digits
+    """Publish the model of the last training in a private dataset.
+
+    Example: invoke publish --config digits
     """
     from deploy.relay import relay
 
@@ -275,8 +286,9 @@ def submit(
     minutes: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Check and submit the inference that was pulled last; spends one submission. Example: invoke
-    submit
+    """Check and submit the inference that was pulled last; spends one submission.
+
+    Example: invoke submit
     """
     from deploy.relay import relay
 
@@ -306,7 +318,10 @@ def submit(
 def status(
     c: Context, of: str = "", config: str = "", minutes: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Show what was asked of Kaggle, how it stands, and the quota. Example: invoke status"""
+    """Show what was asked of Kaggle, how it stands, and the quota.
+
+    Example: invoke status
+    """
     from deploy.trace import lineage
     from deploy.trace import status as states
 
@@ -340,7 +355,10 @@ def status(
 def init_project(
     c: Context, competition: str = "", config: str = "", user: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Make the template your competition's own. Example: invoke init --competition leaf-diseases"""
+    """Make the template your competition's own.
+
+    Example: invoke init --competition leaf-diseases
+    """
     from deploy.setup import init
 
     return init.begin(ROOT, competition, config=config, user=user, show=show).values()
@@ -350,7 +368,10 @@ def init_project(
 @reported
 @limited(10)
 def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
-    """Check everything that a relay needs, and spend nothing. Example: invoke doctor"""
+    """Check everything that a relay needs, and spend nothing.
+
+    Example: invoke doctor
+    """
     from deploy.setup import check, doctor
 
     rows = doctor.examine(ROOT, lambda: project(config), show=show)

@@ -63,7 +63,10 @@ def dry_run(
     gpu_python: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Rehearse the whole chain on this machine: no account, no network. Example: invoke dry-run"""
+    """Rehearse the whole chain on this machine: no account, no network.
+
+    Example: invoke dry-run
+    """
     import time
 
     from deploy.errors import Detached, RelayError, UsageError
@@ -128,8 +131,9 @@ def dry_run(
 def scale_check(
     c: Context, config: str = "", input: str = "", batch: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Check whether the learning rate holds at 8 times the batch. Example: invoke scale-check
-    --config digits_sgd
+    """Check whether the learning rate holds at 8 times the batch.
+
+    Example: invoke scale-check --config digits_sgd
     """
     import time
 
@@ -173,8 +177,9 @@ def scale_check(
 def report(
     c: Context, run: str = "", config: str = "", title: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Write one HTML page of a training: curves, classes, worst examples, provenance. Example:
-    invoke report --run out
+    """Write one HTML page of a training: curves, classes, worst examples, provenance.
+
+    Example: invoke report --run out
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
     from deploy.kernel import output
@@ -223,8 +228,9 @@ def inspect(
     label: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Show what a competition folder holds, and propose a config. Example: invoke inspect --input
-    data/leaves --write leaves
+    """Show what a competition folder holds, and propose a config.
+
+    Example: invoke inspect --input data/leaves --write leaves
     """
     from deploy.errors import UsageError
     from pipeline import __main__ as model_side
@@ -248,7 +254,10 @@ def inspect(
 @task
 @reported
 def check(c: Context) -> None:
-    """Run what must pass before a commit: ruff, mypy, pytest. Example: invoke check"""
+    """Run what must pass before a commit: ruff, mypy, pytest.
+
+    Example: invoke check
+    """
     from importlib.util import find_spec
 
     from deploy.errors import UsageError
@@ -280,8 +289,9 @@ def check(c: Context) -> None:
 def prove(
     c: Context, subject: str, short: bool = False, record: bool = False, json: bool = False
 ) -> None:
-    """Measure again what docs/results.md claims; exit 1 on a miss. Example: invoke prove relay
-    --short
+    """Measure again what docs/results.md claims; exit 1 on a miss.
+
+    Example: invoke prove relay --short
     """
     # A separate program: proofs import every command, so no command may import them.
     options = {"--short": short, "--record": record, "--json": json}

@@ -64,13 +64,14 @@ def existing_run(kaggle: Kaggle, pushes: Pushes, built: Bundle, *, show: Show) -
 def status_of(kaggle: Kaggle, run: Run) -> str | None:
     """Return the status of our own version; None if Kaggle does not have it.
 
-    A new version is not found for some seconds, so Kaggle is asked for that long.
+    A new version is not found for some seconds, so Kaggle is asked again for that long.
     """
-    end = time.monotonic() + kaggle.pace.most
+    end = 0.0
     while True:
         try:
             return kaggle.kernel_status(run.handle, run.version).name
         except (NotFound, Denied):
+            end = end or time.monotonic() + kaggle.pace.most
             if time.monotonic() >= end:
                 return None
             time.sleep(kaggle.pace.first)

@@ -17,6 +17,7 @@ from deploy.errors import UsageError
 from localkaggle.server import LocalKaggle
 
 ROOT = Path(__file__).resolve().parents[2]
+HANGS_AFTER = 300.0  # seconds: no measure of speed
 TASKS = [
     "build",
     "check",
@@ -45,7 +46,7 @@ def invoke(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANGS_AFTER,
     )
 
 
@@ -145,7 +146,9 @@ def test_an_error_is_a_message_an_exit_code_and_a_json_object(arguments, code, s
 def test_a_python_that_cannot_run_notebooks_is_named_with_the_command_that_fixes_it(tmp_path):
     """It was chosen for its versions, and a package was forgotten."""
     bare = tmp_path / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", bare], check=True, timeout=HANGS_AFTER
+    )
 
     done = invoke("dry-run", "--gpu-python", str(bare / "bin" / "python"))
 
@@ -202,7 +205,7 @@ def test_a_reader_that_has_enough_is_no_error():
     command = f"{shlex.quote(sys.executable)} -m invoke doctor | head -1"
 
     done = subprocess.run(
-        ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_AFTER
     )
 
     assert done.stdout.startswith("PASS  python") and done.stderr == ""

@@ -5,6 +5,7 @@ wastes no quota.
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -301,13 +302,20 @@ def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, 
 
 def test_a_run_that_still_goes_is_followed_whatever_was_edited(start, ours, shown):
     """A chain that is given again does not push beside itself."""
-    local, kaggle = start(Script(), queue_seconds=1.0)
+    local, kaggle = start(script := Script(v1="waits"))
     first = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
+    while versions(local) == ["QUEUED"]:
+        time.sleep(0.01)
     (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
 
-    done = chained_sessions.train(kaggle, ours, show=shown.append)
+    def show(line: str) -> None:
+        shown.append(line)
+        if line.endswith("following it."):
+            script.released.set()
 
-    assert f"{first} is QUEUED; following it." in shown
+    done = chained_sessions.train(kaggle, ours, show=show)
+
+    assert f"{first} is RUNNING; following it." in shown
     assert weights(done) == unbroken() and len(versions(local)) == 3
 
 

@@ -5,8 +5,10 @@ again finds what there is.
 import dataclasses
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from deploy.client.retries import Pace
 from deploy.errors import Ambiguous, DeadlinePassed, Denied, Refused, Unreachable, UsageError
 from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import Run
-from deploy.relay import reconcile, relay
+from deploy.relay import continuation, reconcile, relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
@@ -61,15 +63,7 @@ def ours(root: Path) -> Project:
 
 
 def impatient(ours: Project) -> Project:
-    return Project(
-        ours.root,
-        ours.config,
-        ours.competition,
-        ours.handoff,
-        ours.runs,
-        ours.builds,
-        deadline_seconds=0.1,
-    )
+    return dataclasses.replace(ours, deadline_seconds=0.1)
 
 
 def trained(ours: Project, run: Run, weights: bytes = b"weights") -> Path:
@@ -93,13 +87,15 @@ def versions(local: LocalKaggle) -> int:
     return sum(len(dataset.versions) for dataset in local.datasets.datasets.values())
 
 
-@pytest.mark.parametrize("local", [1.0], indirect=True, ids=["a second"])
-def test_a_publish_that_was_left_is_gone_on_with(live, local, ours, shown):
+@pytest.mark.parametrize("local", [FOR_EVER], indirect=True, ids=["never ready"])
+def test_a_publish_that_was_interrupted_is_resumed(live, local, ours, shown):
     """Patience ended while Kaggle processed the version; the same step again waits for that one."""
     run = Run("rehearsal/digits-train-tpu", 1, "", "b1")
     folder = trained(ours, run)
     with pytest.raises(DeadlinePassed):
         relay.publish(live, impatient(ours), run, folder, show=shown.append)
+    (dataset,) = local.datasets.datasets.values()
+    dataset.versions[0].ready_seconds = 0.0
 
     made = relay.publish(live, ours, run, folder, show=shown.append)
 
@@ -195,6 +191,45 @@ def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours,
     assert relay.next_command(ours, Run("bob/other", 1, "", ""), folder) == ""
 
 
+def test_the_next_command_can_be_pasted_whatever_the_config_is_called(ours):
+    """A path may hold blanks and quotes."""
+    ours = dataclasses.replace(ours, config="/my kaggle/ann's.py")
+
+    words = shlex.split(ours.command("pull --run ann/digits-train-tpu/3"))
+
+    assert words[-2:] == ["--config", ours.config] and len(words) == 6
+
+
+def test_a_push_that_another_process_made_meanwhile_is_seen(live, ours, local, shown, monkeypatch):
+    """A partial output may be pulled for minutes; the journal is read again before it decides."""
+    find, others = continuation.find, []
+
+    def slow(*arguments: Any, **options: Any) -> continuation.Standing:
+        standing = find(*arguments, **options)
+        monkeypatch.setattr(continuation, "find", find)
+        others.append(relay.push(live, ours, relay.TRAIN, show=shown.append))
+        return standing
+
+    monkeypatch.setattr(continuation, "find", slow)
+
+    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
+
+    assert [run] == others and len(local.kernels.kernels[run.handle].versions) == 1
+    assert [row["version"] for row in Pushes(ours).rows] == [1]
+
+
+def test_what_is_noted_is_in_the_journal_and_in_what_was_read(live, ours, shown):
+    """One state of the journal serves a whole step, with what the step itself finds out."""
+    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
+    pushes = Pushes(ours)
+    (row,) = pushes.matching(handle=run.handle, version=1)
+
+    pushes.note(row, outcome="Ambiguous")
+
+    assert pushes.unclear() == Pushes(ours).unclear() == [row] and row["outcome"] == "Ambiguous"
+    assert pushes.last(handle=run.handle, outcome="done") is None
+
+
 def test_a_kernel_that_is_none_of_the_two_is_told_with_both(ours):
     """Not that there was no push of it."""
     with pytest.raises(UsageError, match="expected train-tpu or infer-gpu"):
@@ -239,7 +274,7 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     assert len(local.kernels.kernels[first.handle].versions) == 2
 
 
-def test_a_push_that_never_arrived_is_settled_too(live, ours, wire, shown):
+def test_a_push_that_never_arrived_is_resolved_too(live, ours, wire, shown):
     """Then there is nothing to follow, and the next push is the first."""
     wire.say("SaveKernel", [RESET])
     with pytest.raises(Ambiguous):
