@@ -106,7 +106,7 @@ def dry_run(
         except (KeyboardInterrupt, Detached):
             raise Detached(
                 f"Interrupted. The local Kaggle server has stopped; its files are in {runs}\n"
-                "A rehearsal cannot be resumed. To start over:\ninvoke dry-run"
+                "A rehearsal cannot be resumed. To start over, run the same command again."
             ) from None
         except RelayError as error:
             mounts = ""
@@ -114,7 +114,7 @@ def dry_run(
                 mounts = "Give the rehearsal its datasets: --dataset OWNER/SLUG=DIR\n"
             raise type(error)(
                 f"{error}\n{mounts}(This was a rehearsal: its Kaggle server has stopped, and its"
-                f" files are in {runs}. Once this is fixed: invoke dry-run)"
+                f" files are in {runs}. Once this is fixed, run the same command again.)"
             ) from error
     return show_result(result, config)
 

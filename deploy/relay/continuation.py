@@ -21,8 +21,7 @@ from deploy.kernel import output, saved_progress
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL, Left
 from deploy.project import TRAIN, Project
-from deploy.relay import reconcile
-from deploy.relay.last_runs import Pushes, Row, run_of
+from deploy.relay.last_runs import Pushes, Row, run_of, status_of
 
 LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
 NOTHING = "nothing"  # in the column `left`: the run saved no progress
@@ -74,7 +73,7 @@ def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> Standing:
     row, failed = rows[0] if rows else None, False
     while row is not None:
         run, before = run_of(row), by_version.get(row["base"])
-        status = reconcile.status_of(kaggle, run)
+        status = status_of(kaggle, run)
         if status is not None:  # else Kaggle has lost it; earlier outputs may still be here
             if status not in ENDED:
                 return Standing(_base_of(kaggle, pushes, row, before, show), run, status)

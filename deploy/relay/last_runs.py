@@ -1,4 +1,4 @@
-"""The journal's pushes, read once and handed on, and the folders that their runs were pulled to.
+"""The runs that were pushed from here: the journal's pushes, read once and handed on.
 
 Reads  the journal's pushes to this Kaggle, and the folders in `runs`
 Gives  `Pushes`: the rows, newest first; a `Run` by version; a folder only if that run wrote it
@@ -7,11 +7,13 @@ Whoever holds `Pushes` decides by one state of the journal. It misses what anoth
 later, so a push reads it again after its slow steps, right before it decides whether to send.
 """
 
+import time
 from pathlib import Path
 from typing import Any
 
+from deploy.client.client import Kaggle
 from deploy.client.secrets import redact
-from deploy.errors import UsageError
+from deploy.errors import Denied, NotFound, UsageError
 from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
@@ -65,7 +67,7 @@ class Pushes:
         if row is None:
             raise UsageError(
                 f"The journal in {self.project.runs} knows no push of {kernel} with the config"
-                f" {self.project.name}.\n"
+                f" {self.project.name}; rehearsals do not count.\n"
                 "Push it with the command below, or name a run: --run owner/slug/version\n"
                 f"{push}"
             )
@@ -138,6 +140,22 @@ class Pushes:
 def run_of(row: Row) -> Run:
     """Return the run that a row is about."""
     return Run(row["handle"], row["version"], row["url"] or "", row["bundle_sha256"])
+
+
+def status_of(kaggle: Kaggle, run: Run) -> str | None:
+    """Return the status of our own version; None if Kaggle does not have it.
+
+    A new version is not found for some seconds, so Kaggle is asked again for that long.
+    """
+    end = 0.0
+    while True:
+        try:
+            return kaggle.kernel_status(run.handle, run.version).name
+        except (NotFound, Denied):
+            end = end or time.monotonic() + kaggle.pace.most
+            if time.monotonic() >= end:
+                return None
+            time.sleep(kaggle.pace.first)
 
 
 def _as_kept(value: Any) -> Any:

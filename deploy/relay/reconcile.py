@@ -8,11 +8,10 @@ import time
 
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
-from deploy.errors import Denied, NotFound
 from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
 from deploy.kernel import push_and_watch
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, Show
-from deploy.relay.last_runs import Pushes, run_of
+from deploy.relay.last_runs import Pushes, run_of, status_of
 
 
 def resolve(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> None:
@@ -59,19 +58,3 @@ def existing_run(kaggle: Kaggle, pushes: Pushes, built: Bundle, *, show: Show) -
         )
         pushes.note(row, outcome=GONE)
     return None if status is None or status in ENDED_BADLY else run
-
-
-def status_of(kaggle: Kaggle, run: Run) -> str | None:
-    """Return the status of our own version; None if Kaggle does not have it.
-
-    A new version is not found for some seconds, so Kaggle is asked again for that long.
-    """
-    end = 0.0
-    while True:
-        try:
-            return kaggle.kernel_status(run.handle, run.version).name
-        except (NotFound, Denied):
-            end = end or time.monotonic() + kaggle.pace.most
-            if time.monotonic() >= end:
-                return None
-            time.sleep(kaggle.pace.first)

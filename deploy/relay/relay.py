@@ -110,46 +110,6 @@ def run(
     return Result(train, published, infer, trained, inferred, scored, time.monotonic() - began)
 
 
-def build(
-    project: Project,
-    kernel: str,
-    owner: str,
-    *,
-    artifact: Path | None = None,
-    base: Base | None = None,
-) -> Bundle:
-    """Build the bundle of a kernel.
-
-    Args:
-        owner: of the kernel.
-        artifact: the pulled artifact that an inference accepts.
-        base: what a training resumes from.
-    """
-    expect: Mapping[str, Any] | None = base.left.expect(base.route) if base is not None else None
-    if kernel == INFER:
-        if artifact is None:
-            raise UsageError(
-                f"{INFER} needs the artifact that it accepts; expected a folder.\n"
-                f"{project.command('pull')}"
-            )
-        if not artifact.exists():
-            continuation.require_complete(project, artifact.parent)
-        found = artifact_manifest.verify(artifact)
-        expect = {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
-    return bundle.build(
-        kernel,
-        config=project.config,
-        competition=project.competition,
-        owner=owner,
-        out=project.builds,
-        root=project.root,
-        handoff=base.route if base is not None else project.handoff,
-        expect=expect,
-        kernels=project.kernels,
-        needs=project.needs,
-    )
-
-
 def push(
     kaggle: Kaggle,
     project: Project,
@@ -254,6 +214,46 @@ def _resumed(
     way = "its own output" if base.route == KERNEL else "a dataset"
     show(f"{base.run} is {base.left}. Resuming from it, through {way}; to start over: --fresh")
     return base, built, True
+
+
+def build(
+    project: Project,
+    kernel: str,
+    owner: str,
+    *,
+    artifact: Path | None = None,
+    base: Base | None = None,
+) -> Bundle:
+    """Build the bundle of a kernel.
+
+    Args:
+        owner: of the kernel.
+        artifact: the pulled artifact that an inference accepts.
+        base: what a training resumes from.
+    """
+    expect: Mapping[str, Any] | None = base.left.expect(base.route) if base is not None else None
+    if kernel == INFER:
+        if artifact is None:
+            raise UsageError(
+                f"{INFER} needs the artifact that it accepts; expected a folder.\n"
+                f"{project.command('pull')}"
+            )
+        if not artifact.exists():
+            continuation.require_complete(project, artifact.parent)
+        found = artifact_manifest.verify(artifact)
+        expect = {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
+    return bundle.build(
+        kernel,
+        config=project.config,
+        competition=project.competition,
+        owner=owner,
+        out=project.builds,
+        root=project.root,
+        handoff=base.route if base is not None else project.handoff,
+        expect=expect,
+        kernels=project.kernels,
+        needs=project.needs,
+    )
 
 
 def _wait_for_end(kaggle: Kaggle, project: Project, run: Run, show: Show) -> None:

@@ -88,7 +88,7 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, shown)
     ]
 
 
-def test_a_session_that_was_going_already_is_no_answer_for_those_that_follow(start, ours, shown):
+def test_an_active_session_is_no_answer_for_those_that_follow(start, ours, shown):
     """What was agreed to then was one session."""
     _, kaggle = start(Script())
     relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
@@ -156,8 +156,8 @@ def test_a_session_that_was_killed_counts_by_what_it_had_saved(start, ours, show
 
 
 @pytest.mark.parametrize("how", ["killed at once", "lost", "fails"])
-def test_a_session_that_left_nothing_new_is_gone_round(start, ours, shown, how):
-    """The one before it is gone on from once more, by the other route."""
+def test_a_session_that_saved_nothing_new_is_bypassed(start, ours, shown, how):
+    """The one before it is resumed from once more, by the other route."""
     local, kaggle = start(script := Script(v2=how))
 
     done = chained_sessions.train(kaggle, ours, show=shown.append)
@@ -171,7 +171,7 @@ def test_a_session_that_left_nothing_new_is_gone_round(start, ours, shown, how):
     assert script.sources == {1: [], 2: OWN, 3: DATASET, 4: DATASET}
 
 
-def test_a_checkpoint_that_a_killed_session_left_torn_is_not_gone_on_from(start, ours, shown):
+def test_a_corrupt_checkpoint_of_a_killed_session_is_not_resumed_from(start, ours, shown):
     """The one before it is."""
     local, kaggle = start(Script(v2="killed"))
     relay.watch(
@@ -182,8 +182,8 @@ def test_a_checkpoint_that_a_killed_session_left_torn_is_not_gone_on_from(start,
         relay.watch(kaggle, ours, second, show=shown.append)
     version = local.kernels.version(HANDLE, 2)
     assert version is not None
-    torn = version.working / "checkpoints" / "step-00000008" / "state.npz"
-    torn.write_bytes(torn.read_bytes()[:-9])
+    corrupt = version.working / "checkpoints" / "step-00000008" / "state.npz"
+    corrupt.write_bytes(corrupt.read_bytes()[:-9])
 
     standing = continuation.find(kaggle, Pushes(ours), show=shown.append)
 
@@ -209,7 +209,7 @@ def test_a_kaggle_that_refuses_a_notebook_as_its_own_source_gets_a_dataset(start
 
 
 def test_two_sessions_that_get_no_further_are_the_last(start, ours, shown):
-    """Exit code 1, and no quota is spent on a third; once something was mended, the same command
+    """Exit code 1, and no quota is spent on a third; once something was fixed, the same command
     tries again.
     """
     local, kaggle = start(script := Script(v2="fails", v3="fails"))
@@ -225,7 +225,7 @@ def test_two_sessions_that_get_no_further_are_the_last(start, ours, shown):
     assert script.sources[4] == DATASET
 
 
-def test_sessions_too_short_for_a_step_do_not_go_on_for_ever(start, ours, shown):
+def test_sessions_too_short_for_a_step_do_not_repeat_for_ever(start, ours, shown):
     """They end well, and the run stands still."""
     local, kaggle = start(Script(v2="no step", v3="no step"))
 
@@ -246,7 +246,7 @@ def test_a_training_that_fails_from_the_beginning_is_tried_twice(start, ours, sh
 
 
 def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown):
-    """Exit code 7, and the command that goes on then."""
+    """Exit code 7, and the command that resumes then."""
     local, kaggle = start(Script())
     local.kernels.used_seconds["TPU"] = 20 * 3600 - 90.0  # one session and a half
 
@@ -279,7 +279,7 @@ chained_sessions.train(kaggle, ours, show=lambda line: print(line, flush=True))
 
 
 @pytest.mark.parametrize("after", range(4))
-def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, shown, after):
+def test_a_command_that_was_killed_resumes_and_makes_no_version_twice(start, ours, shown, after):
     """By kill -9 at another line of what it shows each time, until nothing stops it."""
     local, kaggle = start(Script(v2="killed"))
     with subprocess.Popen(
@@ -300,7 +300,7 @@ def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, 
     assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE"]
 
 
-def test_a_run_that_still_goes_is_followed_whatever_was_edited(start, ours, shown):
+def test_an_active_run_is_followed_whatever_was_edited(start, ours, shown):
     """A chain that is given again does not push beside itself."""
     local, kaggle = start(script := Script(v1="waits"))
     first = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
@@ -330,16 +330,16 @@ def by_hand(
     return run, relay.pull(kaggle, ours, run, show=shown.append)
 
 
-def test_the_same_commands_by_hand_go_on_too(start, ours, shown):
+def test_the_same_commands_by_hand_resume_too(start, ours, shown):
     """Push, watch, pull, and push again; each says how far the run is."""
     _, kaggle = start(Script())
     run, folder = by_hand(kaggle, ours, shown)
 
     assert continuation.progress_of(kaggle, run) == "partial, step 5 of 12"
     assert relay.next_command(ours, run, folder) == "invoke push-train --until-done --config digits"
-    told = status.now(kaggle, ours)
-    assert told["runs"] == {str(run): "COMPLETE, partial, step 5 of 12"}
-    assert status.state_lines(told)[-1] == "Next: invoke push-train --until-done --config digits"
+    found = status.now(kaggle, ours)
+    assert found["runs"] == {str(run): "COMPLETE, partial, step 5 of 12"}
+    assert status.state_lines(found)[-1] == "Next: invoke push-train --until-done --config digits"
     assert "partial, step 5 of 12" in status.journal_lines(ours)[2]
 
     by_hand(kaggle, ours, shown)
@@ -353,7 +353,7 @@ def test_the_same_commands_by_hand_go_on_too(start, ours, shown):
 
 
 def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, shown):
-    """The advice is the command that goes on."""
+    """The advice is the command that resumes."""
     _, kaggle = start(Script())
     run, folder = by_hand(kaggle, ours, shown)
 
@@ -365,7 +365,7 @@ def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, sho
         relay.push(kaggle, ours, relay.INFER, artifact=folder / output.ARTIFACT, show=shown.append)
 
 
-def test_a_run_that_nobody_pulled_is_gone_on_from_as_well(start, ours, shown):
+def test_a_run_that_nobody_pulled_is_resumed_too(start, ours, shown):
     """The push finds out that it is partial."""
     _, kaggle = start(script := Script())
     relay.watch(
@@ -378,7 +378,7 @@ def test_a_run_that_nobody_pulled_is_gone_on_from_as_well(start, ours, shown):
 
 
 def test_fresh_begins_again(start, ours, shown):
-    """And what follows goes on from that."""
+    """And what follows resumes from that."""
     _, kaggle = start(script := Script(v2="killed"))
     by_hand(kaggle, ours, shown)
     run = relay.push(kaggle, ours, relay.TRAIN, fresh=True, show=shown.append)
@@ -391,7 +391,7 @@ def test_fresh_begins_again(start, ours, shown):
     assert (standing.base.run.version, str(standing.base.left)) == (2, "partial, step 3 of 12")
 
 
-def test_a_pulled_output_that_was_changed_here_is_not_gone_on_from(start, ours, shown):
+def test_a_pulled_output_that_was_changed_here_is_not_resumed_from(start, ours, shown):
     """The session would refuse it, after a minute of quota."""
     local, kaggle = start(Script())
     _, folder = by_hand(kaggle, ours, shown)

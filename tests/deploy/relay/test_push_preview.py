@@ -47,7 +47,7 @@ def built(ours: Project) -> bundle.Bundle:
     return relay.build(ours, relay.TRAIN, "rehearsal")
 
 
-def test_a_first_push_is_told_with_the_hours_that_are_left(live, ours):
+def test_a_first_push_is_shown_with_the_hours_that_are_left(live, ours):
     """There is nothing to compare with yet."""
     seen = push_preview.look(live, built(ours), Pushes(ours))
 
@@ -58,7 +58,7 @@ def test_a_first_push_is_told_with_the_hours_that_are_left(live, ours):
     ]
 
 
-def test_what_changed_since_the_last_version_is_told_by_module(live, ours, local, shown):
+def test_what_changed_since_the_last_version_is_shown_by_module(live, ours, local, shown):
     """And not the hash and the commit, which always differ."""
     run = relay.push(live, ours, relay.TRAIN, show=shown.append)
     local.kernels.version(run.handle, 1).done.set()
@@ -91,9 +91,11 @@ def test_another_artifact_is_a_change(live, ours, local):
         digest = hashlib.sha256(weights).hexdigest()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "weights.npz").write_bytes(weights)
-        told = {"run_id": f"run-{version}", "weights_sha256": digest, "bundle_sha256": "b"}
+        manifest = {"run_id": f"run-{version}", "weights_sha256": digest, "bundle_sha256": "b"}
         files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
-        (folder / "manifest.json").write_bytes(artifact_manifest.sealed({**told, "files": files}))
+        (folder / "manifest.json").write_bytes(
+            artifact_manifest.sealed({**manifest, "files": files})
+        )
         with ours.journal().recording(
             "publishes", handle="rehearsal/digits-artifact", run_id=f"run-{version}"
         ) as made:
@@ -157,7 +159,7 @@ def test_without_quota_nothing_is_pushed(live, ours, local, shown):
     assert not local.kernels.kernels
 
 
-def test_a_quota_that_is_not_told_is_said_to_be_unknown(kaggle, between: Between, ours):
+def test_a_quota_that_kaggle_does_not_say_is_unknown(kaggle, between: Between, ours):
     """Kaggle may take the question away; the push itself would tell."""
     between.say("GetAcceleratorQuotaStatistics", [{}])
     between.say("GetKernel", itertools.repeat(GONE))

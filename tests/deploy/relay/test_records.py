@@ -1,6 +1,4 @@
-"""What the records on this machine say is believed only as long as it is so; and the advice that is
-given then works.
-"""
+"""The records on this machine are trusted only while they are true; the advice given then works."""
 
 import json
 import os
@@ -42,7 +40,7 @@ def pulled(world: World, kernel: str) -> Path:
     return folder
 
 
-def begin_anew(world: World) -> None:
+def restart_empty(world: World) -> None:
     """End the local Kaggle, and start one with nothing in it on the same port."""
     port = world.local.port
     world._stack.close()
@@ -125,26 +123,27 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
         assert any("another Kaggle" in line for line in status.journal_lines(world.project))
 
 
-def test_a_kaggle_that_began_anew_on_its_port_is_noticed(world):
+def test_a_kaggle_that_was_restarted_on_its_port_is_noticed(world):
     """The journal's version is not there: that is said, and it is pushed anew."""
     TASKS["pull"].before(world)
-    begin_anew(world)
+    restart_empty(world)
     world.shown.clear()
 
     run = TASKS["push-train"].body(world, world.connect())
 
     assert run.version == 1 and world.counts() == (1, 0, 0)
     assert "no longer counts" in world.shown[0]
-    told = [status.outcome_of("pushes", row) for row in status.journal(world.project)["pushes"]]
-    assert told == ["pushed", "is not at this Kaggle any more"]
+    rows = status.journal(world.project)["pushes"]
+    words = [status.outcome_of("pushes", row) for row in rows]
+    assert words == ["pushed", "is not at this Kaggle any more"]
 
 
-def test_what_was_pulled_from_a_kaggle_that_began_anew_since_is_not_the_new_run_s(world):
+def test_what_was_pulled_from_a_kaggle_that_was_restarted_since_is_not_the_new_run_s(world):
     """Equal names, equal bundles, another training."""
     TASKS["pull"].before(world)
     note = pulled(world, relay.TRAIN) / ".pulled.json"
     note.write_text(json.dumps({**json.loads(note.read_text()), "at": "2025-01-01T00:00:00+00:00"}))
-    begin_anew(world)
+    restart_empty(world)
     TASKS["push-train"].body(world, world.connect())
     world.ended()
 
@@ -155,11 +154,11 @@ def test_what_was_pulled_from_a_kaggle_that_began_anew_since_is_not_the_new_run_
     assert TASKS["publish"].body(world, world.connect()).version == 1
 
 
-def test_the_whole_chain_goes_again_on_a_kaggle_that_began_anew(world):
+def test_the_whole_chain_goes_again_on_a_kaggle_that_was_restarted(world):
     """No number of the old one leads anywhere, and none of them stops a step."""
     TASKS["submit"].before(world)
     TASKS["submit"].body(world, world.connect())
-    begin_anew(world)
+    restart_empty(world)
 
     for task in CHAIN.values():
         result = task.body(world, world.connect())

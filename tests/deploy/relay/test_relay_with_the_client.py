@@ -22,7 +22,7 @@ from tests.deploy.small import FAIL, write_kernel
 
 @pytest.fixture
 def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
-    """A local Kaggle, behind a wire that passes all through unless told otherwise."""
+    """A local Kaggle, behind a wire that passes everything through unless a test says otherwise."""
     from localkaggle.server import LocalKaggle
 
     with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
@@ -59,8 +59,8 @@ def test_the_chain_trains_publishes_infers_and_is_scored(live, wire, root, shown
     assert result.dataset is not None and result.dataset.version == 1
     weights = (result.trained / "artifact" / "weights.npz").read_bytes()
     assert weights == b"digits" * 999
-    told = json.loads((result.inferred / "bundle.json").read_text())
-    assert told["expect"]["weights_sha256"] == hashlib.sha256(weights).hexdigest()
+    identity = json.loads((result.inferred / "bundle.json").read_text())
+    assert identity["expect"]["weights_sha256"] == hashlib.sha256(weights).hexdigest()
     end = result.values()
     assert judged == [Path(end["submission"])] and end["rows"] > 0
     assert [Path(name).name for name in end["pictures"]] == ["curve.png"]

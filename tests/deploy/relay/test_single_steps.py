@@ -1,5 +1,6 @@
-"""Single steps of the chain against the local Kaggle, interrupted where it hurts: the same step
-again finds what there is.
+"""Single steps of the chain against the local Kaggle, interrupted at the worst moment.
+
+The same step again finds what there is.
 """
 
 import dataclasses
@@ -72,13 +73,13 @@ def trained(ours: Project, run: Run, weights: bytes = b"weights") -> Path:
     (folder / "artifact").mkdir(parents=True)
     (folder / "artifact" / "weights.npz").write_bytes(weights)
     digest = hashlib.sha256(weights).hexdigest()
-    told = {
+    manifest = {
         "run_id": digest[:12],
         "weights_sha256": digest,
         "bundle_sha256": run.bundle_sha256,
         "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
     }
-    (folder / "artifact" / "manifest.json").write_bytes(artifact_manifest.sealed(told))
+    (folder / "artifact" / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
     (folder / "bundle.json").write_text(json.dumps({"bundle_sha256": run.bundle_sha256}))
     return folder
 
@@ -230,7 +231,7 @@ def test_what_is_noted_is_in_the_journal_and_in_what_was_read(live, ours, shown)
     assert pushes.last(handle=run.handle, outcome="done") is None
 
 
-def test_a_kernel_that_is_none_of_the_two_is_told_with_both(ours):
+def test_another_kernel_is_refused_with_the_names_of_the_two(ours):
     """Not that there was no push of it."""
     with pytest.raises(UsageError, match="expected train-tpu or infer-gpu"):
         Pushes(ours).known_run("", "foo")
@@ -342,8 +343,8 @@ def test_the_journal_is_shown_though_nobody_answers(live, ours, wire, shown):
     wire.say("GetKernelSessionStatus", [RESET] * 50)
     wire.say("GetAcceleratorQuotaStatistics", [RESET] * 50)
 
-    told = status.now(live, ours)
+    found = status.now(live, ours)
 
     assert status.journal(ours)["pushes"][0]["version"] == 1
-    assert told["runs"][str(run)].startswith("not known: ")
-    assert told["hours_left"] == {"TPU": None, "GPU": None}
+    assert found["runs"][str(run)].startswith("not known: ")
+    assert found["hours_left"] == {"TPU": None, "GPU": None}

@@ -251,7 +251,7 @@ def test_no_number_is_no_score(kaggle, server, file, shown, answer):
         submit(kaggle, file, shown, deadline=0.2)
 
 
-def test_kaggles_refusal_is_told(kaggle, server, file, shown):
+def test_a_refusal_of_kaggle_is_shown(kaggle, server, file, shown):
     """Exit code 4, in its words."""
     server.say(
         "CreateCodeSubmission", [(400, {"code": 400, "message": "This competition has ended"})]
@@ -293,7 +293,7 @@ def test_a_file_beside_no_list_is_said_to_be_of_unknown_origin(kaggle, server, f
 
 
 def test_one_submission_is_one(kaggle, server, file, shown):
-    """And what is spent is told before it is."""
+    """And what is spent is shown before it is."""
     order = []
     server.say("GetSubmissionLimits", [{"numToday": 4, "numTotal": 9, "numAllowedNow": 1}])
 
@@ -306,7 +306,7 @@ def test_one_submission_is_one(kaggle, server, file, shown):
 def test_a_submission_that_kaggle_does_not_have_any_more_is_not_followed(
     kaggle, server, file, shown
 ):
-    """A local Kaggle that began anew on the same port has none of the old ones."""
+    """A local Kaggle that was restarted on the same port has none of the old ones."""
     found = {"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}
     server.say("GetSubmission", [(404, {"code": 404, "message": "Not found"}), found])
 
@@ -315,7 +315,7 @@ def test_a_submission_that_kaggle_does_not_have_any_more_is_not_followed(
 
 
 def test_the_number_of_another_run_s_submission_is_not_followed(kaggle, server, file, shown):
-    """It began anew, and counts from 1 again."""
+    """It was restarted, and counts from 1 again."""
     other = {
         "ref": 4,
         "description": "digits [run ann/digits-infer-gpu/33]",

@@ -140,7 +140,7 @@ def test_every_row_goes_to_json(server, whole):
     ("codes", "expected"),
     [([], 0), ([2], 2), ([8], 2), ([4, 8], 2), ([6, 2], 6), ([2, 6, 3], 3), ([7], 2)],
 )
-def test_the_exit_code_is_that_of_what_must_be_mended_first(codes, expected):
+def test_the_exit_code_is_that_of_what_must_be_fixed_first(codes, expected):
     """Credentials, then the network, then the rest; a warning is no failure."""
     rows = [Check("row", FAIL, "", "", each) for each in codes]
 

@@ -1,6 +1,4 @@
-"""What was asked of Kaggle is told so that nobody takes a command that sent nothing for one that
-spent something.
-"""
+"""The journal is shown so that nobody mistakes a command that sent nothing for one that spent."""
 
 from pathlib import Path
 
@@ -22,7 +20,7 @@ def row(table: str, **values: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("table", "values", "told"),
+    ("table", "values", "words"),
     [
         ("pushes", {"outcome": DONE, "before": 2, "version": 3}, "pushed"),
         (
@@ -77,9 +75,9 @@ def row(table: str, **values: object) -> dict[str, object]:
         ),
     ],
 )
-def test_each_end_of_a_command_has_words_of_its_own(table, values, told):
+def test_each_end_of_a_command_has_words_of_its_own(table, values, words):
     """A row of a submission that was refused here looked like one that was spent."""
-    assert status.outcome_of(table, row(table, **values)) == told
+    assert status.outcome_of(table, row(table, **values)) == words
 
 
 def test_the_table_has_its_columns_below_each_other(ours):
@@ -127,7 +125,7 @@ def test_what_is_left_out_is_counted(ours):
     ]
 
 
-def test_how_it_stands_is_told_with_what_is_left_of_the_week():
+def test_the_state_is_shown_with_what_is_left_of_the_week():
     """An hour is one hour."""
     found = {"runs": {"ann/digits-train-tpu/3": "RUNNING"}, "hours_left": {"TPU": 1.0, "GPU": None}}
 
