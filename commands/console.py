@@ -163,7 +163,7 @@ def interpreter(machine: str, path: str) -> str:
     )
 
 
-def agreed(yes: bool) -> Callable[[Any], None]:
+def confirmation(yes: bool) -> Callable[[Any], None]:
     """Return what shows a preview and asks before anything is spent; with `yes` it only shows."""
 
     def agree(preview: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from invoke.context import Context
 from invoke.tasks import task
 
-from commands.console import ROOT, agreed, limited, number, reported, show
+from commands.console import ROOT, confirmation, limited, number, reported, show
 from commands.project import (
     CONFIG,
     JSON,
@@ -15,7 +15,7 @@ from commands.project import (
     connect,
     minutes,
     project,
-    resolved,
+    resolved_pushes,
     show_result,
 )
 
@@ -38,8 +38,8 @@ def relay_chain(
     """
     from deploy.relay import relay
 
-    ours = resolved(config).project
-    check, agree = checker(config), agreed(yes)
+    ours = resolved_pushes(config).project
+    check, agree = checker(config), confirmation(yes)
     return show_result(relay.run(connect(), ours, show=show, check=check, agree=agree), config)
 
 
@@ -74,15 +74,11 @@ def build(
 
     Example: invoke build --kernel train-tpu
     """
-    from deploy.kernel import output
     from deploy.relay import relay
 
+    ours, artifact = project(config), None
     if kernel == relay.INFER:
-        pushes = resolved(config)
-        ours = pushes.project
-        artifact = pushes.pulled(pushes.last_run(relay.TRAIN)) / output.ARTIFACT
-    else:
-        ours, artifact = project(config), None
+        artifact = resolved_pushes(config).last_artifact()
     built = relay.build(ours, kernel, owner or owner_of_a_build(), artifact=artifact)
     show(f"Built {built.notebook}: {built.size:,} bytes, bundle {built.sha256}. Nothing was sent.")
     return {
@@ -124,8 +120,8 @@ def push_train(
     from deploy.relay import chained_sessions, relay
 
     chained_sessions.refuse_both(again, until_done)
-    ours = resolved(config).project
-    agree = agreed(yes)
+    ours = resolved_pushes(config).project
+    agree = confirmation(yes)
     if until_done:
         done = chained_sessions.train(connect(), ours, show=show, agree=agree, fresh=fresh)
         show(f"{done.run} is complete; its output is in {done.folder}")
@@ -161,19 +157,12 @@ def push_infer(
 
     Example: invoke push-infer
     """
-    from deploy.kernel import output
     from deploy.relay import relay
 
-    pushes = resolved(config)
-    ours, artifact = pushes.project, pushes.pulled(pushes.last_run(relay.TRAIN)) / output.ARTIFACT
+    pushes = resolved_pushes(config)
+    ours, artifact, agree = pushes.project, pushes.last_artifact(), confirmation(yes)
     run = relay.push(
-        connect(),
-        ours,
-        relay.INFER,
-        artifact=artifact,
-        again=again,
-        show=show,
-        agree=agreed(yes),
+        connect(), ours, relay.INFER, artifact=artifact, again=again, show=show, agree=agree
     )
     return show_push(run, ours.command("watch --kernel infer-gpu"))
 
@@ -205,12 +194,12 @@ def watch(
     """
     from deploy.relay import continuation, relay
 
-    pushes = resolved(
+    pushes = resolved_pushes(
         config,
         deadline_seconds=number("hours", hours, 1 / 60, 24 * 14) * 3600,
         queue_seconds=number("queue-hours", queue_hours, 1 / 60, 24 * 14) * 3600,
     )
-    found, kaggle = pushes.known_run(run, kernel), connect()
+    found, kaggle = pushes.find_run(run, kernel), connect()
     status = relay.watch(kaggle, pushes.project, found, show=show)
     left = continuation.progress_of(kaggle, found)
     if left.startswith("partial"):
@@ -237,8 +226,8 @@ def pull(
     from deploy.kernel import saved_progress
     from deploy.relay import relay
 
-    pushes = resolved(config)
-    ours, found = pushes.project, pushes.known_run(run, kernel)
+    pushes = resolved_pushes(config)
+    ours, found = pushes.project, pushes.find_run(run, kernel)
     folder = relay.pull(connect(), ours, found, show=show)
     show(f"The output of {found} is in {folder}")
     progress = saved_progress.read(folder)
@@ -260,9 +249,9 @@ def publish(c: Context, config: str = "", minutes: str = "", json: bool = False)
     """
     from deploy.relay import relay
 
-    pushes = resolved(config)
+    pushes = resolved_pushes(config)
     ours, run = pushes.project, pushes.last_run(relay.TRAIN)
-    made = relay.publish(connect(), ours, run, pushes.pulled(run), show=show)
+    made = relay.publish(connect(), ours, run, pushes.pulled_folder(run), show=show)
     show(f"Next: {ours.command('push-infer')}")
     return {"dataset": made.handle, "dataset_version": made.version, "files": dict(made.files)}
 
@@ -292,9 +281,9 @@ def submit(
     """
     from deploy.relay import relay
 
-    pushes = resolved(config)
-    found = pushes.known_run(run, relay.INFER)
-    folder, check = pushes.pulled(found), checker(config, constant=constant)
+    pushes = resolved_pushes(config)
+    found = pushes.find_run(run, relay.INFER)
+    folder, check = pushes.pulled_folder(found), checker(config, constant=constant)
     scored = relay.submit(connect(), pushes.project, found, folder, check=check, show=show)
     show(f"score {scored.score}, submission {scored.ref}")
     return {

@@ -13,7 +13,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from commands.console import ROOT, interpreter, number, reported, show
-from commands.project import CONFIG, JSON, checker, connect, project, resolved, show_result
+from commands.project import CONFIG, JSON, checker, connect, project, resolved_pushes, show_result
 
 SUBJECTS = ("house", "relay", "kaggle", "training", "competitions")
 
@@ -189,9 +189,9 @@ def report(
     if run and os.path.isdir(run):  # noqa: PTH112 - Path.is_dir raises for a long name
         folder, name = Path(run), ""
     else:
-        pushes = resolved(config)
-        found = pushes.known_run(run, relay.TRAIN)
-        folder, name = pushes.pulled(found), str(found)
+        pushes = resolved_pushes(config)
+        found = pushes.find_run(run, relay.TRAIN)
+        folder, name = pushes.pulled_folder(found), str(found)
     beside = None
     if output.noted(folder):  # a pulled folder stays as it is: the next pull compares it
         beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}")

@@ -52,7 +52,7 @@ def connect() -> Any:
     return Kaggle.connect()
 
 
-def resolved(config: str, **more: Any) -> Any:
+def resolved_pushes(config: str, **more: Any) -> Any:
     """Return the journal's pushes of the config's project, none of them unclear.
 
     Kaggle is asked what came of a push that was interrupted.

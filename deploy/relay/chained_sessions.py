@@ -73,7 +73,7 @@ def train(
             last_error, status = str(error), "ERROR"
             show(last_error)
         pushes = Pushes(project)  # with this run's, and what was noted of its end
-        folder, found = continuation.saved_by(kaggle, pushes, run, status, show=show)
+        folder, found = continuation.saved_output(kaggle, pushes, run, status, show=show)
         if found is not None and found.complete:
             folder = folder or relay.pull(kaggle, project, run, show=show)
             return CompleteTraining(run, folder, sessions)
@@ -109,13 +109,13 @@ def _ask_once(agree: Agree | None, show: Show) -> Agree:
 
 
 def _require_progress(kaggle: Kaggle, pushes: Pushes, last_error: str, command: str) -> None:
-    rows = continuation.without_progress(kaggle, pushes)
+    rows = continuation.sessions_without_progress(kaggle, pushes)
     if len(rows) < TRIES:
         return
     runs = ", ".join(f"{row['handle']}/{row['version']}" for row in reversed(rows))
     base = rows[0]["base"]
     where = f"the checkpoint of version {base}" if base else "the beginning"
-    continuation.no_longer_count(pushes, rows)
+    continuation.stop_counting(pushes, rows)
     ended = f"The last error was:\n{last_error}\n" if last_error else ""
     raise RunFailed(
         f"{len(rows)} sessions in a row got no further than {where}: {runs}. Expected each to save"

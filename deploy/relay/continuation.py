@@ -77,7 +77,7 @@ def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> Standing:
         if status is not None:  # else Kaggle has lost it; earlier outputs may still be here
             if status not in ENDED:
                 return Standing(_base_of(kaggle, pushes, row, before, show), run, status)
-            folder, found = saved_by(kaggle, pushes, run, status, show=show)
+            folder, found = saved_output(kaggle, pushes, run, status, show=show)
             if found is not None and found.complete:
                 return Standing(_base_of(kaggle, pushes, row, before, show), run, status)
             further = found is not None and (before is None or found.step > (before["step"] or 0))
@@ -89,7 +89,7 @@ def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> Standing:
     return Standing(None, None)
 
 
-def saved_by(
+def saved_output(
     kaggle: Kaggle, pushes: Pushes, run: Run, status: str, *, show: Show
 ) -> tuple[Path | None, Left | None]:
     """Return the pulled folder of a run that has ended and what is in it, and record that.
@@ -102,7 +102,7 @@ def saved_by(
     if row is not None and row["left"] == NOTHING:
         return None, None
     try:
-        folder = pushes.pulled(run)
+        folder = pushes.pulled_folder(run)
     except UsageError:
         if status == "COMPLETE" and progress_of(kaggle, run) == "complete":
             return None, Left(True, {}, {}, "", "", "", {})
@@ -151,10 +151,10 @@ def require_complete(project: Project, folder: Path) -> None:
         )
 
 
-def without_progress(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
+def sessions_without_progress(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
     """Return the last sessions that got no further than what they resumed from, newest first.
 
-    Sessions that were reported once (`no_longer_count`) are not among them.
+    Sessions that were reported once (`stop_counting`) are not among them.
     """
     asked = _pushes_of_training(kaggle, pushes)
     rows = [row for row in asked if row["outcome"] == DONE and row["version"]]
@@ -172,7 +172,7 @@ def without_progress(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
     return found
 
 
-def no_longer_count(pushes: Pushes, rows: list[Row]) -> None:
+def stop_counting(pushes: Pushes, rows: list[Row]) -> None:
     """Give these sessions up: whoever gives the command again has fixed something."""
     for row in rows:
         pushes.note(row, status=f"{row['status'] or 'ended'}, given up")
@@ -216,7 +216,7 @@ def _base_of(
         return None
     run = run_of(before)
     try:
-        folder = pushes.pulled(run)
+        folder = pushes.pulled_folder(run)
     except UsageError:
         try:
             folder = output.pull(kaggle, run, pushes.project.runs, show=show)

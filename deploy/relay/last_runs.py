@@ -80,7 +80,7 @@ class Pushes:
             )
         return run_of(row)
 
-    def known_run(self, named: str, kernel: str) -> Run:
+    def find_run(self, named: str, kernel: str) -> Run:
         """Return the run named `owner/slug/version`, with what the journal knows of it.
 
         Args:
@@ -101,7 +101,7 @@ class Pushes:
             )
         return self.last_run(kernel)
 
-    def pulled(self, run: Run) -> Path:
+    def pulled_folder(self, run: Run) -> Path:
         """Return the folder that this run was pulled to.
 
         Raises:
@@ -129,6 +129,10 @@ class Pushes:
                 f" Expected this run's output.\n{again}"
             )
         return folder
+
+    def last_artifact(self) -> Path:
+        """Return the artifact of the last training, as `pulled_folder` finds it."""
+        return self.pulled_folder(self.last_run(TRAIN)) / output.ARTIFACT
 
     def _pushed_at(self, run: Run) -> str:
         """Return when we made this version; "" if somebody else did, or nobody knows."""

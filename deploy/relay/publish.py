@@ -55,7 +55,7 @@ class DatasetVersion:
 # The journal's record
 
 
-def recorded(
+def publish_and_record(
     kaggle: Kaggle,
     project: Project,
     folder: Path,
@@ -128,7 +128,7 @@ def checkpoint(kaggle: Kaggle, project: Project, folder: Path, left: Left, *, sh
         (Path(temporary) / artifact_manifest.NAME).write_bytes(artifact_manifest.sealed(manifest))
         name = f"{left.run_id} at step {left.step}"  # no artifact has such a name
         most = CHECKPOINT_FILES_AT_MOST
-        recorded(kaggle, project, Path(temporary), handle, name, show=show, most=most)
+        publish_and_record(kaggle, project, Path(temporary), handle, name, show=show, most=most)
 
 
 def require_current(kaggle: Kaggle, project: Project, artifact: Path) -> None:

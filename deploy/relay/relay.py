@@ -134,7 +134,7 @@ def push(
             would be worth nothing.
     """
     if kernel == TRAIN and not fresh:
-        base, built, again = _resumed(kaggle, Pushes(project), again=again, show=show)
+        base, built, again = _resume(kaggle, Pushes(project), again=again, show=show)
     else:
         base, built = None, build(project, kernel, kaggle.username, artifact=artifact)
         again = again or fresh
@@ -191,7 +191,7 @@ def push(
     return run
 
 
-def _resumed(
+def _resume(
     kaggle: Kaggle, pushes: Pushes, *, again: bool, show: Show
 ) -> tuple[Base | None, Bundle, bool]:
     """Return what a training resumes from, its bundle, and whether to push even if that is there.
@@ -309,7 +309,7 @@ def publish(
             f"Pull the run again, which sets {trained.name} aside:\n"
             f"{project.command(f'pull --run {run}')}"
         )
-    return datasets.recorded(kaggle, project, artifact, handle, found.run_id, show=show)
+    return datasets.publish_and_record(kaggle, project, artifact, handle, found.run_id, show=show)
 
 
 def submit(

@@ -20,7 +20,7 @@ from typing import Any
 
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
-from deploy.kernel import artifact_manifest, output, push_and_watch
+from deploy.kernel import artifact_manifest, push_and_watch
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from localkaggle.faults import Kind, edited, instead, meanwhile
@@ -141,8 +141,7 @@ def failed(line: str) -> Arrange:
 
 def artifact(world: World) -> Path:
     """Return the pulled artifact."""
-    pushes = Pushes(world.project)
-    return pushes.pulled(pushes.last_run(relay.TRAIN)) / output.ARTIFACT
+    return Pushes(world.project).last_artifact()
 
 
 def more_files(*names: str) -> Arrange:

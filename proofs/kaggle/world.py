@@ -224,7 +224,7 @@ def _pushed(world: World, run: Run) -> bool:
 
 
 def _watch(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, str]:
-    run = _resolved(world, kaggle).known_run("", kernel)
+    run = _resolved(world, kaggle).find_run("", kernel)
     return run, relay.watch(kaggle, world.project, run, show=world.shown.append)
 
 
@@ -234,7 +234,7 @@ def _watched(world: World, result: tuple[Run, str]) -> bool:
 
 
 def _pull(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, Path]:
-    run = _resolved(world, kaggle).known_run("", kernel)
+    run = _resolved(world, kaggle).find_run("", kernel)
     return run, relay.pull(kaggle, world.project, run, show=world.shown.append)
 
 
@@ -253,22 +253,21 @@ def _pulled(world: World, result: tuple[Run, Path]) -> bool:
 def _publish(world: User, kaggle: Kaggle) -> Any:
     pushes = _resolved(world, kaggle)
     run = pushes.last_run(relay.TRAIN)
-    folder = pushes.pulled(run)
+    folder = pushes.pulled_folder(run)
     return relay.publish(kaggle, world.project, run, folder, show=world.shown.append)
 
 
 def _published(world: World, made: Any) -> bool:
     dataset = world.local.datasets.datasets[made.handle]
     folder = dataset.versions[made.version - 1].folder
-    pushes = Pushes(world.project)
-    ours = pushes.pulled(pushes.last_run(relay.TRAIN)) / output.ARTIFACT
+    ours = Pushes(world.project).last_artifact()
     same = all((folder / path.name).read_bytes() == path.read_bytes() for path in ours.iterdir())
     return same and dataset.current() == made.version
 
 
 def _push_infer(world: User, kaggle: Kaggle) -> Run:
     pushes = _resolved(world, kaggle)
-    artifact = pushes.pulled(pushes.last_run(relay.TRAIN)) / output.ARTIFACT
+    artifact = pushes.last_artifact()
     show = world.shown.append
     return relay.push(kaggle, world.project, relay.INFER, artifact=artifact, show=show)
 
@@ -280,7 +279,7 @@ def _submit(world: User, kaggle: Kaggle) -> Any:
         kaggle,
         world.project,
         run,
-        pushes.pulled(run),
+        pushes.pulled_folder(run),
         check=lambda *given: None,
         show=world.shown.append,
     )

@@ -82,7 +82,7 @@ def test_a_submission_that_was_changed_is_submitted_after_another_pull(world):
     """
     TASKS["submit"].before(world)
     run = Pushes(world.project).last_run(relay.INFER)
-    file = Pushes(world.project).pulled(run) / "submission.csv"
+    file = Pushes(world.project).pulled_folder(run) / "submission.csv"
     file.write_text("id,label\na,1\nb,1\n")
     with pytest.raises(Unverified, match=rf"invoke pull --run {run}") as caught:
         TASKS["submit"].body(world, world.connect())
@@ -119,7 +119,7 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
             run == replace(first, version=1) and second.kernels.version(run.handle, 1) is not None
         )
         with pytest.raises(UsageError, match=r"(?s)was pulled from .* at 127.*invoke pull --run"):
-            Pushes(world.project).pulled(run)
+            Pushes(world.project).pulled_folder(run)
         assert any("another Kaggle" in line for line in status.journal_lines(world.project))
 
 

@@ -108,4 +108,4 @@ def test_a_failing_notebook_stops_the_chain_with_the_error_of_its_cell(live, roo
     pushes = Pushes(ours)
     assert pushes.last_run("train-tpu").version == 1
     with pytest.raises(UsageError, match="invoke pull"):
-        pushes.pulled(pushes.last_run("train-tpu"))
+        pushes.pulled_folder(pushes.last_run("train-tpu"))

@@ -234,7 +234,7 @@ def test_what_is_noted_is_in_the_journal_and_in_what_was_read(live, ours, shown)
 def test_another_kernel_is_refused_with_the_names_of_the_two(ours):
     """Not that there was no push of it."""
     with pytest.raises(UsageError, match="expected train-tpu or infer-gpu"):
-        Pushes(ours).known_run("", "foo")
+        Pushes(ours).find_run("", "foo")
 
 
 def test_the_artifact_of_another_run_is_not_published(live, local, ours, shown):
@@ -245,7 +245,7 @@ def test_the_artifact_of_another_run_is_not_published(live, local, ours, shown):
     with pytest.raises(UsageError, match="another run's"):
         relay.publish(live, ours, run, folder, show=shown.append)
     with pytest.raises(UsageError, match="another run's"):
-        Pushes(ours).pulled(run)
+        Pushes(ours).pulled_folder(run)
 
     assert versions(local) == 0
 
