@@ -82,11 +82,11 @@ def train(
 
 def _active_run(kaggle: Kaggle, pushes: Pushes, show: Show) -> Run | None:
     """Return the run that has not ended, if there is one, whatever was edited since."""
-    standing = continuation.find(kaggle, pushes, show=show)
-    if standing.run is None or standing.status in continuation.ENDED:
+    state = continuation.find(kaggle, pushes, show=show)
+    if state.run is None or state.status in continuation.ENDED:
         return None
-    show(f"{standing.run} is {standing.status}; following it.")
-    return standing.run
+    show(f"{state.run} is {state.status}; following it.")
+    return state.run
 
 
 def _ask_once(agree: Agree | None, show: Show) -> Agree:

@@ -1,7 +1,7 @@
 """From where the next session of a training resumes.
 
 Reads  the journal's pushes, what Kaggle says of their runs, and their pulled outputs
-Gives  a `Standing`: the run that is still the one, or what the next one resumes from
+Gives  a `TrainingState`: the run that is still the one, or what the next one resumes from
 
 Nothing is ever "the latest": the bundle carries the sha256 of all that it resumes from
 (docs/decisions/0007).
@@ -34,19 +34,20 @@ class Base:
     """What a session resumes from.
 
     Attributes:
-        run: the run that saved it. folder: its pulled output. left: what that holds.
+        run: the run that saved it. folder: its pulled output.
+        progress: what that holds.
         route: how it reaches the next session: "kernel", the run's own output as a source; or
             "dataset", the pulled files as a private dataset.
     """
 
     run: Run
     folder: Path
-    left: Left
+    progress: Left
     route: str
 
 
 @dataclass(frozen=True)
-class Standing:
+class TrainingState:
     """Where a training stands.
 
     Attributes:
@@ -60,33 +61,33 @@ class Standing:
     status: str = ""
 
 
-def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> Standing:
+def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> TrainingState:
     """Return where the training of this config stands; pull what a partial run saved.
 
     A run that ended badly counts by the whole checkpoints in its output. If none of them is further
     than what it resumed from, the run before it counts.
     """
-    asked = _pushes_of_training(kaggle, pushes)
-    rows = [row for row in asked if row["outcome"] == DONE and row["version"]]
+    pushed = _pushes_of_training(kaggle, pushes)
+    rows = [row for row in pushed if row["outcome"] == DONE and row["version"]]
     by_version = {row["version"]: row for row in reversed(rows)}
-    own_output_works = not any(row["outcome"] == REFUSED for row in asked)
+    own_output_works = not any(row["outcome"] == REFUSED for row in pushed)
     row, failed = rows[0] if rows else None, False
     while row is not None:
         run, before = run_of(row), by_version.get(row["base"])
         status = status_of(kaggle, run)
         if status is not None:  # else Kaggle has lost it; earlier outputs may still be here
             if status not in ENDED:
-                return Standing(_base_of(kaggle, pushes, row, before, show), run, status)
+                return TrainingState(_base_of(kaggle, pushes, row, before, show), run, status)
             folder, found = saved_output(kaggle, pushes, run, status, show=show)
             if found is not None and found.complete:
-                return Standing(_base_of(kaggle, pushes, row, before, show), run, status)
+                return TrainingState(_base_of(kaggle, pushes, row, before, show), run, status)
             further = found is not None and (before is None or found.step > (before["step"] or 0))
             if found is not None and folder is not None and further:
                 in_vain = any(_in_vain(row, by_version) for row in rows)
                 direct = status == "COMPLETE" and own_output_works and not failed and not in_vain
-                return Standing(Base(run, folder, found, KERNEL if direct else DATASET), None)
+                return TrainingState(Base(run, folder, found, KERNEL if direct else DATASET), None)
         row, failed = before, True  # what got no further once takes the other route
-    return Standing(None, None)
+    return TrainingState(None, None)
 
 
 def saved_output(
@@ -156,8 +157,8 @@ def sessions_without_progress(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
 
     Sessions that were reported once (`stop_counting`) are not among them.
     """
-    asked = _pushes_of_training(kaggle, pushes)
-    rows = [row for row in asked if row["outcome"] == DONE and row["version"]]
+    pushed = _pushes_of_training(kaggle, pushes)
+    rows = [row for row in pushed if row["outcome"] == DONE and row["version"]]
     steps = {row["version"]: row["step"] or 0 for row in rows}
     found: list[Row] = []
     for row in rows:

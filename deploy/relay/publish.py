@@ -104,13 +104,15 @@ def publish_and_record(
     return version
 
 
-def checkpoint(kaggle: Kaggle, project: Project, folder: Path, left: Left, *, show: Show) -> None:
+def checkpoint(
+    kaggle: Kaggle, project: Project, folder: Path, progress: Left, *, show: Show
+) -> None:
     """Publish what the next session takes of this pulled folder.
 
     The files are flat, since Kaggle's datasets have no folders here.
     """
     handle = bundle.checkpoint_handle(kaggle.username, project.competition)
-    expect = left.expect(DATASET)
+    expect = progress.expect(DATASET)
     with tempfile.TemporaryDirectory(prefix="relay-checkpoint-") as temporary:
         files = {}
         for name, digest in expect["files"].items():
@@ -119,14 +121,14 @@ def checkpoint(kaggle: Kaggle, project: Project, folder: Path, left: Left, *, sh
                 shutil.copyfile(source, target)
             files[target.name] = {"sha256": digest, "size": source.stat().st_size}
         manifest = {
-            "run_id": left.run_id,
-            "step": left.step,
-            "weights_sha256": expect["files"][f"{left.checkpoint}/state.npz"],
+            "run_id": progress.run_id,
+            "step": progress.step,
+            "weights_sha256": expect["files"][f"{progress.checkpoint}/state.npz"],
             "bundle_sha256": "",
             "files": files,
         }
         (Path(temporary) / artifact_manifest.NAME).write_bytes(artifact_manifest.sealed(manifest))
-        name = f"{left.run_id} at step {left.step}"  # no artifact has such a name
+        name = f"{progress.run_id} at step {progress.step}"  # no artifact has such a name
         most = CHECKPOINT_FILES_AT_MOST
         publish_and_record(kaggle, project, Path(temporary), handle, name, show=show, most=most)
 

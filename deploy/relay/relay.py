@@ -167,7 +167,7 @@ def push(
     if agree is not None:
         agree(preview)
     if base is not None and base.route == DATASET:
-        datasets.checkpoint(kaggle, project, base.folder, base.left, show=show)
+        datasets.checkpoint(kaggle, project, base.folder, base.progress, show=show)
     try:
         with pushes.journal.recording("pushes", **intent, before=preview.version) as outcome:
             run = push_and_watch.push(
@@ -200,8 +200,8 @@ def _resume(
     was changed since, and the training starts over.
     """
     project, owner = pushes.project, kaggle.username
-    standing = continuation.find(kaggle, pushes, show=show)
-    last, base = standing.run, standing.base
+    state = continuation.find(kaggle, pushes, show=show)
+    last, base = state.run, state.base
     if last is not None and again:
         base = None
     built = build(project, TRAIN, owner, base=base)
@@ -212,7 +212,7 @@ def _resume(
             return None, build(project, TRAIN, owner), again
         return base, built, again
     way = "its own output" if base.route == KERNEL else "a dataset"
-    show(f"{base.run} is {base.left}. Resuming from it, through {way}; to start over: --fresh")
+    show(f"{base.run} is {base.progress}. Resuming from it, through {way}; to start over: --fresh")
     return base, built, True
 
 
@@ -231,7 +231,9 @@ def build(
         artifact: the pulled artifact that an inference accepts.
         base: what a training resumes from.
     """
-    expect: Mapping[str, Any] | None = base.left.expect(base.route) if base is not None else None
+    expect: Mapping[str, Any] | None = None
+    if base is not None:
+        expect = base.progress.expect(base.route)
     if kernel == INFER:
         if artifact is None:
             raise UsageError(
@@ -333,7 +335,7 @@ def submit(
             message=project.name,
             deadline_seconds=project.deadline_seconds,
             show=show,
-            known=(last["ref"] or 0) if last else 0,
+            earlier=(last["ref"] or 0) if last else 0,
             unclear=last is not None and last["outcome"] not in (DONE, *NOT_MADE),
             sending=lambda: journal.note("submissions", outcome["id"], sent=1),
             sent=lambda ref: journal.note("submissions", outcome["id"], ref=ref),

@@ -78,7 +78,7 @@ def submit(
     deadline_seconds: float,
     show: Show,
     sample: str = SAMPLE,
-    known: int = 0,
+    earlier: int = 0,
     unclear: bool = False,
     sending: Callable[[], None] = lambda: None,
     sent: Callable[[int], None] = lambda ref: None,
@@ -91,7 +91,7 @@ def submit(
             stop.
         message: for the submission's description, before the name of the run.
         sample: its name among the competition's files.
-        known: the number of an earlier submission of this run; 0 if there is none that we know of.
+        earlier: the number of an earlier submission of this run; 0 if the journal has none.
         unclear: whether an earlier call may have been made and nobody knows what came of it.
         sending: is called right before the one call that spends.
         sent: is called with the number as soon as Kaggle has given it.
@@ -129,7 +129,7 @@ def submit(
                 " data.sample_submission in the config."
             ) from error
         check(submission, shown)
-    ref = _still_there(kaggle, known, run, show)
+    ref = _still_there(kaggle, earlier, run, show)
     looks = LOOKS if unclear else 1
     while not ref and looks:
         ref, looks = _earlier(kaggle, competition, run), looks - 1
@@ -154,21 +154,20 @@ def _as_written(submission: Path, run: Run) -> bool:
         ) from error
 
 
-def _still_there(kaggle: Kaggle, known: int, run: Run, show: Show) -> int:
+def _still_there(kaggle: Kaggle, ref: int, run: Run, show: Show) -> int:
     """Return that number if it is still a submission of this run that did not fail, or 0."""
-    if not known:
+    if not ref:
         return 0
     try:
-        found = kaggle.get_submission(known)
+        found = kaggle.get_submission(ref)
     except (NotFound, Denied):
         show(
-            f"The journal has submission {known} of {run}, and Kaggle does not."
-            " It no longer counts."
+            f"The journal has submission {ref} of {run}, and Kaggle does not. It no longer counts."
         )
         return 0
     # A Kaggle that was restarted gives the same numbers again.
     another = NAMED in found.description and _name(run) not in found.description
-    return 0 if another or found.status == "ERROR" else known
+    return 0 if another or found.status == "ERROR" else ref
 
 
 def _name(run: Run) -> str:

@@ -185,9 +185,9 @@ def test_a_corrupt_checkpoint_of_a_killed_session_is_not_resumed_from(start, our
     corrupt = version.working / "checkpoints" / "step-00000008" / "state.npz"
     corrupt.write_bytes(corrupt.read_bytes()[:-9])
 
-    standing = continuation.find(kaggle, Pushes(ours), show=shown.append)
+    state = continuation.find(kaggle, Pushes(ours), show=shown.append)
 
-    assert standing.base is not None and (standing.base.run.version, standing.base.left.step) == (
+    assert state.base is not None and (state.base.run.version, state.base.progress.step) == (
         2,
         7,
     )
@@ -385,10 +385,10 @@ def test_fresh_begins_again(start, ours, shown):
     with pytest.raises(RunFailed):
         relay.watch(kaggle, ours, run, show=shown.append)
 
-    standing = continuation.find(kaggle, Pushes(ours), show=shown.append)
+    state = continuation.find(kaggle, Pushes(ours), show=shown.append)
 
-    assert script.sources[2] == [] and standing.base is not None
-    assert (standing.base.run.version, str(standing.base.left)) == (2, "partial, step 3 of 12")
+    assert script.sources[2] == [] and state.base is not None
+    assert (state.base.run.version, str(state.base.progress)) == (2, "partial, step 3 of 12")
 
 
 def test_a_pulled_output_that_was_changed_here_is_not_resumed_from(start, ours, shown):

@@ -205,11 +205,11 @@ def test_a_push_that_another_process_made_meanwhile_is_seen(live, ours, local, s
     """A partial output may be pulled for minutes; the journal is read again before it decides."""
     find, others = continuation.find, []
 
-    def slow(*arguments: Any, **options: Any) -> continuation.Standing:
-        standing = find(*arguments, **options)
+    def slow(*arguments: Any, **options: Any) -> continuation.TrainingState:
+        state = find(*arguments, **options)
         monkeypatch.setattr(continuation, "find", find)
         others.append(relay.push(live, ours, relay.TRAIN, show=shown.append))
-        return standing
+        return state
 
     monkeypatch.setattr(continuation, "find", slow)
 

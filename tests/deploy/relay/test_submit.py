@@ -310,7 +310,7 @@ def test_a_submission_that_kaggle_does_not_have_any_more_is_not_followed(
     found = {"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}
     server.say("GetSubmission", [(404, {"code": 404, "message": "Not found"}), found])
 
-    assert submit(kaggle, file, shown, known=4).ref == 7
+    assert submit(kaggle, file, shown, earlier=4).ref == 7
     assert any("submission 4" in line and "no longer counts" in line for line in shown)
 
 
@@ -325,4 +325,4 @@ def test_the_number_of_another_run_s_submission_is_not_followed(kaggle, server, 
     found = {"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}
     server.say("GetSubmission", [other, found])
 
-    assert submit(kaggle, file, shown, known=4).score == 0.987
+    assert submit(kaggle, file, shown, earlier=4).score == 0.987
