@@ -34,38 +34,14 @@ HANDLE = "rehearsal/digits-train-tpu"
 RUN = Run(HANDLE, 2, "", "")
 GOOD = b"id,label\n1,2\n"
 ADDRESSES = (
-    *(
-        "http://example.com/x",
-        "http://169.254.169.254/latest/meta-data",
-        "http://localhost.example.com/x",
-        "http://127.0.0.1.example.com/x",
-    ),
-    *(
-        "http://[::ffff:169.254.169.254]/x",
-        "http://2852039166/x",
-        "http://user:word@example.com/x",
-        "https://127.0.0.1:9/x",
-        "https://[::1]:9/x",
-    ),
-    *(
-        "file:///etc/hostname",
-        "ftp://127.0.0.1/x",
-        "gopher://127.0.0.1/x",
-        "data:text/plain,evil",
-        "javascript:alert(1)",
-        "//example.com/x",
-    ),
-    *(
-        "/etc/hostname",
-        "../x",
-        "",
-        "http://",
-        "http://[",
-        "http://127.0.0.1:99999/x",
-        "HTTP://EXAMPLE.COM/x",
-        "http://example.com\\@localhost/x",
-    ),
-)
+    "http://example.com/x", "http://169.254.169.254/latest/meta-data",
+    "http://localhost.example.com/x", "http://127.0.0.1.example.com/x",
+    "http://[::ffff:169.254.169.254]/x", "http://2852039166/x", "http://user:word@example.com/x",
+    "https://127.0.0.1:9/x", "https://[::1]:9/x", "file:///etc/hostname", "ftp://127.0.0.1/x",
+    "gopher://127.0.0.1/x", "data:text/plain,evil", "javascript:alert(1)", "//example.com/x",
+    "/etc/hostname", "../x", "", "http://", "http://[", "http://127.0.0.1:99999/x",
+    "HTTP://EXAMPLE.COM/x", "http://example.com\\@localhost/x",
+)  # fmt: skip
 
 
 @contextmanager

@@ -4,7 +4,6 @@ the same everywhere.
 
 import json
 import shutil
-import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -263,7 +262,7 @@ def _images(root: Path, checkout: Checkout, folder: Path, show: Show) -> Iterato
     """
     programs = {}
     for image in ("tpu", "gpu"):
-        fresh = environment.fresh(root, _made(folder / image), show, python=sys.executable)
+        fresh = environment.fresh(root, folder / image, show)
         fresh.run(
             f"pip install -e '.[test]' -c constraints/{image}-image.txt",
             log=folder / f"{image}-install.log",
@@ -289,8 +288,3 @@ def _images(root: Path, checkout: Checkout, folder: Path, show: Show) -> Iterato
         not done.code and score >= 0.97,
         seed=0,
     )
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
