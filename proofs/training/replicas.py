@@ -3,9 +3,9 @@
 `python -m proofs.training.replicas FOLDER PART…` prints one JSON object, of which
 `proofs.training.claims` makes rows.
 
-Rounding differs between devices, and ReLU and pooling turn a last bit into a jump. So a distance
-between two runs is compared with that of the same run on the same devices whose first weights differ
-by one unit in the last place.
+Rounding differs between devices, and ReLU and pooling turn a last bit into a jump. So the distance
+that a move makes is compared with another one: the run stays on its devices, and instead each weight
+changes by one unit in the last place at that moment.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ SEED = 20261121
 DEVICES = (1, 2, 4, 8)
 IMAGES, BATCH, GROUP = 1010, 64, 8  # an epoch does not end with a step
 MOVED_AT, STEPS_AFTER = 23, 50
-PERTURBED = 2  # runs whose first weights differ by one unit in the last place
+PERTURBED = 2  # runs whose weights are changed by one unit in the last place
 ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
 
 
@@ -104,14 +104,6 @@ class Recorded(Loop):
         keras.distribution.set_distribution(None)
         self.losses: list[float] = []
 
-    def perturb(self, seed: int) -> None:
-        """Move each weight to one of the two numbers beside it."""
-        draw, arrays = np.random.default_rng(seed), dict(self.state.arrays())
-        for name in [name for name in arrays if name.startswith("trainable/")]:
-            ends = draw.choice(np.array([-np.inf, np.inf], np.float32), arrays[name].shape)
-            arrays[name] = np.nextafter(arrays[name], ends)
-        self.state = self.state.restored(arrays)
-
     def go_to(self, step: int) -> None:
         """Resume from the newest checkpoint, train to that step, and save."""
         train = self.compiled.train
@@ -131,16 +123,19 @@ class Recorded(Loop):
         self.compiled.train = train  # type: ignore[method-assign]
 
 
-def order(folder: Path, every: int = 1) -> dict[str, Any]:
+def order(folder: Path, every: int = 1, counts: Sequence[int] = DEVICES) -> dict[str, Any]:
     """Return how many sequences of batches were compared, and how many differed from the first.
 
-    They begin at every step of two epochs; in the short form at some.
+    Args:
+        folder: for the runs.
+        every: how many steps are between two beginnings, over two epochs.
+        counts: of devices.
     """
     last = -(-2 * IMAGES // BATCH)
     first: list[str] | None = None
     compared = differing = 0
     seen: set[int] = set()
-    for devices in DEVICES:
+    for devices in counts:
         run = Recorded(settings(), folder / f"order-{devices}", devices)
         for start in range(0, last, every):
             found = []
@@ -158,13 +153,13 @@ def order(folder: Path, every: int = 1) -> dict[str, Any]:
             compared += 1
             differing += found != first[start:]
     starts = len(range(0, last, every))
-    counts = {"compared": compared, "differing": differing, "steps": last, "starts": starts}
-    return {**counts, "devices": sorted(seen)}
+    wanted = {"steps": last, "starts": starts, "wanted": list(counts)}
+    return {"compared": compared, "differing": differing, "devices": sorted(seen), **wanted}
 
 
 def moved(folder: Path, name: str) -> dict[str, Any]:
     """Return how far a run that moves from 8 devices to 1 in the middle of an epoch is from one that
-    stays, 50 steps later; and how far from it those are whose first weights are perturbed.
+    stays, 50 steps later; and how far from it those are whose weights are perturbed at that moment.
     """
     digits = settings()
     optimizer = replace(digits.optimizer, name=name, base_batch=BATCH)
@@ -173,11 +168,12 @@ def moved(folder: Path, name: str) -> dict[str, Any]:
     config, to = settings(optimizer=optimizer), MOVED_AT + STEPS_AFTER
     stays = Recorded(config, folder / f"stays-{name}", 8)
     stays.go_to(to)
-    perturbed = [Recorded(config, folder / f"ulp-{n}-{name}", 8) for n in range(PERTURBED)]
-    for number, run in enumerate(perturbed):
-        run.perturb(number)
-        run.go_to(to)
     Recorded(config, folder / f"moves-{name}", 8).go_to(MOVED_AT)
+    perturbed = []
+    for number in range(PERTURBED):
+        perturb(folder / f"moves-{name}", folder / f"perturbed-{number}-{name}", number)
+        perturbed.append(Recorded(config, folder / f"perturbed-{number}-{name}", 8))
+        perturbed[-1].go_to(to)
     # One device, four micro-batches a step: memory is another one, too.
     moves = Recorded(replace(config, micro_batch=BATCH // 4), folder / f"moves-{name}", 1)
     moves.go_to(to)
@@ -190,6 +186,18 @@ def moved(folder: Path, name: str) -> dict[str, Any]:
         "fell_to": fell,
         "micro_batches": moves.compiled.accumulation,
     }
+
+
+def perturb(source: Path, target: Path, seed: int) -> None:
+    """Write the checkpoint of one run for another, with each weight moved to a number beside it."""
+    found = checkpoint.latest(source / "checkpoints")
+    assert found is not None  # noqa: S101 - the proof's own
+    draw, arrays = np.random.default_rng(seed), dict(found.arrays)
+    for name in [name for name in arrays if name.startswith("trainable/")]:
+        ends = draw.choice(np.array([-np.inf, np.inf], np.float32), arrays[name].shape)
+        arrays[name] = np.nextafter(arrays[name], ends)
+    (target / "checkpoints").mkdir(parents=True)
+    checkpoint.save(target / "checkpoints", found.step, arrays, found.details)
 
 
 def _distances(one: Recorded, other: Recorded, step: int) -> dict[str, float]:
@@ -255,7 +263,7 @@ def _apart(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "order": order,
-    "some": partial(order, every=8),
+    "some": partial(order, every=8, counts=(1, 8)),
     "sgd": partial(moved, name="sgd"),
     "adamw": partial(moved, name="adamw"),
     "accumulated": accumulated,
