@@ -74,7 +74,8 @@ def judged(found: dict[str, Any]) -> Iterator[Row]:
         for name in ("ours", "theirs")
     }
     yield Row(
-        f"An epoch of Keras' `fit` on our batches beside one on `ImageDataGenerator.flow` ({where}); "
+        "An epoch of Keras' `fit` on our batches beside one on `ImageDataGenerator.flow` "
+        f"({where}); "
         f"the model has {found['parameters']} parameters, so that little but the feed takes time",
         f"≥ {FIT}x; fit on batches that lie ready faster than either; every image exactly once an "
         "epoch",

@@ -1,9 +1,8 @@
-"""For a competition that this project has never seen, the config that `invoke inspect` proposes runs
-unedited, and beats a baseline.
+"""The config that `invoke inspect` proposes for an unseen competition runs unedited, and beats a
+baseline.
 
-The baseline is the nearest mean colour: a hidden picture gets the label whose labelled pictures have
-the nearest mean of red, green and blue. It is not trained, so a network below it has learned no
-shapes.
+The baseline is the nearest mean colour: a hidden picture gets the label whose pictures have the
+nearest mean of red, green and blue. A network below it has learned no shapes.
 """
 
 import hashlib

@@ -52,7 +52,8 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED)
 
 def some(cases: Sequence[Case], seed: int) -> list[Case]:
     """Return a few of each family, drawn by the seed."""
-    draw, families = Random(seed), dict.fromkeys(case.family for case in cases)  # noqa: S311 - a sample, not a secret
+    draw = Random(seed)  # noqa: S311 - a sample, not a secret
+    families = dict.fromkeys(case.family for case in cases)
     own = [[case for case in cases if case.family == family] for family in families]
     return [case for part in own for case in draw.sample(part, min(SHORT, len(part)))]
 

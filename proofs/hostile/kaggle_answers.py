@@ -1,5 +1,5 @@
-"""Hostile names, addresses, archives and lists that come over the network, and hostile requests to the
-local Kaggle.
+"""Hostile names, addresses, archives and lists from the network, and hostile requests to the local
+Kaggle.
 
 The real client asks a local Kaggle, whose answers are changed on the way.
 """

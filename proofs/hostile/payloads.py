@@ -88,7 +88,7 @@ def npy(
     head: str = "",
     version: bytes = b"\x01\0",
 ) -> bytes:
-    """Return a .npy file with this header, however wrong. `head`: instead of the whole dictionary."""
+    """Return a .npy file with this header, however wrong; `head` replaces the dictionary."""
     text = head or f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
     size = 10 if version == b"\x01\0" else 12
     text += " " * (-(size + len(text) + 1) % 64) + "\n"
@@ -134,7 +134,8 @@ def arrays(marker: Path, rows: int) -> dict[str, bytes]:
         "no shape": npy(pixels, head="{'descr': '|u1', 'fortran_order': False}"),
         "a call in its header": npy(
             pixels,
-            head=f"{{'descr': '|u1', 'fortran_order': False, 'shape': (open({str(marker)!r}, 'w'), 8, 8)}}",
+            head="{'descr': '|u1', 'fortran_order': False, 'shape': "
+            f"(open({str(marker)!r}, 'w'), 8, 8)}}",
         ),
         "an import in its header": npy(pixels, head=f"__import__('os').system('touch {marker}')"),
         "a deep header": npy(pixels, head="(" * 3000 + ")" * 3000),

@@ -1,4 +1,4 @@
-"""Twenty secrets, drawn from a seed so that none is in the repository, two for each kind of place."""
+"""Twenty secrets, two for each kind of place, drawn from a seed so that none is in the code."""
 
 import base64
 import random

@@ -122,7 +122,7 @@ def more_files(*names: str) -> Arrange:
 
 
 def another_run_s_version(world: World) -> None:
-    """Let somebody else, or a browser, publish the artifact of another run, which becomes current."""
+    """Let somebody else publish the artifact of another run, which becomes current."""
     held = world.local.datasets.datasets.setdefault(
         DATASET, Dataset(1, "rehearsal", "digits-artifact", "Digits Artifact", "CC0-1.0", True)
     )
@@ -270,7 +270,7 @@ def interrupted(world: World) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
-        assert child.stdin is not None and child.stdout is not None and child.stderr is not None  # noqa: S101 - pipes
+        assert child.stdin and child.stdout and child.stderr  # noqa: S101 - pipes
         while child.stdout.readline() not in ("ready\n", ""):
             pass  # what a library had to say
         child.stdin.write("go\n")

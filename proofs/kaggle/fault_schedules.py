@@ -1,5 +1,5 @@
-"""Runs tasks while faults strike, each schedule in a world of its own, and judges the result by what
-the server then holds.
+"""Runs tasks while faults strike, each schedule in its own world, and judges them by what the server
+then holds.
 """
 
 import os
@@ -18,8 +18,8 @@ from localkaggle.faults import KINDS
 from proofs.kaggle.world import AT_MOST, PATIENT_SECONDS, TASKS, Task, World, temporary
 
 DOCUMENTED = {0, 1, 2, 3, 4, 5, 6, 7, 8, 130}
-# Of these faults a patient client waits for ever: only the deadline ends the task. Any other task has
-# PATIENT_SECONDS, since a busy machine must not look like a fault.
+# A patient client waits for ever where one of these strikes: only the deadline ends the task. Any
+# other task has PATIENT_SECONDS, since a busy machine must not look like a fault.
 ENDLESS = frozenset({"one byte a second"})
 DEADLINE_SECONDS = 3.0
 LATE_SECONDS = 5.0
@@ -116,8 +116,7 @@ def judge(world: World, names: Sequence[str], verdict: Verdict) -> None:
     """
     count(world, tuple(max(AT_MOST[name][place] for name in names) for place in range(3)), verdict)
     verdict.wrong += half_written(world)
-    # `a name that climbs` leads from a folder in runs/ to the world's own, and `an absolute name` to
-    # /tmp.
+    # `a name that climbs` leads from runs/ to the world's folder, `an absolute name` to /tmp.
     outside = [path for path in world.folder.parent.iterdir() if path != world.folder]
     ours = ("kaggle", "runs", "build")
     outside += [path for path in world.folder.iterdir() if path.name not in ours]

@@ -32,11 +32,13 @@ ELSEWHERE = {
     ),
     "K42": (
         "The notebook builds the model from shared code",
-        "tests/pipeline/inference/test_inference.py::test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused",
+        "tests/pipeline/inference/test_inference.py::"
+        "test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused",
     ),
     "K43": (
         "The notebook alone asks whether it is on Kaggle, and never by KAGGLE_*",
-        "tests/pipeline/runtime/test_mounts.py::test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise",
+        "tests/pipeline/runtime/test_mounts.py::"
+        "test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise",
     ),
 }
 

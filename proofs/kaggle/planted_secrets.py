@@ -19,9 +19,9 @@ from proofs.kaggle.watched_shell import Echo, Shell
 from proofs.shared.results_table import Row
 
 RUN, PULLED = f"{USER}/digits-train-tpu/1", "digits-train-tpu-v1"
-# For each place: (the step that meets the secret, the pattern of its refusal). Without a pattern it is
-# not ours to refuse: the scanner has to know it, and the step has to show its place without it. There
-# is one entry for both secrets of a place, or one for each.
+# For each place: (the step that meets the secret, the pattern of its refusal). Without a pattern it
+# is not ours to refuse: the scanner has to know it, and the step has to show its place without it.
+# There is one entry for both secrets of a place, or one for each.
 WHERE = {
     "environment": [("", "")],
     "notebook cell": [("refused push", r"- {} seems to be in cell \d+ \(client.*\), line \d")],

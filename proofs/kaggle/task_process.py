@@ -1,7 +1,7 @@
 """One task in a process of its own, to be killed or interrupted. Run as a program: TASK FOLDER.
 
 The process prints READY once everything is imported, and waits for a line. Then it prints BEGUN,
-and after the task DONE with its seconds, so that one can tell which instants lie in the task itself.
+and after the task DONE with its seconds. So it is known which instants lie in the task itself.
 """
 
 import signal

@@ -79,7 +79,7 @@ class Shell:
 
 
 class Echo:
-    """A server that answers every call with an error that quotes its signature. A context manager."""
+    """A server that answers every call with an error that quotes its signature."""
 
     def __enter__(self) -> Self:
         class Handler(BaseHTTPRequestHandler):

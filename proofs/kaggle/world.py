@@ -1,7 +1,7 @@
 """A local Kaggle with recorded sessions, a project, and the tasks with a check of each.
 
-The server, the client, the journal and the code of the tasks are the real ones. Only what a notebook
-writes is recorded, so that a thousand faults can be tried in minutes.
+The server, the client, the journal and the code of the tasks are the real ones. Only what a
+notebook writes is recorded, so that a thousand faults can be tried in minutes.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
-"""Relay: the chain runs end to end from a fresh clone, fails by name where it must, and computes
-the same everywhere.
+"""The chain runs end to end from a fresh clone, fails by name where it must, and computes the same
+everywhere.
 """
 
 import json
@@ -35,7 +35,10 @@ REFUSALS = {
     ),
 }
 WIDE = {"total": 103_465_028, "trainable": 103_452_484, "non_trainable": 12_544}
-VERSIONS = "from importlib.metadata import version as v; print('Keras', v('keras'), 'JAX', v('jax'), 'TensorFlow', v('tensorflow-cpu'))"
+VERSIONS = (
+    "from importlib.metadata import version as v; "
+    "print('Keras', v('keras'), 'JAX', v('jax'), 'TensorFlow', v('tensorflow-cpu'))"
+)
 ONE_EPOCH = """from dataclasses import replace
 from pipeline.configs.digits import CONFIG as digits
 CONFIG = replace(digits, name="one_epoch", epochs=1, warmup_epochs=0, progress_seconds=0)
@@ -197,10 +200,9 @@ def _numbers(checkout: Checkout, folder: Path) -> Iterator[Row]:
         f"python -m localkaggle export digits {folder / 'digits'}", log=folder / "export.log"
     )
     for backend in ("jax", "tensorflow"):
-        checkout.run(
-            f"KERAS_BACKEND={backend} python -m proofs.relay.model_outputs {folder / 'artifact'} {folder / 'digits'} {folder / backend}.npz",
-            log=folder / "outputs.log",
-        )
+        places = f"{folder / 'artifact'} {folder / 'digits'} {folder / backend}.npz"
+        command = f"KERAS_BACKEND={backend} python -m proofs.relay.model_outputs {places}"
+        checkout.run(command, log=folder / "outputs.log")
     both = [np.load(folder / f"{backend}.npz") for backend in ("jax", "tensorflow")]
     apart = float(np.max(np.abs(both[0]["outputs"] - both[1]["outputs"])))
     ran = [str(found["backend"]) for found in both]

@@ -70,7 +70,8 @@ class _Recorder:
             path = _opened(dir_fd) / path
         whole = os.path.abspath(os.fspath(path))  # noqa: PTH100 - Path.resolve would ask the system
         # The folder itself may lie behind a link; its name may not exist yet.
-        whole = f"{os.path.realpath(os.path.dirname(whole))}/{os.path.basename(whole)}"  # noqa: PTH119, PTH120
+        folder, name = os.path.split(whole)
+        whole = f"{os.path.realpath(folder)}/{name}"
         if whole == self.top:
             return "."
         return whole[len(self.top) + 1 :] if whole.startswith(f"{self.top}/") else None

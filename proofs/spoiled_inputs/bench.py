@@ -134,7 +134,7 @@ class Bench:
         """
         subject, call = self.subjects[mutant.subject], command or here
         files: Files = dict(subject.files)
-        draw = Random(f"{seed} {mutant.subject} {mutant.name}")  # noqa: S311 - a sample, not a secret
+        draw = Random(f"{seed} {mutant.subject} {mutant.name}")  # noqa: S311 - no secret
         mutant.spoil(files, draw)
         older = OLDER if draw.random() < 0.5 else None
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:

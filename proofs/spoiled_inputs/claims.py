@@ -1,5 +1,5 @@
-"""Hundreds of spoiled inputs and outputs end in a valid submission.csv, or in a refusal that says what
-to edit.
+"""Hundreds of spoiled inputs and outputs end in a valid submission.csv, or in a refusal that says
+what to edit.
 """
 
 import tempfile

@@ -84,7 +84,7 @@ BROKEN: dict[str, Text] = {
 
 
 def forms() -> Iterator[Mutant]:
-    """Yield each table of each competition in other forms: equal ones, and ones that cannot be read."""
+    """Yield each table of each competition in equal forms, and in ones that cannot be read."""
     mutant = partial(Mutant, "forms")
     for subject in TARGET:
         tables = [SAMPLE, "train.csv"] + ([] if subject == "digits" else ["test.csv"])

@@ -1,5 +1,4 @@
-"""Chain: a training cut into sessions, one of them killed, ends with the weights of one long
-session.
+"""A training in several sessions, one of them killed, ends with the weights of one long session.
 
 The bundles, the notebooks and the client are the real ones; the sessions are the local Kaggle's,
 each with 8 virtual devices.
@@ -74,9 +73,11 @@ def rows(*, show: Show) -> Iterator[Row]:
         f"{len(cut.sessions)} sessions ({', '.join(cut.sessions)}), killed at step {cut.killed_at}"
     )
     yield Row(
-        f"A chain of sessions of {size.cap:g} s, one of them SIGKILLed, ends with the weights of one long session",
+        f"A chain of sessions of {size.cap:g} s, one of them SIGKILLed, ends with the weights of one "
+        "long session",
         "weights_sha256 equal, ≥ 3 sessions",
-        f"{cut.weights_sha256[:12]} and {whole.weights_sha256[:12]}; {ended}; {cut.seconds:.0f} s and {whole.seconds:.0f} s",
+        f"{cut.weights_sha256[:12]} and {whole.weights_sha256[:12]}; {ended}; "
+        f"{cut.seconds:.0f} s and {whole.seconds:.0f} s",
         same
         and len(cut.sessions) >= 3
         and cut.sessions.count("ERROR") == 1
@@ -100,8 +101,10 @@ def rows(*, show: Show) -> Iterator[Row]:
 def _rising(steps: list[str]) -> bool:
     """Return whether each is further than the one before.
 
-    >>> _rising(["partial, step 40 of 120", "partial, step 80 of 120"]), _rising(["partial, step 40 of 120", "nothing"])
-    (True, False)
+    >>> _rising(["partial, step 40 of 120", "partial, step 80 of 120"])
+    True
+    >>> _rising(["partial, step 40 of 120", "nothing"])
+    False
     """
     numbers = [int(text.split("step ")[1].split()[0]) if "step " in text else 0 for text in steps]
     return all(before < after for before, after in zip([0, *numbers], numbers, strict=False))

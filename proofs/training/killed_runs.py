@@ -1,4 +1,4 @@
-"""A training run that is killed with SIGKILL again and again until it ends, and the same run without
+"""A training run that is killed with SIGKILL several times before it ends, and the same run without
 a kill.
 
 `python -m proofs.training.killed_runs` imports the libraries once, and forks for each life of a run
@@ -232,8 +232,9 @@ def main(folder: Path, runs: int, kills: int, seed: int, epochs: int) -> None:
     from pipeline.training import training  # noqa: F401
 
     # All lives share what is compiled, so that a life takes a second and not five.
-    jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))  # type: ignore[no-untyped-call]
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
+    update: Any = jax.config.update
+    update("jax_compilation_cache_dir", str(folder / "compiled"))
+    update("jax_persistent_cache_min_compile_time_secs", 0.0)
     for number in range(runs + 1):
         result = run(folder / str(number), kills if number else 0, seed * 1000 + number, epochs)
         print(json.dumps(asdict(result)), flush=True)

@@ -4,8 +4,8 @@
 `proofs.training.claims` makes rows.
 
 Rounding differs between devices, and ReLU and pooling turn a last bit into a jump. So the distance
-that a move makes is compared with another one: the run stays on its devices, and instead each weight
-changes by one unit in the last place at that moment.
+that a move makes is compared with another one: the run stays on its devices, and at that moment
+each weight changes by one unit in the last place.
 """
 
 import hashlib
@@ -158,8 +158,8 @@ def order(folder: Path, every: int = 1, counts: Sequence[int] = DEVICES) -> dict
 
 
 def moved(folder: Path, name: str) -> dict[str, Any]:
-    """Return how far a run that moves from 8 devices to 1 in the middle of an epoch is from one that
-    stays, 50 steps later; and how far from it those are whose weights are perturbed at that moment.
+    """Return how far a run that moves from 8 devices to 1 within an epoch is from one that stays, 50
+    steps later; and how far from it those are whose weights are perturbed at that moment.
     """
     digits = settings()
     optimizer = replace(digits.optimizer, name=name, base_batch=BATCH)
@@ -271,6 +271,7 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 if __name__ == "__main__":
     # Runs of one program compile it once.
-    jax.config.update("jax_compilation_cache_dir", f"{sys.argv[1]}-compiled")  # type: ignore[no-untyped-call]
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
+    update: Any = jax.config.update
+    update("jax_compilation_cache_dir", f"{sys.argv[1]}-compiled")
+    update("jax_persistent_cache_min_compile_time_secs", 0.0)
     print(json.dumps({name: PARTS[name](Path(sys.argv[1])) for name in sys.argv[2:]}))
