@@ -30,8 +30,8 @@ DIGITS = ROOT / "pipeline" / "configs" / "digits.py"
 
 @dataclass(frozen=True)
 class Size:
-    """How long: the cap of a session, the seconds after which the run stops itself, and epochs that
-    take more than one session.
+    """The cap of a session and the seconds after which the run stops itself, and epochs that take
+    more than one session.
     """
 
     cap: float
@@ -45,8 +45,15 @@ SIZE = Size(60, 45, 420)
 
 @dataclass
 class Ran:
-    """What one training left. `sessions`: Kaggle's word for each version; `steps`: how far each
-    was. `killed_at`: the step, or 0.
+    """The result of one training.
+
+    Attributes:
+        weights_sha256: of the artifact.
+        sessions: the status of each version.
+        steps: what each version resumed from.
+        again: versions that the same command made afterwards.
+        seconds: of the training.
+        killed_at: the step of the kill, or 0.
     """
 
     weights_sha256: str
@@ -116,15 +123,8 @@ def _trained(
     folder.mkdir()
     config = folder / "chained.py"
     config.write_text(_config(size.epochs, hours))
-    ours = Project(
-        ROOT,
-        str(config),
-        "digits",
-        "dataset",
-        folder / "runs",
-        folder / "build",
-        deadline_seconds=1800,
-    )
+    words, places = (str(config), "digits", "dataset"), (folder / "runs", folder / "build")
+    ours = Project(ROOT, *words, *places, deadline_seconds=1800)
     began = time.monotonic()
 
     def tell(line: str) -> None:
@@ -139,7 +139,7 @@ def _trained(
         if kill:
             killer.start()
         done = chained_sessions.train(kaggle, ours, show=tell)
-        killer.left.set()
+        killer.ended.set()
         seconds = time.monotonic() - began
         made = ours.journal().recent("pushes", 100)
         chained_sessions.train(kaggle, ours, show=tell)
@@ -168,17 +168,17 @@ def _config(epochs: int, hours: float) -> str:
 
 
 class Killer(threading.Thread):
-    """Kills one session, once it has saved a step of its own."""
+    """Kills one session after it has saved a step of its own."""
 
     def __init__(self, local: LocalKaggle) -> None:
         super().__init__(daemon=True)
-        self.left = threading.Event()
+        self.ended = threading.Event()
         self.step = 0
         self._local = local
 
     def run(self) -> None:
-        """Look at the session's folder until there is a second step in it."""
-        while not self.left.wait(0.05):
+        """Wait until the session's folder has a second step, and kill the session."""
+        while not self.ended.wait(0.05):
             for kernel in list(self._local.kernels.kernels.values()):
                 version = self._local.kernels.version(f"{kernel.owner}/{kernel.slug}", KILLED)
                 if version is None or version.session is None or version.status != "RUNNING":
@@ -196,7 +196,7 @@ class Killer(threading.Thread):
 
 @contextmanager
 def _environment(local: LocalKaggle) -> Iterator[None]:
-    """Lead this process there, without a token of the user's own, until the context ends."""
+    """Let the environment name that Kaggle, without the user's token, while the context lasts."""
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
         del os.environ[name]

@@ -1,6 +1,4 @@
-"""Every known way in which a client and Kaggle fail each other ends as documented: the rows K01 to
-K50.
-"""
+"""Every known failure between a client and Kaggle ends as documented: the rows K01 to K50."""
 
 import os
 import shutil
