@@ -1,5 +1,4 @@
-"""Console: how the commands speak: what they print, ask and end with. Secrets go out of here
-hidden.
+"""What the commands print, ask and exit with; secrets are hidden in all of it.
 
 Nothing heavy is imported before a command runs, so that `invoke --list` is instant.
 """
@@ -7,6 +6,7 @@ Nothing heavy is imported before a command runs, so that `invoke --list` is inst
 import atexit
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,19 +17,20 @@ ROOT = Path(__file__).resolve().parents[1]
 DEADLINE, CTRL_C = 5, 130  # exit codes
 
 
-_ends: list[int] = []  # the exit code, where a task was interrupted
+_exit_codes: list[int] = []  # one, if a task was interrupted
 
 
-@atexit.register  # so early that it is the last
-def _end() -> None:
-    """End before Python takes the system's signals back: the timer of `deadline.end_soon` would
-    kill the process then (exit code 142).
+@atexit.register  # registered first, so called last
+def _exit_early() -> None:
+    """Exit before Python restores the signal handlers.
+
+    The timer of `deadline.end_soon` would then kill the process (exit code 142).
     """
-    if _ends:
+    if _exit_codes:
         with suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(_ends[-1])
+        os._exit(_exit_codes[-1])
 
 
 def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
@@ -38,7 +39,7 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
     @functools.wraps(body)
     def run(*arguments: Any, **options: Any) -> None:
         as_json = options.get("json", False)
-        try:  # the first of all: Ctrl-C during an import ends with a message, too
+        try:  # around the imports too: Ctrl-C during one ends with a message
             from deploy.client import secrets
 
             secrets.guard_tracebacks()
@@ -49,28 +50,26 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
             result = body(*arguments, **options)
             if as_json:
                 print(secrets.to_json(result), flush=True)
-        except BrokenPipeError:  # who reads, as `| head`, has enough
+        except BrokenPipeError:  # the reader, as `| head`, has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(130)
         except KeyboardInterrupt:
-            code, message = CTRL_C, "Interrupted. What runs on Kaggle goes on: invoke status"
+            code, message = CTRL_C, "Interrupted. Runs on Kaggle continue:\ninvoke status"
         except Exception as error:
             known = getattr(error, "exit_code", None)
             if not isinstance(known, int):
-                raise  # a fault of this project: the traceback is what helps
+                raise  # a bug of this project: the traceback helps
             code, message = known, secrets.redact(str(error))
         else:
             if result and result.get("exit_code"):
-                sys.exit(
-                    result["exit_code"]
-                )  # measured, and missed: not an error, and not a success
+                sys.exit(result["exit_code"])  # measured and missed: no error, and no success
             return
         if code in (DEADLINE, CTRL_C):
             from deploy.client import deadline
 
-            _ends.append(code)
+            _exit_codes.append(code)
             atexit.register(deadline.end_soon, code)
-        with suppress(BrokenPipeError):  # who reads has enough; the code is what counts
+        with suppress(BrokenPipeError):
             print(message, file=sys.stderr, flush=True)
             if as_json:
                 from deploy.client import secrets
@@ -82,8 +81,11 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
 
 
 def limited(minutes: float, **longer: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a task an end: `--minutes`, by default these; `longer`: with that option, by default
-    those.
+    """Give a task a timeout, which `--minutes` overrides.
+
+    Args:
+        minutes: the default.
+        longer: the default with that option, as until_done=20160.
     """
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,11 +93,13 @@ def limited(minutes: float, **longer: float) -> Callable[[Callable[..., Any]], C
         def run(*arguments: Any, **options: Any) -> Any:
             from deploy.client.deadline import within
 
-            default = next(
-                (most for option, most in longer.items() if options.get(option)), minutes
+            defaults = (most for option, most in longer.items() if options.get(option))
+            default = str(next(defaults, minutes))
+            allowed = number("minutes", options.get("minutes") or default, 0.01, 60 * 24 * 14)
+            message = (
+                f"This took longer than {allowed:g} minutes. Nothing is lost: run the same command"
+                " again, or look first:\ninvoke status"
             )
-            allowed = number("minutes", options.get("minutes") or str(default), 0.01, 60 * 24 * 14)
-            message = f"This took longer than {allowed:g} minutes. Nothing is lost: give the same command again, or: invoke status"
             with within(allowed * 60, message):
                 return body(*arguments, **options)
 
@@ -112,7 +116,7 @@ def show(line: str) -> None:
 
 
 def number(option: str, text: str, least: float, most: float) -> float:
-    """Return an option's number. Raises `UsageError` unless it is one between the two."""
+    """Return an option's number; raise `UsageError` unless it is one from `least` to `most`."""
     from deploy.errors import UsageError
 
     try:
@@ -127,27 +131,31 @@ def number(option: str, text: str, least: float, most: float) -> float:
 
 
 def interpreter(machine: str, path: str) -> str:
-    """Return the interpreter's absolute path. Raises `UsageError` unless it is a Python that can
-    run notebooks.
-    """
+    """Return the absolute path of a Python; raise `UsageError` unless it can run notebooks."""
     import subprocess
 
     from deploy.errors import UsageError
 
-    code = "from importlib.util import find_spec as find; print([n for n in ('papermill', 'ipykernel') if not find(n)])"
+    code = (
+        "from importlib.util import find_spec as find;"
+        " print([n for n in ('papermill', 'ipykernel') if not find(n)])"
+    )
     try:
         command = [path, "-s", "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - the user's own
-        said = done.stdout.strip()
+        done = subprocess.run(  # noqa: S603 - the user's own
+            command, capture_output=True, text=True, timeout=60, check=False
+        )
+        lacking = done.stdout.strip()
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        said = ""
-    if said == "[]":
+        lacking = ""
+    if lacking == "[]":
         return str(Path(path).absolute())
     option = f"--{machine.lower()}-python {path}"
-    if said.startswith("["):
+    if lacking.startswith("["):
         raise UsageError(
-            f"{option} has no {said.strip('[]')}; expected an environment that can run notebooks.\n"
-            f"Run: {path} -m pip install papermill ipykernel -r constraints/{machine.lower()}-image.txt"
+            f"{option} has no {lacking.strip('[]')}; expected an environment that can run"
+            f" notebooks.\n{shlex.quote(path)} -m pip install papermill ipykernel"
+            f" -r constraints/{machine.lower()}-image.txt"
         )
     raise UsageError(
         f"{option}: expected the interpreter of a Python environment.\n"
@@ -155,8 +163,8 @@ def interpreter(machine: str, path: str) -> str:
     )
 
 
-def agreed(yes: bool) -> Callable[[Any], None]:
-    """Return what shows a preview and asks, before anything is spent; with `yes` it only shows."""
+def confirmation(yes: bool) -> Callable[[Any], None]:
+    """Return what shows a preview and asks before anything is spent; with `yes` it only shows."""
 
     def agree(preview: Any) -> None:
         from deploy.errors import Detached, UsageError
@@ -167,11 +175,12 @@ def agreed(yes: bool) -> Callable[[Any], None]:
             return
         if not sys.stdin.isatty():
             raise UsageError(
-                "Nobody can be asked whether to push; expected a terminal, or the answer.\nAdd --yes."
+                "There is no terminal to ask whether to push; expected one, or the answer.\n"
+                "Add --yes."
             )
         try:
             answer = input("Push it? [y/N] ")
-        except EOFError:  # Ctrl-D is no yes
+        except EOFError:  # Ctrl-D
             answer = ""
         if answer.strip().lower() not in ("y", "yes"):
             raise Detached("Nothing was pushed.")

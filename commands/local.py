@@ -1,8 +1,9 @@
-"""Tasks of this machine: the rehearsal, reports, checks and proofs. None of them needs an account,
-and none spends anything.
+"""Tasks of this machine: the rehearsal, reports, checks and proofs. None of them needs an account
+or spends anything.
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,15 +13,13 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from commands.console import ROOT, interpreter, number, reported, show
-from commands.kaggle import CONFIG, JSON, checker, connect, finished, project, settled
+from commands.project import CONFIG, JSON, checker, connect, project, resolved_pushes, show_result
 
 SUBJECTS = ("house", "relay", "kaggle", "training", "competitions")
 
 
 def foreign(address: str, slug: str) -> Any:
-    """Return the competition that is made at MODULE:FUNCTION. Raises `UsageError` unless there is
-    one of that slug.
-    """
+    """Return the competition that MODULE:FUNCTION makes; raise `UsageError` for another slug."""
     from deploy.errors import UsageError
     from localkaggle.competitions import foreign
 
@@ -30,21 +29,26 @@ def foreign(address: str, slug: str) -> Any:
         raise UsageError(f"--competition {error}.\nCorrect it.") from error
     if made.slug != slug:
         raise UsageError(
-            f"--competition {address} makes {made.slug!r}, and the config is for {slug!r}; expected the same.\nCorrect one of them."
+            f"--competition {address} makes {made.slug!r}, and the config is for {slug!r}; expected"
+            " the same.\nCorrect one of them."
         )
     return made
 
 
 @task(
     help={
-        "config": "a name in pipeline/configs/, or the path of a .py file like those; its competition must be one that"
-        " the local Kaggle has, or --competition makes; default: digits",
+        "config": "name in pipeline/configs/, or path of such a .py file, for a competition that"
+        " the local Kaggle has or --competition makes; default: digits",
         **JSON,
-        "competition": "MODULE:FUNCTION that makes a competition which the local Kaggle does not have, as proofs.competitions.unseen:unseen",
-        "dataset": "OWNER/SLUG=DIR: a dataset that kernel-metadata.json lists, and where its files lie here; again for another",
-        "internet": "let train-tpu reach the internet, as on Kaggle; without it nothing can",
-        "tpu-python": "Python to run train-tpu with, as one with constraints/tpu-image.txt installed; default: this one",
-        "gpu-python": "Python to run infer-gpu with, as one with constraints/gpu-image.txt installed; default: this one",
+        "competition": "MODULE:FUNCTION that makes a competition which the local Kaggle does not"
+        " have, as proofs.competitions.unseen:unseen",
+        "dataset": "OWNER/SLUG=DIR: a dataset that kernel-metadata.json lists, and the folder with"
+        " its files; repeat for another",
+        "internet": "let train-tpu reach the internet, as on Kaggle; by default nothing can",
+        "tpu-python": "Python to run train-tpu with, such as one with constraints/tpu-image.txt"
+        " installed; default: this one",
+        "gpu-python": "Python to run infer-gpu with, such as one with constraints/gpu-image.txt"
+        " installed; default: this one",
     },
     iterable=["dataset"],
 )
@@ -59,7 +63,10 @@ def dry_run(
     gpu_python: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Run the whole chain on this machine: no account, no network. Example: invoke dry-run"""
+    """Rehearse the whole chain on this machine: no account, no network.
+
+    Example: invoke dry-run
+    """
     import time
 
     from deploy.errors import Detached, RelayError, UsageError
@@ -77,8 +84,9 @@ def dry_run(
         raise UsageError(f"--dataset {error}.\nCorrect it.") from error
     if isinstance(hosted, str) and hosted not in competitions.NAMES:
         raise UsageError(
-            f"The local Kaggle has no competition {hosted!r}; it has: {', '.join(competitions.NAMES)}.\n"
-            "Choose a config for one of these, as --config digits, or give a function that makes the competition: --competition MODULE:FUNCTION"
+            f"The local Kaggle has no competition {hosted!r}; it has:"
+            f" {', '.join(competitions.NAMES)}.\nChoose a config for one of these, as --config"
+            " digits, or name a function that makes the competition: --competition MODULE:FUNCTION"
         )
     given = {"TPU": tpu_python, "GPU": gpu_python}
     python = {machine: interpreter(machine, path) for machine, path in given.items() if path}
@@ -90,32 +98,32 @@ def dry_run(
         python=python,
     ) as local:
         for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
-            del os.environ[name]  # a token of the user's own would win over those of this Kaggle
+            del os.environ[name]  # the user's own token would win over this Kaggle's
         os.environ.update(local.environment)
-        show(f"A Kaggle of its own runs in {runs / 'kaggle'}")
+        show(f"Started a local Kaggle server; files in {runs / 'kaggle'}")
         try:
             result = relay.run(connect(), ours, show=show, check=checker(config))
         except (KeyboardInterrupt, Detached):
             raise Detached(
-                f"Interrupted. This Kaggle has ended, with its runs; what it left is in {runs}"
+                f"Interrupted. The local Kaggle server has stopped; its files are in {runs}\n"
+                "A rehearsal cannot be resumed. To start over, run the same command again."
             ) from None
         except RelayError as error:
-            lacking = "dataset_sources" in getattr(error, "kinds", ())
-            mounts = (
-                "A rehearsal has the datasets that it is given: --dataset OWNER/SLUG=DIR\n"
-                if lacking
-                else ""
-            )
-            note = f"{mounts}(This was a rehearsal: its Kaggle has ended, and what it left is in {runs}. Once it is mended: invoke dry-run)"
-            raise type(error)(f"{error}\n{note}") from error
-    return finished(result, config)
+            mounts = ""
+            if "dataset_sources" in getattr(error, "kinds", ()):
+                mounts = "Give the rehearsal its datasets: --dataset OWNER/SLUG=DIR\n"
+            raise type(error)(
+                f"{error}\n{mounts}(This was a rehearsal: its Kaggle server has stopped, and its"
+                f" files are in {runs}. Once this is fixed, run the same command again.)"
+            ) from error
+    return show_result(result, config)
 
 
 @task(
     help={
         **CONFIG,
         **JSON,
-        "input": "the competition's folder; default: the embedded one's, written anew",
+        "input": "the competition's folder; default: a new copy of the embedded one",
         "batch": "images a step to scale from; default: the config's base_batch",
     }
 )
@@ -123,8 +131,9 @@ def dry_run(
 def scale_check(
     c: Context, config: str = "", input: str = "", batch: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """See whether the rate holds at 8 times the batch, on this machine. Example: invoke scale-check
-    --config digits_sgd
+    """Check whether the learning rate holds at 8 times the batch.
+
+    Example: invoke scale-check --config digits_sgd
     """
     import time
 
@@ -134,23 +143,22 @@ def scale_check(
     from pipeline import config as configs
 
     folder = ROOT / "runs" / f"scale-check-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    slug, images = (
-        configs.load(config).competition,
-        int(number("batch", batch, 1, 2**20)) if batch else None,
-    )
+    slug = configs.load(config).competition
+    images = int(number("batch", batch, 1, 2**20)) if batch else None
+    data = Path(input) if input else folder / "data"
     if not input:
         if slug not in competitions.NAMES:
             raise UsageError(
-                f"There are no data of the competition {slug!r} here; expected one of {', '.join(competitions.NAMES)}, or a folder.\n"
-                f"Give its folder: invoke scale-check --config {config} --input DIR"
+                f"There are no data of the competition {slug!r} here; expected one of"
+                f" {', '.join(competitions.NAMES)}, or a folder.\nGive its folder:\n"
+                f"invoke scale-check --config {shlex.quote(config)} --input DIR"
             )
-        competitions.EMBEDDED[slug]().write(folder / "data")
-    given = f" --batch {images}" if images else ""
-    again = f"python -m pipeline scale-check --config {config} --input {input or folder / 'data'} --output {folder}{given}"
-    show(f"It takes nine trainings. Stopped before its end, it goes on by: {again}")
-    result = model_side.scale_check(
-        config, Path(input) if input else folder / "data", folder, images, show
-    )
+        competitions.EMBEDDED[slug]().write(data)
+    words = ["--config", config, "--input", str(data), "--output", str(folder)]
+    words += ["--batch", str(images)] if images else []
+    show("This takes nine trainings. If it is interrupted, resume it with:")
+    show(f"python -m pipeline scale-check {shlex.join(words)}")
+    result = model_side.scale_check(config, data, folder, images, show)
     for path in (folder / "scaling.json", *result["pictures"]):
         show(f"wrote {path}")
     return result
@@ -160,17 +168,18 @@ def scale_check(
     help={
         **CONFIG,
         **JSON,
-        "run": "owner/slug/version, as ann/digits-train-tpu/3, or a folder that a training wrote, as out; default: the last training"
-        " that was pushed from here, once it is pulled",
-        "title": "of the page; default: the config's name",
+        "run": "owner/slug/version, as ann/digits-train-tpu/3, or a folder that a training wrote,"
+        " as out; default: the last training that was pushed from here and pulled",
+        "title": "title of the page; default: the config's name",
     }
 )
 @reported
 def report(
     c: Context, run: str = "", config: str = "", title: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Write one HTML page of a training: curves, classes, worst examples, provenance. Example:
-    invoke report --run out
+    """Write one HTML page of a training: curves, classes, worst examples, provenance.
+
+    Example: invoke report --run out
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
     from deploy.kernel import output
@@ -178,34 +187,32 @@ def report(
     from pipeline.report import report as model_side
 
     if run and os.path.isdir(run):  # noqa: PTH112 - Path.is_dir raises for a long name
-        folder, known = Path(run), ""
+        folder, name = Path(run), ""
     else:
-        ours = settled(config)
-        found = relay.known_run(ours, run, relay.TRAIN)
-        folder, known = relay.pulled(ours, found), str(found)
-    # A folder that was pulled stays what the run wrote: the next pull compares it.
-    beside = (
-        folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}")
-        if output.noted(folder)
-        else None
-    )
-    show(f"The training {known + ', ' if known else ''}in {folder}")
+        pushes = resolved_pushes(config)
+        found = pushes.find_run(run, relay.TRAIN)
+        folder, name = pushes.pulled_folder(found), str(found)
+    beside = None
+    if output.noted(folder):  # a pulled folder stays as it is: the next pull compares it
+        beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}")
+    show(f"The training {name + ', ' if name else ''}in {folder}")
     page = model_side.write(folder, title=title or None, page=beside)
     show(f"wrote {page}")
-    return {"run": known, "folder": str(folder), "report": str(page)}
+    return {"run": name, "folder": str(folder), "report": str(page)}
 
 
 @task(
     help={
         **JSON,
         "input": "the competition's folder, as Kaggle mounts it",
-        "write": "name of the new config, which goes to pipeline/configs/, or the path of a .py file; default: the config is printed",
-        "page": "an HTML file to write, with what was found in words and pictures",
+        "write": "name of the new config, which goes to pipeline/configs/, or path of a .py file;"
+        " default: print the config",
+        "page": "HTML file to write, with what was found in words and pictures",
         "competition": "the last part of its address on Kaggle; default: the folder's name",
-        "sample": "the sample submission, where it cannot be told: a path in the folder; also --train and --test, of tables",
-        "train": "the table with the labels, where it cannot be told",
-        "test": "the table of the test set, where it cannot be told",
-        "label": "the column to predict, where it cannot be told; several: with commas between",
+        "sample": "path in the folder of the sample submission, if inspect does not find it",
+        "train": "path in the folder of the table with the labels, if inspect does not find it",
+        "test": "path in the folder of the table of the test set, if inspect does not find it",
+        "label": "the column to predict, if inspect does not find it; commas between several",
     }
 )
 @reported
@@ -221,31 +228,36 @@ def inspect(
     label: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Say what is in a competition folder, and propose a config. Example: invoke inspect --input
-    data/leaves --write leaves
+    """Show what a competition folder holds, and propose a config.
+
+    Example: invoke inspect --input data/leaves --write leaves
     """
     from deploy.errors import UsageError
     from pipeline import __main__ as model_side
 
     if not input:
         raise UsageError(
-            "--input is missing; expected the competition's folder.\nGive it: invoke inspect --input DIR"
+            "--input is missing; expected the competition's folder.\ninvoke inspect --input DIR"
         )
-    given = {
+    options = {
         "write": write,
         "page": page,
         "competition": competition,
         "sample": sample,
         "train": train,
         "test": test,
+        "label": label,
     }
-    return model_side.inspect(Path(input), {**given, "label": label}, show)
+    return model_side.inspect(Path(input), options, show)
 
 
 @task
 @reported
 def check(c: Context) -> None:
-    """Run what must pass before a commit: ruff, mypy, pytest. Example: invoke check"""
+    """Run what must pass before a commit: ruff, mypy, pytest.
+
+    Example: invoke check
+    """
     from importlib.util import find_spec
 
     from deploy.errors import UsageError
@@ -258,18 +270,18 @@ def check(c: Context) -> None:
     if lacking:
         raise UsageError(
             f"This Python has no {', '.join(lacking)}; expected what the checks need.\n"
-            f"Run: {sys.executable} -m pip install -e '.[test]'"
+            f"{shlex.quote(sys.executable)} -m pip install -e '.[test]'"
         )
     for command in ("ruff check", "ruff format --check", "mypy", "pytest -q"):
-        c.run(f"{sys.executable} -m {command}", echo=True)
+        c.run(f"{shlex.quote(sys.executable)} -m {command}", echo=True)
 
 
 @task(
     positional=["subject"],
     help={
         "subject": f"one of: {', '.join(SUBJECTS)}",
-        "short": "use the installed versions, and leave out what takes many minutes",
-        "record": "write the table into docs/results.md, and the picture of the run into docs/pictures/",
+        "short": "use the installed versions, and skip what takes many minutes",
+        "record": "write the table into docs/results.md, and the picture into docs/pictures/",
         **JSON,
     },
 )
@@ -277,12 +289,13 @@ def check(c: Context) -> None:
 def prove(
     c: Context, subject: str, short: bool = False, record: bool = False, json: bool = False
 ) -> None:
-    """Measure again what docs/results.md claims; exit 1 on a miss. Example: invoke prove relay
-    --short
+    """Measure again what docs/results.md claims; exit 1 on a miss.
+
+    Example: invoke prove relay --short
     """
-    # A program of its own: proofs see every command, so no command may see them.
-    given = {"--short": short, "--record": record, "--json": json}
+    # A separate program: proofs import every command, so no command may import them.
+    options = {"--short": short, "--record": record, "--json": json}
     os.chdir(ROOT)
     sys.stdout.flush()
-    words = ["-m", "proofs", subject, *(name for name in given if given[name])]
+    words = ["-m", "proofs", subject, *(name for name in options if options[name])]
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - our own words

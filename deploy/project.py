@@ -1,5 +1,6 @@
 """Project: what is relayed, and where its records are."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,3 +46,11 @@ class Project:
     def journal(self) -> Journal:
         """The journal in `runs`, as far as it speaks of the Kaggle that this process speaks to."""
         return Journal(self.runs / "journal.sqlite")
+
+    def command(self, task: str) -> str:
+        """Return the command that runs a task with this config, quoted for a shell.
+
+        Args:
+            task: its name and options, as "pull --run ann/digits-train-tpu/3".
+        """
+        return f"invoke {task} --config {shlex.quote(self.config)}"

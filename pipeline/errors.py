@@ -1,18 +1,6 @@
-"""Everything that can go wrong on purpose, on the model side.
+"""The errors of the model side, with the exit codes of docs/design.md.
 
-PipelineError         exit code 1: the run failed
-├── ConfigError       2: a value in pipeline/configs/, or an argument, cannot work; nothing has run yet
-├── DataError         1: a file of the competition is missing, broken, or not what the config says
-├── DeviceError       1: the accelerator that was asked for is not here
-├── CheckpointError   1: checkpoints exist and none can be gone on from
-├── DivergedError     1: the numbers of a run are no longer finite
-├── ArtifactError     1: the trained model and its manifest disagree
-├── SubmissionError   1: the submission is not what sample_submission.csv asks for
-├── ReportError       1: a file that a run left cannot be shown: it is broken, or it contradicts another
-└── DiskError         8: the local disk is full or cannot be written
-
-Each message says what was received, what was expected, and the edit that fixes it. The exit codes
-are those of docs/design.md.
+Each message says what happened, what was expected, and the edit that fixes it.
 """
 
 import traceback
@@ -22,39 +10,43 @@ from pathlib import Path
 
 
 class PipelineError(Exception):
-    """The root: catch this to catch all of them."""
+    """The run failed; the base class of all errors here."""
 
     exit_code = 1
 
 
 class ConfigError(PipelineError):
-    """A configuration or an argument cannot work."""
+    """A config or an argument cannot work; nothing has run yet."""
 
     exit_code = 2
 
 
 class DataError(PipelineError):
-    """The competition's files are not what the configuration says."""
+    """A file of the competition is missing, corrupt, or not what the config says."""
 
 
 class DeviceError(PipelineError):
-    """The accelerator that was asked for is not here."""
+    """The requested accelerator is not here."""
 
 
 class CheckpointError(PipelineError):
-    """Checkpoints exist, and none of them can be gone on from."""
+    """There are checkpoints, and the run cannot resume from any of them."""
 
 
 class DivergedError(PipelineError):
-    """The numbers of a run are no longer finite; `what` says which, and with what rate."""
+    """The numbers of a run are no longer finite.
+
+    Args:
+        what: the numbers, and the learning rate at which it happened.
+    """
 
     def __init__(self, what: str) -> None:
-        # To go on is not advised: under another rate it is refused, and under this one every step
-        # comes out as it did.
+        # No advice to resume: another learning rate is refused, and the same one diverges again.
         super().__init__(
-            f"{what}; expected finite numbers. Nothing of this state was saved.\n"
-            "Lower optimizer.base_rate or raise warmup_epochs in the config; then begin again with --fresh (which sets the old "
-            "checkpoints aside), or with another --output."
+            f"{what}; expected finite numbers. This state was not saved.\n"
+            "Lower optimizer.base_rate or raise warmup_epochs in the config.\n"
+            "Then begin again with --fresh (it sets the old checkpoints aside), "
+            "or choose another --output."
         )
 
 
@@ -67,45 +59,49 @@ class SubmissionError(PipelineError):
 
 
 class ReportError(PipelineError):
-    """A file that a run left is broken, or contradicts another."""
+    """A file of a run is corrupt, or contradicts another."""
 
 
 class DiskError(PipelineError):
-    """The local disk is full, or cannot be written."""
+    """The local disk is full or cannot be written."""
 
     exit_code = 8
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn whatever the disk answers while `path` is written into a `DiskError` that says what to
-    do.
-    """
+    """Turn an OSError while `path` is written into a `DiskError` with advice."""
     try:
         yield
     except OSError as error:
         raise DiskError(
             f"Could not write {path}: {error.strerror or error}.\n"
-            "Expected a folder with free space that this user may write, and no file where a folder belongs.\n"
-            "Free some space or choose another --output; what was saved before is still there."
+            "Expected a folder with free space that this user may write, "
+            "and no file in the place of a folder.\n"
+            "Free some space or choose another --output; everything saved earlier is still there."
         ) from error
 
 
 @contextmanager
 def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterator[None]:
-    """Turn whatever the disk answers while `path` is read into an error of this kind; `advice` is
-    the edit that mends it.
+    """Turn an OSError while `path` is read into an error of this kind.
+
+    Args:
+        path: the file, for the message.
+        kind: class of the error to raise.
+        advice: the edit that fixes it; ends the message.
     """
     try:
         yield
     except OSError as error:
         raise kind(
-            f"Could not read {path}: {error.strerror or error}.\nExpected a file that this user may read. {advice}"
+            f"Could not read {path}: {error.strerror or error}.\n"
+            f"Expected a file that this user may read. {advice}"
         ) from error
 
 
 def place(error: BaseException, file: Path) -> str:
-    """Return " (line <n>)" for the last line of `file` that led to the error, or "" where none did."""
+    """Return " (line <n>)" for the last line of `file` in the traceback, or "" if it has none."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,17 +1,17 @@
-"""Metric: what a competition scores with, by the name that a config gives it.
+"""The metrics of competitions, by the names that a config uses.
 
-Every metric is called as `metric(truth, predicted)`, with n rows, and does the rest (argmax,
-threshold, ranking, clipping) itself:
+Every metric is called as `metric(truth, predicted)`, with n rows, and itself does argmax,
+threshold, ranking and clipping:
 
     target        truth                                        predicted
     classes       int (n,), from 0 to k - 1                    probabilities, float (n, k)
-    ordinal       the same, of classes in rising order         the same
+    ordinal       the same, with classes in rising order       the same
     multilabel    0 or 1, (n, k)                               probabilities, float (n, k)
     regression    numbers, float (n, k)                        numbers, float (n, k)
 
-A value that does not exist is refused and never comes out as NaN: auc and qwk need two classes in
-the truth, r2 a column that varies. Of several columns (labels, or classes one against the rest)
-those without a value are left out, and the others are averaged.
+A value that does not exist is an error, never NaN: auc and qwk need two classes in the truth, r2 a
+column that varies. Of several columns (labels, or classes one against the rest) those without a
+value are left out, and the others are averaged.
 
 To add a metric, write one function of (truth, predicted) that gives a float, or NaN where there is
 no value, and name it in `METRICS`.
@@ -28,19 +28,15 @@ import numpy as np
 
 from pipeline.errors import ConfigError, DataError
 
-# Of each kind of target, and so also the list of the kinds.
+# The usual metric of each kind of target.
 DEFAULTS = {"classes": "accuracy", "ordinal": "qwk", "multilabel": "auc", "regression": "rmse"}
 CLASSES = frozenset({"classes", "ordinal"})
 LABELS = CLASSES | {"multilabel"}
 NUMBERS = frozenset({"regression"})
-# What stands for a number in a name: its form, its type, and how a person is told.
+# What stands for a number in a name: its regular expression, its type, and its description.
 PARAMETERS: dict[str, tuple[str, Callable[[str], float], str]] = {
     "<k>": (r"[1-9][0-9]{0,5}", int, "a whole number from 1 to 999999"),
-    "<beta>": (
-        r"(?=.*[1-9])[0-9]{1,3}(\.[0-9]{1,6})?",
-        float,
-        "a number above 0 and below 1000, such as 0.5",
-    ),
+    "<beta>": (r"(?=.*[1-9])[0-9]{1,3}(\.[0-9]{1,6})?", float, "a number above 0 and below 1000"),
 }
 MOST_RESAMPLES, LEAST_RESAMPLES, RESAMPLED_VALUES = 1000, 100, 10**7
 
@@ -53,13 +49,12 @@ class Metric:
         name: as in a config; in `METRICS`, `<k>` or `<beta>` at its end stands for a number, which
             `score` gets as k or beta.
         score: a function of truth, as above, and of what `takes` says.
-        greater_is_better: False where the best value is the lowest.
-        takes: what `score` gets, which is also what a submission to such a competition holds.
-            "classes": hard labels. int (n,), the first of the most probable classes; for labels 0
-            or 1 (n, k), where 1 is above 0.5. "ranking": labels, best first, and only the first k
-            of them. int (n, k), the classes by falling probability; of equal ones the first class
-            first. "scores": the probabilities, or the numbers of a regression. float64 (n, k), as
-            they were given.
+        greater_is_better: False if the best value is the lowest.
+        takes: what `score` gets, and a submission holds. "classes": hard labels, int (n,), the
+            first of the most probable classes, or of several labels int (n, k), 1 above 0.5.
+            "ranking": int (n, k), the classes by falling probability, of equal ones the first
+            class first; a submission holds the first k. "scores": float64 (n, k), the probabilities
+            or numbers as given.
         targets: the kinds of target that it suits.
     """
 
@@ -73,8 +68,8 @@ class Metric:
         """Return the value of the predictions, a finite float.
 
         Raises:
-            DataError: if truth and predictions are not of the form above, or not finite, or the
-                metric has no value for these rows.
+            DataError: if truth or predictions have another form than above, or are not finite, or
+                the metric has no value for these rows.
 
         >>> find("map@2", "classes")(np.array([2, 0]), np.array([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3]]))
         0.75
@@ -83,7 +78,8 @@ class Metric:
         if not math.isfinite(value):
             raise DataError(
                 f"{self.name} has no value for these {len(truth)} rows: it came out as {value}.\n"
-                "Expected a truth that varies (two classes, or a column that is not constant), and numbers whose squares are finite. "
+                "Expected a truth that varies (two classes, or a column that is not constant), "
+                "and numbers whose squares are finite.\n"
                 "Validate on more rows, or set metric in the config to one that is defined here."
             )
         return float(value)
@@ -108,7 +104,8 @@ def find(name: str, target: str) -> Metric:
         if target not in metric.targets:
             raise ConfigError(
                 f"metric={shown} cannot work with target={target!r}: expected one of {suited}.\n"
-                f"Set metric to one of these, or target to one of {', '.join(sorted(metric.targets))}."
+                "Set metric to one of these, "
+                f"or target to one of {', '.join(sorted(metric.targets))}."
             )
         if not opened:
             return metric
@@ -116,7 +113,8 @@ def find(name: str, target: str) -> Metric:
         number = name[len(stem) :]
         if not re.fullmatch(form, number):
             raise ConfigError(
-                f"metric={shown} cannot work: expected {metric.name}, where {opened + rest} is {meaning}.\n"
+                f"metric={shown} cannot work: "
+                f"expected {metric.name}, where {opened + rest} is {meaning}.\n"
                 f'Set metric in the config to a name such as "{stem}2".'
             )
         score: Any = partial(metric.score, **{rest.strip(">"): kind(number)})
@@ -128,7 +126,7 @@ def find(name: str, target: str) -> Metric:
 
 
 def default(target: str) -> str:
-    """Return the name of the metric that is usual for a target of that kind.
+    """Return the name of the usual metric for a target of that kind.
 
     Raises:
         ConfigError: if there is no such kind.
@@ -138,7 +136,8 @@ def default(target: str) -> str:
     """
     if target not in DEFAULTS:
         raise ConfigError(
-            f"target={target!r} cannot work: expected one of {', '.join(DEFAULTS)}.\nCorrect it in the config."
+            f"target={target!r} cannot work: expected one of {', '.join(DEFAULTS)}.\n"
+            "Correct it in the config."
         )
     return DEFAULTS[target]
 
@@ -146,12 +145,16 @@ def default(target: str) -> str:
 def interval(
     metric: Metric, truth: np.ndarray, predicted: np.ndarray, seed: int
 ) -> tuple[float, float]:
-    """Return a 95 % interval of the metric's value: the percentiles 2.5 and 97.5 over resamples of
-    the rows (Efron's bootstrap, 1979).
+    """Return a 95 % interval of the metric's value: percentiles of Efron's bootstrap (1979).
 
-    There are 1000 resamples, fewer (to 100) of more than 10,000 values; those for which the metric
-    has no value are skipped. It tells how much other rows of the same kind would change the value,
-    and nothing of what another training would.
+    There are 1000 resamples of the rows, fewer (to 100) for more than 10,000 values; those for
+    which the metric has no value are skipped. The interval says how much other rows of the same
+    kind would change the value, not how much another training would.
+
+    Args:
+        metric: the metric.
+        truth, predicted: as the metric takes them.
+        seed: of the resamples.
 
     Raises:
         DataError: as the metric itself does.
@@ -166,7 +169,8 @@ def interval(
     values = [value for value in values if math.isfinite(value)]
     if not values:
         raise DataError(
-            f"{metric.name} has no value for any resample of these {len(truth)} rows; expected it to have one for most.\n"
+            f"{metric.name} has no value for any resample of these {len(truth)} rows; "
+            "expected one for most.\n"
             "Validate on more rows, or set metric in the config to one that is defined more often."
         )
     low, high = np.percentile(values, [2.5, 97.5])
@@ -176,30 +180,33 @@ def interval(
 def _prepared(
     metric: Metric, truth: np.ndarray, predicted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return both as `metric.score` takes them, after a look at their form."""
+    """Return both as `metric.score` takes them; refuse other forms."""
     truth, predicted = np.asarray(truth), np.asarray(predicted, np.float64)
     one_each = truth.ndim == 1
     columns = predicted.shape[1] if predicted.ndim == 2 else 0
+    forms = []
+    if metric.targets & CLASSES:
+        forms.append("truth (n,) with probabilities (n, k), k of 2 or more")
+    if metric.targets - CLASSES:
+        forms.append("(n, k) for both")
     if one_each:
         fits = bool(metric.targets & CLASSES) and columns > 1 and len(truth) == len(predicted)
     else:
         fits = bool(metric.targets - CLASSES) and columns > 0 and truth.shape == predicted.shape
     if not (fits and len(truth)):
-        forms = (
-            ["truth (n,) with probabilities (n, k), k of 2 or more"]
-            if metric.targets & CLASSES
-            else []
-        )
-        forms += ["(n, k) for both"] if metric.targets - CLASSES else []
         raise DataError(
-            f"{metric.name} was given truth of the shape {truth.shape} and predictions of the shape {predicted.shape}.\n"
-            f"Expected {', or '.join(forms)}, and at least one row. Hand over one row of predictions for each row of the truth."
+            f"{metric.name} was given truth of the shape {truth.shape} "
+            f"and predictions of the shape {predicted.shape}.\n"
+            f"Expected {', or '.join(forms)}, and at least one row. "
+            "Give one row of predictions for each row of the truth."
         )
     bad = np.flatnonzero(~np.isfinite(predicted).all(axis=1))
     if len(bad):
         raise DataError(
-            f"{len(bad)} of {len(truth)} rows of the predictions are not finite, the first of them row {bad[0]}; {metric.name} expects "
-            "numbers.\nLook at the run that made them: where a training diverged, a lower optimizer.base_rate helps."
+            f"{len(bad)} of {len(truth)} rows of the predictions are not finite, "
+            f"the first of them row {bad[0]}; {metric.name} expects numbers.\n"
+            "Look at the run that made them. If its training diverged, "
+            "lower optimizer.base_rate in the config."
         )
     if one_each:
         expected = f"whole numbers from 0 to {columns - 1}"
@@ -210,7 +217,8 @@ def _prepared(
         expected, good = "0 or 1", np.isin(truth, (0, 1)).all()
     if not good:
         raise DataError(
-            f"The truth has values (of {truth.dtype}, from {truth.min()} to {truth.max()}) that {metric.name} does not take; expected {expected}.\n"
+            f"The truth has values (of {truth.dtype}, from {truth.min()} to {truth.max()}) "
+            f"that {metric.name} does not take; expected {expected}.\n"
             "Correct the labels, or target in the config."
         )
     truth = truth.astype(np.float64 if metric.targets & NUMBERS and not one_each else np.int64)
@@ -221,55 +229,58 @@ def _prepared(
     return truth, predicted
 
 
-def accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the share of rows that are right; for labels, in all columns at once."""
-    from sklearn.metrics import accuracy_score
+def of_sklearn(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
+    """Return a function of sklearn.metrics by its name; the first call imports scikit-learn."""
 
-    return float(accuracy_score(truth, predicted))
+    def score(truth: np.ndarray, predicted: np.ndarray) -> float:
+        from sklearn import metrics
+
+        return float(getattr(metrics, name)(truth, predicted))
+
+    return score
 
 
 def balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the mean of each class's share of right rows, over the classes in the truth."""
     from sklearn.metrics import recall_score
 
-    # It is scikit-learn's balanced_accuracy_score, which warns of a class that is predicted and
-    # never true.
+    # scikit-learn's own balanced_accuracy_score warns of a class that is predicted and never true.
     return float(recall_score(truth, predicted, labels=np.unique(truth), average="macro"))
 
 
 def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float:
-    """Return the mean F-score over classes, or over the columns of labels; recall counts beta times
-    as much as precision.
+    """Return the mean F-score over the classes or labels.
 
-    Of two classes too it is the mean, where some competitions take the second class alone. What is
-    neither true nor predicted in any row is left out; NaN if that is each label.
+    Recall counts beta times as much as precision. Of two classes it is the mean, too; some
+    competitions take the second class alone. A class or label that is neither true nor predicted in
+    any row is left out; NaN if all are.
     """
     from sklearn.metrics import fbeta_score
 
-    # scikit-learn would take the 0 and 1 of a single column for two classes.
+    # With "macro", scikit-learn takes the 0 and 1 of a single column for two classes.
     average = "binary" if truth.shape[1:] == (1,) else "macro"
     return float(fbeta_score(truth, predicted, beta=beta, average=average, zero_division=np.nan))
 
 
 def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the quadratic weighted kappa (Cohen, 1968): 1 is agreement, 0 what chance gives, -1
-    the least; NaN of one class.
+    """Return the quadratic weighted kappa (Cohen, 1968), from -1 to 1; NaN of one class.
+
+    1 is agreement, and 0 is what chance gives.
     """
     from sklearn.metrics import cohen_kappa_score
 
     if truth.min() == truth.max():
         return math.nan
-    # All up to the highest: of the classes that occur alone, neighbours in the list would count as
-    # neighbours.
+    # Without `labels`, a class that does not occur would not count in the distance of two others.
     every = np.arange(max(truth.max(), predicted.max()) + 1)
     return float(cohen_kappa_score(truth, predicted, labels=every, weights="quadratic"))
 
 
 def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the area under the ROC curve: of two classes that of the second; of more, or of
-    labels, the mean over columns.
+    """Return the area under the ROC curve.
 
-    A column of the truth that is all 0 or all 1 has none and is left out; NaN if each is.
+    Of two classes it is that of the second; of more classes, or of labels, the mean over columns.
+    A column of the truth that is all 0 or all 1 has no area and is left out; NaN if all are.
     """
     if truth.ndim == 1:
         truth = truth[:, None] == np.arange(predicted.shape[1])
@@ -279,21 +290,19 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
     for column, scores in zip(truth.T == 1, predicted.T, strict=True):
         below, above = np.sort(scores[~column]), scores[column]
         if len(below) and len(above):
-            # Of all pairs the share in which the 1 is above the 0; equal ones count half. It is
-            # what scikit-learn's roc_auc_score gives, which takes 65 times as long for 1000 columns
-            # of 5000 rows: minutes for an interval.
+            # The share of pairs in which the 1 is above the 0; equal ones count half. That is what
+            # scikit-learn's roc_auc_score gives, which takes 65 times as long for 1000 columns of
+            # 5000 rows: minutes for an interval.
             pairs = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
             areas.append(pairs.mean() / (2 * len(below)))
     return float(np.mean(areas)) if areas else math.nan
 
 
 def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean negative logarithm of the probability of what is true; for labels, over all
-    rows and columns.
+    """Return the mean negative logarithm of the true class's probability; of labels, over columns.
 
-    Probabilities are clipped to 2.2e-16 from 0 and 1, so the worst value of a row is 36.04; before,
-    each row of classes is divided by its sum. Weights of a blend that add up to 1.001 at most are
-    rounding.
+    Each row of classes is divided by its sum. Then probabilities are clipped to 2.2e-16 from 0 and
+    1, so the worst value of a row is 36.04. A prediction up to 1.001 is a rounding error.
 
     Raises:
         DataError: if a prediction is no probability, or all of a row are 0.
@@ -303,29 +312,20 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
     totals = predicted.sum(axis=1, keepdims=True)
     if predicted.min() < 0 or predicted.max() > 1.001 or (truth.ndim == 1 and totals.min() == 0):
         raise DataError(
-            f"log_loss was given predictions from {predicted.min():.6g} to {predicted.max():.6g}, with row sums from {totals.min():.6g}; "
-            "expected probabilities.\nHand over what a softmax or a sigmoid gives."
+            f"log_loss was given predictions from {predicted.min():.6g} to {predicted.max():.6g}, "
+            f"with row sums from {totals.min():.6g}; expected probabilities.\n"
+            "Give what a softmax or a sigmoid returns."
         )
     if truth.ndim == 1:
-        return float(
-            metrics.log_loss(truth, predicted / totals, labels=np.arange(predicted.shape[1]))
-        )
+        every = np.arange(predicted.shape[1])
+        return float(metrics.log_loss(truth, predicted / totals, labels=every))
     return float(metrics.log_loss(truth.ravel(), np.minimum(predicted, 1).ravel(), labels=[0, 1]))
 
 
 def average_precision_at(truth: np.ndarray, ranking: np.ndarray, k: int) -> float:
-    """Return the mean of 1 / place of the true class, 0 where that is not among the first k; a k
-    above the classes takes all.
-    """
+    """Return the mean of 1 / place of the true class, or 0 where that is not among the first k."""
     hits = ranking[:, :k] == truth[:, None]
     return float((hits / np.arange(1, hits.shape[1] + 1)).sum(axis=1).mean())
-
-
-def rmse(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the root of the mean squared error; of several columns, the mean of theirs."""
-    from sklearn.metrics import root_mean_squared_error
-
-    return float(root_mean_squared_error(truth, predicted))
 
 
 def rmsle(truth: np.ndarray, predicted: np.ndarray) -> float:
@@ -338,22 +338,17 @@ def rmsle(truth: np.ndarray, predicted: np.ndarray) -> float:
 
     if truth.min() < 0:
         raise DataError(
-            f"rmsle was given a truth of {truth.min():.6g}; expected 0 or more, since it takes logarithms.\n"
+            f"rmsle was given a truth of {truth.min():.6g}; "
+            "expected 0 or more, since it takes logarithms.\n"
             'Set metric="rmse" in the config, or correct the labels.'
         )
     return float(root_mean_squared_log_error(truth, np.maximum(predicted, 0)))
 
 
-def mae(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean absolute error; of several columns, the mean of theirs."""
-    from sklearn.metrics import mean_absolute_error
-
-    return float(mean_absolute_error(truth, predicted))
-
-
 def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the share of the variance that is explained, the mean over the columns whose truth
-    varies; NaN if none does.
+    """Return the mean share of explained variance, over the columns whose truth varies.
+
+    NaN if none does.
     """
     from sklearn.metrics import r2_score
 
@@ -364,8 +359,9 @@ def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        # name, function, greater is better, what it takes, targets
-        Metric("accuracy", accuracy, True, "classes", LABELS),
+        # name, function, greater is better, what it takes, targets. Accuracy of several labels
+        # counts a row as right if all its columns are; the error of several columns is their mean.
+        Metric("accuracy", of_sklearn("accuracy_score"), True, "classes", LABELS),
         Metric("balanced_accuracy", balanced_accuracy, True, "classes", CLASSES),
         Metric("f1", f_beta, True, "classes", LABELS),
         Metric("f_beta:<beta>", f_beta, True, "classes", LABELS),
@@ -373,9 +369,9 @@ METRICS: dict[str, Metric] = {
         Metric("auc", auc, True, "scores", LABELS),
         Metric("log_loss", log_loss, False, "scores", LABELS),
         Metric("map@<k>", average_precision_at, True, "ranking", CLASSES),
-        Metric("rmse", rmse, False, "scores", NUMBERS),
+        Metric("rmse", of_sklearn("root_mean_squared_error"), False, "scores", NUMBERS),
         Metric("rmsle", rmsle, False, "scores", NUMBERS),
-        Metric("mae", mae, False, "scores", NUMBERS),
+        Metric("mae", of_sklearn("mean_absolute_error"), False, "scores", NUMBERS),
         Metric("r2", r2, True, "scores", NUMBERS),
     )
 }

@@ -62,7 +62,10 @@ os.environ.update(
     no_proxy="",
     KERAS_BACKEND="jax",
     JAX_PLATFORMS="cpu",
-    XLA_FLAGS="--xla_force_host_platform_device_count=8",
+    # RELAY_XLA_FLAGS: what `invoke prove house` adds, to run the tests with fewer instructions.
+    XLA_FLAGS=" ".join(
+        ["--xla_force_host_platform_device_count=8", os.environ.get("RELAY_XLA_FLAGS", "")]
+    ).strip(),
     # XLA has a thread for each of the eight, which wait for each other; if one of them is taken by
     # something else, it ends the process.
     PJRT_NPROC="16",

@@ -1,10 +1,10 @@
-"""Chain: a training that is longer than a session, pushed again and again until it is complete.
+"""A training that is longer than a session, pushed again and again until it is complete.
 
-Reads  the journal, and what each session left
-Gives  the complete run, pulled; or an error that says when and how it goes on
+Reads  the journal, and what each session saved
+Gives  the complete run, pulled; or an error that says when and how to resume
 
-It holds nothing in memory that the journal does not: killed at any moment, the same command goes
-on.
+It holds nothing in memory that the journal does not: killed at any moment, the same command
+resumes.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from deploy.errors import NoQuota, RelayError, RunFailed, UsageError
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.project import TRAIN, Project
 from deploy.relay import continuation, relay
+from deploy.relay.last_runs import Pushes
 from deploy.relay.push_preview import Preview
 from deploy.relay.relay import Agree
 
@@ -22,7 +23,7 @@ TRIES = 2  # sessions in a row that may get no further
 
 
 @dataclass(frozen=True)
-class Done:
+class CompleteTraining:
     """A complete training. `sessions`: how many versions this command has watched."""
 
     run: Run
@@ -32,89 +33,95 @@ class Done:
 
 def train(
     kaggle: Kaggle, project: Project, *, show: Show, agree: Agree | None = None, fresh: bool = False
-) -> Done:
+) -> CompleteTraining:
     """Push, watch and pull, from one session to the next, until the training is complete.
 
     Args:
         agree: is asked before the first push; those that follow are only shown.
-        fresh: begin again, whatever an earlier run left. Whoever goes on later leaves it out.
+        fresh: start over, whatever an earlier run saved. Whoever resumes later leaves it out.
 
     Raises:
         NoQuota: if no time is left this week, or no session is free; with the time at which the
             quota returns.
         RunFailed: if two sessions in a row got no further.
-        Others: as push, watch and pull raise; the same command goes on.
+        Others: as push, watch and pull raise; the same command resumes.
     """
-    command = f"invoke push-train --until-done --config {project.config}"
-    sessions, said, last, agree = 0, "", None, _once(agree, show)
+    command = project.command("push-train --until-done")
+    sessions, last_error, last, agree = 0, "", None, _ask_once(agree, show)
     while True:
-        run = None if fresh else _going(kaggle, project, show)
+        run = None
+        if not fresh:
+            pushes = Pushes(project)
+            run = _active_run(kaggle, pushes, show)
+            if run is None:
+                _require_progress(kaggle, pushes, last_error, command)
         if run is None:
-            if not fresh:
-                _require_progress(kaggle, project, said, command)
             try:
                 run = relay.push(kaggle, project, TRAIN, show=show, agree=agree, fresh=fresh)
             except NoQuota as error:
-                raise NoQuota(f"{error}\n{_renewal(kaggle)}\nTo go on then: {command}") from error
+                raise NoQuota(f"{error}\n{_renewal(kaggle)}\nTo resume then:\n{command}") from error
         if run == last:
             raise RunFailed(
-                f"{run} left neither an artifact nor a checkpoint, and is taken as it is; expected one of them.\n"
-                f"Let the notebook train, or run it once more: invoke push-train --again --config {project.config}"
+                f"{run} saved neither an artifact nor a checkpoint; expected one of them.\n"
+                "Fix the notebook so that it trains, or run it once more:\n"
+                f"{project.command('push-train --again')}"
             )
         last, fresh, sessions = run, False, sessions + 1
         try:
             status = relay.watch(kaggle, project, run, show=show)
         except RunFailed as error:
-            said, status = str(error), "ERROR"
-            show(said)
-        folder, found = continuation.look(kaggle, project, run, status, show=show)
+            last_error, status = str(error), "ERROR"
+            show(last_error)
+        pushes = Pushes(project)  # with this run's, and what was noted of its end
+        folder, found = continuation.saved_output(kaggle, pushes, run, status, show=show)
         if found is not None and found.complete:
             folder = folder or relay.pull(kaggle, project, run, show=show)
-            return Done(run, folder, sessions)
-        show(f"{run}: {found or 'it left nothing to go on from'}. The next session goes on.")
+            return CompleteTraining(run, folder, sessions)
+        show(f"{run}: {found or 'it saved nothing to resume from'}. Starting the next session.")
 
 
-def _going(kaggle: Kaggle, project: Project, show: Show) -> Run | None:
+def _active_run(kaggle: Kaggle, pushes: Pushes, show: Show) -> Run | None:
     """Return the run that has not ended, if there is one, whatever was edited since."""
-    now = continuation.point(kaggle, project, show=show)
-    if now.run is None or now.status in continuation.ENDED:
+    state = continuation.find(kaggle, pushes, show=show)
+    if state.run is None or state.status in continuation.ENDED:
         return None
-    show(f"{now.run} is {now.status}; following it.")
-    return now.run
+    show(f"{state.run} is {state.status}; following it.")
+    return state.run
 
 
-def _once(agree: Agree | None, show: Show) -> Agree:
-    """Return what asks before the first push, and shows the later ones: the first answer was for
-    all of them.
+def _ask_once(agree: Agree | None, show: Show) -> Agree:
+    """Return what asks before the first push, and shows the later ones: one answer is for all.
 
-    A run that was going already was agreed to as one session, and not as the first of many.
+    The answer for a run that was active already does not count: it was for one session.
     """
     asked = False
 
-    def ask(seen: Preview) -> None:
+    def ask(preview: Preview) -> None:
         nonlocal asked
         if not asked and agree is not None:
-            agree(seen)
+            agree(preview)
             asked = True
             return
-        for line in seen.lines():
+        for line in preview.lines():
             show(line)
 
     return ask
 
 
-def _require_progress(kaggle: Kaggle, project: Project, said: str, command: str) -> None:
-    rows = continuation.stuck(kaggle, project)
+def _require_progress(kaggle: Kaggle, pushes: Pushes, last_error: str, command: str) -> None:
+    rows = continuation.sessions_without_progress(kaggle, pushes)
     if len(rows) < TRIES:
         return
     runs = ", ".join(f"{row['handle']}/{row['version']}" for row in reversed(rows))
     base = rows[0]["base"]
     where = f"the checkpoint of version {base}" if base else "the beginning"
-    continuation.give_up(project, rows)
-    ended = f"The last one said:\n{said}\n" if said else ""
+    continuation.stop_counting(pushes, rows)
+    ended = f"The last error was:\n{last_error}\n" if last_error else ""
     raise RunFailed(
-        f"{len(rows)} sessions in a row got no further than {where}: {runs}. Expected each to save a later step; no more quota is spent.\n"
-        f"{ended}If they ended as COMPLETE, session_hours is too short for one step. Correct the cause, then: {command}"
+        f"{len(rows)} sessions in a row got no further than {where}: {runs}. Expected each to save"
+        " a later step; no more quota is spent.\n"
+        f"{ended}If they ended as COMPLETE, session_hours is too short for one step. Fix the cause,"
+        f" then resume:\n{command}"
     )
 
 
@@ -132,6 +139,6 @@ def refuse_both(again: bool, until_done: bool) -> None:
     """Raise `UsageError` for two options that contradict each other."""
     if again and until_done:
         raise UsageError(
-            "--again pushes once more what is there, and --until-done goes on from it; expected one of them.\n"
-            "To begin the training again: --fresh --until-done"
+            "--again repeats the last push, and --until-done resumes from it; expected one of them."
+            "\nTo start the training over: --fresh --until-done"
         )

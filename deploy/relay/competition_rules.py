@@ -1,10 +1,10 @@
-"""Entry: whether a competition is there, and whether its rules were accepted.
+"""Whether a competition exists, and whether its rules were accepted.
 
-Reads  the list of the competition's files, and the beginning of one of them
+Reads  the list of the competition's files, and the start of one of them
 Gives  the names, or an error that says where the rules are
 
-Kaggle lists the files of most competitions to everybody, and gives a file only to who accepted the
-rules.
+Kaggle lists the files of most competitions for everybody. It gives a file only to those who
+accepted the rules.
 """
 
 from collections.abc import Sequence
@@ -32,17 +32,19 @@ def files(kaggle: Kaggle, competition: str) -> list[str]:
     except NotFound as error:
         raise UsageError(
             f"Kaggle knows no competition {competition!r}.\n"
-            "Expected the last part of its address, https://www.kaggle.com/competitions/<slug>. Correct the slug."
+            "Expected the last part of its address, https://www.kaggle.com/competitions/<slug>."
+            " Correct the slug."
         ) from error
     except Denied as error:
         raise Denied(
             f"Kaggle does not show the files of the competition {competition!r} (403).\n"
-            f"Expected a competition whose rules you accepted. Accept them at {rules_address(competition)}, or correct the slug."
+            "Expected a competition whose rules you accepted. Correct the slug, or accept them at"
+            f" {rules_address(competition)}"
         ) from error
 
 
 def require_rules(kaggle: Kaggle, competition: str, names: Sequence[str]) -> str:
-    """Return the file that Kaggle would give; empty where there is none to try.
+    """Return the name of a file that Kaggle gives; "" if there is none to try.
 
     Raises:
         Denied: if the rules were not accepted.
@@ -53,16 +55,15 @@ def require_rules(kaggle: Kaggle, competition: str, names: Sequence[str]) -> str
             kaggle.open_competition_file(competition, name)
         return name
     except NotFound:
-        return ""  # listed in another form than it is asked for: nothing is known of the rules
+        return ""  # listed under another name than it is asked for: this says nothing of the rules
     except Denied as error:
         raise Denied(
-            f"Kaggle does not give {name} of the competition {competition!r} (403): its rules are not accepted.\n"
-            f"Accept them at {rules_address(competition)}, then give the same command again."
+            f"Kaggle does not give {name} of the competition {competition!r} (403): its rules are"
+            " not accepted.\n"
+            f"Accept them at {rules_address(competition)}, then run the same command again."
         ) from error
 
 
 def require(kaggle: Kaggle, competition: str) -> None:
-    """Raise as `files` and `require_rules` unless the competition is there and its rules were
-    accepted.
-    """
+    """Raise as `files` and `require_rules` do, unless there is nothing to raise."""
     require_rules(kaggle, competition, files(kaggle, competition))

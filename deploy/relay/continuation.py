@@ -1,18 +1,16 @@
-"""Onward: from where the next session of a training goes on, told by the journal, by Kaggle, and by
-what was pulled.
+"""From where the next session of a training resumes.
 
-Reads  the pushes of a config, newest first, and what each run left
-Gives  a `Point`: the run that is still the one, or what to go on from and by which route
+Reads  the journal's pushes, what Kaggle says of their runs, and their pulled outputs
+Gives  a `TrainingState`: the run that is still the one, or what the next one resumes from
 
-Nothing is ever "the latest": the bundle carries the sha256 of all that it goes on from
+Nothing is ever "the latest": the bundle carries the sha256 of all that it resumes from
 (docs/decisions/0007).
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
@@ -23,37 +21,38 @@ from deploy.kernel import output, saved_progress
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL, Left
 from deploy.project import TRAIN, Project
-from deploy.relay import last_runs, reconcile
+from deploy.relay.last_runs import Pushes, Row, run_of, status_of
 
 LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
-NOTHING = "nothing"
+NOTHING = "nothing"  # in the column `left`: the run saved no progress
 REFUSED = "SourcesRefused"
 ENDED = ("COMPLETE", *(status for status in ENDED_BADLY if status != "CANCEL_REQUESTED"))
 
 
 @dataclass(frozen=True)
 class Base:
-    """What a session goes on from: the run that left it, its pulled folder, and how it comes to the
-    next one.
+    """What a session resumes from.
 
-    `route`: "kernel", the run's own output as a source; or "dataset", the pulled files as a private
-    dataset.
+    Attributes:
+        run: the run that saved it. folder: its pulled output.
+        progress: what that holds.
+        route: how it reaches the next session: "kernel", the run's own output as a source; or
+            "dataset", the pulled files as a private dataset.
     """
 
     run: Run
     folder: Path
-    left: Left
+    progress: Left
     route: str
 
 
 @dataclass(frozen=True)
-class Point:
+class TrainingState:
     """Where a training stands.
 
     Attributes:
-        base: what the next session goes on from, or what the one of `run` did; None for a run that
-            begins.
-        run: the last one, if it still goes or is complete; None where a new one has to be pushed.
+        base: what the next session resumes from, or what `run` did; None for a run that begins.
+        run: the last run, if it is active or complete; None if a new one has to be pushed.
         status: of that run.
     """
 
@@ -62,101 +61,78 @@ class Point:
     status: str = ""
 
 
-def point(kaggle: Kaggle, project: Project, *, show: Show) -> Point:
-    """Return where the training of this config stands; pulls what a partial run left, if it was not
-    pulled yet.
+def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> TrainingState:
+    """Return where the training of this config stands; pull what a partial run saved.
 
-    A run that ended badly counts by the whole checkpoints in its output; without any that go
-    further, the run before it does.
+    A run that ended badly counts by the whole checkpoints in its output. If none of them is further
+    than what it resumed from, the run before it counts.
     """
-    rows = _rows(kaggle, project)
-    refused = any(row["outcome"] == REFUSED for row in rows)
-    rows = [row for row in rows if row["outcome"] == DONE and row["version"]]
+    pushed = _pushes_of_training(kaggle, pushes)
+    rows = [row for row in pushed if row["outcome"] == DONE and row["version"]]
     by_version = {row["version"]: row for row in reversed(rows)}
+    own_output_works = not any(row["outcome"] == REFUSED for row in pushed)
     row, failed = rows[0] if rows else None, False
     while row is not None:
-        run = _run(row)
-        status = reconcile.status(kaggle, run.handle, run.version)
-        if (
-            status is None
-        ):  # that Kaggle has it no more; what was pulled of those before it is still here
-            failed, row = True, by_version.get(row["base"])
-            continue
-        if status not in ENDED:
-            return Point(_base_of(kaggle, project, row, by_version, show), run, status)
-        folder, found = look(kaggle, project, run, status, show=show)
-        if found is not None and found.complete:
-            return Point(_base_of(kaggle, project, row, by_version, show), run, status)
-        before = by_version.get(row["base"])
-        if (
-            found is not None
-            and folder is not None
-            and (before is None or found.step > (before["step"] or 0))
-        ):
-            direct = status == "COMPLETE" and not (
-                refused or failed or any(_in_vain(row, by_version) for row in rows)
-            )
-            return Point(Base(run, folder, found, KERNEL if direct else DATASET), None)
-        failed, row = True, before  # what did not go further once shall go another way
-    return Point(None, None)
+        run, before = run_of(row), by_version.get(row["base"])
+        status = status_of(kaggle, run)
+        if status is not None:  # else Kaggle has lost it; earlier outputs may still be here
+            if status not in ENDED:
+                return TrainingState(_base_of(kaggle, pushes, row, before, show), run, status)
+            folder, found = saved_output(kaggle, pushes, run, status, show=show)
+            if found is not None and found.complete:
+                return TrainingState(_base_of(kaggle, pushes, row, before, show), run, status)
+            further = found is not None and (before is None or found.step > (before["step"] or 0))
+            if found is not None and folder is not None and further:
+                in_vain = any(_in_vain(row, by_version) for row in rows)
+                direct = status == "COMPLETE" and own_output_works and not failed and not in_vain
+                return TrainingState(Base(run, folder, found, KERNEL if direct else DATASET), None)
+        row, failed = before, True  # what got no further once takes the other route
+    return TrainingState(None, None)
 
 
-def look(
-    kaggle: Kaggle, project: Project, run: Run, status: str, *, show: Show
+def saved_output(
+    kaggle: Kaggle, pushes: Pushes, run: Run, status: str, *, show: Show
 ) -> tuple[Path | None, Left | None]:
-    """Return the pulled folder of a run that has ended, and what is in it; (None, None) of one that
-    ended badly and left nothing.
+    """Return the pulled folder of a run that has ended and what is in it, and record that.
+
+    Returns:
+        (None, None) for a run that ended badly and saved nothing; (None, complete) for a complete
+        one, which whoever needs it pulls.
     """
-    row = _row(project, run)
+    row = _row_of(pushes, run)
     if row is not None and row["left"] == NOTHING:
         return None, None
     try:
-        folder = last_runs.pulled(project, run)
+        folder = pushes.pulled_folder(run)
     except UsageError:
-        if status == "COMPLETE" and glance(kaggle, run) == "complete":
-            return None, Left(True, {}, {}, "", "", "", {})  # whoever needs it pulls it
+        if status == "COMPLETE" and progress_of(kaggle, run) == "complete":
+            return None, Left(True, {}, {}, "", "", "", {})
         try:
-            folder = pulled(kaggle, project, run, show=show)
+            folder = _pull_patiently(kaggle, pushes.project, run, show)
         except RunFailed as error:
             if status == "COMPLETE":
                 raise
-            show(
-                f"{run} ended as {status} and left nothing to go on from: {str(error).splitlines()[0]}"
-            )
-            note(project, run, None)
+            first = str(error).splitlines()[0]
+            show(f"{run} ended as {status} and saved nothing to resume from: {first}")
+            note(pushes, run, None)
             return None, None
     found = saved_progress.read(folder)
-    note(project, run, found)
+    note(pushes, run, found)
     return folder, found
 
 
-def pulled(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> Path:
-    """Pull the output of a run that may have ended just now: what is not there yet is looked for
-    again.
-    """
-    for _ in range(LOOKS - 1):
-        try:
-            return output.pull(kaggle, run, project.runs, show=show)
-        except RunFailed:
-            time.sleep(kaggle.pace.most)
-    return output.pull(kaggle, run, project.runs, show=show)
-
-
-def note(project: Project, run: Run, found: Left | None) -> None:
-    """Record what the run left, for `status` and for the count of sessions that got no further."""
-    row = _row(project, run)
+def note(pushes: Pushes, run: Run, found: Left | None) -> None:
+    """Record what a run saved, for `status` and for the count of sessions without progress."""
+    row = _row_of(pushes, run)
     if row is not None:
-        project.journal().note(
-            "pushes",
-            row["id"],
-            step=found.step if found else 0,
-            left=str(found) if found else NOTHING,
-        )
+        pushes.note(row, step=found.step if found else 0, left=str(found) if found else NOTHING)
 
 
-def glance(kaggle: Kaggle, run: Run) -> str:
-    """Return "complete" or "partial, step 40 of 120" of a run that has ended, without a download;
-    "" where nothing tells.
+def progress_of(kaggle: Kaggle, run: Run) -> str:
+    """Return how far a run got that has ended, without a download.
+
+    Returns:
+        "complete", "partial, step 40 of 120", or "" if its files and its log do not say.
     """
     try:
         files, log = kaggle.kernel_output(run.handle, run.version)
@@ -166,47 +142,55 @@ def glance(kaggle: Kaggle, run: Run) -> str:
 
 
 def require_complete(project: Project, folder: Path) -> None:
-    """Raise `UsageError` if this pulled folder is that of a partial training: it has nothing to
-    publish or to infer with.
-    """
+    """Raise `UsageError` if this pulled folder is that of a partial training, without artifact."""
     found = saved_progress.read(folder)
     if found is not None and not found.complete:
         raise UsageError(
-            f"{output.name_of(folder)} is {found}: there is no artifact yet; expected a complete training.\n"
-            f"To go on: invoke push-train --until-done --config {project.config}"
+            f"{output.name_of(folder)} is {found}: there is no artifact yet; expected a complete"
+            " training.\nTo resume it:\n"
+            f"{project.command('push-train --until-done')}"
         )
 
 
-def stuck(kaggle: Kaggle, project: Project) -> list[Mapping[str, Any]]:
-    """Return the last sessions that got no further than what they went on from, newest first, as
-    far as nobody gave up on them.
+def sessions_without_progress(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
+    """Return the last sessions that got no further than what they resumed from, newest first.
+
+    Sessions that were reported once (`stop_counting`) are not among them.
     """
-    rows = [row for row in _rows(kaggle, project) if row["outcome"] == DONE and row["version"]]
+    pushed = _pushes_of_training(kaggle, pushes)
+    rows = [row for row in pushed if row["outcome"] == DONE and row["version"]]
     steps = {row["version"]: row["step"] or 0 for row in rows}
-    found: list[Mapping[str, Any]] = []
+    found: list[Row] = []
     for row in rows:
-        beyond = (
+        further = (
             row["left"] is None
             or row["left"] == "complete"
             or (row["step"] or 0) > steps.get(row["base"], 0)
         )
-        if beyond or row["base"] != rows[0]["base"] or "given up" in (row["status"] or ""):
+        if further or row["base"] != rows[0]["base"] or "given up" in (row["status"] or ""):
             break
         found.append(row)
     return found
 
 
-def give_up(project: Project, rows: list[Mapping[str, Any]]) -> None:
-    """Let these sessions count no more: whoever gives the command again has mended something."""
+def stop_counting(pushes: Pushes, rows: list[Row]) -> None:
+    """Give these sessions up: whoever gives the command again has fixed something."""
     for row in rows:
-        project.journal().note("pushes", row["id"], status=f"{row['status'] or 'ended'}, given up")
+        pushes.note(row, status=f"{row['status'] or 'ended'}, given up")
 
 
-def _in_vain(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> bool:
-    """Return whether a session that got the output of another as its source got no further than
-    that.
-    """
-    before = rows.get(row["base"])
+def _pushes_of_training(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
+    handle = bundle.kernel_handle(kaggle.username, pushes.project.competition, TRAIN)
+    return pushes.matching(handle=handle, config=pushes.project.name)
+
+
+def _row_of(pushes: Pushes, run: Run) -> Row | None:
+    return pushes.last(handle=run.handle, version=run.version, outcome=DONE)
+
+
+def _in_vain(row: Row, by_version: Mapping[int, Row]) -> bool:
+    """Return whether a session got another's output as its source, and no further than that."""
+    before = by_version.get(row["base"])
     return (
         row["route"] == KERNEL
         and before is not None
@@ -215,40 +199,28 @@ def _in_vain(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> b
     )
 
 
-def _rows(kaggle: Kaggle, project: Project) -> list[dict[str, Any]]:
-    handle = bundle.kernel_handle(kaggle.username, project.competition, TRAIN)
-    return project.journal().recent(
-        "pushes", last_runs.LOOK_BACK, handle=handle, config=project.name
-    )
-
-
-def _row(project: Project, run: Run) -> dict[str, Any] | None:
-    return project.journal().last("pushes", handle=run.handle, version=run.version, outcome=DONE)
-
-
-def _run(row: Mapping[str, Any]) -> Run:
-    return Run(row["handle"], row["version"], row["url"] or "", row["bundle_sha256"])
+def _pull_patiently(kaggle: Kaggle, project: Project, run: Run, show: Show) -> Path:
+    """Pull the output of a run that may have ended just now: look again for what is missing."""
+    for _ in range(LOOKS - 1):
+        try:
+            return output.pull(kaggle, run, project.runs, show=show)
+        except RunFailed:
+            time.sleep(kaggle.pace.most)
+    return output.pull(kaggle, run, project.runs, show=show)
 
 
 def _base_of(
-    kaggle: Kaggle,
-    project: Project,
-    row: Mapping[str, Any],
-    rows: Mapping[int, Mapping[str, Any]],
-    show: Callable[[str], None],
+    kaggle: Kaggle, pushes: Pushes, row: Row, before: Row | None, show: Show
 ) -> Base | None:
-    """Return what this push went on from, as it was, so that its bundle can be built again; None
-    for a run that began.
-    """
-    before = rows.get(row["base"])
+    """Return what this push resumed from, so that its bundle can be rebuilt; None if nothing."""
     if before is None:
         return None
-    run = _run(before)
+    run = run_of(before)
     try:
-        folder = last_runs.pulled(project, run)
+        folder = pushes.pulled_folder(run)
     except UsageError:
         try:
-            folder = output.pull(kaggle, run, project.runs, show=show)
+            folder = output.pull(kaggle, run, pushes.project.runs, show=show)
         except (RunFailed, Unverified, NotFound, Denied):
             return None
     found = saved_progress.read(folder)

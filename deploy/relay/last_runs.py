@@ -1,113 +1,167 @@
-"""Known: the runs that we pushed ourselves, and where their outputs were pulled to.
+"""The runs that were pushed from here: the journal's pushes, read once and handed on.
 
-Reads  the journal, and the folders in `runs`
-Gives  a `Run` by version, and a folder only where it holds what that run wrote
+Reads  the journal's pushes to this Kaggle, and the folders in `runs`
+Gives  `Pushes`: the rows, newest first; a `Run` by version; a folder only if that run wrote it
+
+Whoever holds `Pushes` decides by one state of the journal. It misses what another process writes
+later, so a push reads it again after its slow steps, right before it decides whether to send.
 """
 
+import time
 from pathlib import Path
 from typing import Any
 
-from deploy.errors import UsageError
-from deploy.journal import DONE, Journal
+from deploy.client.client import Kaggle
+from deploy.client.secrets import redact
+from deploy.errors import Denied, NotFound, UsageError
+from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
 from deploy.project import INFER, TRAIN, Project
 
-LOOK_BACK = 100  # entries of the journal
+EVERY_ROW = -1  # SQLite's word for no limit
+Row = dict[str, Any]
 
 
-def last_run(project: Project, kernel: str) -> Run:
-    """Return the last run of this kernel and config that we pushed ourselves. Raises `UsageError`
-    if there is none.
+class Pushes:
+    """The journal's pushes to this Kaggle, as they were when this was made.
+
+    Attributes:
+        project: whose journal this is.
+        journal: the journal itself, for what is written.
+        rows: one a push, of every kernel and config, newest first.
     """
-    found = _last(project, kernel)
-    return Run(found["handle"], found["version"], found["url"] or "", found["bundle_sha256"])
+
+    def __init__(self, project: Project) -> None:
+        self.project, self.journal = project, project.journal()
+        self.rows = self.journal.recent("pushes", EVERY_ROW)
+
+    def matching(self, **values: Any) -> list[Row]:
+        """Return the rows with these values, newest first."""
+        kept = {name: _as_kept(value) for name, value in values.items()}
+        return [row for row in self.rows if kept.items() <= row.items()]
+
+    def last(self, **values: Any) -> Row | None:
+        """Return the newest row with these values, or None."""
+        return next(iter(self.matching(**values)), None)
+
+    def note(self, row: Row, **values: Any) -> None:
+        """Change columns of a row, in the journal and here."""
+        self.journal.note("pushes", row["id"], **values)
+        row.update({name: _as_kept(value) for name, value in values.items()})
+
+    def unclear(self) -> list[Row]:
+        """Return the last push of each kernel if nobody knows whether it made a version."""
+        last = [self.last(kernel=kernel, config=self.project.name) for kernel in (TRAIN, INFER)]
+        return [row for row in last if row is not None and row["outcome"] not in (DONE, *NOT_MADE)]
+
+    def last_run(self, kernel: str) -> Run:
+        """Return the last run of this kernel and config that was pushed from here.
+
+        Raises:
+            UsageError: if there is no push, or if the newest one made no version: an older run is
+                not what the user means.
+        """
+        row = self.last(kernel=kernel, config=self.project.name)
+        push = self.project.command("push-train" if kernel == TRAIN else "push-infer")
+        if row is None:
+            raise UsageError(
+                f"The journal in {self.project.runs} knows no push of {kernel} with the config"
+                f" {self.project.name}; rehearsals do not count.\n"
+                "Push it with the command below, or name a run: --run owner/slug/version\n"
+                f"{push}"
+            )
+        if row["outcome"] != DONE:
+            raise UsageError(
+                f"The last push of {kernel} made no version that we know of: it ended as"
+                f" {row['outcome']}.\n"
+                "Push it again with the command below, or name a run: --run owner/slug/version\n"
+                f"{push}"
+            )
+        return run_of(row)
+
+    def find_run(self, named: str, kernel: str) -> Run:
+        """Return the run named `owner/slug/version`, with what the journal knows of it.
+
+        Args:
+            named: "": the last run of `kernel`.
+            kernel: train-tpu or infer-gpu.
+
+        Raises:
+            UsageError: if the name is no run, or if there is no such kernel or no run of it.
+        """
+        if named:
+            run = push_and_watch.parse(named)
+            row = self.last(handle=run.handle, version=run.version)
+            return run_of(row) if row else run
+        if kernel not in (TRAIN, INFER):
+            raise UsageError(
+                f"--kernel {kernel[:80]!r}: there is no such notebook; expected {TRAIN} or {INFER}."
+                "\nCorrect it, or name a run: --run owner/slug/version"
+            )
+        return self.last_run(kernel)
+
+    def pulled_folder(self, run: Run) -> Path:
+        """Return the folder that this run was pulled to.
+
+        Raises:
+            UsageError: if the run was not pulled, or if the folder is gone or another run's.
+        """
+        folder = self.project.runs / output.folder_name(run)
+        pull = self.project.command(f"pull --run {run}")
+        again = f"Pull the run again, which sets that folder aside:\n{pull}"
+        if not folder.is_dir():
+            raise UsageError(f"{run} has not been pulled; expected its output in {folder}.\n{pull}")
+        if run.bundle_sha256 and (held := output.bundle_of(folder)) != run.bundle_sha256:
+            raise UsageError(
+                f"{folder} was written by bundle {held[:12] or 'none'}; {run} has"
+                f" {run.bundle_sha256[:12]}: it is another run's.\n{again}"
+            )
+        note, server = output.noted(folder), self.journal.server
+        if note is not None and (note.run, note.server) != (str(run), server):
+            raise UsageError(
+                f"{folder} was pulled from {note.run} at {note.server}; expected {run} at"
+                f" {server}.\n{again}"
+            )
+        if note is not None and note.at < self._pushed_at(run):
+            raise UsageError(
+                f"{folder} was pulled before {run} was pushed: that Kaggle was restarted since."
+                f" Expected this run's output.\n{again}"
+            )
+        return folder
+
+    def last_artifact(self) -> Path:
+        """Return the artifact of the last training, as `pulled_folder` finds it."""
+        return self.pulled_folder(self.last_run(TRAIN)) / output.ARTIFACT
+
+    def _pushed_at(self, run: Run) -> str:
+        """Return when we made this version; "" if somebody else did, or nobody knows."""
+        rows = self.matching(handle=run.handle, version=run.version)
+        made = (row for row in rows if row["before"] is not None and row["before"] < run.version)
+        return max((str(row["at"]) for row in made), default="")
 
 
-def last_pulled(project: Project, kernel: str) -> Path:
-    """Return where the output of that run was pulled to. Raises `UsageError` if it was not, or is
-    gone.
+def run_of(row: Row) -> Run:
+    """Return the run that a row is about."""
+    return Run(row["handle"], row["version"], row["url"] or "", row["bundle_sha256"])
+
+
+def status_of(kaggle: Kaggle, run: Run) -> str | None:
+    """Return the status of our own version; None if Kaggle does not have it.
+
+    A new version is not found for some seconds, so Kaggle is asked again for that long.
     """
-    return pulled(project, last_run(project, kernel))
+    end = 0.0
+    while True:
+        try:
+            return kaggle.kernel_status(run.handle, run.version).name
+        except (NotFound, Denied):
+            end = end or time.monotonic() + kaggle.pace.most
+            if time.monotonic() >= end:
+                return None
+            time.sleep(kaggle.pace.first)
 
 
-def pulled(project: Project, run: Run) -> Path:
-    """Return where the output of this run was pulled to. Raises `UsageError` if it was not, is
-    gone, or is another run's.
-    """
-    folder = project.runs / output.folder_name(run)
-    if not folder.is_dir():
-        raise UsageError(
-            f"{run} has not been pulled; expected its output in {folder}.\n"
-            f"Run: invoke pull --run {run} --config {project.config}"
-        )
-    if run.bundle_sha256 and (held := output.bundle_of(folder)) != run.bundle_sha256:
-        raise UsageError(
-            f"{folder} was written by bundle {held[:12] or 'none'}; {run} has {run.bundle_sha256[:12]}: it is another run's.\n"
-            f"Pull again, which sets it aside: invoke pull --run {run} --config {project.config}"
-        )
-    told, journal = output.noted(folder), project.journal()
-    if told is not None and (told.run, told.server) != (str(run), journal.server):
-        raise UsageError(
-            f"{folder} was pulled from {told.run} at {told.server}; expected {run} at {journal.server}.\n"
-            f"Pull again, which sets it aside: invoke pull --run {run} --config {project.config}"
-        )
-    if told is not None and told.at < _made(journal, run):
-        raise UsageError(
-            f"{folder} was pulled before {run} was pushed: that Kaggle began anew since. Expected this run's output.\n"
-            f"Pull again, which sets it aside: invoke pull --run {run} --config {project.config}"
-        )
-    return folder
-
-
-def _made(journal: Journal, run: Run) -> str:
-    """Return when we made this version; "" where somebody else did, or nobody knows."""
-    rows = journal.recent("pushes", LOOK_BACK, handle=run.handle, version=run.version)
-    return max(
-        (
-            str(row["at"])
-            for row in rows
-            if row["before"] is not None and row["before"] < run.version
-        ),
-        default="",
-    )
-
-
-def known_run(project: Project, named: str | None, kernel: str) -> Run:
-    """Return the run named as `owner/slug/version`, with what the journal knows of it, or the last
-    one of `kernel`.
-
-    Raises:
-        UsageError: if nothing is named and there is no such kernel, or no last run of it; or if the
-            name is none.
-    """
-    if not named and kernel not in (TRAIN, INFER):
-        raise UsageError(
-            f"--kernel {kernel[:80]!r}: there is no such notebook; expected {TRAIN} or {INFER}.\nCorrect it, or name a run: --run owner/slug/version"
-        )
-    if not named:
-        return last_run(project, kernel)
-    run = push_and_watch.parse(named)
-    found = project.journal().last("pushes", handle=run.handle, version=run.version)
-    return (
-        Run(run.handle, run.version, found["url"] or "", found["bundle_sha256"]) if found else run
-    )
-
-
-def _last(project: Project, kernel: str) -> dict[str, Any]:
-    """Return the newest push, which must have become a version: an older one is not what the user
-    means.
-    """
-    found = project.journal().last("pushes", kernel=kernel, config=project.name)
-    task = "push-train" if kernel == TRAIN else "push-infer"
-    if found is None:
-        raise UsageError(
-            f"The journal in {project.runs} knows no push of {kernel} with the config {project.name}.\n"
-            f"Run: invoke {task} --config {project.config}, or name a run: --run owner/slug/version"
-        )
-    if found["outcome"] != DONE:
-        raise UsageError(
-            f"The last push of {kernel} made no version that we know of (it ended as {found['outcome']}).\n"
-            f"Run: invoke {task} --config {project.config}, or name the run that you mean: --run owner/slug/version"
-        )
-    return found
+def _as_kept(value: Any) -> Any:
+    """Return a value as the journal keeps it: without secrets."""
+    return redact(value) if isinstance(value, str) else value

@@ -1,12 +1,11 @@
-"""Publish: an artifact becomes a version of a private dataset, and is claimed so only after its
-bytes came back equal.
+"""Publish a folder as a version of a private dataset, and record it in the journal.
 
-Reads  a pulled artifact and its manifest
-Gives  a `DatasetVersion` that is ready to be mounted
+Reads  a verified artifact, or what a training saved, where its own output cannot be mounted
+Gives  a `DatasetVersion` that can be mounted, once every file was downloaded and compared
 
 The official client may upload bytes of an earlier, failed run, may drop a file, and may make two
-versions of one call; so the files go up from a fresh folder, the call is sent once, and the result
-is downloaded and compared.
+versions of one call. So the files are uploaded from a fresh folder, the call is sent once, and the
+result is downloaded and compared.
 """
 
 import shutil
@@ -16,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.bundle import gate
+from deploy.bundle import bundle, gate
 from deploy.client.client import Kaggle
 from deploy.errors import (
     Ambiguous,
@@ -29,17 +28,19 @@ from deploy.errors import (
     UsageError,
     writing,
 )
+from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import artifact_manifest
 from deploy.kernel.artifact_manifest import Manifest
-
-Show = Callable[[str], None]
+from deploy.kernel.push_and_watch import Show
+from deploy.kernel.saved_progress import DATASET, FLAT, Left
+from deploy.project import INFER, Project
+from deploy.relay.last_runs import EVERY_ROW
 
 FILES_AT_MOST = 20
-TEXT_AT_MOST = (
-    50 * 10**6
-)  # bytes of a file that is looked through; no text of an artifact is as large
+CHECKPOINT_FILES_AT_MOST = 200  # several folds have a few each
+TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is searched; no text of an artifact is as large
 LOST = 12  # polls for the version of a call whose answer was lost, and for sizes that agree
-SETTLED = ("READY", "FAILED", "DELETED")
+ENDED = ("READY", "FAILED", "DELETED")
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,119 @@ class DatasetVersion:
     handle: str
     version: int
     files: Mapping[str, int]
+
+
+# The journal's record
+
+
+def publish_and_record(
+    kaggle: Kaggle,
+    project: Project,
+    folder: Path,
+    handle: str,
+    name: str,
+    *,
+    show: Show,
+    most: int = FILES_AT_MOST,
+) -> DatasetVersion:
+    """Publish a folder with its manifest.json, and record its version under `name`.
+
+    Args:
+        handle: owner/slug of the dataset.
+        name: by which the journal knows what was published; the run id of an artifact.
+        most: so many files at most.
+    """
+    found, journal = artifact_manifest.verify(folder), project.journal()
+    # The last call that was sent: later commands may have ended before they sent anything.
+    rows = journal.recent("publishes", EVERY_ROW, handle=handle)
+    last = next((row for row in rows if row["before"] is not None), None)
+    sent_after = None
+    if last is not None and (
+        last["run_id"] == name if last["outcome"] == DONE else last["outcome"] not in NOT_MADE
+    ):
+        # A version was made, or may have been: if it is not seen yet, that asks for no other.
+        sent_after = last["before"]
+    with journal.recording(
+        "publishes",
+        config=project.name,
+        handle=handle,
+        run_id=name,
+        weights_sha256=found.weights_sha256,
+    ) as outcome:
+        version = publish(
+            kaggle,
+            folder,
+            handle,
+            title=bundle.title(handle),
+            deadline_seconds=project.deadline_seconds,
+            show=show,
+            sending=lambda before: journal.note("publishes", outcome["id"], before=before),
+            sent_after=sent_after,
+            most=most,
+        )
+        outcome.update(version=version.version)
+    return version
+
+
+def checkpoint(
+    kaggle: Kaggle, project: Project, folder: Path, progress: Left, *, show: Show
+) -> None:
+    """Publish what the next session takes of this pulled folder.
+
+    The files are flat, since Kaggle's datasets have no folders here.
+    """
+    handle = bundle.checkpoint_handle(kaggle.username, project.competition)
+    expect = progress.expect(DATASET)
+    with tempfile.TemporaryDirectory(prefix="relay-checkpoint-") as temporary:
+        files = {}
+        for name, digest in expect["files"].items():
+            source, target = folder / name, Path(temporary) / name.replace("/", FLAT)
+            with writing(target):
+                shutil.copyfile(source, target)
+            files[target.name] = {"sha256": digest, "size": source.stat().st_size}
+        manifest = {
+            "run_id": progress.run_id,
+            "step": progress.step,
+            "weights_sha256": expect["files"][f"{progress.checkpoint}/state.npz"],
+            "bundle_sha256": "",
+            "files": files,
+        }
+        (Path(temporary) / artifact_manifest.NAME).write_bytes(artifact_manifest.sealed(manifest))
+        name = f"{progress.run_id} at step {progress.step}"  # no artifact has such a name
+        most = CHECKPOINT_FILES_AT_MOST
+        publish_and_record(kaggle, project, Path(temporary), handle, name, show=show, most=most)
+
+
+def require_current(kaggle: Kaggle, project: Project, artifact: Path) -> None:
+    """Raise `UsageError` unless this artifact is what we published last, and the current version.
+
+    Kaggle mounts the newest version.
+    """
+    run_id = artifact_manifest.verify(artifact).run_id
+    handle = bundle.dataset_handle(kaggle.username, project.competition)
+    advice = f"{INFER} would refuse what Kaggle mounts.\n{project.command('publish')}"
+    rows = project.journal().recent("publishes", EVERY_ROW, handle=handle)
+    # A publish that sent nothing, or was refused, hides none before it.
+    made = (
+        row
+        for row in rows
+        if row["outcome"] == DONE or (row["before"] is not None and row["outcome"] not in NOT_MADE)
+    )
+    last = next(made, None)
+    if last is None or last["outcome"] != DONE or last["run_id"] != run_id:
+        raise UsageError(
+            f"The artifact in {artifact} is not what was published last, which is"
+            f" {last['run_id'] if last else 'nothing'}. {advice}"
+        )
+    now = kaggle.dataset(handle)
+    if now is None or now.version != last["version"]:
+        raise UsageError(
+            f"{handle} is at version {now.version if now else 'none'}; this artifact was published"
+            f" as version {last['version']}. {advice}"
+        )
+
+
+# The upload
 
 
 def publish(
@@ -63,15 +177,15 @@ def publish(
     sent_after: int | None = None,
     most: int = FILES_AT_MOST,
 ) -> DatasetVersion:
-    """Publish the artifact as the next version of the dataset, or return the current one where it
-    is equal.
+    """Publish the artifact as the next version of the dataset, or find it equal to the current one.
 
     Args:
         artifact: a folder with manifest.json; every file in it is verified first.
-        handle: owner/slug. title: slugifies to the slug; used when the dataset is created.
+        handle: owner/slug.
+        title: slugifies to the slug; used when the dataset is created.
         deadline_seconds: for all of it.
-        sending: is told the version before ours, right before the one call that must not be made
-            twice.
+        sending: is called with the version before ours, right before the one call that must not be
+            made twice.
         sent_after: that number, if an earlier call may have been made and nobody knows what came of
             it.
         most: so many files at most.
@@ -81,8 +195,8 @@ def publish(
             texts. Nothing is sent then.
         Unverified: if the artifact is not what its manifest says, or what came back is not what was
             sent.
-        Refused: if Kaggle says no, or somebody else adds versions at the same time.
-        DeadlinePassed: if it is not ready in time; the same command goes on from there.
+        Refused: if Kaggle refuses, or somebody else adds versions at the same time.
+        DeadlinePassed: if it is not ready in time; the same command resumes.
         Ambiguous: if the call's answer was lost and no version has appeared.
     """
     end = time.monotonic() + deadline_seconds
@@ -92,24 +206,24 @@ def publish(
             staging.mkdir()
             for path in artifact.rglob("*"):
                 if path.is_file():
-                    (staging / path.relative_to(artifact)).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, staging / path.relative_to(artifact))
-        found = artifact_manifest.verify(
-            staging
-        )  # the copy, which nothing else can change any more
+                    target = staging / path.relative_to(artifact)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, target)
+        found = artifact_manifest.verify(staging)  # the copy, which nothing else can change
         sizes = {path.name: path.stat().st_size for path in staging.iterdir()}
         if len(sizes) > most or any("/" in name for name in found.files):
             raise UsageError(
-                f"{artifact} holds {len(found.files) + 1} files, or folders; expected at most {most} files, flat.\n"
+                f"{artifact} holds {len(found.files) + 1} files, or folders; expected at most"
+                f" {most} files, flat.\n"
                 "Kaggle skips folders. Nothing was sent. Pack them into one file."
             )
         _require_no_secrets(staging, f"{handle}: {title}")
-        version = _settled(kaggle, handle, end, show, sent_after)
+        version = _current_version(kaggle, handle, end, show, sent_after)
         if version and _same_manifest(kaggle, handle, version, staging):
             try:
                 _compare(kaggle, handle, version, found, staging)
             except Unverified as error:
-                show(f"{error}\nIt is uploaded once more.")
+                show(f"{error}\nUploading it again.")
             else:
                 show(f"{handle} version {version} holds this artifact already; nothing was sent.")
                 return DatasetVersion(handle, version, sizes)
@@ -128,14 +242,12 @@ def publish(
         expected = (version or 0) + 1
         _wait(kaggle, handle, expected, sizes, end, show, lost)
         _compare(kaggle, handle, expected, found, staging)
-        show(f"{handle} version {expected} is ready; its bytes came back equal.")
+        show(f"{handle} version {expected} is ready; checksum verified.")
         return DatasetVersion(handle, expected, sizes)
 
 
 def _require_no_secrets(staging: Path, name: str) -> None:
-    """Raise `UsageError` if one seems to be in the texts among these files, in their names, or in
-    the name of the dataset.
-    """
+    """Raise `UsageError` if a secret seems to be in a text, a file's name or the dataset's name."""
     gate.without_secrets("the dataset's name", name)
     for path in sorted(staging.iterdir()):
         gate.without_secrets("a file's name", path.name)
@@ -147,33 +259,25 @@ def _require_no_secrets(staging: Path, name: str) -> None:
             gate.without_secrets(path.name, text)
 
 
-def _settled(
+def _current_version(
     kaggle: Kaggle, handle: str, end: float, show: Show, sent_after: int | None
 ) -> int | None:
-    """Return the current version, None without a dataset, once no other is on its way: an
-    unfinished one is not current yet.
-    """
+    """Return the current version once no other is being processed; None without a dataset."""
     pause, last, looks = kaggle.pace.first, "", 0
     while True:
-        status = _status(
-            kaggle, handle
-        )  # first: what is ready by now is counted in the number that is asked for next
+        # The status first: a version that is ready by now is in the number that is asked for next.
+        status = _status(kaggle, handle)
         now = kaggle.dataset(handle)
         version = now.version if now else None
-        arrived = sent_after is None or (version or 0) > sent_after
-        if (
-            now is not None
-            and status in SETTLED
-            and (version or status != "READY")
-            and (arrived or looks >= LOST)
-        ):
-            return version
-        if now is None and (arrived or looks >= LOST):
+        arrived = sent_after is None or (version or 0) > sent_after or looks >= LOST
+        if now is None and arrived:
             return None
+        if now is not None and status in ENDED and (version or status != "READY") and arrived:
+            return version
         looks += 1
         seen = f"version {version or 0} {status}"
         if seen != last:
-            show(f"{handle}  {seen}: an earlier call is waited for")
+            show(f"{handle}  {seen}: waiting for an earlier call")
             last, pause = seen, kaggle.pace.first
         _sleep(pause, end, f"{handle} is at {seen}; expected READY.")
         pause = min(pause * 1.5, kaggle.pace.most)
@@ -191,10 +295,10 @@ def _wait(
     """Return when the current version is the expected one, ready, and lists the files that were
     sent.
 
-    Sizes that stay others are left to the comparison of the bytes: Kaggle may have converted a
-    file, or count otherwise.
+    Sizes that stay different are left to the comparison of the bytes: Kaggle may have converted a
+    file, or may count otherwise.
     """
-    pause, last, looks, others = kaggle.pace.first, "", 0, 0
+    pause, last, looks, listings = kaggle.pace.first, "", 0, 0
     while True:
         now = kaggle.dataset(handle)
         version = now.version if now else 0
@@ -205,38 +309,33 @@ def _wait(
             last, pause = seen, kaggle.pace.first
         if version > expected:
             raise Refused(
-                f"{handle} is at version {version}; expected {expected}: somebody else adds versions, or a call counted twice.\n"
+                f"{handle} is at version {version}; expected {expected}: somebody else adds"
+                " versions, or a call counted twice.\n"
                 "Look at its versions on kaggle.com, then publish again."
             )
         if status in ("FAILED", "DELETED"):
             raise RunFailed(
-                f"{handle} is {status} at version {version}; expected {expected}, READY.\nPublish again."
+                f"{handle} is {status} at version {version}; expected {expected}, READY.\n"
+                "Publish again."
             )
         if version == expected and status == "READY":
             listed = _listed(kaggle, handle, version)
-            whole = listed.keys() == sizes.keys()
-            others += whole
-            if listed == sizes or (whole and others >= LOST):
+            complete = listed.keys() == sizes.keys()
+            listings += complete
+            if listed == sizes or (complete and listings >= LOST):
                 return
         looks += 1
-        if (
-            lost is not None
-            and version < expected
-            and status in ("READY", "NOT_THERE_YET")
-            and looks >= LOST
-        ):
+        idle = version < expected and status in ("READY", "NOT_THERE_YET")
+        if lost is not None and idle and looks >= LOST:
             raise lost
-        _sleep(
-            pause,
-            end,
-            f"{handle} is at {seen}; expected version {expected}, READY, with {len(sizes)} files.",
-        )
+        wanted = f"expected version {expected}, READY, with {len(sizes)} files."
+        _sleep(pause, end, f"{handle} is at {seen}; {wanted}")
         pause = min(pause * 1.5, kaggle.pace.most)
 
 
 def _sleep(pause: float, end: float, state: str) -> None:
     if time.monotonic() + pause > end:
-        raise DeadlinePassed(f"{state}\nKaggle may need longer. To go on from here: invoke publish")
+        raise DeadlinePassed(f"{state}\nKaggle may need longer. To keep waiting:\ninvoke publish")
     time.sleep(pause)
 
 
@@ -244,7 +343,7 @@ def _status(kaggle: Kaggle, handle: str) -> str:
     try:
         return kaggle.dataset_status(handle)
     except (NotFound, Denied):
-        return "NOT_THERE_YET"  # a new dataset is not found for some seconds, in one call and not in another
+        return "NOT_THERE_YET"  # some calls do not find a new dataset for some seconds
 
 
 def _listed(kaggle: Kaggle, handle: str, version: int) -> dict[str, int]:
@@ -257,8 +356,8 @@ def _listed(kaggle: Kaggle, handle: str, version: int) -> dict[str, int]:
 def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> bool:
     """Return whether that version has our manifest, which names every other file by its sha256.
 
-    Not the notes: the first version of a dataset has none, and notes can be edited. What differs is
-    read once more, since another version would be made of it.
+    The notes do not count: the first version of a dataset has none, and notes can be edited. A
+    manifest that differs is read once more, since it leads to another version.
 
     Raises:
         NotFound: if it has a manifest, by its list of files, and does not give it.
@@ -271,14 +370,14 @@ def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> 
         except NotFound:
             if artifact_manifest.NAME in kaggle.dataset_files(handle, version):
                 raise
-            continue  # another thing was published there, without a manifest
+            continue  # something else was published there, without a manifest
         if artifact_manifest.sha256(path) == ours:
             return True
     return False
 
 
 def _compare(kaggle: Kaggle, handle: str, version: int, found: Manifest, staging: Path) -> None:
-    """Download every file of that version and raise `Unverified` where one has other bytes."""
+    """Download every file of that version and raise `Unverified` if one has other bytes."""
     wanted = {name: digest for name, (_, digest) in found.files.items()}
     wanted[artifact_manifest.NAME] = artifact_manifest.sha256(staging / artifact_manifest.NAME)
     for name, digest in sorted(wanted.items()):

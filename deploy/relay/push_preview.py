@@ -1,6 +1,6 @@
-"""Preview: what a push would change and cost, shown before anything is spent.
+"""What a push would change and cost, shown before anything is spent.
 
-Reads  a bundle, the current version of its kernel, the journal's runs, the quota
+Reads  a bundle, the current version of its kernel, the journal's pushes, the quota
 Gives  a `Preview`, or a refusal of what cannot work
 """
 
@@ -14,12 +14,14 @@ from deploy.bundle.bundle import Bundle
 from deploy.client.client import ASKED, SOURCES, Kaggle
 from deploy.client.responses import Quota, Source
 from deploy.errors import Denied, NoQuota, Refused, RelayError
-from deploy.journal import DONE, Journal
+from deploy.journal import DONE
+from deploy.relay.last_runs import Pushes
 
 WRITES = "%%writefile "
 RUNNING = ("QUEUED", "RUNNING")
 SESSIONS = {"TPU": 1, "GPU": 2}  # at a time, by Kaggle's limits
-LOOK_BACK = 10  # pushes of which it is asked whether they still run
+LOOK_BACK = 10  # pushes of which Kaggle is asked whether they still run
+NOT_A_NOTEBOOK = (ValueError, TypeError, KeyError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,14 @@ class Preview:
     """What a push would do.
 
     Attributes:
-        handle: the kernel. version: the current one; 0 before the first.
+        handle: the kernel.
+        version: the current one; 0 before the first.
         changes: {name: "new", "gone" or "+3 -1" lines} by the names of the modules, and "notebook"
             for the rest of the code; {name: "this; was that"} for a setting, and for the "artifact"
             that an inference accepts.
-        accelerator: "TPU" or "GPU". hours_left: of it, this week; None where Kaggle does not say.
-        active: the runs of ours that have not ended, as far as the journal knows.
+        accelerator: "TPU" or "GPU".
+        hours_left: of that accelerator, this week; None if Kaggle does not say.
+        active: our runs that have not ended, as far as the journal knows.
     """
 
     handle: str
@@ -44,29 +48,27 @@ class Preview:
 
     def lines(self) -> list[str]:
         """Return it as lines for a person."""
-        left = (
-            "unknown"
-            if self.hours_left is None
-            else f"{self.hours_left:.1f} hours are left this week"
-        )
-        told = [
+        hours = self.hours_left
+        left = "unknown" if hours is None else f"{hours:.1f} hours are left this week"
+        changes = [f"{name}  {change}" for name, change in self.changes.items()]
+        return [
             f"push        {self.handle}, version {self.version + 1}",
             f"{self.accelerator} quota   {left}",
+            *(f"active      {run}" for run in self.active),
+            *(
+                f"changes     {change}"
+                for change in changes or [f"none since version {self.version}"]
+                if self.version
+            ),
         ]
-        told += [f"active      {run}" for run in self.active]
-        if self.version and not self.changes:
-            told.append(f"changes     none since version {self.version}")
-        for name, change in self.changes.items() if self.version else ():
-            told.append(f"changes     {name}  {change}")
-        return told
 
 
-def look(kaggle: Kaggle, bundle: Bundle, journal: Journal) -> Preview:
+def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
     """Return what pushing the bundle would do.
 
     Raises:
-        NoQuota: if no time is left this week, or as many sessions as Kaggle allows are active:
-            there is no call to stop one.
+        NoQuota: if no time is left this week, or if as many sessions are active as Kaggle allows.
+            No call can stop one.
     """
     accelerator = "TPU" if bundle.metadata["enable_tpu"] else "GPU"
     try:
@@ -79,7 +81,7 @@ def look(kaggle: Kaggle, bundle: Bundle, journal: Journal) -> Preview:
     if current is not None:
         ours = bundle.notebook.read_text(encoding="utf-8")
         changes = {
-            **_artifact(current.text, ours, bundle, journal),
+            **_artifact(current.text, ours, bundle, pushes),
             **_settings(current, bundle),
             **_changes(current.text, ours),
         }
@@ -89,118 +91,111 @@ def look(kaggle: Kaggle, bundle: Bundle, journal: Journal) -> Preview:
         changes,
         accelerator,
         None if seconds is None else seconds / 3600,
-        _active(kaggle, journal, accelerator),
+        _active(kaggle, pushes, accelerator),
     )
     if seconds is not None and seconds <= 0:
         raise NoQuota(
-            f"No {accelerator} time is left this week; {bundle.handle} needs some.\nTry again when Kaggle renews it: invoke status"
+            f"No {accelerator} time is left this week; {bundle.handle} needs some.\n"
+            "Try again when Kaggle renews it. To see when:\ninvoke status"
         )
-    if len(preview.active) >= SESSIONS[accelerator]:
+    allowed = SESSIONS[accelerator]
+    if len(preview.active) >= allowed:
         raise NoQuota(
-            f"{', '.join(preview.active)} still {'runs' if len(preview.active) == 1 else 'run'}; Kaggle allows {SESSIONS[accelerator]}"
-            f" {accelerator} session{'s' if SESSIONS[accelerator] > 1 else ''} at a time.\n"
-            f"Wait for its end: invoke watch --run {preview.active[0]}"
+            f"Kaggle allows {allowed} {accelerator} session{'s' if allowed > 1 else ''} at a time;"
+            f" active: {', '.join(preview.active)}.\n"
+            f"Wait for its end:\ninvoke watch --run {preview.active[0]}"
         )
     return preview
 
 
-def _active(kaggle: Kaggle, journal: Journal, accelerator: str) -> tuple[str, ...]:
+def _active(kaggle: Kaggle, pushes: Pushes, accelerator: str) -> tuple[str, ...]:
     """Return our runs on this accelerator that have not ended; no call of Kaggle lists them."""
     found = []
-    for entry in journal.recent("pushes", LOOK_BACK, outcome=DONE):
-        if (
-            not entry["version"]
-            or entry["status"] == "COMPLETE"
-            or ("tpu" in entry["kernel"]) != (accelerator == "TPU")
-        ):
+    for row in pushes.matching(outcome=DONE)[:LOOK_BACK]:
+        other = ("tpu" in row["kernel"]) != (accelerator == "TPU")
+        if not row["version"] or row["status"] == "COMPLETE" or other:
             continue
         try:
-            status = kaggle.kernel_status(entry["handle"], entry["version"]).name
+            status = kaggle.kernel_status(row["handle"], row["version"]).name
         except RelayError:
-            continue  # somebody else's by now, or gone: it cannot be counted
+            continue  # somebody else's by now, or gone: it does not count
         if status in RUNNING:
-            found.append(f"{entry['handle']}/{entry['version']}")
+            found.append(f"{row['handle']}/{row['version']}")
     return tuple(dict.fromkeys(found))
 
 
-def _artifact(before: str, after: str, bundle: Bundle, journal: Journal) -> dict[str, str]:
-    """Return which artifact would be accepted and which was, where they differ, with the dataset
-    version that we made of each; of a
-    training, the checkpoint that it goes on from.
+def _artifact(before: str, after: str, bundle: Bundle, pushes: Pushes) -> dict[str, str]:
+    """Return which artifact would be accepted and which was, if they differ.
+
+    Each is named with the dataset version that we made of it. A training has in its place the
+    checkpoint that it resumes from.
     """
     datasets = bundle.metadata.get("dataset_sources") or [""]
 
-    def told(text: str) -> str:
+    def in_words(text: str) -> str:
         expect = _identity(text).get("expect")
         if not isinstance(expect, dict) or not expect:
             return "none"
         if "step" in expect:
             return f"step {expect['step']} of {expect.get('run_id')}"
-        made = journal.last(
-            "publishes", handle=datasets[0], run_id=str(expect.get("run_id")), outcome=DONE
-        )
+        run_id = str(expect.get("run_id"))
+        made = pushes.journal.last("publishes", handle=datasets[0], run_id=run_id, outcome=DONE)
         version = f" in {made['handle']} version {made['version']}" if made else ""
         return f"{expect.get('run_id')}, weights {str(expect.get('weights_sha256'))[:12]}{version}"
 
-    was, now = told(before), told(after)
-    name = "artifact" if bundle.kernel.startswith("infer") else "goes on from"
+    was, now = in_words(before), in_words(after)
+    name = "artifact" if bundle.kernel.startswith("infer") else "resumes from"
     return {name: f"{now}; was {was}"} if was != now else {}
 
 
 def _settings(current: Source, bundle: Bundle) -> dict[str, str]:
-    """Return what the notebook would be given otherwise than now, as far as Kaggle tells."""
-    told = {}
+    """Return the settings and sources that would differ from now, as far as Kaggle says."""
+    changes = {}
     for name in ASKED:
         was, now = current.asks.get(name), bundle.metadata.get(name)
         if was not in (None, "") and was != now:
-            told[name] = f"{now}; was {was}"
+            changes[name] = f"{now}; was {was}"
     for name in SOURCES:
         was, now = set(current.asks.get(name) or ()), set(bundle.metadata.get(name) or ())
         if was != now:
-            told[name] = (
-                f"{', '.join(sorted(now)) or 'none'}; was {', '.join(sorted(was)) or 'none'}"
-            )
-    return told
+            names = [", ".join(sorted(sources)) or "none" for sources in (now, was)]
+            changes[name] = "; was ".join(names)
+    return changes
 
 
 def _identity(text: str) -> dict[str, Any]:
-    """Return what a bundle says of itself; nothing where it is none of ours."""
+    """Return what a bundle says of itself; {} if it is none of ours."""
+    head = f"{WRITES}bundle.json\n"
     try:
-        cells = json.loads(text)["cells"]
-        sources = ("".join(cell["source"]) for cell in cells)
-        head = f"{WRITES}bundle.json\n"
-        return dict(
-            json.loads(next(text.removeprefix(head) for text in sources if text.startswith(head)))
-        )
-    except (ValueError, TypeError, KeyError, StopIteration, RecursionError):
+        sources = _sources(text)
+        held = next(cell.removeprefix(head) for cell in sources if cell.startswith(head))
+        return dict(json.loads(held))
+    except (*NOT_A_NOTEBOOK, StopIteration):
         return {}
 
 
 def _changes(before: str, after: str) -> dict[str, str]:
     """Return what differs between the sources of two bundles, by name."""
     old, new = _parts(before), _parts(after)
-    told = {}
+    changes = {}
     for name in sorted(old.keys() | new.keys()):
         if name not in old or name not in new:
-            told[name] = "new" if name in new else "gone"
+            changes[name] = "new" if name in new else "gone"
         elif old[name] != new[name]:
             lines = list(difflib.ndiff(old[name].splitlines(), new[name].splitlines()))
             added, gone = (sum(line.startswith(sign) for line in lines) for sign in ("+ ", "- "))
-            told[name] = f"+{added} -{gone}"
-    return told
+            changes[name] = f"+{added} -{gone}"
+    return changes
 
 
 def _parts(text: str) -> dict[str, str]:
-    """Return {module or "notebook": source} of a bundle; all of it as "notebook" where it is none
-    of ours.
-    """
+    """Return {module or "notebook": source} of a bundle; one "notebook" if it is none of ours."""
     try:
-        cells = json.loads(text)["cells"]
-        sources = ["".join(cell["source"]) for cell in cells]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        sources = _sources(text)
+    except NOT_A_NOTEBOOK:
         return {"notebook": text}
     parts, rest = {}, []
-    for source in sources[1:]:  # the first tells commit and hash, which always differ
+    for source in sources[1:]:  # the first has the commit and the hash, which always differ
         if source.startswith(WRITES):
             name, _, body = source.removeprefix(WRITES).partition("\n")
             parts[name] = body
@@ -208,3 +203,7 @@ def _parts(text: str) -> dict[str, str]:
             rest.append(source)
     parts.pop("bundle.json", None)
     return {**parts, "notebook": "\n".join(rest)}
+
+
+def _sources(text: str) -> list[str]:
+    return ["".join(cell["source"]) for cell in json.loads(text)["cells"]]

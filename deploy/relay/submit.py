@@ -1,12 +1,12 @@
-"""Submit: one finished kernel version is scored by the competition.
+"""Have one finished kernel version scored by the competition.
 
 Reads  a run, its submission.csv, and a function that checks it against the competition's sample
 Gives  a `Submission` with its score
 
-A submission is spent only after the file was checked, and once: its description names the run, by
-which an earlier or an unanswered submission of the same run is found again. Kaggle scores what the
-run writes, never a local file; so a pulled file that was changed since is refused: what is checked
-would not be what is scored.
+A submission is spent only after the file was checked, and only once: its description names the run,
+so an earlier or unanswered submission of the same run is found again. Kaggle scores what the run
+writes, never a local file. So a pulled file that was changed is refused: what is checked would not
+be what is scored.
 """
 
 import math
@@ -33,25 +33,27 @@ from deploy.errors import (
     UsageError,
 )
 from deploy.kernel import output
-from deploy.kernel.push_and_watch import Run
+from deploy.kernel.push_and_watch import Run, Show
 
-Show = Callable[[str], None]
 Check = Callable[[Path, Path], object]
 
 LOOKS = 3  # at the list, for a submission whose answer was lost
 FILE = "submission.csv"
 SAMPLE = "sample_submission.csv"
 NAMED = "[run "  # begins the part of a description that names the run
-# What Kaggle says when the rerun fails, what usually causes it, and the edit. Kaggle's list, by
-# name.
+# Kaggle's list of what it says when the rerun fails, with the usual cause and the edit.
 CAUSES = {
-    "timeout": "The hidden test set takes longer than the notebook may. Predict in larger batches, or with a smaller model.",
-    "threw exception": "Something that holds for the public files does not for the hidden ones: a number of rows, a folder,"
-    " an image that cannot be read. Read all of it from the mounted files; try: invoke dry-run",
-    "exceeded allowed compute": "Memory or disk ran out on the hidden test set. Predict in smaller batches, and keep nothing.",
-    "csv not found": "The rerun wrote no submission.csv into the working directory. Write it on every path through the notebook.",
-    "scoring error": "The rows, ids or types of the rerun's file are not those of the hidden sample. Take them from the mounted"
-    " sample_submission.csv, never from the public one.",
+    "timeout": "The hidden test set takes longer than the notebook may. Predict in larger batches,"
+    " or with a smaller model.",
+    "threw exception": "Something that holds for the public files does not for the hidden ones: a"
+    " number of rows, a folder, an image that cannot be read. Read all of it from the mounted"
+    " files, then try:\ninvoke dry-run",
+    "exceeded allowed compute": "Memory or disk ran out on the hidden test set. Predict in smaller"
+    " batches, and keep nothing.",
+    "csv not found": "The rerun wrote no submission.csv into the working directory. Write it on"
+    " every path through the notebook.",
+    "scoring error": "The rows, ids or types of the rerun's file are not those of the hidden"
+    " sample. Take them from the mounted sample_submission.csv, never from the public one.",
     "kaggle error": "Something failed at Kaggle's end. Submit the same run again later.",
 }
 
@@ -76,7 +78,7 @@ def submit(
     deadline_seconds: float,
     show: Show,
     sample: str = SAMPLE,
-    known: int = 0,
+    earlier: int = 0,
     unclear: bool = False,
     sending: Callable[[], None] = lambda: None,
     sent: Callable[[int], None] = lambda ref: None,
@@ -87,53 +89,54 @@ def submit(
         submission: the run's submission.csv, as pulled.
         check: is called with it and the competition's sample, before anything is spent; raises to
             stop.
-        sample: its name among the competition's files.
         message: for the submission's description, before the name of the run.
-        known: the number of an earlier submission of this run; 0 if there is none that we know of.
+        sample: its name among the competition's files.
+        earlier: the number of an earlier submission of this run; 0 if the journal has none.
         unclear: whether an earlier call may have been made and nobody knows what came of it.
-        sending: is told right before the one call that spends. sent: is told the number as soon as
-            Kaggle has given it.
+        sending: is called right before the one call that spends.
+        sent: is called with the number as soon as Kaggle has given it.
 
     Raises:
         Unverified: if the file was pulled, and is not what the run wrote.
         UsageError: if there is no submission.csv, or a secret seems to be in the message.
         NoQuota: if no submission is left today.
-        Refused, CredentialError: if Kaggle says no.
+        Refused, CredentialError: if Kaggle refuses.
         RunFailed: if the scored rerun failed; with Kaggle's word for it, its usual cause, and the
             edit.
-        DeadlinePassed: if there is no score in time; the same command follows the same submission
-            again.
+        DeadlinePassed: if there is no score in time; the same command follows this submission.
         Ambiguous: if no answer came, and the submission is not in the list either.
     """
     if not submission.is_file():
         raise UsageError(
-            f"{submission} is missing; expected what {run} wrote.\n"
-            f"Run: invoke pull --run {run}. A training writes none: submit the inference that came after it."
+            f"{submission} is missing; expected what {run} wrote. A training writes none: submit"
+            f" the inference that came after it.\ninvoke pull --run {run}"
         )
     gate.without_secrets("the submission's description", message)
     if not _as_written(submission, run):
         show(
-            f"{submission.parent} holds no list of what a run wrote; this file's origin is not known, and the run's own is scored."
+            f"{submission.parent} holds no list of what a run wrote: this file's origin is not"
+            " known, and the run's own is scored."
         )
     with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
         shown = Path(folder) / Path(sample).name
         try:
             kaggle.download_competition_file(competition, sample, shown)
         except NotFound as error:
-            there = ", ".join(kaggle.competition_files(competition)[:12])
+            names = ", ".join(kaggle.competition_files(competition)[:12])
             raise UsageError(
-                f"The competition {competition} has no file {sample!r}; it has, among others: {there}.\n"
-                "Expected the one that shows what a submission looks like. Set data.sample_submission in the config."
+                f"The competition {competition} has no file {sample!r}; it has, among others:"
+                f" {names}.\nExpected the one that shows what a submission looks like. Set"
+                " data.sample_submission in the config."
             ) from error
         check(submission, shown)
-    ref = _still(kaggle, known, run, show)
+    ref = _still_there(kaggle, earlier, run, show)
     looks = LOOKS if unclear else 1
     while not ref and looks:
         ref, looks = _earlier(kaggle, competition, run), looks - 1
         if not ref and looks:
             time.sleep(kaggle.pace.first)
     if ref:
-        show(f"{run} was submitted before, as {ref}; following that one.")
+        show(f"{run} was submitted before, as {ref}; following that submission.")
     else:
         ref = _send(kaggle, run, competition, message, show, sending)
     sent(ref)
@@ -141,30 +144,30 @@ def submit(
 
 
 def _as_written(submission: Path, run: Run) -> bool:
-    """Return whether the file was found to be what its run wrote. Raises `Unverified` if it is not."""
+    """Return whether a list says what the run wrote; raise `Unverified` if it was not this file."""
     try:
         return output.unchanged(submission, submission.parent, FILE, str(run))
     except Unverified as error:
         raise Unverified(
-            f"{error}\nTo submit other labels, change the notebook and push it: Kaggle scores what the run writes."
+            f"{error}\nTo submit other labels, change the notebook and push it: Kaggle scores what"
+            " the run writes."
         ) from error
 
 
-def _still(kaggle: Kaggle, known: int, run: Run, show: Show) -> int:
+def _still_there(kaggle: Kaggle, ref: int, run: Run, show: Show) -> int:
     """Return that number if it is still a submission of this run that did not fail, or 0."""
-    if not known:
+    if not ref:
         return 0
     try:
-        found = kaggle.get_submission(known)
+        found = kaggle.get_submission(ref)
     except (NotFound, Denied):
         show(
-            f"The journal has submission {known} of {run}, and Kaggle has not. It is not counted on any more."
+            f"The journal has submission {ref} of {run}, and Kaggle does not. It no longer counts."
         )
         return 0
-    another = (
-        NAMED in found.description and _name(run) not in found.description
-    )  # that Kaggle began anew, and counts anew
-    return 0 if another or found.status == "ERROR" else known
+    # A Kaggle that was restarted gives the same numbers again.
+    another = NAMED in found.description and _name(run) not in found.description
+    return 0 if another or found.status == "ERROR" else ref
 
 
 def _name(run: Run) -> str:
@@ -174,10 +177,9 @@ def _name(run: Run) -> str:
 
 def _earlier(kaggle: Kaggle, competition: str, run: Run) -> int:
     """Return the number of a submission of this run that did not fail, or 0."""
-    for item in kaggle.list_submissions(competition):
-        if _name(run) in item.description and item.status != "ERROR":
-            return item.ref
-    return 0
+    rows = kaggle.list_submissions(competition)
+    ours = (row for row in rows if _name(run) in row.description and row.status != "ERROR")
+    return next((row.ref for row in ours), 0)
 
 
 def _send(
@@ -193,15 +195,12 @@ def _send(
         show(f"Kaggle knows no team of yours in {competition}: have you accepted its rules?")
     elif limits.allowed_now < 1:
         raise NoQuota(
-            f"No submission to {competition} is left now ({limits.today} today, {limits.total} in all).\n"
-            "Expected at least one. Try again after midnight UTC: invoke submit"
+            f"No submission to {competition} is left now ({limits.today} today, {limits.total} in"
+            " all).\nExpected at least one. Try again after midnight UTC:\ninvoke submit"
         )
     else:
-        left = (
-            "1 submission is"
-            if limits.allowed_now == 1
-            else f"{limits.allowed_now} submissions are"
-        )
+        count = limits.allowed_now
+        left = "1 submission is" if count == 1 else f"{count} submissions are"
         show(f"{left} left in {competition}; spending one.")
     description = f"{message} {_name(run)}".strip()
     sending()
@@ -214,15 +213,14 @@ def _send(
             time.sleep(kaggle.pace.first)
             ref = _earlier(kaggle, competition, run)
             if ref:
-                show(
-                    f"The answer was lost ({str(error).splitlines()[0]}), and the submission is there: {ref}."
-                )
+                first = str(error).splitlines()[0]
+                show(f"The answer was lost ({first}), and the submission is there: {ref}.")
                 return ref
         raise
 
 
 def _follow(kaggle: Kaggle, ref: int, run: Run, deadline_seconds: float, show: Show) -> Submission:
-    attach = f"To follow submission {ref} again, without spending another: invoke submit"
+    attach = f"To follow submission {ref} again, without spending another:\ninvoke submit"
     began, pause, last = time.monotonic(), kaggle.pace.first, ""
     try:
         while True:
@@ -237,8 +235,8 @@ def _follow(kaggle: Kaggle, ref: int, run: Run, deadline_seconds: float, show: S
                 return Submission(ref, score, now.status)
             if time.monotonic() - began + pause > deadline_seconds:
                 raise DeadlinePassed(
-                    f"Submission {ref} of {run} is {now.status}, score {now.public_score!r}, after {deadline_seconds:.0f} seconds;"
-                    f" expected COMPLETE and a number.\n{attach}"
+                    f"Submission {ref} of {run} is {now.status}, score {now.public_score!r}, after"
+                    f" {deadline_seconds:.0f} seconds; expected COMPLETE and a number.\n{attach}"
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, kaggle.pace.most)
@@ -257,9 +255,7 @@ def _score(item: Scored) -> float | None:
 
 
 def _failed(item: Scored, run: Run) -> str:
-    said = failure_messages.plain(item.error).strip() or "no reason was given"
-    cause = next(
-        (text for word, text in CAUSES.items() if word in said.lower()),
-        "Look at the submission on kaggle.com.",
-    )
-    return f"Submission {item.ref} of {run} failed: {said}\nExpected a score. {cause}"
+    reason = failure_messages.plain(item.error).strip() or "no reason was given"
+    causes = (text for word, text in CAUSES.items() if word in reason.lower())
+    cause = next(causes, "Look at the submission on kaggle.com.")
+    return f"Submission {item.ref} of {run} failed: {reason}\nExpected a score. {cause}"

@@ -1,16 +1,17 @@
-"""Start: the template becomes a competitor's own.
+"""Make the template a competitor's own.
 
-Reads  pipeline/configs/digits.py, as text, and what Kaggle says of the competition Gives
-pipeline/configs/<name>.py, and relay.toml, which names the config that the tasks take by default
+Reads  pipeline/configs/digits.py, as text, and what Kaggle says of the competition
+Gives  pipeline/configs/<name>.py, and relay.toml, which names the default config of the tasks
 
-A config that is there is never overwritten. The same command again changes nothing.
+An existing config is never overwritten. The same command again changes nothing.
 """
 
 import ast
 import keyword
 import re
+import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from deploy.client import credential_lookup, failure_messages
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import CredentialError, Denied, Unreachable, UsageError, writing
-from deploy.relay import competition_rules, relay
+from deploy.kernel.push_and_watch import Show
+from deploy.project import INFER, TRAIN
+from deploy.relay import competition_rules
 
 FILE = "relay.toml"
 TEMPLATE = "digits"
@@ -28,20 +31,22 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{2,49}")
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
-Show = Callable[[str], None]
-# What a newcomer edits, above the argument that it is about.
+# What a newcomer edits: a comment for above each argument.
 COMMENTS = {
-    "num_classes": "How many labels there are.",
-    "data": "The images' size, 1 (grey) or 3 (colour) channels; names of files and columns: Data in pipeline/config/config.py.",
+    "num_classes": "How many classes there are.",
+    "data": "Size and channels (1 grey, 3 colour) of the images. More: Data in"
+    " pipeline/config/config.py.",
     "model": "A function of pipeline/models/architectures.py, and its arguments.",
-    "batch": "Images a step over all cores, and passes over the images. The learning rate follows from the batch.",
+    "batch": "Images a step over all cores, which sets the learning rate, and passes over them.",
 }
 DOC = '''"""{competition}: say here what the images are, how many, and what is scored.
 
 Command   invoke relay --config {name}
 Expect    not yet run; write here what it gave
 """'''
-REMEMBERED = '# The config that the tasks take where none is named. Written by: invoke init\nconfig = "{name}"\n'
+DEFAULT = """# The config of every task that is given no --config. Written by: invoke init
+config = "{name}"
+"""
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,11 @@ class Started:
     """What `begin` made or found.
 
     Attributes:
-        created: the config is new. remembered: it was not the default before.
+        created: the config is new.
+        remembered: it was not the default before.
         handles: what will be used on Kaggle, by what it is.
-        checked: whether Kaggle was asked for the competition and its rules; if not, `unchecked`
-            says why.
+        checked: whether Kaggle was asked for the competition and its rules.
+        unchecked: why not.
     """
 
     config: str
@@ -70,21 +76,21 @@ class Started:
 
 
 def default_config(root: Path) -> str:
-    """Return the config that the tasks take where none is named: that of relay.toml, or "digits"
-    where there is no such file.
+    """Return the default config of the tasks: that of relay.toml, or "digits" without the file.
 
     Raises:
-        UsageError: if the file cannot be read, says something else, or names a config that is not
-            there.
+        UsageError: if the file cannot be read, holds something else, or names a config that does
+            not exist.
     """
-    name = _named(root)
+    name = _default(root)
     if name is None:
         return TEMPLATE
-    if not _config(root, name).is_file():
-        there = ", ".join(sorted(path.stem for path in _config(root, "x").parent.glob("[!_.]*.py")))
+    path = _config(root, name)
+    if not path.is_file():
+        names = ", ".join(sorted(other.stem for other in path.parent.glob("[!_.]*.py")))
         raise UsageError(
-            f"{root / FILE} names the config {name!r}, which is not there; expected one of: {there}.\n"
-            "Correct that line, or remove the file."
+            f"{root / FILE} names the config {name!r}, which does not exist; expected one of:"
+            f" {names}.\nCorrect that line, or remove the file."
         )
     return name
 
@@ -101,15 +107,14 @@ def begin(
 
     Args:
         root: of the repository.
-        competition: Kaggle's slug. config: the new config's name; default: the slug with
-            underscores.
-        user: owner of the handles, where there are no credentials to tell; with them it must be
-            theirs.
-        show: is given one line each.
+        competition: Kaggle's slug.
+        config: the new config's name; default: the slug with underscores.
+        user: owner of the handles, if no credentials say it; otherwise it must be theirs.
+        show: is called with one line each.
 
     Raises:
-        UsageError: if a name cannot work, Kaggle knows no such competition, or another config of
-            that name is there.
+        UsageError: if a name cannot work, Kaggle knows no such competition, or there is another
+            config of that name.
         Denied: if the competition's rules are not accepted. Nothing is written then, as after any
             other error.
         DiskError: if the files cannot be written.
@@ -117,31 +122,32 @@ def begin(
     name = _name(competition, config)
     if user and not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", user):
         raise UsageError(
-            f"--user {user[:80]!r} is no Kaggle user; expected the name in your profile's address.\nCorrect it."
+            f"--user {user[:80]!r} is not a Kaggle user; expected the name in your profile's"
+            " address.\nCorrect it."
         )
     path = _config(root, name)
     text = _text(_config(root, TEMPLATE), name, competition)
-    created, remembered = not _is_there(path, text), _named(root) != name
+    created, remembered = not _exists(path, text), _default(root) != name
     owner, unchecked = _ask(competition, user)
     if created:
         _write(path, text)
     if remembered:
-        _write(root / FILE, REMEMBERED.format(name=name))
+        _write(root / FILE, DEFAULT.format(name=name))
 
     handles = {
-        kernel: bundle.kernel_handle(owner, competition, kernel)
-        for kernel in (relay.TRAIN, relay.INFER)
+        kernel: bundle.kernel_handle(owner, competition, kernel) for kernel in (TRAIN, INFER)
     }
     handles["artifact"] = bundle.dataset_handle(owner, competition)
-    show(f"{path} {'is written' if created else 'is there already; nothing was changed'}")
-    show(f"{root / FILE} {'names it as the default' if remembered else 'names it already'}")
+    show(f"{'Wrote' if created else 'Nothing was changed in'} {path}")
+    show(f"{root / FILE} {'now names' if remembered else 'already names'} it as the default")
     if unchecked:
         show(
-            f"Not checked, because {unchecked}: whether the competition is there and its rules are accepted."
+            "Not checked: whether the competition exists and its rules are accepted, because"
+            f" {unchecked}."
         )
-        show(f"Accept them at {competition_rules.rules_address(competition)}")
+        show(f"Accept the rules at {competition_rules.rules_address(competition)}")
     else:
-        show(f"The competition {competition} is there, and its rules are accepted")
+        show(f"The competition {competition} exists, and its rules are accepted")
     for what, handle in handles.items():
         show(f"{what:12}{handle}")
     show(f"Next: describe the images in {path.relative_to(root)}, then: invoke doctor")
@@ -152,8 +158,8 @@ def _config(root: Path, name: str) -> Path:
     return root / "pipeline" / "configs" / f"{name}.py"
 
 
-def _named(root: Path) -> str | None:
-    """Return what relay.toml names, there or not; None where there is no such file."""
+def _default(root: Path) -> str | None:
+    """Return the config that relay.toml names, whether it exists or not; None without the file."""
     path = root / FILE
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -161,48 +167,54 @@ def _named(root: Path) -> str | None:
         return None
     except (OSError, ValueError) as error:  # what is not UTF-8 or not TOML is a ValueError
         raise UsageError(
-            f'{path} cannot be read: {error}.\nExpected one line, config = "NAME". Correct it, or remove the file.'
+            f'{path} cannot be read: {error}.\nExpected one line, config = "NAME". Correct it, or'
+            " remove the file."
         ) from error
     name = value.get("config")
     if not isinstance(name, str) or set(value) != {"config"} or not NAME.fullmatch(name):
         raise UsageError(
-            f'{path} holds {value}; expected one line, config = "NAME".\nCorrect it, or remove the file.'
+            f'{path} holds {value}; expected one line, config = "NAME".\nCorrect it, or remove the'
+            " file."
         )
     return name
 
 
 def _name(competition: str, config: str) -> str:
-    """Return the config's name, after both names were found to work."""
+    """Return the config's name; raise `UsageError` unless both names can work."""
     if not SLUG.fullmatch(competition):
         last = competition.rstrip("/").rpartition("/")[2].lower()
         hint = f"Try: --competition {last}" if SLUG.fullmatch(last) else "Correct it."
+        given = f"{competition[:80]!r} is not a slug"
+        if not competition:
+            given, hint = "is missing", "invoke init --competition SLUG"
         raise UsageError(
-            f"--competition {competition[:80]!r} is no slug; expected the last part of the competition's address:"
-            f" 3 to 50 lower-case letters, digits and hyphens.\n{hint}"
+            f"--competition {given}; expected the last part of the competition's address: 3 to 50"
+            f" lower-case letters, digits and hyphens.\n{hint}"
         )
     name = config or competition.replace("-", "_")
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
+        proposal = f"my_{re.sub(r'[^a-z0-9_]', '_', name.lower())[:40]}"
         raise UsageError(
-            f"--config {name[:80]!r} cannot name a Python module; expected a lower-case letter, then such letters, digits and"
-            f" underscores.\nGive another one: --config my_{re.sub(r'[^a-z0-9_]', '_', name.lower())[:40]}"
+            f"--config {name[:80]!r} cannot name a Python module; expected a lower-case letter,"
+            f" then such letters, digits and underscores.\nGive another one: --config {proposal}"
         )
     if name == TEMPLATE:
         raise UsageError(
-            f"--config {TEMPLATE} is the rehearsal's own; expected another name.\nGive one: --config my_{TEMPLATE}"
+            f"--config {TEMPLATE} is the rehearsal's; expected another name.\n"
+            f"Give another one: --config my_{TEMPLATE}"
         )
     return name
 
 
 def _text(template: Path, name: str, competition: str) -> str:
-    """Return the template's text with the two names, its own docstring, and comments on what to
-    edit.
-    """
+    """Return the template's text with both names, a new docstring, and comments on what to edit."""
     try:
         text = template.read_text(encoding="utf-8")
         tree = ast.parse(text)
     except (OSError, ValueError, SyntaxError) as error:
         raise UsageError(
-            f"{template} cannot be read: {error}.\nExpected the template of a config. Restore it: git checkout {template}"
+            f"{template} cannot be read: {error}.\nExpected the template of a config. Restore it:"
+            f"\ngit checkout {shlex.quote(str(template))}"
         ) from error
     calls = [
         node.value
@@ -210,43 +222,28 @@ def _text(template: Path, name: str, competition: str) -> str:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
     ]
     arguments = {word.arg: word.value for call in calls[-1:] for word in call.keywords if word.arg}
-    lines, doc = text.splitlines(), tree.body[0] if tree.body else None
-    wanted = {"name": name, "competition": competition}
-    for argument, value in wanted.items():
+    lines = text.splitlines()
+    for argument, value in {"name": name, "competition": competition}.items():
         node = arguments.get(argument)
         if not isinstance(node, ast.Constant) or not re.fullmatch(
             rf'\s+{argument}="[^"]*",', lines[node.lineno - 1]
         ):
             raise UsageError(
-                f'{template} has no line {argument}="…", to set; expected one in CONFIG = Config(…).\n'
-                f"Restore it: git checkout {template}"
+                f'{template} has no line {argument}="…", to set; expected one in CONFIG ='
+                f" Config(…). Restore it:\ngit checkout {shlex.quote(str(template))}"
             )
         lines[node.lineno - 1] = f'    {argument}="{value}",'
-    for line, comment in sorted(
-        (
-            (arguments[argument].lineno - 1, comment)
-            for argument, comment in COMMENTS.items()
-            if argument in arguments
-        ),
-        reverse=True,
-    ):
+    places = {arguments[name].lineno - 1: COMMENTS[name] for name in COMMENTS if name in arguments}
+    for line in sorted(places, reverse=True):
         if not lines[line - 1].lstrip().startswith("#"):
-            lines.insert(line, f"    # {comment}")
-    begins = 0
-    if (
-        isinstance(doc, ast.Expr)
-        and isinstance(doc.value, ast.Constant)
-        and isinstance(doc.value.value, str)
-    ):
-        begins = doc.end_lineno or 0
-    return (
-        "\n".join([*DOC.format(name=name, competition=competition).splitlines(), *lines[begins:]])
-        + "\n"
-    )
+            lines.insert(line, f"    # {places[line]}")
+    has_docstring = ast.get_docstring(tree, clean=False) is not None
+    code = lines[tree.body[0].end_lineno :] if has_docstring else lines
+    return "\n".join([DOC.format(name=name, competition=competition), *code]) + "\n"
 
 
-def _is_there(path: Path, text: str) -> bool:
-    """Return whether this very config is there. Raises `UsageError` if another one is."""
+def _exists(path: Path, text: str) -> bool:
+    """Return whether this very config exists; raise `UsageError` if another of its name does."""
     try:
         held = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -256,33 +253,33 @@ def _is_there(path: Path, text: str) -> bool:
     if held == text:
         return True
     raise UsageError(
-        f"{path} is there, and was edited, or is another competition's; expected no such file. It stays as it is.\n"
+        f"{path} exists, and was edited or is another competition's; expected no such file. It"
+        " stays as it is.\n"
         f'To make it the default, write into {FILE}:  config = "{path.stem}"\n'
-        "To start anew, move it away, or give another name: --config NAME"
+        "To start over, move it away, or give another name: --config NAME"
     )
 
 
 def _ask(competition: str, user: str) -> tuple[str, str]:
-    """Return the owner of what will be on Kaggle, and why Kaggle was not asked; empty where it was."""
+    """Return the owner of what will be on Kaggle, and why Kaggle was not asked; "" if it was."""
     found = credential_lookup.look()
     owner = user or found.username or "<you>"
     if not found.sources:
-        return owner, "; ".join(
-            what for what, _ in found.problems
-        ) or "there are no Kaggle credentials"
+        problems = "; ".join(what for what, _ in found.problems)
+        return owner, problems or "there are no Kaggle credentials"
     try:
         kaggle = Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
         if user and user != kaggle.username:
             raise UsageError(
                 f"--user {user}: the credentials are {kaggle.username}'s; expected the same user.\n"
-                "Leave --user out, or sign in as the other."
+                "Leave --user out, or log in as the other."
             )
         competition_rules.require(kaggle, competition)
         return kaggle.username, ""
     except Denied:
         raise
     except (CredentialError, Unreachable) as error:
-        # A config needs no Kaggle; what is wrong there is told, and does not stop it.
+        # A config needs no Kaggle: what is wrong there is only reported.
         return owner, failure_messages.plain(str(error).splitlines()[0].rstrip("."))
 
 

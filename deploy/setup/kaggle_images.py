@@ -1,7 +1,7 @@
-"""Images: which versions Kaggle's two images had, and when somebody last looked.
+"""Which versions Kaggle's two images had, and when somebody last looked.
 
 Reads  constraints/*.txt, and the line of docs/facts.md that dates them
-Gives  the pins in words, and the day
+Gives  the pinned versions as text, and the day
 """
 
 import re
@@ -13,7 +13,7 @@ DAY = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])(?:-(0[1-9]|[12]\d|3[01]))?")
 
 
 def pins(root: Path) -> str:
-    """Return what constraints/ pins, image by image; empty where there is nothing."""
+    """Return the versions that constraints/ pins, image by image; "" if it pins none."""
     images = []
     for path in sorted((root / "constraints").glob("*.txt")):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -23,8 +23,9 @@ def pins(root: Path) -> str:
 
 
 def seen(root: Path) -> date | None:
-    """Return the last day that the line about the images names, of a month its last day; None where
-    there is none.
+    """Return the last day that the line about the images names, or None.
+
+    Of a month it is the last day.
     """
     path = root / "docs" / "facts.md"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

@@ -1,11 +1,11 @@
-"""Origin: from a submission back to the commit, without a gap: what was run, on what, and what came
-of it.
+"""Where a submission came from, step by step back to the commit.
 
-Reads  the pulled folders and the journals beside them; asks nobody Gives  one `Link` a step: commit
-→ bundle → train run → accelerator → artifact → dataset version → infer run → submission → score
+Reads  the pulled folders and the journals beside them; asks nobody
+Gives  one `Link` a step: submission → score → infer run → dataset version → artifact → accelerator
+→ train run → bundle → commit
 
-A file is a run's if it has the sha256 that the run itself wrote into outputs.json; where it lies
-and what it is called prove nothing.
+A file is a run's if it has the sha256 that the run itself wrote into outputs.json. Its place and
+its name prove nothing.
 """
 
 import json
@@ -18,16 +18,18 @@ from deploy.errors import Unverified, UsageError
 from deploy.journal import DONE, Journal
 from deploy.kernel import artifact_manifest, output
 from deploy.project import Project
+from deploy.relay.last_runs import EVERY_ROW
 from deploy.relay.submit import FILE
 
 UNKNOWN = "not known here"
-LOOK_BACK = 100  # entries of the journal
 
 
 @dataclass(frozen=True)
 class Link:
-    """One step. `what`: its name. `value`: what is known of it. `proof`: the file or record that
-    says so.
+    """One step.
+
+    Attributes:
+        what: its name. value: what is known of it. proof: the file or record that says so.
     """
 
     what: str
@@ -43,15 +45,15 @@ def trace(project: Project, submission: Path) -> list[Link]:
     """Return the links behind a submission.csv, from its score back to the commit.
 
     Args:
-        submission: in a pulled folder, or any copy of one: it is found by its content.
+        submission: the file in a pulled folder, or any copy of it: its content identifies it.
 
     Raises:
         UsageError: if the file is missing, or no pulled run wrote it.
-        Unverified: if it lies where a run's was pulled to, and is not what the run wrote.
+        Unverified: if it is in a pulled folder, and is not what that run wrote.
     """
     folder, others = _folder(project, submission)
-    told, journal = _read(folder / output.BUNDLE), _journal(project, folder)
-    infer = _push(journal, folder, told)
+    identity, journal = _read(folder / output.BUNDLE), _journal(project, folder)
+    infer = _push(journal, folder, identity)
     listed = output.sealed(folder) is not None
     proof = folder / (output.OUTPUTS if listed else FILE)
     value = artifact_manifest.sha256(submission)[:16] + (
@@ -63,8 +65,8 @@ def trace(project: Project, submission: Path) -> list[Link]:
         for other in others
     ]
     links.append(_score(journal, infer))
-    links += _run("infer", infer, told, folder)
-    expect = told.get("expect") or {}
+    links += _run("infer", infer, identity, folder)
+    expect = identity.get("expect") or {}
     run_id = expect.get("run_id", "")
     published = _published(journal, run_id, infer)
     version = f"{published['handle']}/{published['version']}" if published else UNKNOWN
@@ -74,9 +76,7 @@ def trace(project: Project, submission: Path) -> list[Link]:
 
 
 def _folder(project: Project, submission: Path) -> tuple[Path, list[Path]]:
-    """Return the pulled folder whose submission.csv this is, and those of other runs that wrote an
-    equal one.
-    """
+    """Return the folder of the run that wrote this, and those of other runs that wrote the same."""
     if not submission.is_file():
         what = "is a folder" if submission.is_dir() else "is missing"
         raise UsageError(
@@ -90,14 +90,14 @@ def _folder(project: Project, submission: Path) -> tuple[Path, list[Path]]:
     found: dict[tuple[str, str], Path] = {}
     for path in sorted(project.runs.rglob(output.BUNDLE)):
         if _written(path.parent) == digest:
-            told = output.noted(path.parent)
-            found.setdefault(
-                (output.name_of(path.parent), told.server if told else ""), path.parent
-            )
+            note = output.noted(path.parent)
+            run = (output.name_of(path.parent), note.server if note else "")
+            found.setdefault(run, path.parent)
     if not found:
         raise UsageError(
-            f"{submission} was written by no run that was pulled into {project.runs} (sha256 {digest[:16]}…).\n"
-            "Expected a file as a run wrote it; one changed label makes it another. Pull the run that wrote it: invoke pull --run owner/slug/version"
+            f"{submission} was written by no run that was pulled into {project.runs} (sha256"
+            f" {digest[:16]}…).\nExpected a file as a run wrote it: one changed label makes it"
+            " another file. Pull the run that wrote it:\ninvoke pull --run owner/slug/version"
         )
     first, *others = found.values()
     return first, others
@@ -115,21 +115,20 @@ def _written(folder: Path) -> str:
 
 
 def _journal(project: Project, folder: Path) -> Journal:
-    """Return the journal beside the folder, as far as it speaks of the Kaggle that the folder came
-    from: a rehearsal has its own.
+    """Return the journal beside the folder, for the Kaggle that the folder was pulled from.
+
+    A rehearsal has a journal of its own.
     """
-    beside = folder.parent / project.journal().path.name
-    told = output.noted(folder)
-    return Journal(
-        beside if beside.is_file() else project.journal().path, told.server if told else None
-    )
+    ours = project.journal().path
+    beside, note = folder.parent / ours.name, output.noted(folder)
+    return Journal(beside if beside.is_file() else ours, note.server if note else None)
 
 
 def _score(journal: Journal, infer: dict[str, Any] | None) -> Link:
     if infer is None:
         return Link("score", UNKNOWN, "journal")
     rows = journal.recent(
-        "submissions", LOOK_BACK, handle=infer["handle"], kernel_version=infer["version"]
+        "submissions", EVERY_ROW, handle=infer["handle"], kernel_version=infer["version"]
     )
     made = [row for row in rows if row["ref"]]
     scored = next((row for row in made if row["score"] is not None), None)
@@ -141,10 +140,8 @@ def _score(journal: Journal, infer: dict[str, Any] | None) -> Link:
 def _published(
     journal: Journal, run_id: str, infer: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Return what the artifact was published as when the inference was pushed; an older one may be
-    published again later.
-    """
-    rows = journal.recent("publishes", LOOK_BACK, run_id=run_id, outcome=DONE) if run_id else []
+    """Return how the artifact was published before the inference was pushed, not later."""
+    rows = journal.recent("publishes", EVERY_ROW, run_id=run_id, outcome=DONE) if run_id else []
     return next((row for row in rows if infer is None or row["at"] <= infer["at"]), None)
 
 
@@ -154,54 +151,50 @@ def _training(project: Project, run_id: str, weights: str) -> list[Link]:
         held, folder = _read(path), path.parent.parent
         if not run_id or (held.get("run_id"), held.get("weights_sha256")) != (run_id, weights):
             continue
-        told = _read(folder / output.BUNDLE)
+        identity = _read(folder / output.BUNDLE)
         return [
             Link("artifact", f"{run_id}, weights {weights[:16]}", str(path)),
             Link("accelerator", str(held.get("devices", UNKNOWN)), str(path)),
-            *_run("train", _push(_journal(project, folder), folder, told), told, folder),
+            *_run("train", _push(_journal(project, folder), folder, identity), identity, folder),
         ]
     return [Link("artifact", run_id or UNKNOWN, "bundle.json of the inference")]
 
 
-def _run(which: str, push: dict[str, Any] | None, told: dict[str, Any], folder: Path) -> list[Link]:
-    commit = str(told.get("git_commit") or "none") + (
-        ", with local changes" if told.get("git_dirty") else ""
-    )
-    place, noted = str(folder / output.BUNDLE), output.noted(folder)
+def _run(
+    which: str, push: dict[str, Any] | None, identity: dict[str, Any], folder: Path
+) -> list[Link]:
+    changes = ", with local changes" if identity.get("git_dirty") else ""
+    commit = str(identity.get("git_commit") or "none") + changes
+    place, note = str(folder / output.BUNDLE), output.noted(folder)
+    run, proof = UNKNOWN, "journal"
     if push:
-        run = Link(f"{which} run", f"{push['handle']}/{push['version']}", "journal")
-    else:
-        run = Link(
-            f"{which} run",
-            noted.run if noted else UNKNOWN,
-            str(folder / output.NOTE) if noted else "journal",
-        )
+        run = f"{push['handle']}/{push['version']}"
+    elif note:
+        run, proof = note.run, str(folder / output.NOTE)
     return [
-        run,
-        Link(f"{which} bundle", str(told.get("bundle_sha256", UNKNOWN)), place),
+        Link(f"{which} run", run, proof),
+        Link(f"{which} bundle", str(identity.get("bundle_sha256", UNKNOWN)), place),
         Link(f"{which} commit", commit, place),
     ]
 
 
-def _push(journal: Journal, folder: Path, told: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the push of the version that this folder was pulled from; another version may hold the
-    same bundle.
-    """
-    name = re.fullmatch(r"(.+)/(\d+)", output.name_of(folder))
-    if name is None or not told.get("bundle_sha256"):
+def _push(journal: Journal, folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the push that made the version in this folder; others may hold the same bundle."""
+    name, sha256 = (
+        re.fullmatch(r"(.+)/(\d+)", output.name_of(folder)),
+        identity.get("bundle_sha256"),
+    )
+    if name is None or not sha256:
         return None
-    rows = journal.recent(
-        "pushes", LOOK_BACK, version=int(name[2]), bundle_sha256=told["bundle_sha256"]
+    rows = journal.recent("pushes", EVERY_ROW, version=int(name[2]), bundle_sha256=sha256)
+    handle, whole = name[1], output.noted(folder) is not None
+    slug = handle.partition("/")[2]
+    ours = (
+        row
+        for row in rows
+        if row["handle"] == handle or (not whole and row["handle"].endswith(f"/{slug}"))
     )
-    slug, whole = name[1].partition("/")[2], output.noted(folder) is not None
-    return next(
-        (
-            row
-            for row in rows
-            if row["handle"] == name[1] or (not whole and row["handle"].endswith(f"/{slug}"))
-        ),
-        None,
-    )
+    return next(ours, None)
 
 
 def _read(path: Path) -> dict[str, Any]:

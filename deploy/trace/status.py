@@ -1,8 +1,8 @@
-"""Standing: what was asked of Kaggle, what came of it, and how it stands now, for a person and for
-a script.
+"""What was asked of Kaggle, what came of it, and how the last runs stand now.
 
 Reads  the journal; and Kaggle, for the state of the last runs and the quota
-Gives  plain values, and a table of them that says of each command whether it made or spent anything
+Gives  plain values for a script, and lines for a person, which say of each command whether it made
+or spent anything
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,20 @@ from typing import Any
 from deploy.client.client import Kaggle
 from deploy.errors import RelayError
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE
-from deploy.kernel.push_and_watch import Run
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import continuation
+from deploy.relay.last_runs import run_of
 
 Row = Mapping[str, Any]
 
 NEWEST = 5
-ONE = {"pushes": "push", "publishes": "publish", "submissions": "submit"}
-# Why a command ended, by the kind of its error, in words.
+TASKS = {"pushes": "push", "publishes": "publish", "submissions": "submit"}
+# Why a command ended, by its kind of error.
 WHY = {
     "Ambiguous": "no answer came",
     "BadAnswer": "Kaggle's answer could not be accepted",
     "CredentialError": "no credentials",
-    "DeadlinePassed": "its time was over",
+    "DeadlinePassed": "its time was up",
     "Denied": "no permission",
     "Detached": "interrupted",
     "DiskError": "the disk",
@@ -36,40 +36,39 @@ WHY = {
     "RunFailed": "the run failed",
     "Unreachable": "Kaggle did not answer",
     "Unverified": "a file was not what it should be",
-    "TimeUp": "its time was over",
+    "TimeUp": "its time was up",
     "UsageError": "a check failed",
     "SubmissionError": "the file was not valid",
-    INTENDED: "it goes on, or was cut off",
+    INTENDED: "still running, or interrupted",
 }
 
 
 def journal(project: Project) -> dict[str, list[dict[str, Any]]]:
-    """Return the journal's newest entries, by table; nobody has to be asked for that."""
+    """Return the journal's newest entries, by table, without asking Kaggle."""
     kept = project.journal()
     return {table: kept.recent(table, NEWEST, config=project.name) for table in COLUMNS}
 
 
 def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
-    """Return how the last run of each kernel stands now, and the accelerator hours that are left
-    this week.
+    """Return the state of the last run of each kernel, and the accelerator hours left this week.
 
-    What one question meets is told in its place, and does not hide the others' answers.
+    A question that fails is answered with its error, and does not hide the other answers.
     """
-    kept, runs, partial, renewed = project.journal(), {}, False, None
+    runs, partial, renewed = {}, False, None
     for kernel in (TRAIN, INFER):
-        found = kept.last("pushes", kernel=kernel, config=project.name, outcome=DONE)
-        if found:
-            name = f"{found['handle']}/{found['version']}"
-            try:
-                runs[name] = kaggle.kernel_status(found["handle"], found["version"]).name
-                if kernel == TRAIN and runs[name] in continuation.ENDED:
-                    told = found["left"] or continuation.glance(
-                        kaggle, Run(found["handle"], found["version"], "", "")
-                    )
-                    runs[name] += f", {told}" if told.startswith("partial") else ""
-                    partial = told.startswith("partial")
-            except RelayError as error:
-                runs[name] = f"not known: {str(error).splitlines()[0]}"
+        row = project.journal().last("pushes", kernel=kernel, config=project.name, outcome=DONE)
+        if row is None:
+            continue
+        run = run_of(row)
+        try:
+            state = kaggle.kernel_status(run.handle, run.version).name
+            if kernel == TRAIN and state in continuation.ENDED:
+                progress = row["left"] or continuation.progress_of(kaggle, run)
+                partial = progress.startswith("partial")
+                state += f", {progress}" if partial else ""
+        except RelayError as error:
+            state = f"not known: {str(error).splitlines()[0]}"
+        runs[str(run)] = state
     try:
         quota = kaggle.quota()
         seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}
@@ -82,41 +81,37 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
             name: None if left is None else left / 3600 for name, left in seconds.items()
         },
         "renewed": renewed.isoformat() if renewed else None,
-        "next": f"invoke push-train --until-done --config {project.config}" if partial else None,
+        "next": project.command("push-train --until-done") if partial else None,
     }
 
 
-def asked(project: Project) -> list[str]:
+def journal_lines(project: Project) -> list[str]:
     """Return what was asked of this Kaggle and what came of it, as lines for a person."""
     rows = [
-        (row["at"][:16].replace("T", " "), ONE[table], _what(table, row), came_of(table, row))
+        (row["at"][:16].replace("T", " "), TASKS[table], _what(table, row), outcome_of(table, row))
         for table, kept in journal(project).items()
         for row in kept
     ]
-    kept = project.journal()
-    head = f"Asked of {kept.server}" + (
-        "" if rows else f" with the config {project.name}: nothing yet"
-    )
-    lines = (
-        [head, *_aligned([("when (UTC)", "task", "what", "what came of it"), *rows])]
-        if rows
-        else [head]
-    )
-    for server, count in kept.elsewhere().items():
-        entries, speak = ("1 entry", "speaks") if count == 1 else (f"{count} entries", "speak")
+    whole = project.journal()
+    lines = [f"Asked of {whole.server} with the config {project.name}: nothing yet"]
+    if rows:
+        columns = ("when (UTC)", "task", "what", "what came of it")
+        lines = [f"Asked of {whole.server}", *_aligned([columns, *rows])]
+    for server, count in whole.elsewhere().items():
+        one = count == 1
+        entries = f"{count} {'entry' if one else 'entries'} of the journal"
         if server:
-            lines.append(
-                f"{entries} of the journal {speak} of another Kaggle, {server}, and {'is' if count == 1 else 'are'} left out."
-            )
+            about = f"{'is' if one else 'are'} about another Kaggle, {server}"
+            lines.append(f"{entries} {about}, and {'is' if one else 'are'} left out.")
         else:
             lines.append(
-                f"{entries} of the journal {'does' if count == 1 else 'do'} not say of which Kaggle; no command goes by"
-                f" {'it' if count == 1 else 'them'}. To take up such a run: --run owner/slug/version"
+                f"{entries} {'does' if one else 'do'} not say which Kaggle, and"
+                f" {'is' if one else 'are'} left out. To use such a run: --run owner/slug/version"
             )
     return lines
 
 
-def stands(found: Row) -> list[str]:
+def state_lines(found: Row) -> list[str]:
     """Return what `now` found, as lines for a person."""
     rows = [("now", run, state) for run, state in found["runs"].items()]
     for name, hours in found["hours_left"].items():
@@ -126,50 +121,44 @@ def stands(found: Row) -> list[str]:
     return [*_aligned(rows), *([f"Next: {found['next']}"] if found.get("next") else [])]
 
 
-def came_of(table: str, row: Row) -> str:
+def outcome_of(table: str, row: Row) -> str:
     """Return in words what an entry of the journal made or spent, or that it made nothing."""
-    return {"pushes": _pushed, "publishes": _published, "submissions": _submitted}[table](row)
+    describe = {"pushes": _pushed, "publishes": _published, "submissions": _submitted}[table]
+    outcome = str(row["outcome"])
+    return describe(row, outcome, WHY.get(outcome, outcome))
 
 
-def _pushed(row: Row) -> str:
-    outcome, why = row["outcome"], WHY.get(row["outcome"], row["outcome"])
+def _pushed(row: Row, outcome: str, why: str) -> str:
     if outcome == DONE:
         adopted = row["before"] is None or (row["version"] or 0) <= row["before"]
         made = "was there already, nothing was sent" if adopted else "pushed"
-        made += f", going on from version {row['base']}" if row["base"] and not adopted else ""
-        told = [
-            made,
-            *filter(None, [row["status"], row["left"] if row["left"] != "complete" else None]),
-        ]
-        return "; ".join(told)
+        made += f", resuming from version {row['base']}" if row["base"] and not adopted else ""
+        progress = row["left"] if row["left"] != "complete" else ""
+        return "; ".join(filter(None, [made, row["status"], progress]))
     if outcome == ABSENT:
         return "made nothing: it never arrived"
     if outcome == GONE:
         return "is not at this Kaggle any more"
     if outcome in NOT_MADE:
-        return f"made no version to go on with: {why}"
+        return f"made no version to use: {why}"
     return f"not known: {why}; the next command finds out"
 
 
-def _published(row: Row) -> str:
-    outcome, why = row["outcome"], WHY.get(row["outcome"], row["outcome"])
-    if row["before"] is None:
-        return (
-            "was there already, nothing was sent" if outcome == DONE else f"nothing was sent: {why}"
-        )
+def _published(row: Row, outcome: str, why: str) -> str:
     if outcome == DONE:
-        return "published"
+        return "published" if row["before"] is not None else "was there already, nothing was sent"
+    if row["before"] is None:
+        return f"nothing was sent: {why}"
     if outcome in NOT_MADE:
-        return f"made no version to go on with: {why}"
+        return f"made no version to use: {why}"
     return f"not known: {why}; the next publish finds out"
 
 
-def _submitted(row: Row) -> str:
-    outcome, why = row["outcome"], WHY.get(row["outcome"], row["outcome"])
+def _submitted(row: Row, outcome: str, why: str) -> str:
     if row["ref"]:
-        told = f"submission {row['ref']}"
-        told += f", score {row['score']}" if row["score"] is not None else f", no score: {why}"
-        return told if row["sent"] else f"followed {told}; spent nothing"
+        scored = f"score {row['score']}" if row["score"] is not None else f"no score: {why}"
+        words = f"submission {row['ref']}, {scored}"
+        return words if row["sent"] else f"followed {words}; spent nothing"
     if not row["sent"]:
         return f"spent nothing: {why}"
     if outcome in NOT_MADE:
@@ -187,10 +176,8 @@ def _hours(hours: float) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows with their columns below each other."""
-    widths = (
-        [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    )
+    """Return the rows as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows

@@ -8,7 +8,7 @@
 
 # %% [markdown]
 # # Infer on the GPU, internet off
-# The first cell proves that there is a GPU.
+# The first cell checks that there is a GPU.
 
 # %%
 import os
@@ -21,8 +21,8 @@ from pipeline.runtime import devices
 print(devices.prove("NvidiaTeslaT4"))
 
 # %% [markdown]
-# ## The artifact of the run that was pushed, and of no other
-# Found by its manifest; run id, sha256 of every file and golden outputs are checked before anything is predicted.
+# ## The artifact that this notebook was pushed for
+# Its manifest finds it. Run id, sha256 of every file and golden outputs are checked first.
 
 # %%
 from pathlib import Path
@@ -39,14 +39,14 @@ folder = mounts.competition(inputs, settings.competition, settings.data.sample_s
 
 # %% [markdown]
 # ## Predictions
-# In the scored rerun this same cell meets the hidden test set.
+# In the scored rerun this cell predicts the hidden test set.
 
 # %%
 predictions = inference.infer(model, folder, Path.cwd(), config=settings)
 
 # %% [markdown]
 # ## What it was least sure of
-# Not in the scored rerun: nobody sees it, and a picture must not cost a submission.
+# Skipped in the scored rerun: nobody sees it, and a picture must not cost a submission.
 
 # %%
 from IPython.display import Image, display
@@ -56,6 +56,5 @@ from pipeline.figures import prediction_figures
 if not os.environ.get("KAGGLE_IS_COMPETITION_RERUN"):
     for picture in prediction_figures.least_sure(predictions, Path.cwd()):
         display(Image(str(picture)))
-    print(
-        provenance.seal(Path.cwd())
-    )  # what was written; `invoke pull` compares what it gets with this list
+    # A list of what was written, which `invoke pull` compares with what it downloads.
+    print(provenance.seal(Path.cwd()))

@@ -8,7 +8,7 @@
 
 # %% [markdown]
 # # Train on the TPU
-# The first cell proves that there is one; without it the run stops here, before it costs quota.
+# The first cell checks that there is a TPU. Without one the run stops here, before it costs quota.
 
 # %%
 import os
@@ -39,7 +39,7 @@ print(config.to_text(settings))
 
 # %% [markdown]
 # ## What the model sees
-# A batch of training images, cropped and mirrored as in training, with their labels; of a table there is nothing to draw.
+# A batch of training images, augmented as in training, with their labels. A table has no picture.
 
 # %%
 from IPython.display import Image, display
@@ -52,23 +52,23 @@ for picture in training_figures.training_sample(examples, settings, output):
     display(Image(str(picture)))
 
 # %% [markdown]
-# ## Where it goes on
-# A run that is longer than a session goes on from what the session before it left.
+# ## Resume
+# A run that is longer than a session resumes from what the session before it saved.
 
 # %%
 from pipeline.session import resume
 
-resume.take(origin.expect, mounts.root() / "input", output)
+resume.restore(origin.expect, mounts.root() / "input", output)
 
 # %% [markdown]
 # ## Training
-# One line of JSON an interval.
+# Each line of progress is JSON.
 
 # %%
 trained = training.train(settings, folder, output, examples=examples, provenance=origin)
 
 # %% [markdown]
-# ## Curves, confusion, and where time went
+# ## Curves, confusion, time
 
 # %%
 for picture in training_figures.of_training(output, status=trained.status):
@@ -76,14 +76,14 @@ for picture in training_figures.of_training(output, status=trained.status):
 
 # %% [markdown]
 # ## The artifact
-# Weights and a manifest; `infer-gpu` checks every byte of it before it predicts. A run that is partial has none yet.
+# Weights and a manifest. `infer-gpu` checks every byte before it predicts. A partial run has none.
 
 # %%
 print(resume.summary(trained.status, trained.manifest, output))
 
 # %% [markdown]
 # ## What was written
-# Each file with its sha256; `invoke pull` compares what it gets with this list.
+# Each file with its sha256. `invoke pull` compares what it downloads with this list.
 
 # %%
 print(provenance.seal(output, trained.status))

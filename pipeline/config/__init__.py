@@ -2,10 +2,11 @@
 
 Comes in: a Python file of `pipeline/configs/`, or JSON. Goes out: `Config`, `Data` and `Optimizer`,
 which every other package reads. Never imported here: anything but `pipeline.errors`, so that a
-command can read a config in milliseconds.
+command reads a config in milliseconds.
 """
 
-from pipeline.config.config import Config, Optimizer, from_json, load, to_text
+from pipeline.config.config import Config, Optimizer, from_json, to_text
+from pipeline.config.config_files import load
 from pipeline.config.data_layout import Data
 
 __all__ = ["Config", "Data", "Optimizer", "from_json", "load", "to_text"]

@@ -1,12 +1,11 @@
-"""Changes: in what the config of a run that goes on may differ from the one that it began with."""
+"""Which fields of a config may change when a run resumes."""
 
 from typing import Any
 
-# What a config may say otherwise when a run goes on: nothing that training reads. The images
-# themselves are compared by content.
+# Nothing that training reads. The images themselves are compared by content.
 FREE = {
     "handoff",
-    "metric",  # its part in the labels, their log, is in the fingerprint of the data
+    "metric",  # its effect on the labels, their log, is in the fingerprint of the data
     "progress_seconds",
     "checkpoint_seconds",
     "session_hours",
@@ -14,24 +13,20 @@ FREE = {
     "micro_batch",
     "steps_per_call",
     "views",
+    "data.sample_submission",
 } | {
-    f"data.{name}"
-    for name in (
-        "train_csv",
-        "test_csv",
-        "train_images",
-        "test_images",
-        "train_records",
-        "test_records",
-        "train_array",
-        "test_array",
-        "sample_submission",
-    )
+    f"data.{part}_{form}"
+    for part in ("train", "test")
+    for form in ("csv", "images", "records", "array")
 }
 
 
 def changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    """Return in what two configs differ that training depends on, a text for each value."""
+    """Return the differences of two configs that training depends on, a text for each value.
+
+    >>> changes({"batch": 8, "data": {"flip": True}}, {"batch": 6, "data": {"flip": True}})
+    ['batch: 8 then, 6 now']
+    """
     before, now = _flat(theirs), _flat(ours)
     return [
         f"{name}: {before.get(name)!r} then, {now.get(name)!r} now"
@@ -42,11 +37,10 @@ def changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
     """Return a config's values by full name, for example "data.height"."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in config.items():
-        flat.update(
-            {f"{name}.{key}": part for key, part in value.items()}
-            if isinstance(value, dict)
-            else {name: value}
-        )
+        if isinstance(value, dict):
+            flat |= {f"{name}.{key}": part for key, part in value.items()}
+        else:
+            flat[name] = value
     return flat

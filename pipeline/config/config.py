@@ -1,55 +1,47 @@
-"""What a run is: one frozen object that checks itself on construction and goes to JSON and back.
+"""What a run is: one frozen `Config`, which checks itself when it is made and survives JSON.
 
-Reads  nothing but its arguments (and, in `load`, one file of pipeline/configs/ or a file of the
-same form) Gives  `Config`, which every other module takes, and which travels inside the artifact
-
-Uses the standard library alone, so that `tasks.py` can read a config without starting Keras.
+It uses the standard library alone, so that a command reads a config without starting Keras.
 """
 
 import dataclasses
-import importlib
-import importlib.util
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 from pipeline.config.data_layout import Data
-from pipeline.config.field_checks import expect, truth, whole, within
-from pipeline.errors import ConfigError, place
+from pipeline.config.field_checks import expect, one_of, truth, whole, within
+from pipeline.errors import ConfigError
 
-__all__ = ["Config", "Data", "Optimizer", "from_json", "load", "to_text"]
-
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 HANDOFFS = ("dataset", "kernel")
 KEEPS = ("last", "best")
 TARGETS = ("classes", "ordinal", "multilabel", "regression")
-# Far above what anyone needs, and far below what would end a run without a word for lack of memory.
+# Far above any need, and far below what ends a run for lack of memory.
 MOST_BATCH, MOST_FOLDS = 2**20, 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """An optimizer and the batch at which its numbers were tuned; `learning_rate` scales them to
-    another batch.
+    """An optimizer and the batch for which its numbers were tuned.
+
+    `pipeline.training.learning_rate` scales them to another batch.
 
     Attributes:
         name: "sgd", "adam" or "adamw".
         base_rate: learning rate per optimizer step that worked at `base_batch`.
         base_batch: images per step, over all replicas, when it worked.
-        momentum: of SGD, which is Nesterov's. beta_1, beta_2, epsilon: of Adam and AdamW.
-        weight_decay: of SGD and AdamW, decoupled: each step takes rate x decay off the weights (as
-            Keras does it). Adam has none.
+        momentum: of SGD, which is Nesterov's.
+        beta_1, beta_2, epsilon: of Adam and AdamW.
+        weight_decay: of SGD and AdamW, decoupled: each step takes learning rate x decay off the
+            weights (as Keras does it). Adam has none.
         ema_momentum: of an average of the weights, and of BatchNorm's statistics, that is used for
             evaluation and in the artifact; None: no average. In step t it is at most (1 + t) / (10
-            + t), so that the random weights of the start are soon forgotten.
+            + t), so that the random weights of the start soon disappear.
     """
 
     name: str
@@ -63,13 +55,7 @@ class Optimizer:
     ema_momentum: float | None = None
 
     def __post_init__(self) -> None:
-        expect(
-            self.name in OPTIMIZERS,
-            "optimizer.name",
-            self.name,
-            "one of " + ", ".join(OPTIMIZERS),
-            "Set name to one of these.",
-        )
+        one_of("optimizer.name", self.name, OPTIMIZERS)
         within("optimizer.base_rate", self.base_rate, 0, 100, open_ends=True)
         whole("optimizer.base_batch", self.base_batch, 1, MOST_BATCH)
         for name in ("momentum", "beta_1", "beta_2"):
@@ -92,49 +78,47 @@ class Config:
     """One competition's run.
 
     Attributes:
-        name: the config's own name; the file in pipeline/configs/ is called the same.
+        name: the config's own name, which is that of its file in pipeline/configs/.
         competition: Kaggle's slug of the competition.
-        num_classes: how many labels there are; checked against the data. Left out for a regression,
-            and for several label columns.
-        target: what is predicted, as pipeline.data.labels has it: "classes", "ordinal",
-            "multilabel" or "regression".
+        num_classes: number of labels; checked against the data. Leave it out for a regression, and
+            for several label columns.
+        target: what is predicted, as in pipeline.data.labels: "classes", "ordinal", "multilabel" or
+            "regression".
         metric: the competition's, a name in pipeline.metrics; "" takes the usual one of the target.
-        model, model_options: a function of `pipeline.models.architectures` and its keyword
+        model, model_options: a function of `pipeline.models.architectures`, and its keyword
             arguments.
-        batch: images per optimizer step, over all replicas. The optimization follows from it alone.
-        noise_cap: measure the gradient-noise scale before the first step, and take a smaller batch
-            where this one is past it.
+        batch: images per optimizer step, over all replicas. It alone determines the optimization.
+        noise_cap: measure the gradient-noise scale before the first step, and reduce a batch that
+            is larger.
         epochs: passes over the training images.
-        warmup_epochs: passes in which the rate rises from 0 to its peak.
+        warmup_epochs: passes in which the learning rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
         batchnorm_batch: images that BatchNorm normalizes together; None takes the optimizer's
-            `base_batch`, or the next smaller divisor of `batch`. It changes the result, and nothing
-            else about replicas and memory does.
+            `base_batch`, or the next smaller divisor of `batch`. It changes the result; the number
+            of replicas and the memory do not.
         micro_batch: images per forward and backward pass on one replica; None takes what fits,
             beginning with a replica's whole share.
-        steps_per_call: steps that are handed to the devices at once; more than 1 pays where a step
-            takes less than a millisecond.
+        steps_per_call: steps in one call to the devices; more than 1 pays where a step takes less
+            than a millisecond.
         keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch
-            with the best validation accuracy, or, where several labels or a number are told, the
+            with the best validation accuracy, or, for a multilabel or regression target, with the
             smallest validation loss.
         patience: epochs without a better one after which the run ends; None: it does not.
-        folds: parts that the labelled images are cut into, stratified by label; a model is trained
-            for each, on all the others. None: one model, and `data.validation_fraction` is held
-            back.
-        views: of an image, whose predictions are averaged in inference: as it is, mirrored where
-            data.flip is set, moved by a pixel where data.crop_padding is. They are left out first
-            where time is short.
-        precision: "auto" takes bfloat16 where the hardware has it.
+        folds: parts of the labelled images, stratified by label; a model is trained for each, on
+            all the others. None: one model, and `data.validation_fraction` is held out.
+        views: of an image, whose predictions are averaged in inference (test-time augmentation): as
+            it is, mirrored if data.flip is set, moved by a pixel if data.crop_padding is. They are
+            left out first if time is short.
+        precision: "auto" takes bfloat16 if the hardware computes it.
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
             output.
-        session_hours: of wall clock, from the start of the process; before they are over the run
-            saves itself and ends as "partial". None: no limit. Kaggle ends a TPU session after 9
-            hours.
-        stall_seconds: without one finished step, after which the run writes down where it hangs and
-            ends; compiling counts.
-        progress_seconds: at least this much time between two lines.
-        checkpoint_seconds: at least this much time between two checkpoints; None follows from what
-            one costs.
+        session_hours: of wall clock, from the start of the process, before whose end the run saves
+            itself and ends as "partial". None: no limit. Kaggle ends a TPU session after 9 hours.
+        stall_seconds: without one finished step, compiling included, after which the run writes
+            down where it hangs, and ends.
+        progress_seconds: least time between two progress lines.
+        checkpoint_seconds: least time between two checkpoints; None: it follows from the cost of
+            one.
     """
 
     name: str
@@ -167,7 +151,6 @@ class Config:
     stall_seconds: float = 1800.0
 
     def __post_init__(self) -> None:
-        slug = r"[a-z0-9][a-z0-9-]{2,49}"
         expect(
             isinstance(self.name, str) and bool(re.fullmatch(r"[a-z][a-z0-9_]*", self.name)),
             "name",
@@ -175,6 +158,7 @@ class Config:
             "lower-case letters, digits and underscores",
             "Name the config as its file, without .py.",
         )
+        slug = r"[a-z0-9][a-z0-9-]{2,49}"
         expect(
             isinstance(self.competition, str) and bool(re.fullmatch(slug, self.competition)),
             "competition",
@@ -183,13 +167,9 @@ class Config:
             "Copy it from kaggle.com/competitions/<slug>.",
         )
         for name, kind in (("data", Data), ("optimizer", Optimizer)):
-            expect(
-                isinstance(getattr(self, name), kind),
-                name,
-                getattr(self, name),
-                f"a pipeline.config.{kind.__name__}",
-                f"Write {name}={kind.__name__}(…), as in pipeline/configs/digits.py.",
-            )
+            value, expected = getattr(self, name), f"a pipeline.config.{kind.__name__}"
+            edit = f"Write {name}={kind.__name__}(…), as in pipeline/configs/digits.py."
+            expect(isinstance(value, kind), name, value, expected, edit)
         self._check_target()
         whole("batch", self.batch, 1, MOST_BATCH)
         whole("epochs", self.epochs, 1, 10**6)
@@ -204,30 +184,71 @@ class Config:
             within("session_hours", self.session_hours, 0, 24 * 365, open_ends=True)
         within("stall_seconds", self.stall_seconds, 1, 3600 * 9)
         whole("steps_per_call", self.steps_per_call, 1, 10_000)
-        for name in ("batchnorm_batch", "micro_batch"):
+        for name, low, high in (
+            ("batchnorm_batch", 1, self.batch),
+            ("micro_batch", 1, self.batch),
+            ("patience", 1, 10**6),
+            ("folds", 2, MOST_FOLDS),
+        ):
             if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1, self.batch)
-        if self.batchnorm_batch:
-            expect(
-                self.batch % self.batchnorm_batch == 0,
-                "batchnorm_batch",
-                self.batchnorm_batch,
-                f"a divisor of batch={self.batch}",
-                "Set batchnorm_batch to one, or leave it out.",
-            )
-        for name, least, most in (("patience", 1, 10**6), ("folds", 2, MOST_FOLDS)):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), least, most)
+                whole(name, getattr(self, name), low, high)
+        expect(
+            self.batchnorm_batch is None or self.batch % self.batchnorm_batch == 0,
+            "batchnorm_batch",
+            self.batchnorm_batch,
+            f"a divisor of batch={self.batch}",
+            "Set batchnorm_batch to one, or leave it out.",
+        )
         self._check_views()
         for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS)):
-            value = getattr(self, name)
+            one_of(name, getattr(self, name), allowed)
+        self._check_model()
+
+    def _check_target(self) -> None:
+        one_of("target", self.target, TARGETS)
+        names = "See pipeline/metrics.py for the names."
+        expect(isinstance(self.metric, str), "metric", self.metric, "a text", names)
+        columns = len(self.data.labels)
+        if self.target == "regression" or columns > 1:
             expect(
-                value in allowed,
-                name,
-                value,
-                "one of " + ", ".join(allowed),
-                f"Set {name} to one of these.",
+                self.target in ("regression", "multilabel"),
+                "target",
+                self.target,
+                "'regression' or 'multilabel' with several label columns",
+                "Set target, or name one column.",
             )
+            expect(
+                self.num_classes in (0, columns),
+                "num_classes",
+                self.num_classes,
+                f"{columns} or nothing",
+                "Leave num_classes out: it follows from data.label_column.",
+            )
+        else:
+            whole("num_classes", self.num_classes, 2, 10**6)
+        expect(
+            not self.data.cutmix or self.target in ("classes", "multilabel"),
+            "data.cutmix",
+            self.data.cutmix,
+            f"nothing with target={self.target!r}: a part of a picture has no part of its number",
+            "Leave cutmix out; mixup may stay.",
+        )
+
+    def _check_views(self) -> None:
+        data = self.data
+        whole("views", self.views, 1, 10)
+        # A view that training never saw makes the prediction worse.
+        most = (2 if data.flip else 1) * (5 if data.crop_padding else 1)
+        expect(
+            self.views <= most,
+            "views",
+            self.views,
+            f"at most {most} with kind={data.kind!r}, flip={data.flip}, "
+            f"crop_padding={data.crop_padding}",
+            "Lower views, or train with data.flip or data.crop_padding; a table has one view.",
+        )
+
+    def _check_model(self) -> None:
         expect(
             isinstance(self.model, str) and self.model.isidentifier(),
             "model",
@@ -249,65 +270,9 @@ class Config:
                 f"model_options[{key!r}]",
                 value,
                 "a finite number, a truth value or a text",
-                "Only these go to JSON and back unchanged.",
+                "Use one of these; nothing else survives JSON.",
             )
         object.__setattr__(self, "model_options", MappingProxyType(dict(self.model_options)))
-
-    def _check_views(self) -> None:
-        whole("views", self.views, 1, 10)
-        # An image seen in a way that training never saw it gives another answer, and not a better
-        # one.
-        most = (2 if self.data.flip else 1) * (5 if self.data.crop_padding else 1)
-        expect(
-            self.views <= most,
-            "views",
-            self.views,
-            f"at most {most} with kind={self.data.kind!r}, flip={self.data.flip}, crop_padding={self.data.crop_padding}",
-            "Lower views, or train with data.flip or data.crop_padding; a table has one view.",
-        )
-
-    def _check_target(self) -> None:
-        shown = ", ".join(TARGETS)
-        expect(
-            self.target in TARGETS,
-            "target",
-            self.target,
-            f"one of {shown}",
-            "Set target to one of these.",
-        )
-        expect(
-            isinstance(self.metric, str),
-            "metric",
-            self.metric,
-            "a text",
-            "See pipeline/metrics.py for the names.",
-        )
-        columns = len(self.data.labels)
-        if self.target == "regression" or columns > 1:
-            expect(
-                self.target in ("regression", "multilabel"),
-                "target",
-                self.target,
-                "'regression' or 'multilabel' with several label columns",
-                "Set target, or name one column.",
-            )
-            edit = "Leave num_classes out: it follows from data.label_column."
-            expect(
-                self.num_classes in (0, columns),
-                "num_classes",
-                self.num_classes,
-                f"{columns} or nothing",
-                edit,
-            )
-        else:
-            whole("num_classes", self.num_classes, 2, 10**6)
-        expect(
-            not self.data.cutmix or self.target in ("classes", "multilabel"),
-            "data.cutmix",
-            self.data.cutmix,
-            f"nothing with target={self.target!r}: a part of a picture has no part of its number",
-            "Leave cutmix out; mixup may stay.",
-        )
 
     @property
     def outputs(self) -> int:
@@ -318,9 +283,8 @@ class Config:
 
     def to_json(self) -> dict[str, Any]:
         """Return the config as what `json.dumps` takes; `from_json` gives an equal config back."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {
-            **fields,
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
             "data": {
                 name: list(value) if isinstance(value, tuple) else value
                 for name, value in dataclasses.asdict(self.data).items()
@@ -328,6 +292,11 @@ class Config:
             "optimizer": dataclasses.asdict(self.optimizer),
             "model_options": dict(self.model_options),
         }
+
+
+def to_text(config: Config) -> str:
+    """Return the config as indented JSON, keys sorted: equal configs give equal texts."""
+    return json.dumps(config.to_json(), indent=2, sort_keys=True)
 
 
 def from_json(value: Mapping[str, Any]) -> Config:
@@ -348,81 +317,23 @@ def from_json(value: Mapping[str, Any]) -> Config:
 
 
 def _build(kind: type, value: object, where: str) -> Any:
+    """Return `kind(**value)`, with a refusal that lists the field names."""
     if not isinstance(value, Mapping):
         raise ConfigError(
-            f"{where}={value!r} cannot work: expected an object with the fields of {kind.__name__}.\nAdd it."
+            f"{where}={value!r} cannot work: "
+            f"expected an object with the fields of {kind.__name__}.\nAdd it."
         )
-    known = {f.name for f in dataclasses.fields(kind)}
+    fields = {f.name: f for f in dataclasses.fields(kind)}
     needed = {
-        f.name
-        for f in dataclasses.fields(kind)
+        name
+        for name, f in fields.items()
         if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     }
-    for problem, names in (("unknown", set(value) - known), ("missing", needed - set(value))):
+    unknown, missing = set(value) - set(fields), needed - set(value)
+    for problem, names in (("unknown", unknown), ("missing", missing)):
         if names:
-            listed = ", ".join(sorted(map(str, names)))
             raise ConfigError(
-                f"{where} has {problem} fields: {listed}; expected {', '.join(sorted(known))}.\nCorrect the spelling or edit the file."
+                f"{where} has {problem} fields: {', '.join(sorted(map(str, names)))}; "
+                f"expected {', '.join(sorted(fields))}.\nCorrect the spelling or edit the file."
             )
     return kind(**value)
-
-
-def load(config: str) -> Config:
-    """Return the config of that name in pipeline/configs/, or the `CONFIG` of the file at that
-    path.
-
-    Raises:
-        ConfigError: if there is no such config, the file cannot be run, holds no `CONFIG`, or one
-            with another name.
-
-    >>> load("digits").num_classes
-    10
-    """
-    named = not config.endswith(".py")
-    names = [] if not named and os.path.isfile(config) else _names()  # noqa: PTH113 - Path.is_file raises for a long name
-    path = CONFIGS / f"{config}.py" if named else Path(config)
-    if names and not (named and config in names):
-        raise ConfigError(
-            f"--config {config!r}: there is no such config. Expected one of {', '.join(names)}, or the path of a .py file of the same form.\n"
-            "Correct the name, or copy pipeline/configs/digits.py and edit it."
-        )
-    try:
-        value = getattr(
-            importlib.import_module(f"pipeline.configs.{config}") if named else _run(path),
-            "CONFIG",
-            None,
-        )
-    except ConfigError as error:
-        raise ConfigError(f"In {path}{place(error, path)}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"{path}{place(error, path)} could not be read: {type(error).__name__}: {error}.\n"
-            "Expected a Python file of the form of pipeline/configs/digits.py. Correct that line."
-        ) from error
-    if not isinstance(value, Config):
-        raise ConfigError(
-            f"{path}: CONFIG is {value!r}; expected a pipeline.config.Config.\nEnd the file with CONFIG = Config(…)."
-        )
-    if value.name != path.stem:
-        raise ConfigError(
-            f"{path} says name={value.name!r}; expected {path.stem!r}: notebooks and manifests find the file by the name.\n"
-            f"Set name={path.stem!r}, or rename the file."
-        )
-    return value
-
-
-def _names() -> list[str]:
-    return sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
-
-
-def _run(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
-    assert spec is not None and spec.loader is not None  # noqa: S101 - true for every file that ends in .py
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def to_text(config: Config) -> str:
-    """Return the config as indented JSON, keys sorted: equal configs give equal texts."""
-    return json.dumps(config.to_json(), indent=2, sort_keys=True)

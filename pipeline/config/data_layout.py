@@ -1,16 +1,14 @@
-"""Layout: where a competition keeps its data, in which form, and what is done to it before a model
-sees it.
-"""
+"""Where a competition keeps its data, in which form, and how training augments it."""
 
 from dataclasses import dataclass
 
-from pipeline.config.field_checks import expect, file_name, text, truth, whole, within
+from pipeline.config.field_checks import expect, file_name, one_of, text, truth, whole, within
 
 KINDS = ("images", "pixels", "arrays", "table", "tfrecords")
 RESIZES = ("exact", "stretch", "crop", "pad")
 DECODES = ("full", "reduced")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP", "", "*")
-MOST_PIXELS = 10_000  # far above what anyone needs, and far below what would end a run without a word for lack of memory
+MOST_PIXELS = 10_000  # far above any need, and far below what ends a run for lack of memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,47 +20,47 @@ class Data:
             rows, as in Digit Recognizer), "arrays" (images in one .npy or .npz file, in the order
             of the tables), "table" (numbers and categories) or "tfrecords" (image files within
             TFRecord files, each a tf.train.Example).
-        height, width: pixels of every image that a model gets. channels: 1 (grey) or 3 (colour). A
-            table has none of the three.
-        resize: of image files: "exact" refuses other sizes, "stretch" brings them to height and
-            width, "crop" keeps the proportions and takes the middle, "pad" keeps them and fills up
-            with zeros.
-        decode: of JPEGs that become smaller: "full", or "reduced", which is faster and less exact
-            (`pipeline.data.image_decoding.Shape`).
+        height, width: pixels of every image that a model gets; a table has none.
+        channels: 1 (grey) or 3 (colour); a table has none.
+        resize: of image files: "exact" refuses other sizes, "stretch" resizes to height and width,
+            "crop" keeps the proportions and takes the middle, "pad" keeps them and fills with
+            zeros.
+        decode: of JPEGs that are resized to a smaller size: "full", or "reduced", which is faster
+            and less exact (`pipeline.data.image_decoding.Shape`).
         train_csv: a table with one row an example: `id_column`, the label columns, and with
             "pixels" and "table" the inputs.
         test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows
             are in the order of sample_submission.
-        train_images, test_images: folders of `<id><suffix>`; several folders: names in a tuple,
-            tried in turn.
-        train_array, test_array: .npy files (or .npz with one array in it): uint8 (n, height,
-            width), or with channels as a fourth axis.
+        train_images, test_images: a folder of `<id><suffix>`, or a tuple of folders, tried in turn.
+        train_array, test_array: .npy files (or .npz with one array): uint8 (n, height, width), or
+            with channels as a fourth axis.
         train_records, test_records: TFRecord files, with * and ?, for example
-            "tfrecords/train*.tfrec"; several patterns: a tuple. There is no train_csv then:
+            "tfrecords/train*.tfrec", or a tuple of patterns. There is no train_csv then:
             `id_column`, `label_column` and `group_column` are names of features.
         image_feature: of TFRecords, the feature with the bytes of an image file.
         sample_submission: the table whose ids, order, columns and types the submission repeats.
         id_column: of the tables; train_csv may lack it, except with "images", where an id may be a
             path below the folder ("cats/1").
-        label_column: of train_csv; for several labels or targets, names in a tuple. The columns of
-            the submission need not be called so.
-        numeric_columns, categorical_columns: of a "table", what a model reads; `invoke inspect`
-            proposes them.
-        most_categories: that are told apart in one column; rarer ones count as unknown.
+        label_column: of train_csv; a tuple of names for several labels or targets. The submission
+            may name its columns otherwise.
+        numeric_columns, categorical_columns: of a "table", the inputs of the model;
+            `invoke inspect` proposes them.
+        most_categories: that are distinguished in one column; rarer ones count as unknown.
         suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg,
             .jpeg and .webp, in small letters or capitals.
         crop_padding: pixels of zeros around an image before a random crop of the original size; 0:
             no crop.
         flip: mirror half of the images left to right.
-        rand_augment: operations of RandAugment on each image, of 14 (pipeline.data.rand_augment); 2
-            is usual; 0: none. rand_magnitude: how strong they are, 0 to 1.
+        rand_augment: operations of RandAugment on each image, of 14 (pipeline.data.rand_augment);
+            2 is usual; 0: none.
+        rand_magnitude: strength of these operations, 0 to 1.
         mixup, cutmix: alpha of the Beta distribution of a mixture's shares
             (pipeline.training.mixup); 0.2 and 1 are usual; 0: none.
-        validation_fraction: share of the labelled examples held back, stratified by label; with
-            `Config.folds` it is not used.
+        validation_fraction: share of the labelled examples in the held-out set, stratified by
+            label; not used with `Config.folds`.
         group_column: a column of train_csv; examples with the same text in it (of one patient, one
-            scene) are never on both sides of a split. The share held back is then the nearest 1/n,
-            and what whole groups make of it.
+            scene) are never on both sides of a split. The share of the held-out set is then the
+            nearest 1/n, as far as whole groups allow.
     """
 
     kind: str = "images"
@@ -97,39 +95,25 @@ class Data:
     group_column: str | None = None
 
     def __post_init__(self) -> None:
-        folders = ("train_images", "test_images", "train_records", "test_records")
-        for name in (*folders, "label_column", "numeric_columns", "categorical_columns"):
+        places = ("train_images", "test_images", "train_records", "test_records")
+        for name in (*places, "label_column", "numeric_columns", "categorical_columns"):
             if isinstance(getattr(self, name), list):  # what JSON makes of a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name, allowed in (
-            ("kind", KINDS),
-            ("resize", RESIZES),
-            ("decode", DECODES),
-            ("suffix", SUFFIXES),
-        ):
-            value = getattr(self, name)
-            shown = ", ".join(map(repr, allowed))
-            expect(
-                value in allowed,
-                f"data.{name}",
-                value,
-                f"one of {shown}",
-                f"Set {name} to one of these.",
-            )
+        one_of("data.kind", self.kind, KINDS)
+        one_of("data.resize", self.resize, RESIZES)
+        one_of("data.decode", self.decode, DECODES)
+        one_of("data.suffix", self.suffix, SUFFIXES)
         self._check_shape()
         self._check_columns()
         for name in ("train_csv", "test_csv", "train_array", "test_array", "sample_submission"):
             file_name(f"data.{name}", getattr(self, name))
-        for name in folders:
-            places, what = getattr(self, name), "a folder" if name.endswith("images") else "files"
-            expect(
-                places != (),
-                f"data.{name}",
-                places,
-                f"the name of {what}, or several",
-                "Name at least one.",
+        for name in places:
+            value = getattr(self, name)
+            expected = (
+                f"the name of {'a folder' if name.endswith('images') else 'files'}, or several"
             )
-            for place in places if isinstance(places, tuple) else (places,):
+            expect(value != (), f"data.{name}", value, expected, "Name at least one.")
+            for place in value if isinstance(value, tuple) else (value,):
                 file_name(f"data.{name}", place)
         text("data.image_feature", self.image_feature)
         whole("data.most_categories", self.most_categories, 2, 10**5)
@@ -140,113 +124,58 @@ class Data:
         within("data.mixup", self.mixup, 0, 10)
         within("data.cutmix", self.cutmix, 0, 10)
         within("data.validation_fraction", self.validation_fraction, 0, 1, open_ends=True)
-        if self.group_column is not None:
-            expect(
-                self.validation_fraction <= 0.5,
-                "data.validation_fraction",
-                self.validation_fraction,
-                "0.5 or less with group_column, which holds back one of two or more equal parts",
-                "Lower it in the config.",
-            )
+        expect(
+            self.group_column is None or self.validation_fraction <= 0.5,
+            "data.validation_fraction",
+            self.validation_fraction,
+            "0.5 or less with group_column, which makes one of two or more equal parts the "
+            "held-out set",
+            "Lower it in the config.",
+        )
 
     def _check_shape(self) -> None:
         if self.kind == "table":
-            for name in (
-                "height",
-                "width",
-                "channels",
-                "crop_padding",
-                "flip",
-                "rand_augment",
-                "mixup",
-                "cutmix",
-            ):
-                value = getattr(self, name)
-                expect(
-                    not value,
-                    f"data.{name}",
-                    value,
-                    'nothing with kind="table"',
-                    f"Leave {name} out.",
-                )
+            augmentations = ("crop_padding", "flip", "rand_augment", "mixup", "cutmix")
+            for name in ("height", "width", "channels", *augmentations):
+                value, edit = getattr(self, name), f"Leave {name} out."
+                expect(not value, f"data.{name}", value, 'nothing with kind="table"', edit)
             return
         whole("data.height", self.height, 1, MOST_PIXELS)
         whole("data.width", self.width, 1, MOST_PIXELS)
-        expect(
-            type(self.channels) is int and self.channels in (1, 3),
-            "data.channels",
-            self.channels,
-            "1 (grey) or 3 (colour)",
-            "Set channels to 1 or 3.",
-        )
+        good = type(self.channels) is int and self.channels in (1, 3)
+        edit = "Set channels to 1 or 3."
+        expect(good, "data.channels", self.channels, "1 (grey) or 3 (colour)", edit)
 
     def _check_columns(self) -> None:
         text("data.id_column", self.id_column)
-        expect(
-            self.labels != (),
-            "data.label_column",
-            self.label_column,
-            "a column's name, or several",
-            "Name one.",
-        )
-        if self.group_column is not None:
-            text("data.group_column", self.group_column)
+        several = "a column's name, or several"
+        expect(self.labels != (), "data.label_column", self.label_column, several, "Name one.")
         seen = {self.id_column: "id_column"}
-        if self.kind == "tfrecords":
-            other = "another feature than id_column"
-            expect(
-                self.image_feature != self.id_column,
-                "data.image_feature",
-                self.image_feature,
-                other,
-                "Name each feature once.",
-            )
-            seen[self.image_feature] = "image_feature"
-        named = [("label_column", name) for name in self.labels]
-        named += [
-            (kind, name)
-            for kind in ("numeric_columns", "categorical_columns")
-            for name in self._columns(kind)
-        ]
-        named += [("group_column", name) for name in (self.group_column,) if name is not None]
+        named = [("image_feature", self.image_feature)] if self.kind == "tfrecords" else []
+        named += [("label_column", name) for name in self.labels]
+        for kind in ("numeric_columns", "categorical_columns"):
+            columns, edit = getattr(self, kind), f"Write {kind}=('…', '…')."
+            expect(isinstance(columns, tuple), f"data.{kind}", columns, "a tuple of names", edit)
+            named += [(kind, name) for name in columns]
+        if self.group_column is not None:
+            named.append(("group_column", self.group_column))
         for kind, name in named:
             text(f"data.{kind}", name)
             expect(
                 name not in seen,
                 f"data.{kind}",
                 getattr(self, kind),
-                f"another column than {seen.get(name)}",
-                "Name each column of train_csv once.",
+                f"another name than that of {seen.get(name)}",
+                "Name each column once.",
             )
             seen[name] = kind
-        inputs = self.numeric_columns or self.categorical_columns
+        inputs = self.numeric_columns + self.categorical_columns
         if self.kind == "table":
-            expect(
-                bool(inputs),
-                "data.numeric_columns",
-                (),
-                "the columns that a model reads",
-                "Name them, or some categorical_columns.",
-            )
+            edit = "Name them, or some categorical_columns."
+            expect(inputs != (), "data.numeric_columns", (), "the inputs of the model", edit)
         else:
-            expect(
-                not inputs,
-                "data.numeric_columns",
-                inputs,
-                'nothing, except with kind="table"',
-                "Leave them out.",
-            )
-
-    def _columns(self, name: str) -> tuple[str, ...]:
-        columns = getattr(self, name)
-        expect(
-            isinstance(columns, tuple),
-            f"data.{name}",
-            columns,
-            "a tuple of names",
-            f"Write {name}=('…', '…').",
-        )
-        return tuple(columns)
+            expected = 'nothing, except with kind="table"'
+            expect(inputs == (), "data.numeric_columns", inputs, expected, "Leave them out.")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -255,9 +184,7 @@ class Data:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one example as a model gets it: (height, width, channels), or (features,) of
-        a table.
-        """
+        """The shape of one input: (height, width, channels), or (features,) of a table."""
         if self.kind == "table":
             return (2 * len(self.numeric_columns) + len(self.categorical_columns),)
         return self.height, self.width, self.channels

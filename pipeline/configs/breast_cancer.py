@@ -1,5 +1,6 @@
-"""Whether a tumour is malignant, from thirty measures of its cells: 369 labelled rows; scored by
-AUC; embedded.
+"""Predicts whether a tumour is malignant, from thirty measures of its cells; scored by AUC.
+
+369 labelled rows, embedded.
 
 Command   invoke dry-run --config breast_cancer
 Expect    AUC about 0.99 on 150 hidden rows; training takes a few seconds

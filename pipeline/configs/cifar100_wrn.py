@@ -1,5 +1,4 @@
-"""CIFAR-100 with a 103-million-parameter WideResNet (k=7, N=4, 7x7 convolutions): the model of
-koshian2/TPU-Benchmark.
+"""CIFAR-100 with a WideResNet of 103 million parameters: the model of koshian2/TPU-Benchmark.
 
 Command   python -m pipeline train --config cifar100_wrn --input DIR --output OUT
 Expect    on paper 5.8 s an epoch on a TPU v5e-8 at half of its peak; not yet run there
@@ -14,7 +13,7 @@ CONFIG = Config(
     data=Data(height=32, width=32, channels=3, crop_padding=4, flip=True),
     model="wide_resnet",
     model_options={"k": 7, "n": 4, "kernel_size": 7},
-    # Adam's default rate, which the benchmark used at every batch, belongs to its smallest one.
+    # Adam's default learning rate; the benchmark's smallest batch is the one that suits it.
     optimizer=Optimizer(name="adam", base_rate=1e-3, base_batch=128),
     batch=1024,
     epochs=20,

@@ -1,8 +1,10 @@
-"""How far diabetes went in a year, from ten numbers of a person: 292 labelled rows with gaps;
-embedded.
+"""Predicts how far diabetes progresses in a year, from ten numbers of a person; scored by RMSE.
+
+292 labelled rows with gaps, embedded.
 
 Command   invoke dry-run --config diabetes
-Expect    RMSE about 55 on 100 hidden rows, where the mean of the training rows has about 77; training takes a few seconds
+Expect    RMSE about 55 on 100 hidden rows (77 for the mean of the training rows); training takes
+          a few seconds
 """
 
 from pipeline.config import Config, Data, Optimizer

@@ -1,5 +1,6 @@
-"""Handwritten digits: 8x8 grey, 10 classes, about 1,200 labelled images; embedded, so that the
-first run needs no download.
+"""Handwritten digits: 8x8 grey, 10 classes, about 1,200 labelled images.
+
+They are embedded, so that the first run needs no download.
 
 Command   invoke dry-run
 Expect    accuracy about 0.99 on 500 hidden images; training takes about 20 seconds on 2 CPU cores
@@ -14,8 +15,7 @@ CONFIG = Config(
     data=Data(height=8, width=8, channels=1, crop_padding=1),
     model="small_cnn",
     model_options={"width": 32, "dropout": 0.3},
-    # Tuned at 32 images a step; eight cores take 128, and pipeline/training/learning_rate.py does
-    # the rest.
+    # Tuned at 32 images a step; pipeline/training/learning_rate.py scales it to 128 on eight cores.
     optimizer=Optimizer(name="adam", base_rate=2e-3, base_batch=32),
     batchnorm_momentum=0.97,
     batch=128,

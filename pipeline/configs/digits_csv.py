@@ -1,5 +1,6 @@
-"""Handwritten digits as columns of a CSV, in the form of Kaggle's Digit Recognizer: 8x8 grey, 10
-classes, 1,197 labelled rows; embedded.
+"""Handwritten digits as columns of a CSV, in the form of Kaggle's Digit Recognizer.
+
+8x8 grey, 10 classes, 1,197 labelled rows, embedded.
 
 Command   invoke dry-run --config digits_csv
 Expect    accuracy about 0.98 on 500 hidden rows; training takes about 20 seconds on 2 CPU cores
@@ -11,8 +12,7 @@ CONFIG = Config(
     name="digits_csv",
     competition="digits-csv",
     num_classes=10,
-    # test.csv has no ids: its rows are in the order of sample_submission.csv, which calls them
-    # ImageId.
+    # test.csv has no ids: its rows are in the order of sample_submission.csv, whose id is ImageId.
     data=Data(kind="pixels", height=8, width=8, channels=1, id_column="ImageId", crop_padding=1),
     model="small_cnn",
     model_options={"width": 32, "dropout": 0.3},

@@ -1,12 +1,14 @@
-"""Handwritten digits with SGD: what shows that the linear rule holds at eight times the batch, and
-that the check can tell.
+"""Handwritten digits with SGD, to show that the linear rule holds at eight times the batch.
+
+It also shows that the check fails without the rule.
 
 Command   invoke scale-check --config digits_sgd
-Expect    scaled: gap 1 to 2 s.d., 1.0x the epochs; unscaled: never at the target; about a minute on 2 CPU cores
+Expect    scaled: gap 1 to 2 s.d., 1.0x the epochs; unscaled: never at the target; about a minute
+          on 2 CPU cores
 
-At a small rate both batches follow the gradient flow. Momentum trails it by ten steps, and those
-are more images of a large batch; the warm-up is long enough for the loss to be past its steepest
-fall (docs/LOG.md has what failed).
+At a small learning rate both batches follow the gradient flow. Momentum trails it by ten steps,
+which are more images with a large batch. After the long warm-up the loss is past its steepest fall
+(docs/LOG.md says what failed).
 """
 
 from pipeline.config import Config, Data, Optimizer

@@ -1,34 +1,25 @@
-"""Data: a competition folder as Kaggle mounts it → arrays, and arrays → batches.
+"""The labelled examples of a competition folder, and the training batches made of them.
 
-Reads  CSVs of ids and labels, and what each example is: an image file, columns of a table, or a
-part of an array Gives  `Examples` (images stay uint8 until the device), `TestSet` (in blocks),
-`Batches` (training) and `padded` (evaluation, prediction)
-
-Content and augmentation of a training batch are functions of (seed, step) and of nothing else, so a
-run can stop anywhere and go on elsewhere. Every phase has one static shape.
+Content and augmentation of a batch are functions of (seed, step) alone. So a run can stop at any
+step and resume on any machine. All batches have one shape.
 """
 
 import hashlib
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
 from pipeline.config import Config
-from pipeline.config.data_layout import Data
-from pipeline.data import crop_and_flip, image_files, rand_augment, tabular, tfrecords
-from pipeline.data import labels as targets
+from pipeline.data import crop_and_flip, image_files, labels, rand_augment, tabular, tfrecords
 from pipeline.data.labels import Target
 from pipeline.data.tabular import Encoding
-from pipeline.errors import DataError, reading
-from pipeline.storage import csv_text as tables
+from pipeline.errors import DataError
 
-# Independent streams of random numbers from one seed: what is drawn for one never moves the other.
-# Others are in folds, mixture, augmentation.
+# One seed gives independent streams of random numbers: drawing from one never moves another.
+# `pipeline.data.folds`, `pipeline.data.rand_augment` and `pipeline.training.mixup` have others.
 ORDER, AUGMENTATION = 1, 2
 
 
@@ -37,13 +28,13 @@ class Examples:
     """Labelled examples in RAM.
 
     Attributes:
-        ids: n texts, in the order of the table they came from.
-        inputs: of images uint8 (n, height, width, channels), of a table float32 (n, features).
-        labels: as `pipeline.data.labels.read` gives them. target: what they mean.
-        groups: int32 (n,), equal for examples of one group; None where the config names no group
-            column.
-        encoding: of a table; None of images.
-        broken: what was left out, since it cannot be decoded: why, by id.
+        ids: n texts, in the order of the table.
+        inputs: images, uint8 (n, height, width, channels), or rows, float32 (n, features).
+        labels: as `pipeline.data.labels.read` returns them.
+        target: what the labels mean.
+        groups: int32 (n,), equal for examples of one group; None without a group column.
+        encoding: of a table; None for images.
+        broken: the reason for each id that is skipped, since its image cannot be decoded.
     """
 
     ids: tuple[str, ...]
@@ -65,47 +56,10 @@ class Examples:
     def fingerprint(self) -> str:
         """Return a sha256 over ids, inputs, labels and groups: equal data, equal text."""
         digest = hashlib.sha256("\n".join(self.ids).encode())
-        digest.update(np.ascontiguousarray(self.inputs).data)
-        digest.update(np.ascontiguousarray(self.labels).data)
-        if self.groups is not None:
-            digest.update(np.ascontiguousarray(self.groups).data)
+        for array in (self.inputs, self.labels, self.groups):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
-
-
-def read_table(
-    path: Path, names: Sequence[str], advice: str, *, optional: Collection[str] = ()
-) -> pd.DataFrame:
-    """Return these columns of a CSV as texts, exactly as written ("001" stays "001", "NA" stays
-    "NA").
-
-    Args:
-        names: that must be there. optional: that are returned if they are there.
-
-    Raises:
-        DataError: if the file is missing, cannot be parsed, has no rows or lacks one of `names`.
-    """
-    with reading(path, DataError, advice):
-        if not path.is_file():
-            siblings = (
-                sorted(p.name for p in path.parent.iterdir())[:10] if path.parent.is_dir() else []
-            )
-            raise DataError(
-                f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
-                f"Expected a table with the columns {', '.join(names)}. {advice}"
-            )
-    table = tables.read(path, DataError, advice, {*names, *optional})
-    missing = [name for name in names if name not in table.columns]
-    if missing:
-        header = tables.header(path, DataError, advice)
-        raise DataError(
-            f"{path} has the columns {', '.join(header[:20])[:1000]}; expected also {', '.join(missing)[:1000]}.\n"
-            "Set id_column, label_column and the other columns in the config to the table's own."
-        )
-    if not len(table):
-        raise DataError(
-            f"{path} has a header and no rows; expected one row an example.\nComplete the download. {advice}"
-        )
-    return table
 
 
 def read_training(
@@ -115,261 +69,104 @@ def read_training(
     cache: Path | None = None,
     show: Callable[[str], None] | None = None,
 ) -> Examples:
-    """Return the labelled examples of a competition folder, in the table's order; of TFRecords file
-    by file.
+    """Return the labelled examples of a competition folder, in the order of its table or records.
+
+    Up to one image in a hundred may be missing or broken. These are skipped and named in `broken`.
 
     Args:
-        cache: a folder where decoded images are kept for the next run
-            (`pipeline.data.parallel_decoding.read`), if they are not small.
-        show: takes lines of text on it.
-
-    Image files that cannot be decoded are left out and named in `broken`, as long as they are few
-    (one in a hundred).
+        cache: a folder that keeps large decoded images for the next run
+            (`pipeline.data.parallel_decoding.read`).
+        show: takes lines of text on progress and cache.
 
     Raises:
-        DataError: if a file is missing, or too many are broken, or labels or columns are not what
-            the config says.
+        DataError: if a file is missing, too many images are broken, or labels or columns are not
+            what the config says.
     """
     data = config.data
-    path, advice, places = folder / data.train_csv, "Set data.train_csv in the config.", None
+    advice, parts = "Set data.train_csv in the config.", None
     names = [*data.labels, *data.numeric_columns, *data.categorical_columns]
-    names += [name for name in (data.group_column,) if name is not None]
+    names += [] if data.group_column is None else [data.group_column]
     if data.kind == "tfrecords":
-        path = folder / (
-            data.train_records
-            if isinstance(data.train_records, str)
-            else ", ".join(data.train_records)
-        )
-        places, table = tfrecords.read(
-            folder, data.train_records, data.image_feature, (data.id_column, *names)
-        )
+        path = folder / ", ".join(tfrecords.several(data.train_records))
+        features = (data.id_column, *names)
+        parts, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
     else:
-        # Files are found by id; the others are known by their place, if they have no id.
-        named = [data.id_column] if data.kind == "images" else []
-        table = read_table(path, [*named, *names], advice, optional=(data.id_column,))
-    known = data.id_column in table.columns
-    ids = _unique(table[data.id_column], path) if known else tuple(map(str, range(len(table))))
+        path = folder / data.train_csv
+        # Only image files are found by id.
+        needed = [data.id_column, *names] if data.kind == "images" else names
+        table = tabular.read_table(path, needed, advice, optional=(data.id_column,))
+    ids = tuple(map(str, range(len(table))))
+    if data.id_column in table.columns:
+        ids = tabular.unique_ids(table[data.id_column], path)
     encoding, broken = None, {}
     if data.kind in ("images", "tfrecords"):
-        paths = places or image_files.find(folder, data.train_images, ids, data)
-        inputs, found = image_files.read(paths, data, cache, show)
-        broken = {ids[row]: reason for row, reason in found.items()}
-        if len(broken) > len(ids) * image_files.MOST_LEFT_OUT:
-            raise DataError(image_files.told(broken, len(ids), data))
+        paths = parts or image_files.find(folder, data.train_images, ids, data)
+        inputs, reasons = image_files.read(paths, data, cache, show)
+        broken = {ids[row]: reason for row, reason in reasons.items()}
+        if len(broken) > len(ids) * image_files.MOST_SKIPPED:
+            raise DataError(image_files.describe_broken(broken, len(ids), data))
         if broken:
-            kept = np.setdiff1d(np.arange(len(ids)), list(found))
+            kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
             inputs, table, ids = inputs[kept], table.iloc[kept], tuple(ids[row] for row in kept)
     elif data.kind == "pixels":
         inputs = tabular.pixels(path, data, (data.id_column, *names), advice)
     elif data.kind == "arrays":
-        inputs = tabular.array(
-            folder / data.train_array, data, len(ids), "Set data.train_array in the config."
-        )
+        advice = "Set data.train_array in the config."
+        inputs = tabular.array(folder / data.train_array, data, len(ids), advice)
     else:
         encoding = tabular.fit(table, data, path)
         inputs = tabular.encode(table, encoding, path)
-    target, labels = targets.read(table, config, path)
-    groups = None if data.group_column is None else _groups(table, data.group_column, path)
-    return Examples(ids, inputs, labels, target, groups, encoding, broken)
+    target, values = labels.read(table, config, path)
+    groups = None if data.group_column is None else _groups(table[data.group_column], path)
+    return Examples(ids, inputs, values, target, groups, encoding, broken)
 
 
-def _unique(column: pd.Series, path: Path) -> tuple[str, ...]:
-    repeated = column[column.duplicated()]
-    if len(repeated):
+def _groups(column: pd.Series, path: Path) -> np.ndarray:
+    """Return the rank of each row's text among the sorted texts of a column: int32 (n,)."""
+    empty = int((column == "").sum())
+    if empty:
         raise DataError(
-            f"{path} repeats {len(repeated)} ids, for example {', '.join(map(repr, repeated[:5]))}; expected each once.\nRemove the repeated rows."
+            f"{path} has {empty} rows without a text in {column.name!r}; expected the group of "
+            "each image.\nFill it in (an image without a group gets a text of its own), or set "
+            "data.group_column=None."
         )
-    return tuple(column)
+    return np.unique(column.to_numpy(str), return_inverse=True)[1].astype(np.int32)
 
 
-def _groups(table: pd.DataFrame, column: str, path: Path) -> np.ndarray:
-    """Return the number of each row's group, int32 (n,): its place among the sorted texts of the
-    column.
-    """
-    alone = int((table[column] == "").sum())
-    if alone:
-        raise DataError(
-            f"{path} has {alone} rows without a text in {column!r}; expected the group of each image.\n"
-            "Fill it in (an image of no group gets a text of its own), or set data.group_column=None."
-        )
-    return np.unique(table[column].to_numpy(str), return_inverse=True)[1].astype(np.int32)
-
-
-@dataclass(frozen=True)
-class TestSet:
-    """The test set of a competition folder, in the order of sample_submission.csv; image files are
-    decoded only as they are asked for.
-
-    Attributes:
-        ids: n texts.
-        images: whether the inputs are images.
-        blocks: takes a size, and yields (first row, inputs of the next rows, why a row cannot be
-            decoded, by its number); from one row to before another, if they are given.
-    """
-
-    __test__ = False  # it is no test of pytest's
-
-    ids: tuple[str, ...]
-    blocks: image_files.Blocks
-    images: bool = True
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def inputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return the inputs of some rows, which are read again for it; zeros for those that cannot
-        be decoded.
-        """
-        return np.stack(
-            [next(iter(self.blocks(1, int(row), int(row) + 1)))[1][0] for row in np.asarray(rows)]
-        )
-
-
-def read_test(folder: Path, config: Config, encoding: Encoding | None = None) -> TestSet:
-    """Return the test set.
-
-    Args:
-        encoding: of a table, as `read_training` found it.
-
-    Raises:
-        DataError: if an id has no example, an example has no id, or a table or array is not what
-            the config says. No row is ever dropped.
-    """
-    data = config.data
-    sample, advice = folder / data.sample_submission, "Set data.sample_submission in the config."
-    with reading(sample, DataError, advice):
-        first = tables.header(sample, DataError, advice)[0] if sample.is_file() else data.id_column
-    # A submission may call its ids otherwise than the tables do; they are its first column in any
-    # case.
-    ids = _unique(read_table(sample, (first,), advice)[first], sample)
-    if data.kind in ("images", "tfrecords"):
-        return TestSet(ids, image_files.test_blocks(folder, ids, data))
-    if data.kind == "arrays":
-        return _array(folder, data, ids, first)
-    path, advice = folder / data.test_csv, "Set data.test_csv in the config."
-    names = (*data.numeric_columns, *data.categorical_columns)
-    others = (
-        data.id_column,
-        first,
-        *((data.group_column,) if data.group_column else ()),
-        *data.labels,
-    )
-    table = read_table(path, names or others[:0], advice, optional=others)
-    broken: dict[int, str] | None = (
-        {} if os.environ.get(image_files.RERUN) else None
-    )  # where nobody can mend them
-    inputs = tabular.pixels(path, data, others, advice, broken) if data.kind == "pixels" else None
-    if inputs is None:
-        if encoding is None:
-            raise DataError(
-                "The artifact has no encoding of the table; expected one.\nTrain again with this config."
-            )
-        inputs = tabular.encode(
-            table, encoding, path, lenient=bool(os.environ.get(image_files.RERUN))
-        )
-    key = next((name for name in (data.id_column, first) if name in table.columns), None)
-    if key is not None:
-        places = _places(table[key], ids, path, sample.name)
-        inputs = inputs[places]
-        broken = (
-            {row: broken[place] for row, place in enumerate(places) if place in broken}
-            if broken
-            else None
-        )
-    elif len(inputs) != len(ids):
-        raise DataError(
-            f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and {sample.name} has {len(ids)} rows; expected as "
-            "many.\n"
-            "Take them from the same download, or correct id_column in the config."
-        )
-    return TestSet(ids, _cut(inputs, broken=broken or {}), images=data.kind != "table")
-
-
-def _array(folder: Path, data: Data, ids: tuple[str, ...], first: str) -> TestSet:
-    """Return the test set of an array: its rows are those of test_csv, where there is one with ids,
-    and else those of the sample.
-    """
-    path, rows = folder / data.test_csv, None
-    if path.is_file():
-        table = tables.read(
-            path, DataError, "Set data.test_csv in the config.", {data.id_column, first}
-        )
-        key = next((name for name in (data.id_column, first) if name in table.columns), None)
-        rows = None if key is None else _places(table[key], ids, path, data.sample_submission)
-    inputs = tabular.array(
-        folder / data.test_array, data, len(ids), "Set data.test_array in the config."
-    )
-    return TestSet(ids, _cut(inputs, rows))
-
-
-def _places(column: pd.Series, ids: tuple[str, ...], path: Path, sample: str) -> np.ndarray:
-    """Return in which row of a table each id stands: int64 (n,)."""
-    order = {name: row for row, name in enumerate(_unique(column, path))}
-    if set(order) != set(ids):
-        missing, extra = sorted(set(ids) - set(order)), sorted(set(order) - set(ids))
-        raise DataError(
-            f"{path} and {sample} differ in {len(missing) + len(extra)} ids, for example {', '.join((missing + extra)[:5])}.\n"
-            "Expected one row an id in both. Take them from the same download."
-        )
-    return np.array([order[name] for name in ids])
-
-
-def _cut(
-    inputs: np.ndarray,
-    rows: np.ndarray | None = None,
-    broken: Mapping[int, str] = MappingProxyType({}),
-) -> image_files.Blocks:
-    """Return `TestSet.blocks` of inputs; `rows`: which of them, in their order; None: all, as they
-    lie. `broken`: why one cannot be used.
-    """
-
-    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[image_files.Block]:
-        end = len(inputs) if last is None else last
-        for start in range(first, end, size):
-            part = slice(start, min(start + size, end))
-            told = {row: broken[row] for row in range(part.start, part.stop) if row in broken}
-            yield start, inputs[part] if rows is None else inputs[rows[part]], told
-
-    return blocks
-
-
+@dataclass(eq=False)
 class Batches:
     """Training batches, addressed by step.
 
-    Step s takes the positions s x batch … (s + 1) x batch of an endless row of permutations of all
-    images, one permutation an epoch. So every image is seen exactly once in each epoch, whatever
-    the batch, and no shape ever differs.
+    All images are permuted once an epoch, and the permutations form one endless row. Step s takes
+    the positions s x batch … (s + 1) x batch of it. So every epoch has every image exactly once,
+    whatever the batch, and every batch has the same shape.
 
     Args:
-        inputs: uint8 (m, height, width, channels) or float32 (m, features), of which batches copy
-            what they take, and nothing else is copied.
+        inputs: uint8 (m, height, width, channels) or float32 (m, features). A batch copies the
+            rows it takes; nothing else is copied.
         labels: (m,) or (m, k).
-        rows: int64 (n,), which of them are the images of these batches; None: all.
         batch: images a step.
         seed: of order and augmentation.
+        rows: int64 (n,), the rows to train on; None: all.
         crop_padding: zeros around an image, in pixels, before a random crop of its own size.
         flip: mirror each image left to right with probability 1/2.
-        rand_augment, rand_magnitude: operations on each image and their strength, of
-            `pipeline.data.rand_augment`; 0 operations: none.
+        rand_augment: operations of `pipeline.data.rand_augment` on each image; 0: none.
+        rand_magnitude: how strong they are, 0 to 1.
     """
 
-    def __init__(
-        self,
-        inputs: np.ndarray,
-        labels: np.ndarray,
-        *,
-        rows: np.ndarray | None = None,
-        batch: int,
-        seed: int,
-        crop_padding: int = 0,
-        flip: bool = False,
-        rand_augment: int = 0,
-        rand_magnitude: float = 0.0,
-    ) -> None:
-        self._inputs, self._labels = inputs, labels
-        self._rows = np.arange(len(labels)) if rows is None else rows
-        self.batch, self.seed, self.crop_padding, self.flip = batch, seed, crop_padding, flip
-        self.rand_augment, self.rand_magnitude = rand_augment, rand_magnitude
+    inputs: np.ndarray
+    labels: np.ndarray
+    _: KW_ONLY
+    batch: int
+    seed: int
+    rows: np.ndarray | None = None
+    crop_padding: int = 0
+    flip: bool = False
+    rand_augment: int = 0
+    rand_magnitude: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._rows = np.arange(len(self.labels)) if self.rows is None else self.rows
         self._order: tuple[int, np.ndarray] | None = None
 
     @classmethod
@@ -378,82 +175,57 @@ class Batches:
         examples: Examples,
         config: Config,
         rows: np.ndarray | None = None,
-        *,
-        batch: int | None = None,
-        seed: int | None = None,
+        **changes: int,
     ) -> "Batches":
-        """Return the batches of a config, augmented as it says; `batch` and `seed` in place of its
-        own.
-        """
+        """Return the batches of a config; `changes` (batch, seed) replace its own."""
+        data, given = config.data, {"batch": config.batch, "seed": config.seed, **changes}
         return cls(
             examples.inputs,
             examples.labels,
             rows=rows,
-            batch=config.batch if batch is None else batch,
-            seed=config.seed if seed is None else seed,
-            crop_padding=config.data.crop_padding,
-            flip=config.data.flip,
-            rand_augment=config.data.rand_augment,
-            rand_magnitude=config.data.rand_magnitude,
+            crop_padding=data.crop_padding,
+            flip=data.flip,
+            rand_augment=data.rand_augment,
+            rand_magnitude=data.rand_magnitude,
+            **given,
         )
 
     def __len__(self) -> int:
-        """Return how many images an epoch has."""
+        """Return the number of images in an epoch."""
         return len(self._rows)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Return the permutation of all images that is that epoch: int64 (n,)."""
+        """Return the epoch's permutation of all images: int64 (n,)."""
         if self._order is None or self._order[0] != epoch:
-            self._order = (
-                epoch,
-                np.random.default_rng((self.seed, ORDER, epoch)).permutation(len(self)),
-            )
+            random = np.random.default_rng((self.seed, ORDER, epoch))
+            self._order = epoch, random.permutation(len(self))
         return self._order[1]
 
     def indices(self, step: int) -> np.ndarray:
         """Return which of the n images the step takes: int64 (batch,)."""
-        epoch, place = divmod(step * self.batch, len(self))
+        epoch, start = divmod(step * self.batch, len(self))
         parts, needed = [], self.batch
         while needed > 0:
-            part = self.order(epoch)[place : place + needed]
+            part = self.order(epoch)[start : start + needed]
             parts.append(part)
             needed -= len(part)
-            epoch, place = epoch + 1, 0
+            epoch, start = epoch + 1, 0
         return np.concatenate(parts)
 
     def at(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the step's inputs, of images uint8 (batch, height, width, channels), augmented,
-        and its labels.
-        """
+        """Return the step's inputs, augmented, and its labels."""
         rows = self._rows[self.indices(step)]
         random = np.random.default_rng((self.seed, AUGMENTATION, step))
         down, right = random.integers(0, 2 * self.crop_padding + 1, (2, self.batch))
-        mirrored = random.random(self.batch) < 0.5
-        images = np.ascontiguousarray(
-            self._inputs[rows]
-        )  # of a .npy file whose axes lie otherwise it is not
+        flipped = random.random(self.batch) < 0.5
+        # A .npy file may have its axes in another order.
+        images = np.ascontiguousarray(self.inputs[rows])
         if self.crop_padding:
             images = crop_and_flip.shifted(images, self.crop_padding, down, right)
         if self.flip:
-            images[mirrored] = crop_and_flip.mirrored(images[mirrored])
+            images[flipped] = crop_and_flip.mirrored(images[flipped])
         if self.rand_augment:
-            images = np.ascontiguousarray(
-                rand_augment.randomly(
-                    images, self.seed, step, self.rand_augment, self.rand_magnitude
-                )
+            images = rand_augment.augmented(
+                images, self.seed, step, self.rand_augment, self.rand_magnitude
             )
-        return images, self._labels[rows]
-
-
-def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (batch rows of the inputs, how many of them are real); zeros fill the last one. Drops
-    nothing.
-    """
-    for start in range(0, len(inputs), batch):
-        part = inputs[start : start + batch]
-        if len(part) < batch:
-            filled = np.zeros((batch, *inputs.shape[1:]), inputs.dtype)
-            filled[: len(part)] = part
-            yield filled, len(part)
-        else:
-            yield part, batch
+        return images, self.labels[rows]

@@ -1,244 +1,250 @@
-"""Files: which image file, or which part of a TFRecord file, belongs to an id, and what becomes of
-those that are missing or broken.
-"""
+"""Which image file, or part of a TFRecord file, belongs to an id; missing and broken ones."""
 
 import errno
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from os.path import isfile
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from pipeline.config.data_layout import Data
-from pipeline.data import parallel_decoding as fast
-from pipeline.data import tfrecords
+from pipeline.data import parallel_decoding, tfrecords
 from pipeline.data.image_decoding import ENDINGS, Shape
+from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
 
-RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to mend anything
-MOST_LEFT_OUT, MOST_BROKEN = 0.01, 0.1  # of the training images; of the test images
-MISSING = os.devnull  # in place of a file that is not there: it is read as an empty one
-
-
-# Smaller images are decoded again in less time than it takes to tell whether a cache is whole.
+RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to fix anything
+MOST_SKIPPED = 0.01  # share of the training images
+MOST_BROKEN = 0.1  # share of the test images
+MISSING = os.devnull  # stands for a missing file, and reads as an empty one
+# Pixels a side. Decoding smaller images again takes less time than checking a cache.
 CACHED_ABOVE = 64
+Places = str | tuple[str, ...]
 
 
-def find(folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data) -> list[str]:
-    """Return the path of each id's image file; of a few that have none `MISSING`, which `read`
-    tells as broken.
+def find(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[str]:
+    """Return the path of each id's image file, `MISSING` for a few that have none.
 
     Raises:
-        DataError: if more than one id in a hundred has no file, or one is no file name.
+        DataError: if more than one id in a hundred has no file, or an id cannot be a file name.
     """
-    paths = _found(folder, places, ids, data)
-    missing = [name for name, path in zip(ids, paths, strict=True) if path is None]
-    if len(missing) > len(ids) * MOST_LEFT_OUT:
-        raise DataError(_absent(missing, folder, places, len(ids), data))
+    paths = _find(folder, places, ids, data)
+    _check_missing(paths, len(ids) * MOST_SKIPPED, folder, places, ids, data)
     return [path or MISSING for path in paths]
 
 
 def read(
-    paths: fast.Paths, data: Data, cache: Path | None, show: fast.Show | None
+    paths: parallel_decoding.Paths,
+    data: Data,
+    cache: Path | None,
+    show: parallel_decoding.Show | None,
 ) -> tuple[np.ndarray, dict[int, str]]:
-    """Return the decoded images, uint8 (n, height, width, channels), zeros where one cannot be
-    decoded, and why by its number.
+    """Return the decoded images, and the reason for each row that cannot be decoded.
 
-    `cache`: a folder where those above CACHED_ABOVE pixels a side are kept decoded, as
-    `pipeline.data.parallel_decoding.read` says.
+    Args:
+        paths: n files or parts of files.
+        cache: a folder for images above CACHED_ABOVE (`pipeline.data.parallel_decoding.read`).
+
+    Returns:
+        uint8 (n, height, width, channels), zeros for a broken one; {row: reason}.
     """
-    large = max(data.height, data.width) > CACHED_ABOVE
-    pixels, broken = fast.read(paths, shape(data), cache=cache if large else None, show=show)
-    return pixels, {
-        row: "it is missing" if paths[row] == MISSING else reason for row, reason in broken.items()
-    }
+    cache = cache if max(data.height, data.width) > CACHED_ABOVE else None
+    pixels, broken = parallel_decoding.read(paths, shape(data), cache=cache, show=show)
+    missing = {row: "it is missing" for row in broken if paths[row] == MISSING}
+    return pixels, broken | missing
 
 
 Block = tuple[int, np.ndarray, Mapping[int, str]]
 
 
 class Blocks(Protocol):
-    """What gives a test set block by block: (first row, inputs of the next rows, why a row cannot
-    be decoded, by its number).
-    """
+    """Yields a test set in blocks: (first row, inputs, reason for each broken row)."""
 
     def __call__(self, size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
-        """Yield the blocks of the rows from `first` to before `last`, each of `size` rows; None: to
-        the end.
-        """
+        """Yield blocks of `size` rows, from row `first` to before `last`; None: to the end."""
 
 
 def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
-    """Return what `pipeline.data.dataset.TestSet.blocks` is, for image files and TFRecords; an
-    image that is missing counts as broken.
+    """Return `pipeline.data.test_set.TestSet.blocks` for image files and TFRecords.
+
+    A missing image counts as broken.
 
     Raises:
-        DataError: if files have no id, or too many ids no file (one in ten; in the scored rerun
-            all).
+        DataError: if files have no id, or more than one id in ten (in the scored rerun: all) has
+            no file.
     """
-    recorded = data.kind == "tfrecords"
-    places = data.test_records if recorded else data.test_images
-    paths: Sequence[str | fast.Part | None] = (_recorded if recorded else _found)(
-        folder, places, ids, data
-    )
-    missing = [name for name, path in zip(ids, paths, strict=True) if path is None]
-    most = len(ids) - 1 if os.environ.get(RERUN) else len(ids) * MOST_BROKEN
-    if len(missing) > most:
-        raise DataError(_absent(missing, folder, places, len(ids), data))
-    shared = set(_several(places)) & set(
-        _several(data.train_images)
-    )  # then the training images are there, too
-    # Where nobody can mend it, what nobody asked for is no reason to end without what was.
-    if not recorded and not shared and not os.environ.get(RERUN):
-        _all_have_rows(folder, places, ids, data)
+    rerun = bool(os.environ.get(RERUN))
+    paths: Sequence[str | parallel_decoding.Part | None]
+    if data.kind == "tfrecords":
+        places = data.test_records
+        paths = _find_records(folder, places, ids, data, rerun)
+    else:
+        places = data.test_images
+        paths = _find(folder, places, ids, data)
+    most = len(ids) - 1 if rerun else len(ids) * MOST_BROKEN
+    _check_missing(paths, most, folder, places, ids, data)
+    shared = set(several(places)) & set(several(data.train_images))  # holds training images too
+    if data.kind == "images" and not shared and not rerun:
+        _check_files_have_ids(folder, places, ids, data)
     wanted = shape(data)
 
     def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
-        # What is not there is read as an empty file, so that its row stays in its place.
-        for start, block, broken in fast.blocks(
-            [path or MISSING for path in paths[first:last]], wanted, size
-        ):
-            told = {first + row: reason for row, reason in broken.items()}
-            yield (
-                first + start,
-                block,
-                {row: told[row] if paths[row] else "it is missing" for row in told},
-            )
+        # A missing image is read as an empty file, so that its row keeps its place.
+        part = [path or MISSING for path in paths[first:last]]
+        for start, block, broken in parallel_decoding.blocks(part, wanted, size):
+            reasons = {
+                first + row: reason if paths[first + row] else "it is missing"
+                for row, reason in broken.items()
+            }
+            yield first + start, block, reasons
 
     return blocks
 
 
-def _recorded(
-    folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data
-) -> list[fast.Part | None]:
-    """Return where each id's image lies within the test set's TFRecord files, or None."""
-    parts, table = tfrecords.read(folder, places, data.image_feature, (data.id_column,))
-    there: dict[str, fast.Part] = {}
-    for name, part in zip(table[data.id_column], parts, strict=True):
-        if name in there:
-            raise DataError(
-                f"{part.path} has {name!r} as its {data.id_column!r} a second time; expected each id once.\n"
-                "Correct test_records and id_column in the config."
-            )
-        there[name] = part
-    extra = sorted(set(there) - set(ids))
-    if extra and not os.environ.get(RERUN):
-        raise DataError(
-            f"The records of {places!r} hold {len(there)} images and {data.sample_submission} asks for {len(ids)}: "
-            f"{len(extra)} images have no row, for example {', '.join(extra[:5])}.\n"
-            "Expected one row an image. Take test set and sample_submission.csv from the same download."
-        )
-    return [there.get(name) for name in ids]
-
-
 def shape(data: Data) -> Shape:
-    """Return what each file is decoded to."""
+    """Return the shape that each file is decoded to."""
     return Shape(data.height, data.width, data.channels, data.resize, data.decode)
 
 
-def told(broken: Mapping[str, str], total: int, data: Data) -> str:
-    """Return what is wrong with which images, for an error."""
+def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
+    """Return the message that names images that cannot be used, by id."""
     listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
     return (
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
-        f"Expected images that can be decoded to height x width x channels = {data.height}x{data.width}x{data.channels} "
-        f"(resize={data.resize!r}). Replace the broken files, or correct height, width and resize in the config."
+        "Expected images that can be decoded to height x width x channels = "
+        f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}). Replace the broken "
+        "files, or correct height, width and resize in the config."
     )
 
 
-def _found(
-    folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data
-) -> list[str | None]:
-    """Return the path of each id's file, the first that is there, or None. An id may name folders:
-    `cats/1` is in the folder `cats` of a place.
+def _find(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[str | None]:
+    """Return the path of each id's first file, or None.
+
+    An id may name folders: `cats/1` is in the folder `cats` of a place.
     """
-    folders = [os.fspath(folder / place) for place in _several(places)]
-    endings = ENDINGS if data.suffix == "*" else (data.suffix,)
-    there = functools.cache(_names)
+    folders = [os.fspath(folder / place) for place in several(places)]
+    endings = _endings(data)
+    names_in = functools.cache(_names)
     paths: list[str | None] = []
     for name in ids:
-        # An id comes from a table that somebody else wrote; it leads nowhere but below the place.
+        # The table comes from somebody else. An id must not lead out of its place.
         if "\\" in name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
             raise DataError(
-                f"{name[:80]!r} cannot be the id of an image: expected a file's name, or folders and a name, as cats/1.\nCorrect the table."
+                f"{name[:80]!r} cannot be the id of an image: expected a file's name, or folders "
+                "and a name, as cats/1.\nCorrect the table."
             )
         inside, _, own = name.rpartition("/")
-        found = (
+        matching = (
             f"{path}/{name}{ending}"
             for path in folders
             for ending in endings
-            if f"{own}{ending}" in there(f"{path}/{inside}" if inside else path)
+            if f"{own}{ending}" in names_in(f"{path}/{inside}" if inside else path)
         )
-        paths.append(next(found, None))
+        paths.append(next(matching, None))
     return paths
 
 
-def _several(places: str | tuple[str, ...]) -> tuple[str, ...]:
-    return places if isinstance(places, tuple) else (places,)
+def _find_records(
+    folder: Path, places: Places, ids: Sequence[str], data: Data, rerun: bool
+) -> list[parallel_decoding.Part | None]:
+    """Return where each id's image lies within the test set's TFRecord files, or None."""
+    parts, table = tfrecords.read(folder, places, data.image_feature, (data.id_column,))
+    found: dict[str, parallel_decoding.Part] = {}
+    for name, part in zip(table[data.id_column], parts, strict=True):
+        if name in found:
+            raise DataError(
+                f"{part.path} has {name!r} as its {data.id_column!r} a second time; expected each "
+                "id once.\nCorrect test_records and id_column in the config."
+            )
+        found[name] = part
+    if not rerun:
+        _check_extra(set(found), set(ids), f"The test set ({places!r})", data)
+    return [found.get(name) for name in ids]
+
+
+def _endings(data: Data) -> tuple[str, ...]:
+    return ENDINGS if data.suffix == "*" else (data.suffix,)
 
 
 def _names(folder: str) -> set[str]:
-    """Return the names of the files in a folder, none where there is no folder: one look for all of
-    them costs less than one each.
+    """Return the names of the files in a folder, none if there is no folder.
+
+    One look at a folder costs less than one at each file.
     """
     try:
         with os.scandir(folder) as entries:
-            # What begins with a dot is some system's own. `is_file` of an entry raises for a link
-            # that leads to itself.
+            # Systems hide files of their own behind a dot. For a link to itself `entry.is_file`
+            # raises.
             return {
                 entry.name
                 for entry in entries
                 if not entry.name.startswith(".")
-                and (entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path))  # noqa: PTH113
+                if entry.is_file(follow_symlinks=False) or isfile(entry.path)  # noqa: PTH113
             }
     except (FileNotFoundError, NotADirectoryError):
         return set()
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:  # nothing can lie there: an id may be any text
+        if error.errno == errno.ENAMETOOLONG:  # an id may be any text
             return set()
         raise DataError(
-            f"Could not read {folder}: {error.strerror or error}.\nExpected a folder that this user may read."
+            f"Could not read {folder}: {error.strerror or error}.\n"
+            "Expected a folder that this user may read."
         ) from error
 
 
-def _absent(
-    missing: Sequence[str], folder: Path, places: str | tuple[str, ...], total: int, data: Data
-) -> str:
-    where = ", ".join(str(folder / place) for place in _several(places))
+def _check_missing(
+    paths: Sequence[object],
+    most: float,
+    folder: Path,
+    places: Places,
+    ids: Sequence[str],
+    data: Data,
+) -> None:
+    """Raise `DataError` if more than `most` ids have no path."""
+    missing = [name[:80] for name, path in zip(ids, paths, strict=True) if path is None]
+    if len(missing) <= most:
+        return
+    start = f"{len(missing)} of {len(ids)} images are"
+    where = ", ".join(str(folder / place) for place in several(places))
     if data.kind == "tfrecords":
-        return (
-            f"{len(missing)} of {total} images are in no record of {where}, for example {', '.join(name[:80] for name in missing[:3])}.\n"
-            "Expected a record for every row. Set test_records and id_column in the config, or complete the download."
+        raise DataError(
+            f"{start} in no record of {where}, for example {', '.join(missing[:3])}.\n"
+            "Expected a record for every row. Set test_records and id_column in the config, or "
+            "complete the download."
         )
-    ending = (
-        " or ".join(ENDINGS[:4]) if data.suffix == "*" else data.suffix
-    )  # the other four are these in capitals
-    return (
-        f"{len(missing)} of {total} images are missing in {where}, for example {', '.join(f'{name[:80]}{ending}' for name in missing[:3])}.\n"
-        "Expected <id><suffix> for every row. Set train_images, test_images and suffix in the config, or complete the download."
+    ending = " or ".join(_endings(data)[:4])  # the other four are these in capitals
+    shown = ", ".join(f"{name}{ending}" for name in missing[:3])
+    raise DataError(
+        f"{start} missing in {where}, for example {shown}.\nExpected <id><suffix> for every row. "
+        "Set train_images, test_images and suffix in the config, or complete the download."
     )
 
 
-def _all_have_rows(
-    folder: Path, places: str | tuple[str, ...], ids: Sequence[str], data: Data
-) -> None:
+def _check_files_have_ids(folder: Path, places: Places, ids: Sequence[str], data: Data) -> None:
+    """Raise `DataError` if a place has image files that are of no id."""
+    if not data.suffix:
+        return
     known = set(ids)
-    above = sorted({name.rpartition("/")[0] for name in known})
-    endings = ENDINGS if data.suffix == "*" else (data.suffix,)
-    for place in _several(places):
-        own = {
-            f"{inside}/{name.removesuffix(ending)}" if inside else name.removesuffix(ending)
-            for inside in above
-            for name in _names(os.fspath(folder / place / inside))
-            for ending in endings
+    parents = {name.rpartition("/")[0] for name in known}
+    for place in several(places):
+        found = {
+            f"{parent}/{name.removesuffix(ending)}" if parent else name.removesuffix(ending)
+            for parent in parents
+            for name in _names(os.fspath(folder / place / parent))
+            for ending in _endings(data)
             if name.endswith(ending)
         }
-        extra = sorted(own - known) if data.suffix else []
-        if extra:
-            raise DataError(
-                f"{folder / place} holds {len(extra) + len(known)} images and {data.sample_submission} asks for {len(known)}: "
-                f"{len(extra)} images have no row, for example {', '.join(extra[:5])}.\n"
-                "Expected one row an image. Take test set and sample_submission.csv from the same download."
-            )
+        _check_extra(found, known, folder / place, data)
+
+
+def _check_extra(found: set[str], ids: set[str], where: object, data: Data) -> None:
+    extra = sorted(found - ids)
+    if extra:
+        raise DataError(
+            f"{where} holds {len(found)} images and {data.sample_submission} asks for {len(ids)}: "
+            f"{len(extra)} images have no row, for example {', '.join(extra[:5])}.\nExpected one "
+            "row an image. Take test set and sample_submission.csv from the same download."
+        )

@@ -1,14 +1,13 @@
-"""Columns: a table's numbers and categories → what a model reads, and pixels that are columns →
-images.
+"""A table's numbers and categories as a model reads them, and images in columns or in one array.
 
-A table becomes float32 (n, features): each number in standard deviations from its mean, 0 where it
-is missing; for each a 1 where it is missing; and of each category the place in the list of those
-that training has seen, 0 for any other. The list and the numbers travel in the artifact, so that
-inference cannot differ.
+A row becomes float32 (features,): each number in standard deviations from its mean, 0 where it is
+missing; a 1 for each missing number; and the place of each category in the list that training has
+seen, 0 for any other. Numbers and list travel in the artifact, so that inference cannot differ.
 """
 
 import json
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,40 +17,88 @@ import pandas as pd
 
 from pipeline.config.data_layout import Data
 from pipeline.errors import DataError, reading
+from pipeline.storage import csv_text
 
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
-ROWS = 2048  # that are numbers before they are pixels, which take a quarter of the memory
-MOST = 1e150
-FARTHEST = 1e4  # standard deviations: farther away there is nothing that a model has learned, and no float16
-WHOLE = re.compile(r"(-?\d+)\.0+")  # how pandas writes a whole number in a column with gaps
+ROWS = 2048  # read at a time, as numbers, which take four times the memory of pixels
+MOST = 1e150  # of a number, so that its square is finite
+FARTHEST = 1e4  # standard deviations; models have learned nothing beyond, and float16 overflows
+WHOLE = re.compile(r"(-?\d+)\.0+")  # pandas writes whole numbers so in a column with gaps
+
+
+def read_table(
+    path: Path, names: Sequence[str], advice: str, *, optional: Collection[str] = ()
+) -> pd.DataFrame:
+    """Return columns of a CSV as texts, as written ("001" stays "001", "NA" stays "NA").
+
+    Args:
+        names: the columns that must exist.
+        advice: the edit that fixes a wrong path.
+        optional: columns that are returned if they exist.
+
+    Raises:
+        DataError: if the file is missing, cannot be parsed, has no rows or lacks one of `names`.
+    """
+    with reading(path, DataError, advice):
+        if not path.is_file():
+            folder = path.parent
+            siblings = sorted(p.name for p in folder.iterdir())[:10] if folder.is_dir() else []
+            raise DataError(
+                f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
+                f"Expected a table with the columns {', '.join(names)}. {advice}"
+            )
+    table = csv_text.read(path, DataError, advice, {*names, *optional})
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        header = ", ".join(csv_text.header(path, DataError, advice)[:20])
+        raise DataError(
+            f"{path} has the columns {header[:1000]}; expected also {', '.join(missing)[:1000]}.\n"
+            "Set id_column, label_column and the other columns in the config to the table's own."
+        )
+    if not len(table):
+        raise DataError(
+            f"{path} has a header and no rows; expected one row an example.\n"
+            f"Complete the download. {advice}"
+        )
+    return table
+
+
+def unique_ids(column: pd.Series, path: Path) -> tuple[str, ...]:
+    """Return the ids in a column of the table at `path`. Raises `DataError` for a repeated one."""
+    repeated = column[column.duplicated()]
+    if len(repeated):
+        raise DataError(
+            f"{path} repeats {len(repeated)} ids, for example {', '.join(map(repr, repeated[:5]))};"
+            " expected each once.\nRemove the repeated rows."
+        )
+    return tuple(column)
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """What was seen in the training table.
+    """What training has seen in its table.
 
     Attributes:
-        numbers: mean and standard deviation of each numeric column, of the values that are there.
-        categories: of each categorical column the texts, the most frequent first.
+        numbers: mean and standard deviation of the known values of each numeric column.
+        categories: the texts of each categorical column, the most frequent first.
     """
 
     numbers: dict[str, tuple[float, float]]
     categories: dict[str, tuple[str, ...]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as what `json.dumps` takes."""
+        """Return the encoding for `json.dumps`."""
         return {
-            "numbers": {k: list(v) for k, v in self.numbers.items()},
-            "categories": {k: list(v) for k, v in self.categories.items()},
+            "numbers": {name: list(pair) for name, pair in self.numbers.items()},
+            "categories": {name: list(texts) for name, texts in self.categories.items()},
         }
 
     @staticmethod
     def from_json(value: Any, data: Data) -> "Encoding":
-        """Return what `to_json` wrote.
+        """Return the encoding that `to_json` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: if it did not, or for other columns than those of
-                `data`.
+            KeyError, TypeError, ValueError: if it did not, or for columns that are not in `data`.
         """
         given, texts = dict(value["numbers"]), dict(value["categories"])
         if set(given) != set(data.numeric_columns) or set(texts) != set(data.categorical_columns):
@@ -61,8 +108,7 @@ class Encoding:
             name: (float(given[name][0]), float(given[name][1])) for name in data.numeric_columns
         }
         categories = {name: tuple(map(str, texts[name])) for name in data.categorical_columns}
-        good = all(np.isfinite(pair).all() and pair[1] > 0 for pair in numbers.values())
-        if not good or any(
+        if not all(np.isfinite(pair).all() and pair[1] > 0 for pair in numbers.values()) or any(
             not len(set(own)) == len(own) < data.most_categories for own in categories.values()
         ):
             raise ValueError(f"no encoding of a table: {json.dumps(value)[:200]}")
@@ -73,33 +119,32 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
     """Return the encoding of a training table of texts.
 
     Raises:
-        DataError: if a numeric column has a text that is no number, or no number at all.
+        DataError: if a numeric column has a text that is not a number, or no number at all.
     """
     numbers = {}
     for name in data.numeric_columns:
         values = _numbers(table[name], path)
-        there = values[np.isfinite(values)]
-        if not len(there):
+        known = values[np.isfinite(values)]
+        if not len(known):
             raise DataError(
-                f"{path} has no number in {name!r}; expected some.\nLeave it out of numeric_columns."
+                f"{path} has no number in {name!r}; expected some.\n"
+                "Remove the column from numeric_columns in the config."
             )
-        if (
-            np.abs(there).max() > MOST
-        ):  # its deviation is infinite, and the artifact could not be read
+        if np.abs(known).max() > MOST:
             raise DataError(
-                f"{path} has {there[np.abs(there).argmax()]:g} in {name!r}; expected numbers up to {MOST:g}, whose squares are finite.\n"
-                "Correct the table, or leave the column out of numeric_columns in the config."
+                f"{path} has {known[np.abs(known).argmax()]:g} in {name!r}; expected numbers up to "
+                f"{MOST:g}, whose squares are finite.\n"
+                "Correct the table, or remove the column from numeric_columns in the config."
             )
-        # Of equal numbers the mean may be off by a rounding, and then their deviation is tiny, but
-        # not 0.
-        same = there.min() == there.max()
+        # The mean of equal numbers may be rounded. Their deviation is then tiny, but not 0.
+        constant = known.min() == known.max()
         numbers[name] = (
-            (float(there[0]), 1.0) if same else (float(there.mean()), float(there.std()))
+            (float(known[0]), 1.0) if constant else (float(known.mean()), float(known.std()))
         )
     categories = {}
     for name in data.categorical_columns:
-        counted = _texts(table[name]).value_counts()
-        order = sorted(counted.index, key=lambda text: (-counted[text], text))
+        counts = _texts(table[name]).value_counts()
+        order = sorted(counts.index, key=lambda text: (-counts[text], text))
         categories[name] = tuple(order[: data.most_categories - 1])
     return Encoding(numbers, categories)
 
@@ -110,23 +155,23 @@ def encode(
     """Return what a model reads: float32 (n, 2 x numeric columns + categorical columns).
 
     Args:
-        lenient: take a text that is no number for a missing one, as in the scored rerun, where
-            nobody is there to correct it.
+        lenient: take a text that is not a number for a missing one, as in the scored rerun, where
+            nobody can fix it.
 
     Raises:
-        DataError: if a numeric column has a text that is no number.
+        DataError: if a numeric column has a text that is not a number.
     """
-    parts, missing = [], []
+    parts, codes = [], []
     for name, (mean, spread) in encoding.numbers.items():
         values = _numbers(table[name], path, lenient=lenient)
-        missing.append(~np.isfinite(values))
-        parts.append(
-            np.where(missing[-1], 0.0, ((values - mean) / spread).clip(-FARTHEST, FARTHEST))
-        )
+        missing = ~np.isfinite(values)
+        scaled = ((values - mean) / spread).clip(-FARTHEST, FARTHEST)
+        parts.append(np.where(missing, 0.0, scaled))
+        codes.append(missing)
     for name, texts in encoding.categories.items():
-        place = {text: index for index, text in enumerate(texts, start=1)}
-        missing.append(np.array([place.get(text, 0) for text in _texts(table[name])], float))
-    return np.asarray(np.stack(parts + missing, axis=1), np.float32)
+        places = {text: place for place, text in enumerate(texts, start=1)}
+        codes.append(np.array([places.get(text, 0) for text in _texts(table[name])], float))
+    return np.asarray(np.stack(parts + codes, axis=1), np.float32)
 
 
 def pixels(
@@ -139,13 +184,14 @@ def pixels(
     """Return the images in the columns of a table: uint8 (n, height, width, channels).
 
     Args:
-        others: columns that are no pixels, those that are there.
-        broken: gets why, by its number, for each row with other values, which becomes zeros; None:
-            such a row is refused.
+        others: columns that are not pixels, if they exist.
+        advice: the edit that fixes a wrong table.
+        broken: gets the reason for each row with other values, which becomes zeros; None: such a
+            row is refused.
 
     Raises:
-        DataError: if there are not height x width x channels other columns, or they hold anything
-            but whole numbers from 0 to 255.
+        DataError: if there are not height x width x channels columns of pixels, or they hold
+            anything but whole numbers from 0 to 255.
     """
     size = data.height * data.width * data.channels
     with reading(path, DataError, advice):
@@ -153,75 +199,74 @@ def pixels(
         names = [name for name in header if name not in others]
         if len(names) != size:
             raise DataError(
-                f"{path} has {len(names)} columns of pixels ({', '.join(names[:3])} …); expected {data.height} x {data.width} x "
-                f"{data.channels} = {size}.\nCorrect height, width and channels in the config, or id_column and label_column."
+                f"{path} has {len(names)} columns of pixels ({', '.join(names[:3])} …); expected "
+                f"{data.height} x {data.width} x {data.channels} = {size}.\nCorrect height, width "
+                "and channels in the config, or id_column and label_column."
             )
 
-        def levels(kind: type) -> list[np.ndarray]:
-            # Blank lines mean nothing to pandas, and nothing to `pipeline.storage.csv_text`, which
-            # has counted the fields of each row.
+        def read(kind: type) -> list[np.ndarray]:
+            # pandas skips blank lines, as `pipeline.storage.csv_text` does, which has already
+            # counted the fields of each row.
             parts = pd.read_csv(
                 path, usecols=names, dtype=kind, encoding="utf-8-sig", engine="c", chunksize=ROWS
             )
             return [
-                _levels(_table(part), number * ROWS, names, path, broken)
+                _levels(
+                    part.apply(pd.to_numeric, errors="coerce") if kind is str else part,
+                    number * ROWS,
+                    path,
+                    broken,
+                )
                 for number, part in enumerate(parts)
             ]
 
         try:
-            found = levels(np.float32)
+            found = read(np.float32)
         except ValueError as error:
             if broken is None:
-                raise DataError(
-                    f"{path} has pixels that are no numbers: {error}.\n{advice}"
-                ) from error
-            found = levels(str)  # slower, and tells which they are
+                wrong = f"{path} has pixels that are no numbers: {error}"
+                raise DataError(f"{wrong}.\n{advice}") from error
+            found = read(str)  # slower, and finds the rows
     return np.concatenate(found).reshape(-1, data.height, data.width, data.channels)
 
 
-def _table(part: pd.DataFrame) -> np.ndarray:
-    """Return float32 (n, k), not a number for a text that is none."""
-    if all(kind.kind == "f" for kind in part.dtypes):
-        return part.to_numpy()
-    return np.stack(
-        [pd.to_numeric(part[name], errors="coerce").to_numpy(np.float32) for name in part], axis=1
-    )
-
-
 def _levels(
-    values: np.ndarray, first: int, names: list[str], path: Path, broken: dict[int, str] | None
+    part: pd.DataFrame, first: int, path: Path, broken: dict[int, str] | None
 ) -> np.ndarray:
+    """Return the pixels of some rows, uint8 (n, k)."""
+    values = part.to_numpy(np.float32)
     wrong = ~((values >= 0) & (values <= 255) & (values == np.floor(values)))
-    if wrong.any() and broken is not None:
-        rows = wrong.any(axis=1)
-        broken.update(
-            {
-                first + int(row): f"{int(wrong[row].sum())} of its pixels are no levels"
-                for row in np.flatnonzero(rows)
-            }
-        )
-        values = np.where(rows[:, None], 0, values)
-    elif wrong.any():
+    if not wrong.any():
+        return values.astype(np.uint8)
+    if broken is None:
         row, column = np.argwhere(wrong)[0]
         raise DataError(
-            f"{path} has {int(wrong.sum())} pixels that are no whole numbers from 0 to 255, the first in row {first + row + 1}, {names[column]!r}: "
-            f"{values[row, column]}.\nCorrect the table, or name that column in the config if it is none of the pixels."
+            f"{path} has {int(wrong.sum())} pixels that are not whole numbers from 0 to 255, the "
+            f"first in row {first + row + 1}, {part.columns[column]!r}: {values[row, column]}.\n"
+            "Correct the table, or name that column in the config if it is not a pixel."
         )
-    return values.astype(np.uint8)
+    for row in np.flatnonzero(wrong.any(axis=1)):
+        broken[first + int(row)] = f"{int(wrong[row].sum())} of its pixels are no levels"
+    return np.where(wrong.any(axis=1, keepdims=True), 0, values).astype(np.uint8)
 
 
 def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
-    """Return the images in a .npy file, or in a .npz file that holds one array: uint8 (n, height,
-    width, channels), on the disk if .npy.
+    """Return the images in a .npy file, or in a .npz file that holds one array.
+
+    Args:
+        rows: how many images are expected.
+        advice: the edit that fixes a wrong path.
+
+    Returns:
+        uint8 (n, height, width, channels), a memory map of a .npy file.
 
     Raises:
-        DataError: if it is no such file, or holds another number of images than `rows`, or others.
+        DataError: if the file is not an array, or not of these images.
     """
     with reading(path, DataError, advice):
         try:
-            found: Any = np.load(
-                path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False
-            )
+            mode: Any = "r" if path.suffix == ".npy" else None
+            found: Any = np.load(path, mmap_mode=mode, allow_pickle=False)
             if not isinstance(found, np.ndarray):
                 names = list(found)
                 if len(names) != 1:
@@ -229,13 +274,11 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
                         f"it holds {len(names)} arrays ({', '.join(names[:5])}); expected one"
                     )
                 found = found[names[0]]
-                if not isinstance(
-                    found, np.ndarray
-                ):  # numpy gives the bytes of a member that is none
+                if not isinstance(found, np.ndarray):  # numpy returns the bytes of other members
                     raise ValueError(f"{names[0]!r} in it is no array")
         except FileNotFoundError:
             raise
-        except Exception as error:  # what is not ours makes numpy and zipfile raise a dozen kinds
+        except Exception as error:  # of a foreign file numpy and zipfile raise a dozen kinds
             raise DataError(
                 f"{path} is no array: {type(error).__name__}: {str(error)[:300]}.\n{advice}"
             ) from error
@@ -244,31 +287,30 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
         found = found[..., None]
     if found.dtype != np.uint8 or found.shape != shape:
         raise DataError(
-            f"{path} holds {found.dtype} {found.shape}; expected uint8 {shape}, an image for each row of the table.\n"
+            f"{path} holds {found.dtype} {found.shape}; expected uint8 {shape}, an image for each "
+            "row of the table.\n"
             "Correct height, width and channels in the config, or convert the array."
         )
-    return np.asarray(found) if not isinstance(found, np.memmap) else found
+    return np.asanyarray(found)
 
 
 def _texts(texts: pd.Series) -> pd.Series:
-    """Return categories as they are compared: without blanks around them, and a whole number
-    without the ".0" that gaps in its column add.
-    """
+    """Return categories as they are compared: no blanks around them, and "3" for "3.0"."""
     return texts.str.strip().str.replace(WHOLE, r"\1", regex=True)
 
 
 def _numbers(texts: pd.Series, path: Path, *, lenient: bool = False) -> np.ndarray:
-    """Return float64 (n,), not a number where the text says that it is missing."""
+    """Return float64 (n,), not a number where the text means a missing one."""
     texts = texts.str.strip()
-    values = pd.to_numeric(texts.where(~texts.isin(MISSING)), errors="coerce").to_numpy(
-        np.float64, copy=True
-    )
-    wrong = ~np.isfinite(values) & ~texts.isin(MISSING).to_numpy()
-    values[~np.isfinite(values)] = np.nan
-    if wrong.any() and not lenient:
-        shown = ", ".join(map(repr, texts[wrong][:3]))
+    missing = texts.isin(MISSING)
+    values = pd.to_numeric(texts.where(~missing), errors="coerce").to_numpy(np.float64, copy=True)
+    infinite = ~np.isfinite(values)
+    values[infinite] = np.nan
+    wrong = texts[infinite & ~missing.to_numpy()]
+    if len(wrong) and not lenient:
         raise DataError(
-            f"{path} has {int(wrong.sum())} texts in {texts.name!r} that are no finite numbers, for example {shown}.\n"
+            f"{path} has {len(wrong)} texts in {texts.name!r} that are not finite numbers, for "
+            f"example {', '.join(map(repr, wrong[:3]))}.\n"
             "Move it to categorical_columns in the config, or correct the table."
         )
     return values

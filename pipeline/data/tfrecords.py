@@ -1,13 +1,10 @@
-"""Records: TFRecord files, as Kaggle's TPU competitions ship them → where each example's image
-lies, with its id and labels as texts.
+"""TFRecord files, as Kaggle's TPU competitions ship them: where each image lies, and its labels.
 
-One pass goes through each file from its first record to its last, looks at every checksum, and
-keeps of a record what is small. An image then is a part of its file
-(`pipeline.data.parallel_decoding.Part`), read and decoded like a file of its own, so that both come
-out equal, in any order, in constant memory.
+One pass reads each file from start to end, checks every checksum, and keeps only what is small. An
+image is then a `pipeline.data.parallel_decoding.Part` of its file, read in any order like a file.
 
-TensorFlow is imported here, and for this kind of data alone. Neither its reader of records nor
-`Example` starts its runtime, so that no accelerator is taken from JAX.
+TensorFlow is imported here only, and only for this kind of data. Its record reader and `Example` do
+not start its runtime, so no accelerator is taken from JAX.
 """
 
 import logging
@@ -20,26 +17,28 @@ import pandas as pd
 from pipeline.data.parallel_decoding import Part
 from pipeline.errors import DataError
 
-HEAD, TAIL = (
-    12,
-    4,
-)  # bytes around a record: its length (8) and the checksum of that, and behind it its own
+HEAD = 12  # bytes before a record: its length (8) and the checksum of that (4)
+TAIL = 4  # bytes behind it: its own checksum
+
+
+def several(places: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return one name, or several, as a tuple."""
+    return places if isinstance(places, tuple) else (places,)
 
 
 def read(
     folder: Path, patterns: str | tuple[str, ...], image: str, features: Sequence[str]
 ) -> tuple[list[Part], pd.DataFrame]:
-    """Return where the image of each record lies, and a table of its other features, one row a
-    record, file by file in the order of their names.
+    """Return where the image of each record lies, and a table with one row a record.
 
     Args:
-        patterns: of files in `folder`, with * and ?. image: the feature with the bytes of an image
-            file.
-        features: that the table holds, as texts: bytes are UTF-8, several values stand with blanks
-            between.
+        patterns: of files in `folder`, with * and ?. Files are in the order of their names.
+        image: the feature with the bytes of an image file.
+        features: the columns of the table, as texts: bytes are UTF-8, and several values have
+            blanks between them.
 
     Raises:
-        DataError: if no file fits, a file is torn or compressed, or a record is no
+        DataError: if no file matches, a file is corrupt or compressed, or a record is not a
             `tf.train.Example` or lacks a feature; with file and record.
     """
     parts, rows = [], []
@@ -48,39 +47,40 @@ def read(
             where = f"{path}, record {number}"
             found = _features(record, (image, *features), where)
             content = _bytes(found[image], image, where)
-            # Nothing else of a record is so long; and what is equal to it is as good.
+            # The image is by far the longest part of a record. An equal part would be as good.
             parts.append(Part(str(path), start + record.index(content), len(content)))
             rows.append([_text(found[name], name, where) for name in features])
     if not rows:
         raise DataError(
-            f"The files of {_said(patterns)} in {folder} hold no record; expected one an example.\nComplete the download."
+            f"The files of {', '.join(map(repr, several(patterns)))} in {folder} hold no record; "
+            "expected one an example.\nComplete the download."
         )
     return parts, pd.DataFrame(rows, columns=list(features), dtype=object)
 
 
 def _files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
     found: list[Path] = []
-    for pattern in patterns if isinstance(patterns, tuple) else (patterns,):
-        fitting = sorted(
+    for pattern in several(patterns):
+        matching = sorted(
             path for path in folder.glob(pattern) if path.is_file() and path not in found
         )
-        if not fitting:
+        if not matching:
             names = sorted(path.name for path in folder.iterdir())[:10] if folder.is_dir() else []
             raise DataError(
-                f"No file in {folder} fits {pattern!r}; it holds: {', '.join(names) or 'nothing'}.\n"
-                "Expected TFRecord files. Set data.train_records and data.test_records in the config, or complete the download."
+                f"No file in {folder} matches {pattern!r}; it holds: "
+                f"{', '.join(names) or 'nothing'}.\nExpected TFRecord files. Set "
+                "data.train_records and data.test_records in the config, or complete the download."
             )
-        found += fitting
+        found += matching
     return found
 
 
 def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the number of each record, from 1, where its bytes begin in the file, and its bytes."""
+    """Yield the number of each record, from 1, its first byte in the file, and its bytes."""
     import tensorflow as tf
 
-    logging.getLogger("tensorflow").addFilter(
-        _wanted
-    )  # which it has once, however often it is given
+    # A logger keeps a filter once, however often it is added.
+    logging.getLogger("tensorflow").addFilter(_is_no_deprecation)
     number, start = 0, HEAD
     try:
         for record in tf.compat.v1.io.tf_record_iterator(str(path)):
@@ -90,14 +90,13 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
     except (tf.errors.OpError, OSError) as error:
         raise DataError(
             f"{path}, record {number + 1}: it cannot be read: {getattr(error, 'message', error)}.\n"
-            "Expected a whole TFRecord file, not compressed. Complete the download, or unpack the file."
+            "Expected a whole TFRecord file, not compressed. Complete the download, or unpack the "
+            "file."
         ) from error
 
 
-def _wanted(line: logging.LogRecord) -> bool:
-    """Return whether a line of TensorFlow's log is more than its advice to read records by
-    `tf.data`, which starts the runtime.
-    """
+def _is_no_deprecation(line: logging.LogRecord) -> bool:
+    """Return False for TensorFlow's advice to use `tf.data`, which starts the runtime."""
     return "tf_record_iterator" not in line.getMessage()
 
 
@@ -110,31 +109,32 @@ def _features(record: bytes, names: Sequence[str], where: str) -> dict[str, Any]
         features = tf.train.Example.FromString(record).features.feature
     except DecodeError as error:
         raise DataError(
-            f"{where}: it is no tf.train.Example: {error}.\n"
-            "Expected records with named features. Correct data.train_records and data.test_records, or convert the files."
+            f"{where}: it is not a tf.train.Example: {error}.\nExpected records with named "
+            "features. Correct data.train_records and data.test_records, or convert the files."
         ) from error
-    # To ask for one that is not there would make it.
-    kinds = {
-        name: features[name].WhichOneof("kind") if name in features else None for name in names
+    # Indexing a feature that is not there would add it.
+    found = {
+        name: getattr(features[name], features[name].WhichOneof("kind") or "", None)
+        for name in names
+        if name in features
     }
-    missing = [
-        name
-        for name, kind in kinds.items()
-        if kind is None or not getattr(features[name], kind).value
-    ]
+    values = {name: kind.value for name, kind in found.items() if kind is not None and kind.value}
+    missing = [name for name in names if name not in values]
     if missing:
-        there = sorted(name for name in features if name not in missing)
+        present = sorted(name for name in features if name not in missing)
         raise DataError(
-            f"{where}: it has no value of {', '.join(map(repr, missing))}; it has {', '.join(map(repr, there)) or 'no feature'}.\n"
-            "Set image_feature, id_column and label_column in the config to the names of features, or complete the download."
+            f"{where}: it has no value of {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(repr, present)) or 'no feature'}.\nSet image_feature, id_column and "
+            "label_column in the config to the names of features, or complete the download."
         )
-    return {name: getattr(features[name], str(kind)).value for name, kind in kinds.items()}
+    return values
 
 
 def _bytes(values: Sequence[Any], name: str, where: str) -> bytes:
     if len(values) != 1 or not isinstance(values[0], bytes):
         raise DataError(
-            f"{where}: {name!r} holds {len(values)} values, the first of type {type(values[0]).__name__}; expected the bytes of one image file.\n"
+            f"{where}: {name!r} holds {len(values)} values, the first of type "
+            f"{type(values[0]).__name__}; expected the bytes of one image file.\n"
             "Set data.image_feature in the config to the feature with the encoded image."
         )
     return values[0]
@@ -148,9 +148,6 @@ def _text(values: Sequence[Any], name: str, where: str) -> str:
         )
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{where}: {name!r} is no text: {error}.\nSet id_column and label_column in the config to other features."
+            f"{where}: {name!r} is not a text: {error}.\n"
+            "Set id_column and label_column in the config to other features."
         ) from error
-
-
-def _said(patterns: str | tuple[str, ...]) -> str:
-    return ", ".join(map(repr, patterns)) if isinstance(patterns, tuple) else repr(patterns)

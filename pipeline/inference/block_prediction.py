@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.artifact import Artifact
-from pipeline.data import dataset
+from pipeline.data.test_set import TestSet
 from pipeline.inference import forward_pass as forwards
 from pipeline.inference import test_time_augmentation
 from pipeline.inference.forward_pass import Asked, Batch, Forward
@@ -42,7 +42,7 @@ class _Block:
 
 def fill(
     artifact: Artifact,
-    test: dataset.TestSet,
+    test: TestSet,
     forward: Forward,
     values: np.ndarray,
     *,

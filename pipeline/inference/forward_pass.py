@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline.data import dataset
+from pipeline.data.padded_batches import padded
 from pipeline.errors import DeviceError
 
 FIRST = 32
@@ -170,7 +170,7 @@ class Forward:
     def _ask(self, inputs: np.ndarray, folds: int, size: int) -> Asked:
         found: list[list[Any]] = [[] for _ in range(folds)]
         real = []
-        for part, rows in dataset.padded(inputs, size):
+        for part, rows in padded(inputs, size):
             real.append(rows)
             placed = _placed(part)  # once for all folds
             for own, weights in zip(found, self._weights, strict=False):

@@ -23,7 +23,8 @@ import numpy as np
 from pipeline import artifact as artifact_module
 from pipeline.artifact import Artifact
 from pipeline.config import Config
-from pipeline.data import dataset, image_files
+from pipeline.data import image_files
+from pipeline.data.test_set import TestSet, read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, writing
 from pipeline.inference import block_prediction, multi_gpu
 from pipeline.inference.forward_pass import Forward
@@ -57,7 +58,7 @@ class Predictions:
             suffice.
     """
 
-    test: dataset.TestSet
+    test: TestSet
     values: np.ndarray
     labels: tuple[str, ...]
     broken: Mapping[str, str]
@@ -143,7 +144,7 @@ def averaged(
 
 def predict(
     artifact: Artifact,
-    test: dataset.TestSet,
+    test: TestSet,
     forward: Forward,
     *,
     seconds: float | None = None,
@@ -183,7 +184,7 @@ def _mean_of(artifact: Artifact, rows: int) -> np.ndarray:
 
 def _told(
     artifact: Artifact,
-    test: dataset.TestSet,
+    test: TestSet,
     values: np.ndarray,
     broken: Mapping[str, str],
     left: int,
@@ -205,7 +206,7 @@ def _few(broken: Mapping[str, str], done: int, total: int, config: Config) -> No
     """
     most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
     if len(broken) > most:
-        raise DataError(image_files.told(broken, done, config.data))
+        raise DataError(image_files.describe_broken(broken, done, config.data))
 
 
 def infer(
@@ -235,7 +236,7 @@ def infer(
             one a GPU. Of several none has `clock`.
 
     Raises:
-        ArtifactError, DataError: as `restore`, `pipeline.data.dataset.read_test` and `predict` say.
+        ArtifactError, DataError: as `restore`, `read_test` and `predict` say.
         SubmissionError: if the predictions are not what the sample asks for.
     """
     begun = clock()
@@ -247,7 +248,7 @@ def infer(
         output.mkdir(parents=True, exist_ok=True)
     placed = replace(artifact, config=_placed(artifact.config, config))
     path, sample = output / "submission.csv", folder / placed.config.data.sample_submission
-    test = dataset.read_test(folder, placed.config, artifact.encoding)
+    test = read_test(folder, placed.config, artifact.encoding)
     form = Form(artifact.target, str(artifact.manifest["metric"]), sample)
     with writing(path):
         before = path.read_bytes() if path.is_file() else None
@@ -287,7 +288,7 @@ def infer(
 
 def _shared(
     artifact: Artifact,
-    test: dataset.TestSet,
+    test: TestSet,
     folder: Path,
     precision: str,
     until: float | None,
@@ -335,7 +336,7 @@ def share(job: Path) -> dict[str, Any]:
     """
     artifact, settings, own, values = multi_gpu.taken(job)
     forward = restore(artifact, settings.precision)
-    test = dataset.read_test(Path(settings.folder), artifact.config, artifact.encoding)
+    test = read_test(Path(settings.folder), artifact.config, artifact.encoding)
     with multi_gpu.telling(job) as tell:
         done = block_prediction.fill(
             artifact,

@@ -16,11 +16,11 @@ import numpy as np
 
 from pipeline import config as configs
 from pipeline.config import Config, Data, Optimizer
-from pipeline.config.config import CONFIGS
-from pipeline.data import dataset as reader
+from pipeline.config.config_files import CONFIGS
 from pipeline.data import folds, image_files
 from pipeline.data import labels as target
-from pipeline.data.dataset import Examples
+from pipeline.data.dataset import Examples, read_training
+from pipeline.data.test_set import read_test
 from pipeline.errors import ConfigError, DataError
 from pipeline.inspection import config_writer
 from pipeline.inspection.inspection import Inspection
@@ -202,7 +202,7 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
             (found.inputs.test_broken, len(found.inputs.test_rows), image_files.MOST_BROKEN),
         ):
             if len(broken) > most * looked:
-                raise DataError(image_files.told(broken, looked, config.data))
+                raise DataError(image_files.describe_broken(broken, looked, config.data))
         read, labels = target.read(held.labelled, config, held.folder / held.train)
         kept = np.array([name not in found.inputs.broken for name in found.ids])
         ids = tuple(name for name, there in zip(found.ids, kept, strict=True) if there)
@@ -210,9 +210,9 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
             ids, np.zeros((len(ids), 1)), labels[kept], read, broken=found.inputs.broken
         )
     else:
-        examples = reader.read_training(held.folder, config)
+        examples = read_training(held.folder, config)
     pairs = folds.splits(examples, config)
-    tests = reader.read_test(held.folder, config, examples.encoding)
+    tests = read_test(held.folder, config, examples.encoding)
     sample = held.folder / config.data.sample_submission
     truth = examples.target.truth(examples.labels)
     mean = (

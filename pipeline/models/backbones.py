@@ -1,9 +1,8 @@
-"""Backbones: networks of keras.applications under a new head, and the weights that they are
-published with.
+"""Networks of keras.applications under a new head, and their published weights.
 
-What a backbone expects of its pixels is done inside the model, in float32, so that training and
-inference cannot differ. Building never touches the network: `published` reads the weights, in
-training alone, and the artifact carries what came of them.
+A backbone prepares its pixels inside the model, in float32, so that training and inference cannot
+differ. To build one needs no network. `published` reads the weights, in training only, and the
+artifact carries the trained ones.
 
 To add one, name it in `BACKBONES` with the numbers of its `preprocess_input`.
 """
@@ -13,7 +12,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import keras
@@ -25,11 +24,12 @@ from pipeline.errors import ConfigError, reading
 from pipeline.runtime import mounts
 from pipeline.storage.checksums import sha256
 
-LEAST_PIXELS = 32  # a side; keras.applications takes no smaller image
+LEAST_PIXELS = 32  # a side; keras.applications refuses smaller images
 IMAGENET, RANDOM = "imagenet", "none"
 MOUNT = (
-    "To mount one: make a dataset of it, write the dataset into kernels/train-tpu/kernel-metadata.json"
-    ' ("dataset_sources": ["owner/slug"]), and give pretrained="owner/slug/file".'
+    "To mount one, make a dataset of it, and write the dataset into "
+    'kernels/train-tpu/kernel-metadata.json ("dataset_sources": ["owner/slug"]). Then set '
+    'pretrained="owner/slug/file".'
 )
 HEAD = "logits/"
 
@@ -38,11 +38,13 @@ HEAD = "logits/"
 class Backbone:
     """A network of keras.applications.
 
+    It was trained with pixels x scale + offset, of pixels from 0 to 255 (red, green, blue).
+
     Attributes:
-        application: its name there.
-        scale, offset: what makes of a pixel (0 to 255, red, green, blue) what it was trained with:
-            pixel x scale + offset.
-        prepares: whether the application would do so itself, and has to be told not to.
+        application: its name in keras.applications.
+        scale: one factor, or one a colour.
+        offset: the same.
+        prepares: whether the application would do so itself, and must be told not to.
     """
 
     application: str
@@ -51,29 +53,18 @@ class Backbone:
     prepares: bool = True
 
 
-@dataclass(frozen=True)
-class Published:
-    """Weights that a backbone begins with.
+class Published(NamedTuple):
+    """Weights that a backbone starts with.
 
     Attributes:
-        arrays: of each layer that has some, by the layer's name; None in place of the name that
+        arrays: the weights of each layer that has some, by name; None in place of the name that
             Keras counts up (the last normalization).
-        source: "imagenet", or the file as the config names it. file_sha256: of that file.
-            arrays_sha256: of all numbers, in their order.
+        origin: for the manifest: source ("imagenet", or the file as the config names it),
+            file_sha256, and arrays_sha256, of all numbers in order.
     """
 
-    arrays: tuple[tuple[str | None, tuple[np.ndarray, ...]], ...]
-    source: str
-    file_sha256: str | None
-    arrays_sha256: str
-
-    def to_json(self) -> dict[str, str | None]:
-        """Return where the weights came from, for the manifest."""
-        return {
-            "source": self.source,
-            "file_sha256": self.file_sha256,
-            "arrays_sha256": self.arrays_sha256,
-        }
+    arrays: dict[str | None, list[np.ndarray]]
+    origin: dict[str, str | None]
 
 
 # Of red, green and blue over ImageNet, for pixels from 0 to 1.
@@ -114,16 +105,16 @@ def logits(
 
     Args:
         backbone: an entry of `BACKBONES`.
-        images: tensor (batch, height, width, channels), 0 to 255, 32 pixels a side or more; of grey
-            ones each colour gets a copy.
+        images: tensor (batch, height, width, channels), 0 to 255, 32 pixels a side or more. Grey
+            becomes three equal colours.
         num_classes: length of the logits.
-        batchnorm_momentum: of every BatchNormalization, where that is not frozen.
-        pretrained: "imagenet" (what keras.applications publishes), such a file, or "none": random.
-            See `published`.
-        batchnorm: "frozen" keeps BatchNormalization's statistics and scales as they came, "groups"
-            trains them as everywhere else (docs/decisions/0010); "auto" freezes what is pretrained.
+        batchnorm_momentum: of every BatchNormalization that is not frozen.
+        pretrained: "imagenet" (what keras.applications publishes), such a file, or "none": random
+            weights. See `published`.
+        batchnorm: "frozen" keeps BatchNormalization's published statistics and scales, "groups"
+            trains them (docs/decisions/0010), "auto" freezes those of pretrained weights.
         dropout: share of the features dropped before the logits, in training.
-        backbone_rate: times the learning rate, for all but the head; 0 to 1. 0 trains the head
+        backbone_rate: factor of the learning rate for all but the head, 0 to 1. 0 trains the head
             alone.
 
     Raises:
@@ -131,7 +122,7 @@ def logits(
     """
     if len(images.shape) != 4 or min(images.shape[1:3]) < LEAST_PIXELS:
         raise ValueError(
-            f"it takes images of {LEAST_PIXELS} x {LEAST_PIXELS} or more, and not {images.shape[1:]}"
+            f"it takes images of {LEAST_PIXELS} x {LEAST_PIXELS} or more, not {images.shape[1:]}"
         )
     if batchnorm not in ("auto", "frozen", "groups"):
         raise ValueError(f"batchnorm={batchnorm!r}; expected 'auto', 'frozen' or 'groups'")
@@ -152,16 +143,16 @@ def logits(
         input_shape=tuple(pixels.shape[1:]),
         **given,
     )
-    x, norm = network.output, network.layers[-1]
     frozen = batchnorm == "frozen" or (batchnorm == "auto" and pretrained != RANDOM)
     for layer in network.layers:
         if isinstance(layer, layers.BatchNormalization):
             layer.momentum = batchnorm_momentum
             layer.trainable = not frozen
-    # ConvNeXt ends with a normalization of the mean, which Keras names by counting; ours takes its
-    # place and its weights.
+    # ConvNeXt ends with a normalization of the mean, which Keras names by counting. Ours replaces
+    # it, and takes its weights.
+    norm = network.layers[-1]
     ends = isinstance(norm, layers.LayerNormalization)
-    x = layers.GlobalAveragePooling2D(name="pool")(norm.input if ends else x)
+    x = layers.GlobalAveragePooling2D(name="pool")(norm.input if ends else network.output)
     if ends:
         x = layers.LayerNormalization(epsilon=norm.epsilon, name="pool_norm")(x)
     x = layers.Dropout(dropout, name="head_dropout")(x)
@@ -169,13 +160,11 @@ def logits(
 
 
 def published(config: Config) -> Published | None:
-    """Return the weights that the config's backbone begins with; None where it begins with random
-    ones, or the model is none.
+    """Return the weights that the config's backbone starts with; None for random ones.
 
-    "imagenet" is fetched by keras.applications, which compares it with its own hash and keeps it in
-    ~/.keras/models. A file is read where it is: by its path, or by `owner/slug/path` in a dataset
-    that the train notebook mounts. In each case by Keras' reader of weights (h5py: arrays and their
-    names, no code).
+    keras.applications downloads "imagenet", checks its hash and caches it in ~/.keras/models. A
+    file is read in place: by its path, or by `owner/slug/path` in a dataset that the train notebook
+    mounts. Keras' reader of weights reads both (h5py: arrays and their names, no code).
 
     Raises:
         ConfigError: if there is no internet, no such file, or one of another network.
@@ -186,80 +175,89 @@ def published(config: Config) -> Published | None:
     return None if source == RANDOM else _read(config.model, str(source))
 
 
-def begin(model: Any, config: Config) -> dict[str, str | None] | None:
-    """Put the published weights into a model that was built by `logits`, and return where they came
-    from; None where there are none.
+def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
+    """Set the published weights of a model that `logits` built.
+
+    Returns:
+        Where they came from; None if there are none.
     """
     found = published(config)
     if found is None:
         return None
-    for name, arrays in found.arrays:
+    for name, arrays in found.arrays.items():
         model.get_layer(name or "pool_norm").set_weights(arrays)
-    return found.to_json()
+    return dict(found.origin)
 
 
-def rates(model: Any, config: Config) -> list[float] | None:
-    """Return what the learning rate is multiplied by for each of the model's trainable variables;
-    None: by 1 for all.
-    """
-    share = (
-        float(config.model_options.get("backbone_rate", 1.0)) if config.model in BACKBONES else 1.0
-    )
-    if share == 1:
+def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
+    """Return the learning rate's factor for each trainable variable; None: 1 for all."""
+    if config.model not in BACKBONES:
+        return None
+    factor = float(config.model_options.get("backbone_rate", 1.0))
+    if factor == 1:
         return None
     return [
-        1.0 if variable.path.startswith(HEAD) else share for variable in model.trainable_variables
+        1.0 if variable.path.startswith(HEAD) else factor for variable in model.trainable_variables
     ]
 
 
-@functools.lru_cache(maxsize=1)  # each fold begins with them
+@functools.lru_cache(maxsize=1)  # each fold starts with them
 def _read(model: str, source: str) -> Published:
     application = BACKBONES[model].application
-    shown = f"model_options['pretrained']={source!r} cannot work"
-    place = Path(source)
+    problem = f"model_options['pretrained']={source!r} cannot work"
+    path = Path(source)
     if source != IMAGENET:
-        if not place.is_absolute() and not os.path.isfile(place):  # noqa: PTH113 - Path.is_file raises for a long name
-            place = mounts.file(mounts.root() / "input", source) or place
-        with reading(place, ConfigError, MOUNT):
-            _refuse_links(place, shown)
+        # `Path.is_file` would raise for a long name.
+        if not path.is_absolute() and not os.path.isfile(path):  # noqa: PTH113
+            path = mounts.file(mounts.root() / "input", source) or path
+        with reading(path, ConfigError, MOUNT):
+            _refuse_links(path, problem)
     try:
         # Weights do not depend on the size of the images.
         network = getattr(keras.applications, application)(
             include_top=False,
-            weights=source if source == IMAGENET else str(place),
+            weights=source if source == IMAGENET else str(path),
             input_shape=(2 * LEAST_PIXELS, 2 * LEAST_PIXELS, 3),
         )
-    except Exception as error:  # Keras raises Exception itself where it cannot fetch
-        what = f"{shown}: {type(error).__name__}: {error}"
+    except Exception as error:  # Keras raises Exception itself if it cannot download
+        problem += f": {type(error).__name__}: {error}"
         if source == IMAGENET:
             raise ConfigError(
-                f"{what}.\nExpected the internet, for the weights of {application}. Turn it on for the train notebook (enable_internet; in a "
-                f"rehearsal --internet), or mount the file whose address is above; 'none' begins with random weights.\n{MOUNT}"
+                f"{problem}.\nExpected the internet, for the weights of {application}. Turn it on "
+                "for the train notebook (enable_internet; for invoke dry-run --internet), or mount "
+                "the file whose address is above; 'none' starts with random weights.\n"
+                f"{MOUNT}"
             ) from error
         raise ConfigError(
-            f"{what}.\nExpected the weights of {application} without its top, as keras.applications publishes them (…_notop.h5) or as "
-            "save_weights writes them (….weights.h5). Correct model, or the path."
+            f"{problem}.\nExpected the weights of {application} without its top, as "
+            "keras.applications publishes them (…_notop.h5) or as save_weights writes them "
+            "(….weights.h5). Correct model, or the path."
         ) from error
-    digest, arrays = hashlib.sha256(), []
+    digest, arrays = hashlib.sha256(), {}
     for layer in network.layers:
         if layer.weights:
-            values = tuple(np.asarray(weight.numpy(), np.float32) for weight in layer.weights)
             last = layer is network.layers[-1] and isinstance(layer, layers.LayerNormalization)
-            arrays.append((None if last else layer.name, values))
+            values = [np.asarray(weight.numpy(), np.float32) for weight in layer.weights]
+            arrays[None if last else layer.name] = values
             for value in values:
                 digest.update(np.ascontiguousarray(value).data)
-    return Published(
-        tuple(arrays), source, None if source == IMAGENET else sha256(place), digest.hexdigest()
-    )
+    origin = {
+        "source": source,
+        "file_sha256": None if source == IMAGENET else sha256(path),
+        "arrays_sha256": digest.hexdigest(),
+    }
+    return Published(arrays, origin)
 
 
-def _refuse_links(path: Path, shown: str) -> None:
-    """Refuse a file that is no HDF5, or that points to other files: a reader would follow
-    (CVE-2026-1669).
+def _refuse_links(path: Path, problem: str) -> None:
+    """Raise `ConfigError` for a file that is not HDF5, or that links to other files.
+
+    A reader would follow the link (CVE-2026-1669).
     """
     if not path.is_file():
         raise ConfigError(
-            f"{shown}: there is no such file. Expected 'imagenet', 'none', or a file of weights, as owner/slug/path.\n{MOUNT}"
+            f"{problem}: there is no such file. Expected 'imagenet', 'none', or a file of weights, "
+            f"as owner/slug/path.\n{MOUNT}"
         )
     try:
         with h5py.File(path, "r") as file:
@@ -271,11 +269,13 @@ def _refuse_links(path: Path, shown: str) -> None:
                     inside = group[name] if isinstance(link, h5py.HardLink) else None
                     if inside is None or (isinstance(inside, h5py.Dataset) and inside.external):
                         raise ConfigError(
-                            f"{shown}: {name!r} in it points to another file. Expected arrays and nothing else.\nTake the published file."
+                            f"{problem}: {name!r} in it points to another file. Expected arrays "
+                            "and nothing else.\nDownload the published file."
                         )
                     if isinstance(inside, h5py.Group):
                         groups.append(inside)
     except (OSError, RuntimeError, KeyError, ValueError) as error:
         raise ConfigError(
-            f"{shown}: {type(error).__name__}: {error}. Expected an HDF5 file of weights.\nDownload it again, or correct the path."
+            f"{problem}: {type(error).__name__}: {error}. Expected an HDF5 file of weights.\n"
+            "Download it again, or correct the path."
         ) from error

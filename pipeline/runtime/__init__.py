@@ -1,6 +1,5 @@
-"""Where a run finds itself: its accelerator, its inputs, its commit and versions, its compiled
-programs.
+"""The environment of a run: accelerator, mounted inputs, provenance, compiled programs.
 
-Comes in: the machine and the environment. Goes out: plain values about them. Never imported here:
+Comes in: the machine and its environment. Goes out: plain values about them. Never imported here:
 data, models, training or inference.
 """

@@ -1,9 +1,8 @@
-"""Executables: what XLA compiled is kept in the output, and the next session does not compile it
-again.
+"""Programs that XLA compiled, kept in the output so that the next session does not compile again.
 
-An executable is code: a session takes only what lies in its own output folder, and whoever carries
-that along compares it byte for byte with the list that the run wrote itself. JAX's key holds the
-program, the versions, the flags and the devices, so another image or machine compiles anew.
+A compiled program is code. A session loads only its own output folder, and `invoke pull` compares
+that byte for byte with the list that the run wrote. JAX's key holds the program, versions, flags
+and devices, so another image or machine compiles anew.
 """
 
 from pathlib import Path
@@ -16,14 +15,15 @@ _ours: list[str] = []
 
 
 def keep(output: Path) -> None:
-    """Keep executables in `output`/compiled from here on; a folder that the user chose for JAX
-    stays the one.
-    """
+    """Keep compiled programs in `output`/compiled, unless the user chose a folder for JAX."""
     chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     if chosen is not None and chosen not in _ours:
         return
     _ours[:] = [str(output / FOLDER)]
-    jax.config.update("jax_compilation_cache_dir", _ours[0])  # type: ignore[no-untyped-call]
-    # Small programs too: a model's first weights come from dozens of them.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
+    for name, value in (
+        ("jax_compilation_cache_dir", _ours[0]),
+        # Small programs too: a model's first weights come from dozens of them.
+        ("jax_persistent_cache_min_compile_time_secs", 0.0),
+    ):
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]
     compilation_cache.reset_cache()  # JAX decides once whether there is one

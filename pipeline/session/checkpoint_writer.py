@@ -1,4 +1,4 @@
-"""Saver: writes checkpoints while the run goes on, as often as their cost allows."""
+"""Writes checkpoints while the run continues, as often as their cost allows."""
 
 import math
 import time
@@ -9,21 +9,23 @@ from types import TracebackType
 from typing import Self
 
 # Writing may take this share of the time at most. Young 1974: the least is lost at sqrt(2 x cost x
-# time between failures), and a Kaggle session is taken to fail once in its 9 hours.
+# time between failures); a Kaggle session is assumed to fail once in its 9 hours.
 SHARE, FAILURE_SECONDS = 0.02, 9 * 3600.0
-# The first comes soon: what it costs is not known before, and a run that fails early would leave
-# nothing.
+# The first comes soon: its cost is not known before, and a run that fails early should leave one.
 FIRST_SECONDS = 20.0
-# Until one was written: as slow as the slowest disk that we allow for.
-SLOWEST_BYTES = 50e6
+# Until one was written: the slowest disk that we allow for.
+SLOWEST_BYTES_PER_SECOND = 50e6
 
 
 class Saver:
     """A context with one thread that writes one checkpoint at a time.
 
     Args:
-        seconds: at least this much time between two; None follows from the measured cost.
-        size: bytes of a checkpoint, about.
+        seconds: least time between two checkpoints; None: it follows from the measured cost.
+        size: approximate bytes of a checkpoint.
+
+    Attributes:
+        seconds: that writing has taken so far.
     """
 
     def __init__(self, seconds: float | None, size: int) -> None:
@@ -43,9 +45,8 @@ class Saver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._pool.shutdown(
-            wait=True
-        )  # a process that ends would take the thread with it, in the middle of a write
+        # A process that ends would end the thread in the middle of a write.
+        self._pool.shutdown(wait=True)
 
     def interval(self) -> float:
         """Return the seconds from one checkpoint to the next.
@@ -61,39 +62,40 @@ class Saver:
         return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
 
     def reserve(self) -> float:
-        """Return the seconds to keep for saving at the end: one under way, and one more, each of
-        them slower than any before.
+        """Return the seconds to keep for the end: three of the slowest checkpoints so far.
+
+        One may be under way and one more follows, each of them slower than any before.
         """
-        return 3 * max(self._costs, default=self._size / SLOWEST_BYTES)
+        return 3 * max(self._costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:
-        """Return whether it is time for the next one, having raised what the last one ended with."""
+        """Return whether it is time for the next one; raise what the last one raised."""
         if self._running is not None and not self._running.done():
             return False
         self.wait()
         return time.monotonic() - self._last >= self.interval()
 
     def save(self, snapshot: float, write: Callable[[], None]) -> None:
-        """Begin to write; the run goes on.
+        """Start to write a checkpoint while the run continues.
 
         Args:
-            snapshot: seconds that it took to copy the state off the devices. write: does it; what
-                it raises, `due` or `wait` raises.
+            snapshot: seconds that it took to copy the state off the devices.
+            write: writes it; `due` or `wait` raises what it raises.
         """
+
+        def timed() -> float:
+            started = time.monotonic()
+            write()
+            return snapshot + time.monotonic() - started
+
         self.wait()
         self._last = time.monotonic()
-        self._running = self._pool.submit(self._timed, snapshot, write)
+        self._running = self._pool.submit(timed)
 
     def wait(self) -> None:
-        """Return when nothing is being written; raise what the last write ended with."""
+        """Return when nothing is being written; raise what the last write raised."""
         if self._running is not None:
             running, self._running = self._running, None
             cost = running.result()
             self._costs.append(cost)
             self.seconds += cost
-
-    @staticmethod
-    def _timed(snapshot: float, write: Callable[[], None]) -> float:
-        begun = time.monotonic()
-        write()
-        return snapshot + time.monotonic() - begun

@@ -1,5 +1,5 @@
-"""Progress: one ASCII line of JSON an interval, in progress.jsonl and on the screen, and one row an
-epoch in history.csv.
+"""The log of a run: a line of ASCII JSON an interval, in progress.jsonl and on the screen, and a
+row an epoch in history.csv.
 """
 
 import csv
@@ -19,16 +19,14 @@ HISTORY, LINES = "history.csv", "progress.jsonl"
 
 
 def columns(figure: str) -> tuple[str, ...]:
-    """Return the columns of history.csv; figure: the one that the target has beside its loss."""
-    told = ("loss", figure, "validation_loss", f"validation_{figure}")
-    return ("epoch", "step", *told, "learning_rate", "images_per_second", "seconds")
+    """Return the columns of history.csv; `figure` is what the target has beside its loss."""
+    means = ("loss", figure, "validation_loss", f"validation_{figure}")
+    return ("epoch", "step", *means, "learning_rate", "images_per_second", "seconds")
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Which part of a run this is: its number, from 1, of how many, and the steps of those that
-    come after it.
-    """
+    """Which part of a run this is: its number, from 1; how many; the steps of those after it."""
 
     number: int
     count: int
@@ -36,10 +34,10 @@ class Fold:
 
 
 class Progress:
-    """What a run tells while it runs.
+    """The progress of a run; a run that resumes appends to both files.
 
     Args:
-        folder: gets progress.jsonl and history.csv; both are appended to when a run goes on.
+        folder: gets progress.jsonl and history.csv.
         seconds: least time between two progress lines.
         step, total_steps: where the run begins, and where it ends.
         batch: images per step.
@@ -64,28 +62,21 @@ class Progress:
         self._lines, self._history = folder / LINES, folder / HISTORY
         self._seconds, self._total, self._batch, self._show = seconds, total_steps, batch, show
         self._fold = {"fold": fold.number, "folds": fold.count} if fold else {}
-        self._ahead = total_steps + (fold.steps_after if fold else 0)
-        self._started = self._last = time.monotonic()
-        self._first_step = self._last_step = step
-        self._forget_after(step)
+        self._last_step = total_steps + (fold.steps_after if fold else 0)
+        self.restart_clock(step)
+        self._remove_after(step)
 
     def due(self) -> bool:
-        """Return whether the interval has passed; reading the loss before that would stop the
-        device for nothing.
-        """
+        """Return whether the interval has passed; to read the loss earlier would stall a device."""
         return time.monotonic() - self._last >= self._seconds
 
     def restart_clock(self, step: int) -> None:
-        """Begin counting images per second at `step`: called after the first step, whose time is
-        compilation.
-        """
+        """Count images per second from `step`: after the first step, which compiles."""
         self._started = self._last = time.monotonic()
-        self._first_step = self._last_step = step
+        self._first_step = step
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """Write one line: step, steps, epoch, loss, the figure, images_per_second, eta_seconds and
-        what else `values` holds.
-        """
+        """Write one line: step, steps, `values`, images_per_second and eta_seconds."""
         now = time.monotonic()
         rate = self.images_per_second(step)
         elapsed = max(now - self._started, 1e-9)
@@ -96,16 +87,16 @@ class Progress:
             "steps": self._total,
             **{name: round(float(value), 6) for name, value in values.items()},
             "images_per_second": round(rate, 1),
-            "eta_seconds": round((self._ahead - step) * elapsed / done, 1),
+            "eta_seconds": round((self._last_step - step) * elapsed / done, 1),
         }
-        self._last, self._last_step = now, step
+        self._last = now
         text = json.dumps(line)
         with writing(self._lines), self._lines.open("a") as file:
             file.write(text + "\n")
         self._show(text)
 
     def images_per_second(self, step: int) -> float:
-        """Return the mean since the clock was (re)started."""
+        """Return the mean since the clock was restarted."""
         return (step - self._first_step) * self._batch / max(time.monotonic() - self._started, 1e-9)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
@@ -122,44 +113,35 @@ class Progress:
                 }
             )
 
-    def _forget_after(self, step: int) -> None:
-        """Remove what an interrupted run wrote past the checkpoint that this one goes on from, and
-        what a kill cut off.
-        """
+    def _remove_after(self, step: int) -> None:
+        """Remove incomplete lines, and what an interrupted run wrote past its checkpoint."""
         if self._history.exists():
             text = io.StringIO(newline="")
             table = csv.DictWriter(text, self._columns)
             table.writeheader()
-            table.writerows(
-                row
-                for row in csv.DictReader(_whole_lines(self._history))
-                if _is_until(row, step, self._columns)
-            )
+            rows = csv.DictReader(_whole_lines(self._history))
+            table.writerows(row for row in rows if self._is_row_until(step, row))
             atomic_file.write(self._history, text.getvalue().encode())
         if self._lines.exists():
-            kept = []
-            for line in _whole_lines(self._lines):
-                try:
-                    value = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if (
-                    isinstance(value, dict)
-                    and isinstance(value.get("step"), int)
-                    and value["step"] <= step
-                ):
-                    kept.append(line)
+            kept = [line for line in _whole_lines(self._lines) if _is_line_until(step, line)]
             atomic_file.write(self._lines, "".join(kept).encode())
 
+    def _is_row_until(self, step: int, row: Mapping[str, Any]) -> bool:
+        if set(row) != set(self._columns) or None in row.values():
+            return False
+        return bool(re.fullmatch(r"[0-9]{1,18}", row["step"])) and int(row["step"]) <= step
 
-def _is_until(row: Mapping[str, Any], step: int, names: tuple[str, ...]) -> bool:
-    """Return whether a row of history.csv is whole and not past the step."""
-    if set(row) != set(names) or None in row.values():
+
+def _is_line_until(step: int, line: str) -> bool:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
         return False
-    return bool(re.fullmatch(r"[0-9]{1,18}", row["step"])) and int(row["step"]) <= step
+    found = value.get("step") if isinstance(value, dict) else None
+    return isinstance(found, int) and found <= step
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """Return the lines of a file without the one at its end that a kill cut off."""
+    """Return the lines of a file without an incomplete one at its end."""
     with writing(path), path.open(encoding="utf-8", errors="replace", newline="") as file:
         return [line for line in file if line.endswith("\n")]

@@ -1,7 +1,7 @@
-"""Session: how long this process may still run, whether it was asked to stop, and whether it hangs.
+"""The end of a session: the time that is left, a request to stop, and a watchdog.
 
-Kaggle ends a session without asking. A run therefore ends itself in time, saved; being told
-(SIGTERM, Ctrl-C) is a help that nothing relies on.
+Kaggle ends a session without a request. A run therefore ends itself in time, saved; SIGTERM and
+Ctrl-C help, and nothing relies on them.
 """
 
 import faulthandler
@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
@@ -19,55 +18,49 @@ from typing import Self
 # copying. Of a short session a twentieth.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
 STALLED = "stalled.txt"
-PRESSED = b"\nCtrl-C: the step under way is finished and saved. Once more ends at once, and loses what came after the last checkpoint.\n"
+PRESSED = (
+    b"\nCtrl-C: the current step is finished and saved. Press it once more to end at once, "
+    b"which loses everything since the last checkpoint.\n"
+)
 
 
 class Session:
-    """A context in which SIGTERM and Ctrl-C ask for an end, and in which a run that makes no
-    progress is ended.
+    """A context in which SIGTERM and Ctrl-C ask for an end, and a run without progress is ended.
 
-    Ctrl-C is a KeyboardInterrupt all the same: at the end of the context, when the body has saved;
-    pressed once more, at once.
+    Ctrl-C is still a KeyboardInterrupt: at the end of the context, when the body has saved; pressed
+    once more, at once.
 
     Args:
         hours: of wall clock since the process began; None: no limit.
-        stall_seconds: without `progress` after which stacks are written to `output`/stalled.txt and
-            the process exits with 1.
+        stall_seconds: without `progress`, after which the stacks of all threads are written to
+            `output`/stalled.txt and the process exits with 1.
         output: the folder of the run.
-        show: takes each line of text.
 
     Attributes:
-        margin: seconds kept free at the end, for what comes after the last checkpoint.
+        margin: seconds kept free at the end, for what follows the last checkpoint.
     """
 
-    def __init__(
-        self,
-        hours: float | None,
-        stall_seconds: float,
-        output: Path,
-        show: Callable[[str], None] = print,
-    ) -> None:
+    def __init__(self, hours: float | None, stall_seconds: float, output: Path) -> None:
         self._hours = hours
         seconds = (hours or 0.0) * 3600
         self.margin = min(MARGIN_SECONDS, MARGIN_SHARE * seconds)
         self._end = None if hours is None else time.monotonic() + seconds - age() - self.margin
-        self._stall, self._output, self._show = stall_seconds, output, show
-        self._asked, self._pressed = "", False
-        self._moved = time.monotonic()
+        self._stall, self._output = stall_seconds, output
+        self._request, self._pressed = "", False
+        self._last_progress = time.monotonic()
         self._ended = threading.Event()
         self._before: object = None
-        self._owner = self._takes = False
+        self._in_main_thread = self._handles_sigint = False
 
     def __enter__(self) -> Self:
-        # Python lets only the main thread take signals; called from another one, the run goes
-        # without.
-        self._owner = threading.current_thread() is threading.main_thread()
-        if self._owner:
-            self._before = signal.signal(signal.SIGTERM, self._ask)
-            # Else it is somebody else's, or to be ignored.
-            self._takes = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-            if self._takes:
-                signal.signal(signal.SIGINT, self._press)
+        # Python lets only the main thread handle signals; in another thread there are none.
+        self._in_main_thread = threading.current_thread() is threading.main_thread()
+        if self._in_main_thread:
+            self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
+            # Any other handler belongs to somebody else, or ignores it.
+            self._handles_sigint = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            if self._handles_sigint:
+                signal.signal(signal.SIGINT, self._on_sigint)
         self.progress()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         return self
@@ -79,48 +72,48 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self._ended.set()
-        if self._owner:
+        if self._in_main_thread:
             signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)  # type: ignore[arg-type]
-            if self._takes:
+            if self._handles_sigint:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._pressed and kind is None:
             raise KeyboardInterrupt
 
     def progress(self) -> None:
         """Note that a step, or the work between two, is done."""
-        self._moved = time.monotonic()
+        self._last_progress = time.monotonic()
 
     def over(self, reserve: float) -> str | None:
-        """Return why the run has to end now, or None while it may go on.
+        """Return why the run has to end now, or None if it may continue.
 
         Args:
-            reserve: seconds that it takes to end what was begun, and to save.
+            reserve: seconds that the steps under way and saving take.
         """
-        if self._asked:
-            return f"asked to stop ({self._asked})"
+        if self._request:
+            return f"asked to stop ({self._request})"
         if self._end is not None and time.monotonic() + reserve >= self._end:
-            return f"session_hours={self._hours:g} are nearly over"
+            return f"session_hours={self._hours:g} is nearly over"
         return None
 
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked = "SIGTERM"
+    def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
+        self._request = "SIGTERM"
 
-    def _press(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked, self._pressed = "Ctrl-C", True
+    def _on_sigint(self, _number: int, _frame: FrameType | None) -> None:
+        self._request, self._pressed = "Ctrl-C", True
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.write(2, PRESSED)  # `print` may be what was interrupted
 
     def _watch(self) -> None:
         while not self._ended.wait(min(self._stall / 4, 30.0)):
-            stood = time.monotonic() - self._moved
-            if stood < self._stall:
+            seconds = time.monotonic() - self._last_progress
+            if seconds < self._stall:
                 continue
             text = (
-                f"Error: no step was finished for {stood:.0f} s (stall_seconds={self._stall:g}); the run ends here, and goes on from its "
-                f"last checkpoint.\nWhere each thread stood is in {self._output / STALLED}."
+                f"Error: no step was finished for {seconds:.0f} s (stall_seconds={self._stall:g}); "
+                "the run ends here, and resumes from its last checkpoint.\n"
+                f"The stacks of all threads are in {self._output / STALLED}."
             )
-            # The main thread hangs, so neither an exception nor a notebook's own output would get
-            # out.
+            # The main thread hangs: no exception and no output of a notebook would be seen.
             try:
                 with (self._output / STALLED).open("w") as file:
                     file.write(f"{text}\n")
@@ -128,7 +121,7 @@ class Session:
                     faulthandler.dump_traceback(file, all_threads=True)
                     file.flush()
                     os.fsync(file.fileno())
-            except OSError as error:  # a full disk is no reason to hang on
+            except OSError as error:  # a full disk must not keep the run hanging
                 text += f" It could not be written: {error.strerror or error}."
             finally:
                 print(text, file=sys.__stderr__, flush=True)
@@ -136,11 +129,12 @@ class Session:
 
 
 def age() -> float:
-    """Return the seconds since this process began, or since this module was imported where the
-    system does not say.
+    """Return the seconds since this process began.
+
+    Where the system does not say, it is the seconds since the import of this module.
     """
     try:
-        with open("/proc/self/stat", encoding="ascii") as file:  # noqa: PTH123 - as short as it gets
+        with open("/proc/self/stat", encoding="ascii") as file:  # noqa: PTH123
             begun = int(file.read().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
         return time.clock_gettime(time.CLOCK_BOOTTIME) - begun
     except (OSError, AttributeError, ValueError, IndexError):

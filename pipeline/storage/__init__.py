@@ -1,5 +1,5 @@
-"""Files that are never half written, and checksums of them.
+"""Complete files, and their checksums.
 
-Comes in: bytes, texts and paths. Goes out: whole files, or files as they were before. Never
-imported here: anything but `pipeline.errors`.
+Comes in: bytes, arrays, texts and paths. Goes out: files that are complete or as they were before,
+and verified content. Never imported here: anything but `pipeline.errors`.
 """

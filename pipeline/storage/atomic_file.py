@@ -1,4 +1,4 @@
-"""Whole: a file that is there with all of its bytes, or as it was before."""
+"""Files that are complete or as they were before, whenever the process dies."""
 
 import os
 from pathlib import Path
@@ -7,22 +7,34 @@ from pipeline.errors import writing
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write the file in one rename and return its path; a kill at any moment leaves the older one,
-    or none.
+    """Write a file in one rename and return its path; a kill never leaves part of a file.
 
     Raises:
-        DiskError: if it cannot be written.
+        DiskError: if it cannot be written; an older file is still there.
     """
-    fresh = path.with_name(
-        f".{path.name}-writing"
-    )  # always the same, so that many kills leave one of them
+    # Always the same name, so that many kills leave one such file.
+    temporary = path.with_name(f".{path.name}-writing")
     with writing(path):
         try:
-            with fresh.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
+            write_synced(temporary, content)
+            temporary.replace(path)
         finally:
-            fresh.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     return path
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file in place, and return when its bytes are on the disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power; fsync of a file covers its bytes only."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

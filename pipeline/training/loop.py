@@ -20,6 +20,7 @@ from pipeline.config import Config
 from pipeline.config.compatibility import changes
 from pipeline.data import dataset
 from pipeline.data.labels import FIGURE
+from pipeline.data.padded_batches import padded
 from pipeline.errors import CheckpointError, DivergedError
 from pipeline.models import architectures, backbones, weight_names
 from pipeline.session import checkpoint
@@ -68,7 +69,7 @@ class Loop:
         )
         self.output, self.show, self.seconds, self.fold = output, show, seconds, fold
         self.model = architectures.build(config, applied.batchnorm_momentum)
-        self.pretrained = backbones.begin(self.model, config)
+        self.pretrained = backbones.load_published(self.model, config)
         self.optimizer = learning_rate.optimizer(applied)
         self.optimizer.build(self.model.trainable_variables)
         self.step, self._began, self._used = 0, 0.0, 0.0  # seconds of the sessions before
@@ -311,7 +312,7 @@ class Loop:
         )  # what fitted with gradients fits without
         sums = []
         for start, (images, real) in zip(
-            range(0, len(inputs), size), dataset.padded(inputs, size), strict=True
+            range(0, len(inputs), size), padded(inputs, size), strict=True
         ):
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:real] = labels[start : start + real]
@@ -433,8 +434,8 @@ class Loop:
             best,
             used,
         )
-        for problem in found.passed_over:
-            self.show(f"Warning: a newer checkpoint is damaged and passed over: {problem}")
+        for problem in found.skipped:
+            self.show(f"Warning: a newer checkpoint is corrupt and skipped: {problem}")
         self.show(
             f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}, after {used:.0f} s of training"
         )

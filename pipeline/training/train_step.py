@@ -67,7 +67,8 @@ class Step:
         # Where the optimizer's variables count the steps: the average needs it.
         self._iterations = [v is optimizer.iterations for v in optimizer.variables].index(True)
         self._seeds = [_is_seed(variable.value) for variable in model.non_trainable_variables]
-        self._moving, self._rates = states.moving(model), backbones.rates(model, config)
+        self._moving = states.moving(model)
+        self._rates = backbones.learning_rate_factors(model, config)
         self._mixes = bool(config.data.mixup or config.data.cutmix)
         if self._mixes and self._group < 2:
             raise ConfigError(

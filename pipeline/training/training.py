@@ -380,7 +380,7 @@ def _fit(
         "devices": str(devices.found()),
         "code": provenance_module.code(),
     }
-    with Session(config.session_hours, config.stall_seconds, place, show) as session:
+    with Session(config.session_hours, config.stall_seconds, place) as session:
         status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
         # A fold that was complete already ends no session, however short: each is to get a step
         # further.

@@ -26,7 +26,7 @@ from pipeline import artifact
 from pipeline import config as configs
 from pipeline.artifact import Artifact
 from pipeline.config import Config
-from pipeline.data import dataset, parallel_decoding
+from pipeline.data import parallel_decoding, test_set
 from pipeline.data.image_decoding import Shape
 from pipeline.data.image_files import shape
 from pipeline.data.labels import Target
@@ -152,9 +152,9 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
     config = settings(side, width, 1 if files is None else 3, ".png" if files is None else ".jpg")
     loaded = trained(folder / "artifact", config)
     place = competition(folder / "competition", rows, files)
-    test, forward = dataset.read_test(place, config), inference.restore(loaded)
+    test, forward = test_set.read_test(place, config), inference.restore(loaded)
     held = replace(
-        test, blocks=dataset._cut(np.concatenate([block for _, block, _ in test.blocks(256)]))
+        test, blocks=test_set.in_blocks(np.concatenate([block for _, block, _ in test.blocks(256)]))
     )
     form = Form(loaded.target, "accuracy", place / "sample_submission.csv")
 

@@ -123,6 +123,6 @@ def _timely(root: Path, folder: Path, number: int, runs: int, show: Show, *, sho
 
 
 def _python(root: Path, *words: object, backend: str = "jax") -> dict[str, Any]:
-    """Return what a part of `proofs.competitions.inference_arms` prints, in a process of its own."""
+    """Return what a part of `proofs.competitions.inference_arms` prints."""
     arms = "proofs.competitions.inference_arms"
     return last_json(module_process.output(root, arms, *words, backend=backend))

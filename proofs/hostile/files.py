@@ -210,7 +210,7 @@ class Cases:
         }
         expect = {"run_id": "r", "step": 2, "checkpoint": marker, "files": files}
         (given / "working").mkdir()
-        resume.take(expect, given / "input", given / "working", show=lambda line: None)
+        resume.restore(expect, given / "input", given / "working", show=lambda line: None)
         astray = [path for path in given.iterdir() if path.name not in ("input", "working")]
         if astray or len(list((given / "working").rglob("*"))) < 3:
             raise Broken(f"{astray[0] if astray else 'nothing'} was written")

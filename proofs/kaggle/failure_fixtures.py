@@ -1,6 +1,4 @@
-"""What makes tasks fail in `proofs.kaggle.failure_cases`: answers of Kaggle, states of runs, and files
-on the disk.
-"""
+"""What makes tasks fail in `proofs.kaggle.failure_cases`: answers, states of runs, and files."""
 
 import itertools
 import json
@@ -16,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from deploy.client.client import Kaggle
-from deploy.kernel import artifact_manifest, output, push_and_watch
+from deploy.kernel import artifact_manifest, push_and_watch
 from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
 from localkaggle.faults import Kind, meanwhile
 from localkaggle.services.datasets import Dataset, DatasetVersion
 from localkaggle.services.kernels import Kernel, Version
@@ -102,7 +101,7 @@ def failed(line: str) -> Arrange:
 
 def artifact(world: World) -> Path:
     """Return the pulled artifact."""
-    return relay.last_pulled(world.project, relay.TRAIN) / output.ARTIFACT
+    return Pushes(world.project).last_artifact()
 
 
 def more_files(*names: str) -> Arrange:

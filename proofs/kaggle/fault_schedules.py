@@ -1,5 +1,5 @@
-"""Runs tasks while faults strike, each schedule in its own world, and judges them by what the server
-then holds.
+"""Runs tasks while faults strike, each schedule in its own world, and judges them by what the
+server then holds.
 """
 
 import os

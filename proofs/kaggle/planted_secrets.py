@@ -72,14 +72,14 @@ SUBMIT = """
 import sys
 from pathlib import Path
 
-from commands import console, kaggle
+from commands import console, project
 from deploy.kernel import push_and_watch
 from deploy.relay import submit
 
 @console.reported
 def send():
     submit.submit(
-        kaggle.connect(), push_and_watch.parse(sys.argv[1]), "digits",
+        project.connect(), push_and_watch.parse(sys.argv[1]), "digits",
         submission=Path("tasks.py"), check=lambda given, sample: None,
         message=sys.stdin.read(), deadline_seconds=5, show=console.show,
     )

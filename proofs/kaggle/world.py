@@ -24,6 +24,7 @@ from deploy.client.retries import Pace
 from deploy.kernel import artifact_manifest, output
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import reconcile, relay
+from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
 from localkaggle.competitions import Competition, accuracy
@@ -230,10 +231,10 @@ class Task:
     truth: Truth
 
 
-def _settled(world: User, kaggle: Kaggle) -> Project:
-    if reconcile.unclear(world.project):
-        reconcile.settle(kaggle, world.project, show=world.shown.append)
-    return world.project
+def _resolved(world: User, kaggle: Kaggle) -> Pushes:
+    pushes = Pushes(world.project)
+    reconcile.resolve(kaggle, pushes, show=world.shown.append)
+    return pushes
 
 
 def _push_train(world: User, kaggle: Kaggle) -> Run:
@@ -246,7 +247,7 @@ def _pushed(world: World, run: Run) -> bool:
 
 
 def _watch(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, str]:
-    run = relay.known_run(_settled(world, kaggle), "", kernel)
+    run = _resolved(world, kaggle).find_run("", kernel)
     return run, relay.watch(kaggle, world.project, run, show=world.shown.append)
 
 
@@ -256,7 +257,7 @@ def _watched(world: World, result: tuple[Run, str]) -> bool:
 
 
 def _pull(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, Path]:
-    run = relay.known_run(_settled(world, kaggle), "", kernel)
+    run = _resolved(world, kaggle).find_run("", kernel)
     return run, relay.pull(kaggle, world.project, run, show=world.shown.append)
 
 
@@ -273,30 +274,32 @@ def _pulled(world: World, result: tuple[Run, Path]) -> bool:
 
 
 def _publish(world: User, kaggle: Kaggle) -> Any:
-    ours = _settled(world, kaggle)
-    run = relay.last_run(ours, relay.TRAIN)
-    return relay.publish(kaggle, ours, run, relay.pulled(ours, run), show=world.shown.append)
+    pushes = _resolved(world, kaggle)
+    run = pushes.last_run(relay.TRAIN)
+    folder = pushes.pulled_folder(run)
+    return relay.publish(kaggle, world.project, run, folder, show=world.shown.append)
 
 
 def _published(world: World, made: Any) -> bool:
     dataset = world.local.datasets.datasets[made.handle]
     folder = dataset.versions[made.version - 1].folder
-    ours = relay.pulled(world.project, relay.last_run(world.project, relay.TRAIN)) / output.ARTIFACT
+    ours = Pushes(world.project).last_artifact()
     same = all((folder / path.name).read_bytes() == path.read_bytes() for path in ours.iterdir())
     return same and dataset.current() == made.version
 
 
 def _push_infer(world: User, kaggle: Kaggle) -> Run:
-    ours = _settled(world, kaggle)
-    artifact = relay.last_pulled(ours, relay.TRAIN) / output.ARTIFACT
-    return relay.push(kaggle, ours, relay.INFER, artifact=artifact, show=world.shown.append)
+    pushes = _resolved(world, kaggle)
+    artifact = pushes.last_artifact()
+    show = world.shown.append
+    return relay.push(kaggle, world.project, relay.INFER, artifact=artifact, show=show)
 
 
 def _submit(world: User, kaggle: Kaggle) -> Any:
-    ours = _settled(world, kaggle)
-    run = relay.known_run(ours, "", relay.INFER)
-    pulled, show = relay.pulled(ours, run), world.shown.append
-    return relay.submit(kaggle, ours, run, pulled, check=lambda *given: None, show=show)
+    pushes = _resolved(world, kaggle)
+    run = pushes.last_run(relay.INFER)
+    folder, show = pushes.pulled_folder(run), world.shown.append
+    return relay.submit(kaggle, world.project, run, folder, check=lambda *given: None, show=show)
 
 
 def _submitted(world: World, scored: Any) -> bool:
@@ -310,7 +313,7 @@ def _status(world: User, kaggle: Kaggle) -> Any:
 
 def _told(world: World, result: tuple[Any, dict[str, Any]]) -> bool:
     """Return whether each run that is reported as complete is; other reports may be late."""
-    ours = relay.last_run(world.project, relay.TRAIN)
+    ours = Pushes(world.project).last_run(relay.TRAIN)
     version = world.local.kernels.version(ours.handle, ours.version)
     ended = version is not None and version.status == "COMPLETE"
     runs = result[1]["runs"]
@@ -333,7 +336,7 @@ def _after_run(world: World) -> None:
 def _after_pull(world: World) -> None:
     """Leave what a pull leaves: the same bytes, without the calls."""
     _after_run(world)
-    _copy(world, relay.last_run(world.project, relay.TRAIN))
+    _copy(world, Pushes(world.project).last_run(relay.TRAIN))
 
 
 def _copy(world: World, run: Run) -> None:

@@ -43,8 +43,8 @@ ONE_EPOCH = """from dataclasses import replace
 from pipeline.configs.digits import CONFIG as digits
 CONFIG = replace(digits, name="one_epoch", epochs=1, warmup_epochs=0, progress_seconds=0{more})
 """
-# Rounding differs between devices, and between orders of a sum on one: the first may be TIMES as far
-# off as the second, and LEAST.
+# Rounding differs between devices, and between orders of a sum on one. The first difference may be
+# TIMES the second, and LEAST.
 TIMES, LEAST = 10, 1e-5
 RUNS = {"eight": (8, ""), "one": (1, ""), "parts": (1, ", micro_batch=32")}
 

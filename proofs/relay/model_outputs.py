@@ -13,11 +13,11 @@ def main(artifact: str, folder: str, target: str) -> None:
     import keras
 
     from pipeline import artifact as artifacts
-    from pipeline.data import dataset
+    from pipeline.data.test_set import read_test
     from pipeline.inference import inference
 
     loaded = artifacts.load(Path(artifact))
-    test = dataset.read_test(Path(folder), loaded.config, loaded.encoding)
+    test = read_test(Path(folder), loaded.config, loaded.encoding)
     found = inference.averaged(
         loaded, inference.restore(loaded), test.inputs(np.arange(len(test))), batch=256
     )

@@ -25,7 +25,7 @@ from typing import Any, Self
 from localkaggle.competitions import EMBEDDED
 from pipeline import config as configs
 from pipeline.config import Config
-from pipeline.config.config import CONFIGS
+from pipeline.config.config_files import CONFIGS
 from pipeline.data.image_files import RERUN
 from proofs.spoiled_inputs import judgement
 from proofs.spoiled_inputs.judgement import Fits, Said

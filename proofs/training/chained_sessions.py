@@ -80,8 +80,8 @@ def rows(*, show: Show) -> Iterator[Row]:
         f"{len(cut.sessions)} sessions ({', '.join(cut.sessions)}), killed at step {cut.killed_at}"
     )
     yield Row(
-        f"A chain of sessions of {size.cap:g} s, one of them SIGKILLed, ends with the weights of one "
-        "long session",
+        f"A chain of sessions of {size.cap:g} s, one of them SIGKILLed, ends with the weights of "
+        "one long session",
         "weights_sha256 equal, ≥ 3 sessions",
         f"{cut.weights_sha256[:12]} and {whole.weights_sha256[:12]}; {ended}; "
         f"{cut.seconds:.0f} s and {whole.seconds:.0f} s",

@@ -228,7 +228,8 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
             "call; Keras' fit beside it; one core computes",
             f"≤ {most:.0%} more",
             f"{more:+.1%} (bare {times['bare']:.2f} ms, ours {times['ours']:.2f} ms, "
-            f"fit {times['fit']:.2f} ms = {sizes['ratios']['fit'] - 1:+.0%}; medians of many turns)",
+            f"fit {times['fit']:.2f} ms = {sizes['ratios']['fit'] - 1:+.0%}; "
+            "medians of many turns)",
             more <= most,
         )
     show("      checkpoints of a run with a large state")

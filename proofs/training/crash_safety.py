@@ -95,8 +95,8 @@ def crashes(*, short: bool, show: Show, seed: int = SEED) -> Row:
     states = sum(judged.states for judged in found)
     wrong = [text for judged in found for text in judged.wrong]
     return Row(
-        "A save cut off anywhere, by a kill or a loss of power, leaves the new checkpoint or the one "
-        "before it" + (" (a sample)" if short else ""),
+        "A save cut off anywhere, by a kill or a loss of power, leaves the new checkpoint or the "
+        "one before it" + (" (a sample)" if short else ""),
         f"≥ {wanted} crash states; 0 torn, lost or older; after it returned always the new one; "
         "the next save goes through",
         f"{states} states of {len(BEFORE)} saves, {len(wrong)} wrong"

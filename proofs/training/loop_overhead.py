@@ -1,7 +1,8 @@
 """What the loop adds to its steps, what a checkpoint costs, and how soon a second session trains.
 
-`python -m proofs.training.loop_overhead loop|saves|start|phases FOLDER` prints one JSON object. With
-XLA_FLAGS set to `ONE_THREAD` one core computes, as an accelerator would, and the other is the host's.
+`python -m proofs.training.loop_overhead loop|saves|start|phases FOLDER` prints one JSON object.
+With XLA_FLAGS set to `ONE_THREAD` one core computes, as an accelerator would, and the other is the
+host's.
 """
 
 import gc
@@ -117,7 +118,7 @@ def loop(folder: Path) -> dict[str, Any]:
         def ours(count: int, run: Loop = run) -> float:
             # Its first step, which may compile, is not in "train".
             run.seconds.clear()
-            with Session(None, 1800, run.output, print) as session:
+            with Session(None, 1800, run.output) as session:
                 run.go(
                     ORIGIN,
                     session,
@@ -174,8 +175,8 @@ def _fit(config: Config, run: Loop) -> Callable[[int], float]:
 
 
 def saves(folder: Path) -> dict[str, Any]:
-    """Return what the checkpoints of a run with a large state cost, and how many programs it compiled
-    after its first steps.
+    """Return what the checkpoints of a run with a large state cost, and how many programs it
+    compiled after its first steps.
     """
     compiled: list[str] = []
 
@@ -188,7 +189,7 @@ def saves(folder: Path) -> dict[str, Any]:
     # A large state for its steps: 2.4 million parameters, three copies of them in all.
     config = settings(128, 16, checkpoint_seconds=None, epochs=2)
     run = made(config, found, folder / "saves")
-    with Session(None, 1800, run.output, print) as session:
+    with Session(None, 1800, run.output) as session:
         run.go(ORIGIN, session, max_steps=2, fresh=False)
         before = len(compiled)
         begun = time.monotonic()

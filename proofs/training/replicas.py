@@ -116,7 +116,7 @@ class Recorded(Loop):
 
         self.compiled.train = recorded  # type: ignore[method-assign,assignment]
         with (
-            Session(None, 1800, self.output, print) as session,
+            Session(None, 1800, self.output) as session,
             jax.default_device(jax.devices()[0]),
         ):
             self.go(ORIGIN, session, max_steps=step, fresh=False)
@@ -158,8 +158,8 @@ def order(folder: Path, every: int = 1, counts: Sequence[int] = DEVICES) -> dict
 
 
 def moved(folder: Path, name: str) -> dict[str, Any]:
-    """Return how far a run that moves from 8 devices to 1 within an epoch is from one that stays, 50
-    steps later; and how far from it those are whose weights are perturbed at that moment.
+    """Return how far a run that moves from 8 devices to 1 within an epoch is from one that stays,
+    50 steps later; and how far from it those are whose weights are perturbed at that moment.
     """
     digits = settings()
     optimizer = replace(digits.optimizer, name=name, base_batch=BATCH)

@@ -1,9 +1,11 @@
-"""Sessions of a training that is longer than one of them: they really take up, train and save, and
-need no notebook for it.
+"""Sessions of a training that is longer than one of them.
+
+They really resume, train and save, without a notebook.
 """
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,15 +37,19 @@ def unbroken() -> bytes:
 
 
 class Script:
-    """What the sessions do, by version: train (the default), or one of "killed", "killed at once",
-    "lost", "fails", "no step".
+    """What the sessions do, by version.
 
-    `sources`: what each session found mounted.
+    They train (the default), or do one of "killed", "killed at once", "lost", "fails", "no step",
+    and "waits", which trains once `released` is set.
+
+    Attributes:
+        sources: what each session found mounted.
     """
 
     def __init__(self, **does: str) -> None:
         self.does = {int(name.removeprefix("v")): what for name, what in does.items()}
         self.sources: dict[int, list[str]] = {}
+        self.released = threading.Event()
 
     def __call__(
         self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
@@ -53,21 +59,24 @@ class Script:
         self.sources[number] = sorted(
             place for place in inputs if not place.startswith("competitions")
         )
-        return Trainer(folder, notebook, inputs, log, self.does.get(number, ""))
+        does = self.does.get(number, "")
+        return Trainer(folder, notebook, inputs, log, does, self.released)
 
 
 class Trainer:
     """One session, made and used like `localkaggle.sessions.session.Session`."""
 
     def __init__(
-        self, folder: Path, notebook: str, inputs: Mapping[str, Path], log: Log, does: str
+        self,
+        folder: Path,
+        notebook: str,
+        inputs: Mapping[str, Path],
+        log: Log,
+        does: str,
+        released: threading.Event,
     ) -> None:
-        self.working, self._inputs, self._does, self._log = (
-            folder / "working",
-            folder / "input",
-            does,
-            log,
-        )
+        self.working, self._inputs = folder / "working", folder / "input"
+        self._does, self._log, self._released = does, log, released
         self.working.mkdir(parents=True)
         for place, source in inputs.items():
             (self._inputs / place).parent.mkdir(parents=True, exist_ok=True)
@@ -78,8 +87,10 @@ class Trainer:
         (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
 
     def run(self) -> Outcome:
-        """Go on, or begin, and end as the script says."""
+        """Begin or resume, and end as the script says."""
         self._log.start()
+        if self._does == "waits":
+            self._released.wait(60)
         try:
             return self._run()
         except PipelineError as error:
@@ -91,7 +102,7 @@ class Trainer:
         if self._does == "fails":
             self._log.add("stderr", "ValueError: the batch does not fit\n")
             return Outcome("exception", "The notebook threw an exception", SECONDS)
-        resume.take(origin.expect, self._inputs, self.working, show=lambda line: None)
+        resume.restore(origin.expect, self._inputs, self.working, show=lambda line: None)
         found = checkpoint.latest(self.working / "checkpoints")
         step, state, run_id = 0, np.zeros(4, np.uint64), f"digits-{os.urandom(3).hex()}"
         if found is not None:
@@ -122,13 +133,13 @@ class Trainer:
         (folder / "weights.npz").write_bytes(weights)
         digest = checksums.sha256(folder / "weights.npz")
         files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
-        told = {
+        manifest = {
             "run_id": run_id,
             "weights_sha256": digest,
             "bundle_sha256": bundle_sha256,
             "files": files,
         }
-        (folder / "manifest.json").write_bytes(checksums.sealed(told))
+        (folder / "manifest.json").write_bytes(checksums.sealed(manifest))
 
     def cancel(self) -> None:
         """Do nothing: it is over before anybody could."""

@@ -1,4 +1,4 @@
-"""The short forms of what docs/results.md claims hold, and what the proofs look for would be seen."""
+"""The short form of the proof about Kaggle holds, and its detectors see what they must."""
 
 import itertools
 import json
@@ -21,6 +21,7 @@ from deploy.client import secrets
 from deploy.client.client import Kaggle
 from deploy.client.deadline import TimeUp
 from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
 from proofs.kaggle import claims, fault_schedules, kills, known_failures, random_schedules
 from proofs.kaggle.failure_cases import CASES
 from proofs.kaggle.fault_schedules import Verdict, attempt
@@ -164,7 +165,7 @@ def publish_twice(user: User, kaggle: Kaggle) -> object:
 
 def submit_twice(user: User, kaggle: Kaggle) -> object:
     done = TASKS["submit"].body(user, kaggle)
-    handle = relay.last_run(user.project, relay.INFER).handle
+    handle = Pushes(user.project).last_run(relay.INFER).handle
     kaggle.submit_code("digits", handle, 1, file_name="submission.csv", description="once more")
     return done
 

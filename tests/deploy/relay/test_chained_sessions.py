@@ -1,10 +1,11 @@
-"""A training that is longer than a session goes on from one to the next, whatever ends one, and
-spends no quota for nothing.
+"""A training that is longer than a session resumes in the next one, whatever ended the last, and
+wastes no quota.
 """
 
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from deploy.errors import NoQuota, RunFailed, UsageError
 from deploy.kernel import output, push_and_watch
 from deploy.project import Project
 from deploy.relay import chained_sessions, continuation, reconcile, relay
+from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
@@ -57,7 +59,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         yield begin
 
 
-def weights(done: chained_sessions.Done) -> bytes:
+def weights(done: chained_sessions.CompleteTraining) -> bytes:
     return (done.folder / "artifact" / "weights.npz").read_bytes()
 
 
@@ -76,8 +78,8 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, shown)
     assert versions(local) == ["COMPLETE"] * 3 and len(asked) == 1
     assert script.sources == {1: [], 2: OWN, 3: OWN}
     assert (
-        f"{HANDLE}/1 is partial, step 5 of 12. This goes on from it, through its own output; to begin again: --fresh"
-        in shown
+        f"{HANDLE}/1 is partial, step 5 of 12. Resuming from it, through its own"
+        " output; to start over: --fresh" in shown
     )
     assert [row["left"] for row in ours.journal().recent("pushes", 9)] == [
         "complete",
@@ -86,7 +88,7 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, shown)
     ]
 
 
-def test_a_session_that_was_going_already_is_no_answer_for_those_that_follow(start, ours, shown):
+def test_an_active_session_is_no_answer_for_those_that_follow(start, ours, shown):
     """What was agreed to then was one session."""
     _, kaggle = start(Script())
     relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
@@ -150,12 +152,12 @@ def test_a_session_that_was_killed_counts_by_what_it_had_saved(start, ours, show
         "COMPLETE",
     ]
     assert script.sources == {1: [], 2: DATASET, 3: OWN, 4: DATASET}
-    assert any("step 11 of 12. This goes on from it, through a dataset" in line for line in shown)
+    assert any("step 11 of 12. Resuming from it, through a dataset" in line for line in shown)
 
 
 @pytest.mark.parametrize("how", ["killed at once", "lost", "fails"])
-def test_a_session_that_left_nothing_new_is_gone_round(start, ours, shown, how):
-    """The one before it is gone on from once more, by the other route."""
+def test_a_session_that_saved_nothing_new_is_bypassed(start, ours, shown, how):
+    """The one before it is resumed from once more, by the other route."""
     local, kaggle = start(script := Script(v2=how))
 
     done = chained_sessions.train(kaggle, ours, show=shown.append)
@@ -169,7 +171,7 @@ def test_a_session_that_left_nothing_new_is_gone_round(start, ours, shown, how):
     assert script.sources == {1: [], 2: OWN, 3: DATASET, 4: DATASET}
 
 
-def test_a_checkpoint_that_a_killed_session_left_torn_is_not_gone_on_from(start, ours, shown):
+def test_a_corrupt_checkpoint_of_a_killed_session_is_not_resumed_from(start, ours, shown):
     """The one before it is."""
     local, kaggle = start(Script(v2="killed"))
     relay.watch(
@@ -180,12 +182,15 @@ def test_a_checkpoint_that_a_killed_session_left_torn_is_not_gone_on_from(start,
         relay.watch(kaggle, ours, second, show=shown.append)
     version = local.kernels.version(HANDLE, 2)
     assert version is not None
-    torn = version.working / "checkpoints" / "step-00000008" / "state.npz"
-    torn.write_bytes(torn.read_bytes()[:-9])
+    corrupt = version.working / "checkpoints" / "step-00000008" / "state.npz"
+    corrupt.write_bytes(corrupt.read_bytes()[:-9])
 
-    point = continuation.point(kaggle, ours, show=shown.append)
+    state = continuation.find(kaggle, Pushes(ours), show=shown.append)
 
-    assert point.base is not None and (point.base.run.version, point.base.left.step) == (2, 7)
+    assert state.base is not None and (state.base.run.version, state.base.progress.step) == (
+        2,
+        7,
+    )
 
 
 def test_a_kaggle_that_refuses_a_notebook_as_its_own_source_gets_a_dataset(start, ours, shown):
@@ -204,7 +209,7 @@ def test_a_kaggle_that_refuses_a_notebook_as_its_own_source_gets_a_dataset(start
 
 
 def test_two_sessions_that_get_no_further_are_the_last(start, ours, shown):
-    """Exit code 1, and no quota is spent on a third; once something was mended, the same command
+    """Exit code 1, and no quota is spent on a third; once something was fixed, the same command
     tries again.
     """
     local, kaggle = start(script := Script(v2="fails", v3="fails"))
@@ -220,7 +225,7 @@ def test_two_sessions_that_get_no_further_are_the_last(start, ours, shown):
     assert script.sources[4] == DATASET
 
 
-def test_sessions_too_short_for_a_step_do_not_go_on_for_ever(start, ours, shown):
+def test_sessions_too_short_for_a_step_do_not_repeat_for_ever(start, ours, shown):
     """They end well, and the run stands still."""
     local, kaggle = start(Script(v2="no step", v3="no step"))
 
@@ -241,7 +246,7 @@ def test_a_training_that_fails_from_the_beginning_is_tried_twice(start, ours, sh
 
 
 def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown):
-    """Exit code 7, and the command that goes on then."""
+    """Exit code 7, and the command that resumes then."""
     local, kaggle = start(Script())
     local.kernels.used_seconds["TPU"] = 20 * 3600 - 90.0  # one session and a half
 
@@ -249,7 +254,7 @@ def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown)
         chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert caught.value.exit_code == 7 and len(versions(local)) == 2
-    assert "To go on then: invoke push-train --until-done --config digits" in str(caught.value)
+    assert "To resume then:\ninvoke push-train --until-done --config digits" in str(caught.value)
     local.kernels.used_seconds["TPU"] = 0.0
     assert (
         weights(chained_sessions.train(kaggle, ours, show=shown.append)) == unbroken()
@@ -260,19 +265,21 @@ def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown)
 CHILD = """import sys
 from pathlib import Path
 from deploy.relay import chained_sessions, reconcile
+from deploy.relay.last_runs import Pushes
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.project import Project
 root = Path(sys.argv[1])
-ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60)
+paths = root / "runs", root / "build"
+ours = Project(root, "digits", "digits", "dataset", *paths, deadline_seconds=60)
 kaggle = Kaggle.connect(pace=Pace(first=0.02, most=0.05, patience=5))
-reconcile.settle(kaggle, ours, show=print)
+reconcile.resolve(kaggle, Pushes(ours), show=print)
 chained_sessions.train(kaggle, ours, show=lambda line: print(line, flush=True))
 """
 
 
 @pytest.mark.parametrize("after", range(4))
-def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, shown, after):
+def test_a_command_that_was_killed_resumes_and_makes_no_version_twice(start, ours, shown, after):
     """By kill -9 at another line of what it shows each time, until nothing stops it."""
     local, kaggle = start(Script(v2="killed"))
     with subprocess.Popen(
@@ -286,23 +293,29 @@ def test_a_command_that_was_killed_goes_on_without_a_version_twice(start, ours, 
         local.kernels.kernels[HANDLE].versions if HANDLE in local.kernels.kernels else ()
     ):
         version.done.wait(10)
-    if reconcile.unclear(ours):
-        reconcile.settle(kaggle, ours, show=shown.append)
+    reconcile.resolve(kaggle, Pushes(ours), show=shown.append)
 
     done = chained_sessions.train(kaggle, ours, show=shown.append)
 
     assert weights(done) == unbroken() and versions(local) == ["COMPLETE", "ERROR", "COMPLETE"]
 
 
-def test_a_run_that_still_goes_is_followed_whatever_was_edited(start, ours, shown):
+def test_an_active_run_is_followed_whatever_was_edited(start, ours, shown):
     """A chain that is given again does not push beside itself."""
-    local, kaggle = start(Script(), queue_seconds=1.0)
+    local, kaggle = start(script := Script(v1="waits"))
     first = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
+    while versions(local) == ["QUEUED"]:
+        time.sleep(0.01)
     (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
 
-    done = chained_sessions.train(kaggle, ours, show=shown.append)
+    def show(line: str) -> None:
+        shown.append(line)
+        if line.endswith("following it."):
+            script.released.set()
 
-    assert f"{first} is QUEUED; following it." in shown
+    done = chained_sessions.train(kaggle, ours, show=show)
+
+    assert f"{first} is RUNNING; following it." in shown
     assert weights(done) == unbroken() and len(versions(local)) == 3
 
 
@@ -317,30 +330,30 @@ def by_hand(
     return run, relay.pull(kaggle, ours, run, show=shown.append)
 
 
-def test_the_same_commands_by_hand_go_on_too(start, ours, shown):
+def test_the_same_commands_by_hand_resume_too(start, ours, shown):
     """Push, watch, pull, and push again; each says how far the run is."""
     _, kaggle = start(Script())
     run, folder = by_hand(kaggle, ours, shown)
 
-    assert continuation.glance(kaggle, run) == "partial, step 5 of 12"
-    assert relay.after_pull(ours, run, folder) == "invoke push-train --until-done --config digits"
-    told = status.now(kaggle, ours)
-    assert told["runs"] == {str(run): "COMPLETE, partial, step 5 of 12"}
-    assert status.stands(told)[-1] == "Next: invoke push-train --until-done --config digits"
-    assert "partial, step 5 of 12" in status.asked(ours)[2]
+    assert continuation.progress_of(kaggle, run) == "partial, step 5 of 12"
+    assert relay.next_command(ours, run, folder) == "invoke push-train --until-done --config digits"
+    found = status.now(kaggle, ours)
+    assert found["runs"] == {str(run): "COMPLETE, partial, step 5 of 12"}
+    assert status.state_lines(found)[-1] == "Next: invoke push-train --until-done --config digits"
+    assert "partial, step 5 of 12" in status.journal_lines(ours)[2]
 
     by_hand(kaggle, ours, shown)
     run, folder = by_hand(kaggle, ours, shown)
 
-    assert (run.version, relay.after_pull(ours, run, folder)) == (
+    assert (run.version, relay.next_command(ours, run, folder)) == (
         3,
         "invoke publish --config digits",
     )
-    assert "pushed, going on from version 2; COMPLETE" in status.asked(ours)[2]
+    assert "pushed, resuming from version 2; COMPLETE" in status.journal_lines(ours)[2]
 
 
 def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, shown):
-    """The advice is the command that goes on."""
+    """The advice is the command that resumes."""
     _, kaggle = start(Script())
     run, folder = by_hand(kaggle, ours, shown)
 
@@ -352,7 +365,7 @@ def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, sho
         relay.push(kaggle, ours, relay.INFER, artifact=folder / output.ARTIFACT, show=shown.append)
 
 
-def test_a_run_that_nobody_pulled_is_gone_on_from_as_well(start, ours, shown):
+def test_a_run_that_nobody_pulled_is_resumed_too(start, ours, shown):
     """The push finds out that it is partial."""
     _, kaggle = start(script := Script())
     relay.watch(
@@ -365,20 +378,20 @@ def test_a_run_that_nobody_pulled_is_gone_on_from_as_well(start, ours, shown):
 
 
 def test_fresh_begins_again(start, ours, shown):
-    """And what follows goes on from that."""
+    """And what follows resumes from that."""
     _, kaggle = start(script := Script(v2="killed"))
     by_hand(kaggle, ours, shown)
     run = relay.push(kaggle, ours, relay.TRAIN, fresh=True, show=shown.append)
     with pytest.raises(RunFailed):
         relay.watch(kaggle, ours, run, show=shown.append)
 
-    point = continuation.point(kaggle, ours, show=shown.append)
+    state = continuation.find(kaggle, Pushes(ours), show=shown.append)
 
-    assert script.sources[2] == [] and point.base is not None
-    assert (point.base.run.version, str(point.base.left)) == (2, "partial, step 3 of 12")
+    assert script.sources[2] == [] and state.base is not None
+    assert (state.base.run.version, str(state.base.progress)) == (2, "partial, step 3 of 12")
 
 
-def test_a_pulled_output_that_was_changed_here_is_not_gone_on_from(start, ours, shown):
+def test_a_pulled_output_that_was_changed_here_is_not_resumed_from(start, ours, shown):
     """The session would refuse it, after a minute of quota."""
     local, kaggle = start(Script())
     _, folder = by_hand(kaggle, ours, shown)

@@ -24,7 +24,7 @@ def at(version: int) -> dict[str, object]:
 
 @pytest.fixture
 def server(between: Between, artifact: Path) -> Between:
-    """A dataset service that takes every upload and gives the same bytes back, about any version."""
+    """A dataset service that takes every upload and returns the same bytes for any version."""
     upload = {"token": "t", "createUrl": "http://localhost/put/x"}
     between.say("StartBlobUpload", itertools.repeat(upload))
     between.say("put", itertools.repeat((200, b"")))

@@ -14,6 +14,7 @@ from deploy.client.retries import Pace
 from deploy.errors import NoQuota, Refused
 from deploy.kernel import artifact_manifest, push_and_watch
 from deploy.relay import push_preview, relay
+from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from localkaggle.server import LocalKaggle
 from tests.deploy.between import RESET, Between
@@ -46,9 +47,9 @@ def built(ours: Project) -> bundle.Bundle:
     return relay.build(ours, relay.TRAIN, "rehearsal")
 
 
-def test_a_first_push_is_told_with_the_hours_that_are_left(live, ours):
+def test_a_first_push_is_shown_with_the_hours_that_are_left(live, ours):
     """There is nothing to compare with yet."""
-    seen = push_preview.look(live, built(ours), ours.journal())
+    seen = push_preview.look(live, built(ours), Pushes(ours))
 
     assert (seen.version, dict(seen.changes), seen.active) == (0, {}, ())
     assert seen.lines() == [
@@ -57,7 +58,7 @@ def test_a_first_push_is_told_with_the_hours_that_are_left(live, ours):
     ]
 
 
-def test_what_changed_since_the_last_version_is_told_by_module(live, ours, local, shown):
+def test_what_changed_since_the_last_version_is_shown_by_module(live, ours, local, shown):
     """And not the hash and the commit, which always differ."""
     run = relay.push(live, ours, relay.TRAIN, show=shown.append)
     local.kernels.version(run.handle, 1).done.set()
@@ -70,7 +71,7 @@ def test_what_changed_since_the_last_version_is_told_by_module(live, ours, local
     with (ours.root / "kernels" / "train-tpu" / "notebook.py").open("a") as file:
         file.write("\n# %%\nprint('more')\n")
 
-    seen = push_preview.look(live, built(ours), ours.journal())
+    seen = push_preview.look(live, built(ours), Pushes(ours))
 
     assert (seen.version, set(seen.changes)) == (
         1,
@@ -90,15 +91,17 @@ def test_another_artifact_is_a_change(live, ours, local):
         digest = hashlib.sha256(weights).hexdigest()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "weights.npz").write_bytes(weights)
-        told = {"run_id": f"run-{version}", "weights_sha256": digest, "bundle_sha256": "b"}
+        manifest = {"run_id": f"run-{version}", "weights_sha256": digest, "bundle_sha256": "b"}
         files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
-        (folder / "manifest.json").write_bytes(artifact_manifest.sealed({**told, "files": files}))
+        (folder / "manifest.json").write_bytes(
+            artifact_manifest.sealed({**manifest, "files": files})
+        )
         with ours.journal().recording(
             "publishes", handle="rehearsal/digits-artifact", run_id=f"run-{version}"
         ) as made:
             made.update(version=version)
         infer = relay.build(ours, relay.INFER, "rehearsal", artifact=folder)
-        seen = push_preview.look(live, infer, ours.journal())
+        seen = push_preview.look(live, infer, Pushes(ours))
         with suppress(Refused):  # there is no such dataset here; the version is made all the same
             push_and_watch.push(live, infer, timeout_seconds=60)
 
@@ -116,7 +119,7 @@ def test_another_setting_is_a_change(live, ours, local, shown):
     local.kernels.version(run.handle, 1).request.machine_shape = "TpuV6E8"
     local.kernels.version(run.handle, 1).status = "COMPLETE"
 
-    seen = push_preview.look(live, built(ours), ours.journal())
+    seen = push_preview.look(live, built(ours), Pushes(ours))
 
     assert dict(seen.changes) == {"machine_shape": "TpuV5E8; was TpuV6E8"}
     assert "changes     machine_shape  TpuV5E8; was TpuV6E8" in seen.lines()
@@ -156,14 +159,14 @@ def test_without_quota_nothing_is_pushed(live, ours, local, shown):
     assert not local.kernels.kernels
 
 
-def test_a_quota_that_is_not_told_is_said_to_be_unknown(kaggle, between: Between, ours):
+def test_a_quota_that_kaggle_does_not_say_is_unknown(kaggle, between: Between, ours):
     """Kaggle may take the question away; the push itself would tell."""
     between.say("GetAcceleratorQuotaStatistics", [{}])
     between.say("GetKernel", itertools.repeat(GONE))
 
     assert (
         "TPU quota   unknown"
-        in push_preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).lines()
+        in push_preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), Pushes(ours)).lines()
     )
 
 
@@ -178,6 +181,5 @@ def test_a_run_that_cannot_be_asked_about_is_not_counted(kaggle, between: Betwee
     between.say("GetKernelSessionStatus", [GONE, RESET])
 
     assert (
-        push_preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), ours.journal()).active
-        == ()
+        push_preview.look(kaggle, relay.build(ours, relay.TRAIN, "ann"), Pushes(ours)).active == ()
     )

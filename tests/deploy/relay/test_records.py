@@ -1,6 +1,4 @@
-"""What the records on this machine say is believed only as long as it is so; and the advice that is
-given then works.
-"""
+"""The records on this machine are trusted only while they are true; the advice given then works."""
 
 import json
 import os
@@ -10,19 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from deploy.client.retries import Pace
 from deploy.errors import Unverified, UsageError
 from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
+from proofs.kaggle import world as worlds
 from proofs.kaggle.world import CHAIN, TASKS, Recorded, World, competition
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """A Kaggle with recorded sessions, and a user; the environment leads there."""
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A Kaggle with recorded sessions, and a patient user; the environment leads there."""
+    monkeypatch.setattr(worlds, "PACE", Pace(first=0.02, most=0.06, patience=30))
+    monkeypatch.setattr(worlds, "TIMEOUTS", (10.0, 30.0))
     environment = dict(os.environ)
     try:
-        with World(tmp_path / "world") as world:
+        with World(tmp_path / "world", deadline_seconds=60) as world:
             yield world
     finally:
         os.environ.clear()
@@ -37,7 +40,7 @@ def pulled(world: World, kernel: str) -> Path:
     return folder
 
 
-def begin_anew(world: World) -> None:
+def restart_empty(world: World) -> None:
     """End the local Kaggle, and start one with nothing in it on the same port."""
     port = world.local.port
     world._stack.close()
@@ -78,23 +81,25 @@ def test_a_submission_that_was_changed_is_submitted_after_another_pull(world):
     as spent.
     """
     TASKS["submit"].before(world)
-    run = relay.last_run(world.project, relay.INFER)
-    file = relay.pulled(world.project, run) / "submission.csv"
+    run = Pushes(world.project).last_run(relay.INFER)
+    file = Pushes(world.project).pulled_folder(run) / "submission.csv"
     file.write_text("id,label\na,1\nb,1\n")
     with pytest.raises(Unverified, match=rf"invoke pull --run {run}") as caught:
         TASKS["submit"].body(world, world.connect())
     assert (caught.value.exit_code, world.counts()) == (1, (2, 1, 0))
     (row,) = status.journal(world.project)["submissions"]
-    assert status.came_of("submissions", row) == "spent nothing: a file was not what it should be"
+    assert (
+        status.outcome_of("submissions", row) == "spent nothing: a file was not what it should be"
+    )
 
     pulled(world, relay.INFER)
 
     assert TASKS["submit"].body(world, world.connect()).score == 0.5
     newest, _ = status.journal(world.project)["submissions"]
-    assert status.came_of("submissions", newest).startswith("submission ")
+    assert status.outcome_of("submissions", newest).startswith("submission ")
     assert TASKS["submit"].body(world, world.connect()).score == 0.5
     newest, *_ = status.journal(world.project)["submissions"]
-    assert status.came_of("submissions", newest).startswith("followed submission ")
+    assert status.outcome_of("submissions", newest).startswith("followed submission ")
 
 
 def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
@@ -102,46 +107,43 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
     the first step on.
     """
     TASKS["submit"].before(world)
-    first = relay.last_run(world.project, relay.TRAIN)
+    first = Pushes(world.project).last_run(relay.TRAIN)
     pulled(world, relay.TRAIN)
     with LocalKaggle(tmp_path / "second", offline=True, queue_seconds=3600) as second:
         os.environ.update(second.environment)
-        assert second.competitions[
-            "digits"
-        ]  # made before anybody waits for it with this test's patience
-
         with pytest.raises(UsageError, match="knows no push"):
-            relay.last_run(world.project, relay.TRAIN)
+            Pushes(world.project).last_run(relay.TRAIN)
         run = TASKS["push-train"].body(world, world.connect())
 
         assert (
             run == replace(first, version=1) and second.kernels.version(run.handle, 1) is not None
         )
         with pytest.raises(UsageError, match=r"(?s)was pulled from .* at 127.*invoke pull --run"):
-            relay.pulled(world.project, run)
-        assert any("another Kaggle" in line for line in status.asked(world.project))
+            Pushes(world.project).pulled_folder(run)
+        assert any("another Kaggle" in line for line in status.journal_lines(world.project))
 
 
-def test_a_kaggle_that_began_anew_on_its_port_is_noticed(world):
+def test_a_kaggle_that_was_restarted_on_its_port_is_noticed(world):
     """The journal's version is not there: that is said, and it is pushed anew."""
     TASKS["pull"].before(world)
-    begin_anew(world)
+    restart_empty(world)
     world.shown.clear()
 
     run = TASKS["push-train"].body(world, world.connect())
 
     assert run.version == 1 and world.counts() == (1, 0, 0)
-    assert "is not counted on any more" in world.shown[0]
-    told = [status.came_of("pushes", row) for row in status.journal(world.project)["pushes"]]
-    assert told == ["pushed", "is not at this Kaggle any more"]
+    assert "no longer counts" in world.shown[0]
+    rows = status.journal(world.project)["pushes"]
+    words = [status.outcome_of("pushes", row) for row in rows]
+    assert words == ["pushed", "is not at this Kaggle any more"]
 
 
-def test_what_was_pulled_from_a_kaggle_that_began_anew_since_is_not_the_new_run_s(world):
+def test_what_was_pulled_from_a_kaggle_that_was_restarted_since_is_not_the_new_run_s(world):
     """Equal names, equal bundles, another training."""
     TASKS["pull"].before(world)
     note = pulled(world, relay.TRAIN) / ".pulled.json"
     note.write_text(json.dumps({**json.loads(note.read_text()), "at": "2025-01-01T00:00:00+00:00"}))
-    begin_anew(world)
+    restart_empty(world)
     TASKS["push-train"].body(world, world.connect())
     world.ended()
 
@@ -152,11 +154,11 @@ def test_what_was_pulled_from_a_kaggle_that_began_anew_since_is_not_the_new_run_
     assert TASKS["publish"].body(world, world.connect()).version == 1
 
 
-def test_the_whole_chain_goes_again_on_a_kaggle_that_began_anew(world):
+def test_the_whole_chain_goes_again_on_a_kaggle_that_was_restarted(world):
     """No number of the old one leads anywhere, and none of them stops a step."""
     TASKS["submit"].before(world)
     TASKS["submit"].body(world, world.connect())
-    begin_anew(world)
+    restart_empty(world)
 
     for task in CHAIN.values():
         result = task.body(world, world.connect())

@@ -13,6 +13,7 @@ from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import RunFailed, UsageError
 from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
 from tests.deploy.between import RESET_AFTER, Between
@@ -21,7 +22,7 @@ from tests.deploy.small import FAIL, write_kernel
 
 @pytest.fixture
 def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
-    """A local Kaggle, behind a wire that passes all through unless told otherwise."""
+    """A local Kaggle, behind a wire that passes everything through unless a test says otherwise."""
     from localkaggle.server import LocalKaggle
 
     with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
@@ -58,12 +59,13 @@ def test_the_chain_trains_publishes_infers_and_is_scored(live, wire, root, shown
     assert result.dataset is not None and result.dataset.version == 1
     weights = (result.trained / "artifact" / "weights.npz").read_bytes()
     assert weights == b"digits" * 999
-    told = json.loads((result.inferred / "bundle.json").read_text())
-    assert told["expect"]["weights_sha256"] == hashlib.sha256(weights).hexdigest()
-    assert judged == [result.file] and result.values()["rows"] > 0
-    assert [path.name for path in result.pictures] == ["curve.png"]
+    identity = json.loads((result.inferred / "bundle.json").read_text())
+    assert identity["expect"]["weights_sha256"] == hashlib.sha256(weights).hexdigest()
+    end = result.values()
+    assert judged == [Path(end["submission"])] and end["rows"] > 0
+    assert [Path(name).name for name in end["pictures"]] == ["curve.png"]
 
-    assert relay.last_run(ours, "infer-gpu") == result.infer
+    assert Pushes(ours).last_run("infer-gpu") == result.infer
     assert relay.pull(live, ours, result.train) == result.trained
     assert relay.publish(live, ours, result.train, result.trained, show=shown.append).version == 1
     again = relay.submit(
@@ -103,6 +105,7 @@ def test_a_failing_notebook_stops_the_chain_with_the_error_of_its_cell(live, roo
         relay.run(live, ours, show=shown.append, check=lambda *_: None)
 
     assert "\x1b" not in str(caught.value)
-    assert relay.last_run(ours, "train-tpu").version == 1
+    pushes = Pushes(ours)
+    assert pushes.last_run("train-tpu").version == 1
     with pytest.raises(UsageError, match="invoke pull"):
-        relay.last_pulled(ours, "train-tpu")
+        pushes.pulled_folder(pushes.last_run("train-tpu"))

@@ -1,12 +1,15 @@
-"""Single steps of the chain against the local Kaggle, interrupted where it hurts: the same step
-again finds what there is.
+"""Single steps of the chain against the local Kaggle, interrupted at the worst moment.
+
+The same step again finds what there is.
 """
 
 import dataclasses
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,8 @@ from deploy.client.retries import Pace
 from deploy.errors import Ambiguous, DeadlinePassed, Denied, Refused, Unreachable, UsageError
 from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import Run
-from deploy.relay import reconcile, relay
+from deploy.relay import continuation, reconcile, relay
+from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
@@ -60,15 +64,7 @@ def ours(root: Path) -> Project:
 
 
 def impatient(ours: Project) -> Project:
-    return Project(
-        ours.root,
-        ours.config,
-        ours.competition,
-        ours.handoff,
-        ours.runs,
-        ours.builds,
-        deadline_seconds=0.1,
-    )
+    return dataclasses.replace(ours, deadline_seconds=0.1)
 
 
 def trained(ours: Project, run: Run, weights: bytes = b"weights") -> Path:
@@ -77,13 +73,13 @@ def trained(ours: Project, run: Run, weights: bytes = b"weights") -> Path:
     (folder / "artifact").mkdir(parents=True)
     (folder / "artifact" / "weights.npz").write_bytes(weights)
     digest = hashlib.sha256(weights).hexdigest()
-    told = {
+    manifest = {
         "run_id": digest[:12],
         "weights_sha256": digest,
         "bundle_sha256": run.bundle_sha256,
         "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
     }
-    (folder / "artifact" / "manifest.json").write_bytes(artifact_manifest.sealed(told))
+    (folder / "artifact" / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
     (folder / "bundle.json").write_text(json.dumps({"bundle_sha256": run.bundle_sha256}))
     return folder
 
@@ -92,13 +88,15 @@ def versions(local: LocalKaggle) -> int:
     return sum(len(dataset.versions) for dataset in local.datasets.datasets.values())
 
 
-@pytest.mark.parametrize("local", [1.0], indirect=True, ids=["a second"])
-def test_a_publish_that_was_left_is_gone_on_with(live, local, ours, shown):
+@pytest.mark.parametrize("local", [FOR_EVER], indirect=True, ids=["never ready"])
+def test_a_publish_that_was_interrupted_is_resumed(live, local, ours, shown):
     """Patience ended while Kaggle processed the version; the same step again waits for that one."""
     run = Run("rehearsal/digits-train-tpu", 1, "", "b1")
     folder = trained(ours, run)
     with pytest.raises(DeadlinePassed):
         relay.publish(live, impatient(ours), run, folder, show=shown.append)
+    (dataset,) = local.datasets.datasets.values()
+    dataset.versions[0].ready_seconds = 0.0
 
     made = relay.publish(live, ours, run, folder, show=shown.append)
 
@@ -160,7 +158,7 @@ def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, sho
 
     again = relay.push(live, ours, relay.TRAIN, show=shown.append, agree=agree)
 
-    assert again == run == relay.last_run(ours, relay.TRAIN)
+    assert again == run == Pushes(ours).last_run(relay.TRAIN)
     assert shown == [
         f"{run} holds this bundle already; nothing was sent. To run it once more: --again"
     ]
@@ -180,22 +178,63 @@ def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours,
     inferred.mkdir()
     infer = Run("rehearsal/digits-infer-gpu", 2, "", "")
 
-    assert relay.after_pull(ours, run, folder) == "invoke publish --config digits"
-    assert relay.after_pull(dataclasses.replace(ours, handoff="kernel"), run, folder) == (
+    assert relay.next_command(ours, run, folder) == "invoke publish --config digits"
+    assert relay.next_command(dataclasses.replace(ours, handoff="kernel"), run, folder) == (
         "invoke push-infer --config digits"
     )
-    assert relay.after_pull(ours, run, inferred) == "invoke push-train --config digits"
-    assert relay.after_pull(ours, infer, inferred) == "invoke push-infer --config digits"
+    assert relay.next_command(ours, run, inferred) == "invoke push-train --config digits"
+    assert relay.next_command(ours, infer, inferred) == "invoke push-infer --config digits"
     (inferred / "submission.csv").write_text("id,label\n")
-    assert relay.after_pull(ours, infer, inferred) == f"invoke submit --run {infer} --config digits"
-    assert relay.after_pull(ours, Run(run.handle, 9, "", ""), folder) == ""
-    assert relay.after_pull(ours, Run("bob/other", 1, "", ""), folder) == ""
+    assert (
+        relay.next_command(ours, infer, inferred) == f"invoke submit --run {infer} --config digits"
+    )
+    assert relay.next_command(ours, Run(run.handle, 9, "", ""), folder) == ""
+    assert relay.next_command(ours, Run("bob/other", 1, "", ""), folder) == ""
 
 
-def test_a_kernel_that_is_none_of_the_two_is_told_with_both(ours):
+def test_the_next_command_can_be_pasted_whatever_the_config_is_called(ours):
+    """A path may hold blanks and quotes."""
+    ours = dataclasses.replace(ours, config="/my kaggle/ann's.py")
+
+    words = shlex.split(ours.command("pull --run ann/digits-train-tpu/3"))
+
+    assert words[-2:] == ["--config", ours.config] and len(words) == 6
+
+
+def test_a_push_that_another_process_made_meanwhile_is_seen(live, ours, local, shown, monkeypatch):
+    """A partial output may be pulled for minutes; the journal is read again before it decides."""
+    find, others = continuation.find, []
+
+    def slow(*arguments: Any, **options: Any) -> continuation.TrainingState:
+        state = find(*arguments, **options)
+        monkeypatch.setattr(continuation, "find", find)
+        others.append(relay.push(live, ours, relay.TRAIN, show=shown.append))
+        return state
+
+    monkeypatch.setattr(continuation, "find", slow)
+
+    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
+
+    assert [run] == others and len(local.kernels.kernels[run.handle].versions) == 1
+    assert [row["version"] for row in Pushes(ours).rows] == [1]
+
+
+def test_what_is_noted_is_in_the_journal_and_in_what_was_read(live, ours, shown):
+    """One state of the journal serves a whole step, with what the step itself finds out."""
+    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
+    pushes = Pushes(ours)
+    (row,) = pushes.matching(handle=run.handle, version=1)
+
+    pushes.note(row, outcome="Ambiguous")
+
+    assert pushes.unclear() == Pushes(ours).unclear() == [row] and row["outcome"] == "Ambiguous"
+    assert pushes.last(handle=run.handle, outcome="done") is None
+
+
+def test_another_kernel_is_refused_with_the_names_of_the_two(ours):
     """Not that there was no push of it."""
     with pytest.raises(UsageError, match="expected train-tpu or infer-gpu"):
-        relay.known_run(ours, "", "foo")
+        Pushes(ours).find_run("", "foo")
 
 
 def test_the_artifact_of_another_run_is_not_published(live, local, ours, shown):
@@ -206,7 +245,7 @@ def test_the_artifact_of_another_run_is_not_published(live, local, ours, shown):
     with pytest.raises(UsageError, match="another run's"):
         relay.publish(live, ours, run, folder, show=shown.append)
     with pytest.raises(UsageError, match="another run's"):
-        relay.pulled(ours, run)
+        Pushes(ours).pulled_folder(run)
 
     assert versions(local) == 0
 
@@ -223,12 +262,12 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
     with pytest.raises(UsageError, match="no version that we know of"):
-        relay.last_run(ours, relay.TRAIN)
+        Pushes(ours).last_run(relay.TRAIN)
 
-    reconcile.settle(live, ours, show=shown.append)
+    reconcile.resolve(live, Pushes(ours), show=shown.append)
 
-    assert not reconcile.unclear(ours)
-    assert (relay.last_run(ours, relay.TRAIN).version, relay.last_run(ours, relay.TRAIN).url) == (
+    assert not Pushes(ours).unclear()
+    assert (Pushes(ours).last_run(relay.TRAIN).version, Pushes(ours).last_run(relay.TRAIN).url) == (
         2,
         "",
     )
@@ -236,15 +275,15 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     assert len(local.kernels.kernels[first.handle].versions) == 2
 
 
-def test_a_push_that_never_arrived_is_settled_too(live, ours, wire, shown):
+def test_a_push_that_never_arrived_is_resolved_too(live, ours, wire, shown):
     """Then there is nothing to follow, and the next push is the first."""
     wire.say("SaveKernel", [RESET])
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
 
-    reconcile.settle(live, ours, show=shown.append)
+    reconcile.resolve(live, Pushes(ours), show=shown.append)
 
-    assert not reconcile.unclear(ours)
+    assert not Pushes(ours).unclear()
     assert relay.push(live, ours, relay.TRAIN, show=shown.append).version == 1
 
 
@@ -304,8 +343,8 @@ def test_the_journal_is_shown_though_nobody_answers(live, ours, wire, shown):
     wire.say("GetKernelSessionStatus", [RESET] * 50)
     wire.say("GetAcceleratorQuotaStatistics", [RESET] * 50)
 
-    told = status.now(live, ours)
+    found = status.now(live, ours)
 
     assert status.journal(ours)["pushes"][0]["version"] == 1
-    assert told["runs"][str(run)].startswith("not known: ")
-    assert told["hours_left"] == {"TPU": None, "GPU": None}
+    assert found["runs"][str(run)].startswith("not known: ")
+    assert found["hours_left"] == {"TPU": None, "GPU": None}

@@ -251,7 +251,7 @@ def test_no_number_is_no_score(kaggle, server, file, shown, answer):
         submit(kaggle, file, shown, deadline=0.2)
 
 
-def test_kaggles_refusal_is_told(kaggle, server, file, shown):
+def test_a_refusal_of_kaggle_is_shown(kaggle, server, file, shown):
     """Exit code 4, in its words."""
     server.say(
         "CreateCodeSubmission", [(400, {"code": 400, "message": "This competition has ended"})]
@@ -262,7 +262,7 @@ def test_kaggles_refusal_is_told(kaggle, server, file, shown):
 
 
 def test_a_pulled_file_that_was_changed_is_refused_before_any_call(kaggle, server, file, shown):
-    """One edited label was once checked and submitted in silence; Kaggle scores the run's own file."""
+    """An edited label was once checked and submitted; Kaggle scores the run's own file."""
     seal(file)
     assert submit(kaggle, file, shown).score == 0.987
     asked = len(server.seen)
@@ -293,7 +293,7 @@ def test_a_file_beside_no_list_is_said_to_be_of_unknown_origin(kaggle, server, f
 
 
 def test_one_submission_is_one(kaggle, server, file, shown):
-    """And what is spent is told before it is."""
+    """And what is spent is shown before it is."""
     order = []
     server.say("GetSubmissionLimits", [{"numToday": 4, "numTotal": 9, "numAllowedNow": 1}])
 
@@ -306,16 +306,16 @@ def test_one_submission_is_one(kaggle, server, file, shown):
 def test_a_submission_that_kaggle_does_not_have_any_more_is_not_followed(
     kaggle, server, file, shown
 ):
-    """A local Kaggle that began anew on the same port has none of the old ones."""
+    """A local Kaggle that was restarted on the same port has none of the old ones."""
     found = {"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}
     server.say("GetSubmission", [(404, {"code": 404, "message": "Not found"}), found])
 
-    assert submit(kaggle, file, shown, known=4).ref == 7
-    assert any("submission 4" in line and "not counted on" in line for line in shown)
+    assert submit(kaggle, file, shown, earlier=4).ref == 7
+    assert any("submission 4" in line and "no longer counts" in line for line in shown)
 
 
 def test_the_number_of_another_run_s_submission_is_not_followed(kaggle, server, file, shown):
-    """It began anew, and counts from 1 again."""
+    """It was restarted, and counts from 1 again."""
     other = {
         "ref": 4,
         "description": "digits [run ann/digits-infer-gpu/33]",
@@ -325,4 +325,4 @@ def test_the_number_of_another_run_s_submission_is_not_followed(kaggle, server, 
     found = {"ref": 7, "status": "COMPLETE", "publicScore": "0.987"}
     server.say("GetSubmission", [other, found])
 
-    assert submit(kaggle, file, shown, known=4).score == 0.987
+    assert submit(kaggle, file, shown, earlier=4).score == 0.987

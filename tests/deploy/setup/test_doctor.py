@@ -17,7 +17,7 @@ from deploy.client.retries import Pace
 from deploy.journal import Journal
 from deploy.relay.relay import Project
 from deploy.setup import doctor
-from deploy.setup.doctor import FAIL, PASS, SKIP, WARN, Check
+from deploy.setup.check import FAIL, PASS, SKIP, WARN, Check, exit_code
 from tests.deploy.between import HANG, RESET, Between
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -81,7 +81,6 @@ def examine(root: Path, given=None, **more) -> dict[str, Check]:
         root,
         given or (lambda: project(root)),
         pace=QUICK,
-        timeouts=(1, 0.5),
         **{"today": TODAY, **more},
     )
     return {row.name: row for row in rows}
@@ -92,7 +91,7 @@ def verdicts(rows: dict[str, Check], *names: str) -> set[str]:
 
 
 def code(rows: dict[str, Check]) -> int:
-    return doctor.exit_code(list(rows.values()))
+    return exit_code(list(rows.values()))
 
 
 def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(
@@ -121,7 +120,7 @@ def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(
     assert code(rows) == 0 and shown == [str(row) for row in rows.values()]
     assert {name for name in asked if not name.startswith(("Get", "List", "Download"))} == set()
     assert sorted(whole.rglob("*")) == before
-    assert rows["sign-in"].found == "rehearsal, by the key"
+    assert rows["login"].found == "rehearsal, by the key"
 
 
 def test_every_row_goes_to_json(server, whole):
@@ -141,11 +140,11 @@ def test_every_row_goes_to_json(server, whole):
     ("codes", "expected"),
     [([], 0), ([2], 2), ([8], 2), ([4, 8], 2), ([6, 2], 6), ([2, 6, 3], 3), ([7], 2)],
 )
-def test_the_exit_code_is_that_of_what_must_be_mended_first(codes, expected):
+def test_the_exit_code_is_that_of_what_must_be_fixed_first(codes, expected):
     """Credentials, then the network, then the rest; a warning is no failure."""
     rows = [Check("row", FAIL, "", "", each) for each in codes]
 
-    assert doctor.exit_code([Check("row", WARN, ""), Check("row", SKIP, ""), *rows]) == expected
+    assert exit_code([Check("row", WARN, ""), Check("row", SKIP, ""), *rows]) == expected
 
 
 def test_without_credentials_nobody_is_asked(server, whole, monkeypatch):
@@ -161,7 +160,7 @@ def test_without_credentials_nobody_is_asked(server, whole, monkeypatch):
         "KAGGLE_API_TOKEN" in rows["credentials"].fix
         and "kaggle auth login" in rows["credentials"].fix
     )
-    assert verdicts(rows, "sign-in", *ASKING) == {SKIP}
+    assert verdicts(rows, "login", *ASKING) == {SKIP}
     assert verdicts(rows, *LOCAL) == {PASS}
 
 
@@ -171,7 +170,7 @@ def test_a_key_that_kaggle_does_not_know_is_found_at_once(server, whole):
 
     rows = examine(whole)
 
-    assert (rows["sign-in"].verdict, rows["sign-in"].exit_code, code(rows)) == (FAIL, 3, 3)
+    assert (rows["login"].verdict, rows["login"].exit_code, code(rows)) == (FAIL, 3, 3)
     assert verdicts(rows, *ASKING) == {SKIP} and verdicts(rows, *LOCAL) == {PASS}
     assert server.count("GetAcceleratorQuotaStatistics") == len(server.seen) == 1
 
@@ -181,7 +180,7 @@ def test_silence_ends_in_time_and_hides_no_other_row(server, whole, silence):
     """Exit code 6."""
     server.say("GetAcceleratorQuotaStatistics", itertools.repeat(silence))
 
-    rows = examine(whole)
+    rows = examine(whole, timeouts=(1, 0.5) if silence == HANG else doctor.TIMEOUTS)
 
     assert code(rows) == 6
     assert verdicts(rows, *ASKING) == {SKIP} and verdicts(rows, *LOCAL) == {PASS}
@@ -195,7 +194,7 @@ def test_silence_in_the_middle_is_waited_for_once(server, whole):
 
     assert (rows["competition"].exit_code, code(rows)) == (6, 6)
     assert verdicts(rows, "rules", "submissions", "kaggle") == {SKIP}
-    assert verdicts(rows, "sign-in", "clock", "quota") == {PASS}
+    assert verdicts(rows, "login", "clock", "quota") == {PASS}
 
 
 @pytest.mark.parametrize("operation", ["ListDataFiles", "DownloadDataFile"])
@@ -237,10 +236,9 @@ def test_an_expired_token_before_a_good_key_is_a_warning(server, whole, monkeypa
 
     rows = examine(whole)
 
-    assert (rows["sign-in"].verdict, code(rows)) == (WARN, 0)
+    assert (rows["login"].verdict, code(rows)) == (WARN, 0)
     assert (
-        "KAGGLE_API_TOKEN" in rows["sign-in"].found
-        and rows["sign-in"].fix == "unset KAGGLE_API_TOKEN."
+        "KAGGLE_API_TOKEN" in rows["login"].found and rows["login"].fix == "unset KAGGLE_API_TOKEN."
     )
     assert "also there, and not used: KAGGLE_USERNAME and KAGGLE_KEY" in rows["credentials"].found
     assert verdicts(rows, *ASKING) == {PASS}
@@ -256,9 +254,9 @@ def test_an_expired_token_alone_is_named_as_one(server, whole, monkeypatch, tmp_
 
     rows = examine(whole)
 
-    assert (rows["sign-in"].verdict, code(rows)) == (FAIL, 3)
-    assert "~/.kaggle/access_token: it has expired" in rows["sign-in"].found
-    assert str(tmp_path / ".kaggle" / "access_token") in rows["sign-in"].fix
+    assert (rows["login"].verdict, code(rows)) == (FAIL, 3)
+    assert "~/.kaggle/access_token: it has expired" in rows["login"].found
+    assert str(tmp_path / ".kaggle" / "access_token") in rows["login"].fix
 
 
 def test_a_token_tells_whose_it_is(server, whole, monkeypatch):
@@ -268,7 +266,7 @@ def test_a_token_tells_whose_it_is(server, whole, monkeypatch):
 
     rows = examine(whole)
 
-    assert rows["sign-in"].found == "tess, by a token"
+    assert rows["login"].found == "tess, by a token"
     assert "tess/digits-train-tpu" in rows["notebooks"].found
 
 
@@ -292,7 +290,7 @@ def test_an_account_that_may_not_ask_for_the_quota_is_signed_in(server, whole):
 
     rows = examine(whole)
 
-    assert (rows["sign-in"].verdict, rows["quota"].verdict, code(rows)) == (PASS, WARN, 0)
+    assert (rows["login"].verdict, rows["quota"].verdict, code(rows)) == (PASS, WARN, 0)
 
 
 @pytest.mark.parametrize(
@@ -334,10 +332,8 @@ def test_what_is_on_kaggle_already_is_named_with_its_version(server, whole):
     row = examine(whole)["kaggle"]
 
     assert row.verdict == PASS
-    assert (
-        row.found
-        == "ann/digits-train-tpu not yet, ann/digits-infer-gpu not yet, ann/digits-artifact version 2"
-    )
+    kernels = "ann/digits-train-tpu not yet, ann/digits-infer-gpu not yet"
+    assert row.found == f"{kernels}, ann/digits-artifact version 2"
 
 
 def test_runs_of_another_owner_are_a_warning(server, whole):
@@ -403,7 +399,7 @@ def test_an_environment_that_the_client_would_ignore_ends_all_asking(server, who
     assert server.seen == [] and code(rows) == 2
     assert (rows["environment"].verdict, rows["environment"].fix) == (FAIL, "Unset it.")
     assert (
-        verdicts(rows, "client", "sign-in", *ASKING) == {SKIP} and rows["notebooks"].verdict == PASS
+        verdicts(rows, "client", "login", *ASKING) == {SKIP} and rows["notebooks"].verdict == PASS
     )
 
 
@@ -464,7 +460,7 @@ def test_a_config_that_cannot_be_loaded_hides_no_other_row(server, whole, error)
     assert verdicts(
         rows, "competition", "rules", "submissions", "notebooks", "commit", "kaggle"
     ) == {SKIP}
-    assert verdicts(rows, "sign-in", "quota", "images", "disk") == {PASS}
+    assert verdicts(rows, "login", "quota", "images", "disk") == {PASS}
 
 
 def test_a_notebook_that_may_not_be_pushed_is_found_before_the_push(server, whole):
@@ -566,13 +562,14 @@ def test_a_client_that_was_not_tested_is_a_warning(server, whole, monkeypatch, v
     rows = examine(whole)
 
     assert rows["client"].verdict == verdict
-    assert rows["sign-in"].verdict == (SKIP if verdict == FAIL else PASS)
+    assert rows["login"].verdict == (SKIP if verdict == FAIL else PASS)
 
 
 def test_a_client_that_cannot_be_imported_is_named_with_the_command(whole, tmp_path):
     """It needs six, and does not say so."""
     program = (
-        "import sys; sys.modules['six'] = None\nfrom pathlib import Path\nfrom deploy.setup import doctor\n"
+        "import sys; sys.modules['six'] = None\n"
+        "from pathlib import Path\nfrom deploy.setup import doctor\n"
         "rows = doctor.examine(Path(sys.argv[1]), lambda: None)\n"
         "print(*[f'{row.verdict} {row.found} {row.fix}' for row in rows if row.name == 'client'])"
     )

@@ -30,7 +30,6 @@ def ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def signed_in(ours: Path, between: Between, monkeypatch: pytest.MonkeyPatch) -> Between:
     """The same, signed in as ann, who accepted the rules."""
     monkeypatch.setattr(init, "PACE", type(init.PACE)(first=0.05, most=0.1, patience=0.3))
-    monkeypatch.setattr(init, "TIMEOUTS", (1, 0.5))
     between.say("ListDataFiles", itertools.repeat({"files": [{"name": "sample_submission.csv"}]}))
     between.say("DownloadDataFile", itertools.repeat({}))
     return between
@@ -61,14 +60,14 @@ def test_the_new_config_is_tidy_and_says_what_to_edit(ours):
     text = init.begin(ours, SLUG).path.read_text()
 
     done = subprocess.run(
-        [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", "-"],
+        [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "100", "-"],
         input=text,
         text=True,
         check=False,
     )
     assert done.returncode == 0
-    assert "How many labels" in text and "Handwritten" not in text and "digits" not in text
-    assert max(map(len, text.splitlines())) <= 120
+    assert "How many classes" in text and "Handwritten" not in text and "digits" not in text
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_what_will_be_used_on_kaggle_and_the_next_command_are_shown(ours, shown):
@@ -92,7 +91,7 @@ def test_the_same_command_again_changes_nothing_and_says_so(ours, shown):
     made = init.begin(ours, SLUG, show=shown.append)
 
     assert (made.created, made.remembered) == (False, False)
-    assert "nothing was changed" in shown[0] and "already" in shown[1]
+    assert "Nothing was changed" in shown[0] and "already" in shown[1]
     assert {path: path.stat().st_mtime_ns for path in ours.rglob("*")} == before
 
 
@@ -133,7 +132,7 @@ def test_a_second_competition_becomes_the_default(ours):
         ("https://www.kaggle.com/competitions/leaf-2026/", "", "--competition leaf-2026"),
         ("../../etc", "", "Try: --competition etc"),
         ("a" * 3000, "", "Correct it"),
-        ("", "", "Correct it"),
+        ("", "", "invoke init --competition SLUG"),
         ("3d-objects", "", "--config my_3d_objects"),
         ("leaf", "my-leaf", "--config my_my_leaf"),
         ("leaf", "../leaf", "--config my_"),
@@ -260,8 +259,12 @@ def test_a_competition_that_is_not_there_or_not_entered_ends_it(
 @pytest.mark.parametrize(
     "answer", [HANG, (401, {"code": 401, "message": "Unauthorized"}), (500, b"")]
 )
-def test_trouble_at_kaggle_s_end_is_told_and_does_not_stop_it(signed_in, ours, answer):
+def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(
+    signed_in, ours, answer, monkeypatch
+):
     """A config needs no Kaggle."""
+    if answer == HANG:
+        monkeypatch.setattr(init, "TIMEOUTS", (1, 0.5))
     signed_in.say("ListDataFiles", itertools.repeat(answer))
 
     made = init.begin(ours, SLUG)

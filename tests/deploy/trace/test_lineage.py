@@ -81,7 +81,7 @@ def traced(ours: Project, path: Path) -> dict[str, str]:
     return {link.what: link.value for link in lineage.trace(ours, path)}
 
 
-def test_every_link_from_the_score_to_the_commit_is_told(ours):
+def test_every_link_from_the_score_to_the_commit_is_shown(ours):
     """What did I run, in one command."""
     told = traced(ours, ours.runs / "digits-infer-gpu-v3" / "submission.csv")
 
@@ -120,7 +120,7 @@ def test_a_file_that_no_run_wrote_is_refused(ours, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "said"), [("runs", "is a folder"), ("nothing.csv", "is missing")])
-def test_what_is_no_file_is_told_as_what_it_is(ours, name, said):
+def test_what_is_no_file_is_named_as_what_it_is(ours, name, said):
     """A folder that is there was called missing."""
     with pytest.raises(UsageError, match=rf"{name} {said}; expected the path of a submission\.csv"):
         lineage.trace(ours, ours.root / name)
@@ -138,7 +138,7 @@ def test_what_is_not_known_here_is_said_to_be(ours):
 
 
 def test_an_edited_submission_in_a_pulled_folder_is_not_what_the_run_wrote(ours):
-    """One label was edited, and the run's name and score were told as the file's."""
+    """One label was edited, and the run's name and score were shown as the file's."""
     path = ours.runs / "digits-infer-gpu-v3" / "submission.csv"
     path.write_text("id,label\n1,3\n")
 
@@ -193,7 +193,7 @@ def test_a_file_is_its_own_folder_s_and_not_the_newest_push_s(ours):
     )
 
 
-def test_equal_files_of_two_runs_are_both_told(ours, tmp_path):
+def test_equal_files_of_two_runs_are_both_named(ours, tmp_path):
     """A copy cannot say which of them it is of."""
     inferred(ours.runs / "digits-infer-gpu-v4")
     copy = tmp_path / "best.csv"
@@ -207,7 +207,7 @@ def test_equal_files_of_two_runs_are_both_told(ours, tmp_path):
     )
 
 
-def test_a_rehearsal_s_file_is_told_by_the_rehearsal_s_own_journal(ours):
+def test_a_rehearsal_s_file_is_traced_by_the_rehearsal_s_own_journal(ours):
     """It has the same bundle and other versions, and its Kaggle is gone."""
     place = ours.runs / "dry-run-1"
     handle = "rehearsal/digits-infer-gpu"

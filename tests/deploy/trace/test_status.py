@@ -1,6 +1,4 @@
-"""What was asked of Kaggle is told so that nobody takes a command that sent nothing for one that
-spent something.
-"""
+"""The journal is shown so that nobody mistakes a command that sent nothing for one that spent."""
 
 from pathlib import Path
 
@@ -22,7 +20,7 @@ def row(table: str, **values: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("table", "values", "told"),
+    ("table", "values", "words"),
     [
         ("pushes", {"outcome": DONE, "before": 2, "version": 3}, "pushed"),
         (
@@ -33,7 +31,7 @@ def row(table: str, **values: object) -> dict[str, object]:
         ("pushes", {"outcome": DONE, "version": 3}, "was there already, nothing was sent"),
         ("pushes", {"outcome": ABSENT}, "made nothing: it never arrived"),
         ("pushes", {"outcome": GONE, "version": 3}, "is not at this Kaggle any more"),
-        ("pushes", {"outcome": "NoQuota"}, "made no version to go on with: no quota was left"),
+        ("pushes", {"outcome": "NoQuota"}, "made no version to use: no quota was left"),
         (
             "pushes",
             {"outcome": "Ambiguous"},
@@ -41,7 +39,7 @@ def row(table: str, **values: object) -> dict[str, object]:
         ),
         ("publishes", {"outcome": DONE, "before": 0, "version": 1}, "published"),
         ("publishes", {"outcome": DONE, "version": 1}, "was there already, nothing was sent"),
-        ("publishes", {"outcome": "DeadlinePassed"}, "nothing was sent: its time was over"),
+        ("publishes", {"outcome": "DeadlinePassed"}, "nothing was sent: its time was up"),
         (
             "publishes",
             {"outcome": "Ambiguous", "before": 0},
@@ -72,13 +70,14 @@ def row(table: str, **values: object) -> dict[str, object]:
         (
             "submissions",
             {"outcome": INTENDED, "sent": 1},
-            "not known whether one was spent: it goes on, or was cut off; the next submit finds out",
+            "not known whether one was spent: still running, or interrupted; the next submit"
+            " finds out",
         ),
     ],
 )
-def test_each_end_of_a_command_has_words_of_its_own(table, values, told):
+def test_each_end_of_a_command_has_words_of_its_own(table, values, words):
     """A row of a submission that was refused here looked like one that was spent."""
-    assert status.came_of(table, row(table, **values)) == told
+    assert status.outcome_of(table, row(table, **values)) == words
 
 
 def test_the_table_has_its_columns_below_each_other(ours):
@@ -95,12 +94,12 @@ def test_the_table_has_its_columns_below_each_other(ours):
     with pytest.raises(Refused), journal.recording("pushes", config="digits", handle=handle):
         raise Refused("no")
 
-    head, names, *lines = status.asked(ours)
+    head, names, *lines = status.journal_lines(ours)
 
     assert head == f"Asked of {journal.server}"
     place = names.index("what came of it")
     assert [line[place:] for line in lines] == [
-        "made no version to go on with: Kaggle refused",
+        "made no version to use: Kaggle refused",
         "spent nothing: no quota was left",
         "submission 7, score 0.5",
     ]
@@ -117,20 +116,20 @@ def test_what_is_left_out_is_counted(ours):
     with Journal(path, "api.kaggle.com").recording("publishes", config="digits"):
         pass
 
-    head, *rest = status.asked(ours)
+    head, *rest = status.journal_lines(ours)
 
     assert head.endswith("nothing yet")
     assert rest == [
-        "2 entries of the journal speak of another Kaggle, 127.0.0.1:4001, and are left out.",
-        "1 entry of the journal speaks of another Kaggle, api.kaggle.com, and is left out.",
+        "2 entries of the journal are about another Kaggle, 127.0.0.1:4001, and are left out.",
+        "1 entry of the journal is about another Kaggle, api.kaggle.com, and is left out.",
     ]
 
 
-def test_how_it_stands_is_told_with_what_is_left_of_the_week():
+def test_the_state_is_shown_with_what_is_left_of_the_week():
     """An hour is one hour."""
     found = {"runs": {"ann/digits-train-tpu/3": "RUNNING"}, "hours_left": {"TPU": 1.0, "GPU": None}}
 
-    assert status.stands(found) == [
+    assert status.state_lines(found) == [
         "now             ann/digits-train-tpu/3  RUNNING",
         "left this week  TPU                     1.0 hour",
         "left this week  GPU                     not known",

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import Config, Data, Optimizer
-from pipeline.config import config as configs
+from pipeline.config import Config, Data, Optimizer, config_files, from_json, load
+from pipeline.config.config import OPTIMIZERS
+from pipeline.config.config_files import CONFIGS
 from pipeline.errors import ConfigError
 
-DIGITS = configs.load("digits")
-NAMES = sorted(path.stem for path in configs.CONFIGS.glob("[a-z]*.py"))
+DIGITS = load("digits")
+NAMES = sorted(path.stem for path in CONFIGS.glob("[a-z]*.py"))
 
 made = st.builds(
     Config,
@@ -32,7 +33,7 @@ made = st.builds(
     model=st.just("small_cnn"),
     optimizer=st.builds(
         Optimizer,
-        name=st.sampled_from(configs.OPTIMIZERS),
+        name=st.sampled_from(OPTIMIZERS),
         base_rate=st.floats(1e-6, 10),
         base_batch=st.integers(1, 4096),
         ema_momentum=st.none() | st.floats(0.5, 0.999),
@@ -51,7 +52,7 @@ def test_a_config_survives_json(config):
     """What is written into the manifest is the config, whole."""
     text = json.dumps(config.to_json())
 
-    assert configs.from_json(json.loads(text)) == config
+    assert from_json(json.loads(text)) == config
 
 
 columns = st.lists(
@@ -74,7 +75,7 @@ def test_a_config_of_a_table_survives_json(names, known, labels):
         DIGITS, data=data, target="regression", metric="rmsle", num_classes=0, model="mlp"
     )
 
-    again = configs.from_json(json.loads(json.dumps(config.to_json())))
+    again = from_json(json.loads(json.dumps(config.to_json())))
 
     assert again == config
     assert (again.data.labels, again.outputs) == (names[:labels], labels)
@@ -133,7 +134,7 @@ def test_a_model_has_an_output_a_label_or_one_between_two_steps(target, outputs)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_config_is_named_as_its_file(name):
     """The name in a manifest leads to the file."""
-    assert configs.load(name).name == name
+    assert load(name).name == name
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_a_bad_value_of_a_part_is_named_with_its_part(part, field, value):
 def test_an_unknown_field_is_refused():
     """A misspelt field would otherwise be ignored in silence."""
     with pytest.raises(ConfigError, match="epoch"):
-        configs.from_json({**DIGITS.to_json(), "epoch": 3})
+        from_json({**DIGITS.to_json(), "epoch": 3})
 
 
 def test_a_missing_field_is_refused():
@@ -241,7 +242,7 @@ def test_a_missing_field_is_refused():
     del value["batch"]
 
     with pytest.raises(ConfigError, match="missing fields: batch"):
-        configs.from_json(value)
+        from_json(value)
 
 
 def test_a_config_cannot_be_changed():
@@ -254,10 +255,10 @@ def test_a_config_cannot_be_changed():
 
 def test_a_config_is_loaded_from_a_path(tmp_path: Path):
     """A file of the same form, anywhere."""
-    text = (configs.CONFIGS / "digits.py").read_text().replace('name="digits"', 'name="mine"')
+    text = (CONFIGS / "digits.py").read_text().replace('name="digits"', 'name="mine"')
     (tmp_path / "mine.py").write_text(text)
 
-    assert configs.load(str(tmp_path / "mine.py")).name == "mine"
+    assert load(str(tmp_path / "mine.py")).name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def test_a_file_that_is_no_config_is_refused_by_name(tmp_path: Path, text, said)
     path.write_text(text)
 
     with pytest.raises(ConfigError, match=said) as caught:
-        configs.load(str(path))
+        load(str(path))
 
     assert "broken.py" in str(caught.value)
 
@@ -288,20 +289,20 @@ def test_a_file_that_is_no_config_is_refused_by_name(tmp_path: Path, text, said)
 )
 def test_a_slip_in_a_config_is_named_with_its_line(tmp_path: Path, old, new):
     """Whether the config notices it or Python does."""
-    text = (configs.CONFIGS / "digits.py").read_text()
+    text = (CONFIGS / "digits.py").read_text()
     path = tmp_path / "digits.py"
     path.write_text(text.replace(old, new))
     assert path.read_text() != text
 
     with pytest.raises(ConfigError, match=rf"{path} \(line \d+\)"):
-        configs.load(str(path))
+        load(str(path))
 
 
 def test_a_slip_in_a_named_config_is_no_traceback(tmp_path: Path, monkeypatch):
     """The same holds for the files of this project, which everybody edits first."""
     broken = tmp_path / "broken.py"
     broken.write_text("from pipeline.config import Config\n\nCONFIG = Config(epoch=40)\n")
-    monkeypatch.setattr(configs, "CONFIGS", tmp_path)
+    monkeypatch.setattr(config_files, "CONFIGS", tmp_path)
     import pipeline.configs
 
     monkeypatch.setattr(pipeline.configs, "__path__", [str(tmp_path)])
@@ -309,23 +310,23 @@ def test_a_slip_in_a_named_config_is_no_traceback(tmp_path: Path, monkeypatch):
     with pytest.raises(
         ConfigError, match=r"broken\.py \(line 3\) could not be read: TypeError.*'epoch'"
     ):
-        configs.load("broken")
+        load("broken")
 
 
 def test_a_config_under_another_name_than_its_file_s_is_refused(tmp_path: Path):
     """The notebook looks for the file by the name."""
     path = tmp_path / "mine.py"
-    path.write_text((configs.CONFIGS / "digits.py").read_text())
+    path.write_text((CONFIGS / "digits.py").read_text())
 
     with pytest.raises(ConfigError, match=r"says name='digits'; expected 'mine'"):
-        configs.load(str(path))
+        load(str(path))
 
 
 @pytest.mark.parametrize("path", ["n" * 300 + ".py", "", ".py", "/", "no/such.py", "digits.pyc"])
 def test_a_path_that_leads_nowhere_is_answered_with_the_names(path):
     """Also one that no file can have."""
     with pytest.raises(ConfigError, match=", ".join(NAMES)):
-        configs.load(path)
+        load(path)
 
 
 def test_a_config_that_may_not_be_read_is_named(tmp_path: Path, unreadable):
@@ -337,10 +338,10 @@ def test_a_config_that_may_not_be_read_is_named(tmp_path: Path, unreadable):
         unreadable(path),
         pytest.raises(ConfigError, match=r"mine\.py could not be read: PermissionError"),
     ):
-        configs.load(str(path))
+        load(str(path))
 
 
 def test_a_wrong_name_is_answered_with_the_right_ones():
     """The names that exist are in the message."""
     with pytest.raises(ConfigError, match=", ".join(NAMES)):
-        configs.load("digit")
+        load("digit")

@@ -14,6 +14,8 @@ from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.data import dataset, folds, image_files
 from pipeline.data.labels import Target
+from pipeline.data.padded_batches import padded
+from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
 from tests.pipeline.conftest import write_competition
 
@@ -145,7 +147,7 @@ def test_padding_drops_nothing_and_has_one_shape(count, batch):
     """Evaluation sees every row once; what fills the last batch is marked."""
     pixels = np.arange(count, dtype=np.uint8).reshape(-1, 1, 1, 1)
 
-    parts = list(dataset.padded(pixels, batch))
+    parts = list(padded(pixels, batch))
 
     assert all(images.shape == (batch, 1, 1, 1) for images, _ in parts)
     assert np.array_equal(
@@ -172,7 +174,7 @@ def test_the_test_set_is_read_in_the_sample_s_order(competition, tiny):
         for line in (competition / "sample_submission.csv").read_text().splitlines()[1:]
     ]
 
-    assert list(dataset.read_test(competition, tiny).ids) == wanted
+    assert list(read_test(competition, tiny).ids) == wanted
 
 
 def test_ids_stay_the_texts_that_they_are(competition, tiny):
@@ -247,7 +249,7 @@ def spoil_folder(folder):
 
 
 BROKEN = [
-    (spoil_truncated, "it cannot be decoded|its header is torn"),
+    (spoil_truncated, "it cannot be decoded|its header is corrupt"),
     (spoil_empty, "it is empty"),
     (spoil_html, "it is text, not an image"),
     (spoil_size, "it has 9x8 pixels"),
@@ -468,7 +470,7 @@ def test_a_sample_without_rows_is_refused(competition, tiny):
     (competition / "sample_submission.csv").write_text("id,label\n")
 
     with pytest.raises(DataError, match="no rows"):
-        dataset.read_test(competition, tiny)
+        read_test(competition, tiny)
 
 
 def test_batches_of_some_rows_hold_those_rows(competition, tiny):
@@ -493,7 +495,7 @@ def test_a_test_set_larger_than_the_sample_is_refused(competition, tiny):
     shutil.copy(competition / "test" / "e000.png", competition / "test" / "e999.png")
 
     with pytest.raises(DataError, match=r"22 images .* asks for 21.*\n?.*e999|e999"):
-        dataset.read_test(competition, tiny)
+        read_test(competition, tiny)
 
 
 def test_what_nobody_asked_for_does_not_end_a_scored_rerun(competition, tiny, monkeypatch):
@@ -501,7 +503,7 @@ def test_what_nobody_asked_for_does_not_end_a_scored_rerun(competition, tiny, mo
     shutil.copy(competition / "test" / "e000.png", competition / "test" / "e999.png")
     monkeypatch.setenv(image_files.RERUN, "1")
 
-    assert len(dataset.read_test(competition, tiny)) == 21
+    assert len(read_test(competition, tiny)) == 21
 
 
 def test_files_of_some_system_s_own_are_none_of_the_test_set(competition, tiny):
@@ -509,7 +511,7 @@ def test_files_of_some_system_s_own_are_none_of_the_test_set(competition, tiny):
     (competition / "test" / "._e000.png").write_bytes(b"")
     (competition / "test" / "loop.png").symlink_to("loop.png")
 
-    assert len(dataset.read_test(competition, tiny)) == 21
+    assert len(read_test(competition, tiny)) == 21
 
 
 @pytest.mark.parametrize("value", ["", "x", "256", "0.5"])
@@ -525,9 +527,9 @@ def test_a_pixel_that_is_no_level_costs_a_scored_rerun_one_row(tmp_path, monkeyp
 
     monkeypatch.delenv(image_files.RERUN, raising=False)
     with pytest.raises(DataError, match="pixels"):
-        dataset.read_test(tmp_path, config)
+        read_test(tmp_path, config)
     monkeypatch.setenv(image_files.RERUN, "1")
-    blocks = list(dataset.read_test(tmp_path, config).blocks(2))
+    blocks = list(read_test(tmp_path, config).blocks(2))
 
     assert [dict(broken) for _, _, broken in blocks] == [{1: "1 of its pixels are no levels"}, {}]
     assert blocks[0][1].reshape(2, 4).tolist() == [[1, 2, 3, 4], [0, 0, 0, 0]]
@@ -547,7 +549,7 @@ def test_an_id_may_name_folders_below_the_place(competition, tiny):
         (competition / table).write_text("\n".join(lines) + "\n")
 
     assert len(dataset.read_training(competition, tiny)) == 96
-    test = dataset.read_test(competition, tiny)
+    test = read_test(competition, tiny)
     assert len(test) == 21 and not any(broken for _, _, broken in test.blocks(5))
 
     shutil.copy(
@@ -555,7 +557,7 @@ def test_an_id_may_name_folders_below_the_place(competition, tiny):
         competition / "test" / "part-1" / "e999.png",
     )
     with pytest.raises(DataError, match=r"22 images .* asks for 21.*part-1/e999"):
-        dataset.read_test(competition, tiny)
+        read_test(competition, tiny)
 
 
 def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, monkeypatch):
@@ -564,7 +566,7 @@ def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, mon
     for name in ("e004", "e009"):
         (competition / "test" / f"{name}.png").unlink()
 
-    test = dataset.read_test(competition, tiny)
+    test = read_test(competition, tiny)
 
     broken = {
         test.ids[row]: reason for _, _, found in test.blocks(5) for row, reason in found.items()
@@ -574,13 +576,13 @@ def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, mon
 
     (competition / "test" / "e001.png").unlink()
     with pytest.raises(DataError, match=r"3 of 21 images are missing.*e0"):
-        dataset.read_test(competition, tiny)
+        read_test(competition, tiny)
     monkeypatch.setenv(image_files.RERUN, "1")
-    assert len(dataset.read_test(competition, tiny)) == 21
+    assert len(read_test(competition, tiny)) == 21
     for path in (competition / "test").iterdir():
         path.unlink()
     with pytest.raises(DataError, match=r"21 of 21 images are missing"):
-        dataset.read_test(competition, tiny)
+        read_test(competition, tiny)
 
 
 # -- where images are
@@ -643,7 +645,7 @@ def test_images_of_other_sizes_are_resized_where_the_config_says_so(competition,
         Image.new("L", (32, 16), 200).save(competition / f"{name}.png")
     config = replace(tiny, data=replace(tiny.data, resize=resize))
 
-    found, test = dataset.read_training(competition, config), dataset.read_test(competition, config)
+    found, test = dataset.read_training(competition, config), read_test(competition, config)
 
     own = test.inputs(np.array([test.ids.index("e000")]))[0]
     assert np.array_equal(found.inputs[0], own)
@@ -680,7 +682,7 @@ def test_images_may_be_columns_of_a_table_without_ids(recognizer):
     """Then the rows are in the order of the sample, which calls them and the labels otherwise."""
     folder, config = recognizer
 
-    found, test = dataset.read_training(folder, config), dataset.read_test(folder, config)
+    found, test = dataset.read_training(folder, config), read_test(folder, config)
 
     assert np.array_equal(found.inputs, np.concatenate([PIXELS, PIXELS]))
     assert (found.ids[:2], found.classes) == (("0", "1"), ("0", "1", "2", "3"))
@@ -697,7 +699,7 @@ def test_a_test_table_without_ids_has_as_many_rows_as_the_sample(recognizer):
         DataError,
         match=r"has 5 rows and no column 'id' or 'ImageId', and sample_submission\.csv has 6 rows",
     ):
-        dataset.read_test(folder, config)
+        read_test(folder, config)
 
 
 def test_images_may_be_one_array(recognizer):
@@ -708,7 +710,7 @@ def test_images_may_be_one_array(recognizer):
     np.savez(folder / "test.npz", x=PIXELS[::-1, :, :, 0])
     config = replace(config, data=replace(config.data, kind="arrays", test_array="test.npz"))
 
-    found, test = dataset.read_training(folder, config), dataset.read_test(folder, config)
+    found, test = dataset.read_training(folder, config), read_test(folder, config)
 
     assert np.array_equal(found.inputs, PIXELS)
     assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4)]), PIXELS[::-1])
@@ -731,7 +733,7 @@ def test_rows_of_an_array_belong_to_the_ids_of_the_test_table(recognizer):
         (folder / "test.csv").write_text(
             f"{column},more\n" + "".join(f"{row},x\n" for row in (3, 1, 2, 6, 5, 4))
         )
-        test = dataset.read_test(folder, config)
+        test = read_test(folder, config)
         assert test.ids == ("1", "2", "3", "4", "5", "6")
         assert np.array_equal(test.inputs(np.arange(6)), PIXELS[[1, 2, 0, 5, 4, 3]])
         assert np.array_equal(
@@ -764,7 +766,7 @@ def test_an_array_whose_rows_do_not_belong_to_the_ids_is_refused(recognizer, tab
     (folder / "test.csv").write_text(table)
 
     with pytest.raises(DataError, match=said):
-        dataset.read_test(folder, replace(config, data=replace(config.data, kind="arrays")))
+        read_test(folder, replace(config, data=replace(config.data, kind="arrays")))
 
 
 @pytest.mark.parametrize(("size", "kept"), [(64, 0), (65, 2)])
@@ -814,7 +816,7 @@ def test_a_table_is_read_by_what_training_has_seen(people):
     folder, config = people
 
     found = dataset.read_training(folder, config)
-    test = dataset.read_test(folder, config, found.encoding)
+    test = read_test(folder, config, found.encoding)
 
     spread = np.sqrt(1.5)
     assert found.inputs == pytest.approx(
@@ -823,7 +825,7 @@ def test_a_table_is_read_by_what_training_has_seen(people):
     assert test.ids == ("x", "y") and not test.images
     assert test.inputs(np.array([0, 1])) == pytest.approx(np.array([[0, 1, 3], [spread, 0, 0]]))
     with pytest.raises(DataError, match="no encoding of the table"):
-        dataset.read_test(folder, config)
+        read_test(folder, config)
 
 
 @pytest.mark.parametrize(
@@ -832,7 +834,7 @@ def test_a_table_is_read_by_what_training_has_seen(people):
         ("id,age,port\nx,1,S\nz,2,S\n", "differ in 2 ids, for example y, z"),
         ("id,age,port\nx,1,S\nx,2,S\n", "repeats 1 ids"),
         ("id,age\nx,1\ny,2\n", "expected also port"),
-        ("id,age,port\nx,1,S\ny,old,S\n", "'age' that are no finite numbers, for example 'old'"),
+        ("id,age,port\nx,1,S\ny,old,S\n", "'age' that are not finite numbers, for example 'old'"),
     ],
 )
 def test_a_test_table_that_does_not_fit_is_refused(people, table, said):
@@ -842,7 +844,7 @@ def test_a_test_table_that_does_not_fit_is_refused(people, table, said):
     (folder / "test.csv").write_text(table)
 
     with pytest.raises(DataError, match=said):
-        dataset.read_test(folder, config, encoding)
+        read_test(folder, config, encoding)
 
 
 def test_numbers_are_held_back_in_proportion(tiny):

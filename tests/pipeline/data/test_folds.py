@@ -19,6 +19,7 @@ from pipeline import artifact, config
 from pipeline.config import Config
 from pipeline.data import dataset, folds
 from pipeline.data.labels import Target
+from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 from pipeline.figures import training_figures
 from pipeline.inference import inference
@@ -459,7 +460,7 @@ def test_inference_gives_the_mean_of_the_folds(folded):
     """Of their probabilities, for golden and for test images."""
     folder, output, _ = folded
     loaded = artifact.load(output / "artifact")
-    built, test = architectures.build(loaded.config), dataset.read_test(folder, loaded.config)
+    built, test = architectures.build(loaded.config), read_test(folder, loaded.config)
     pixels = test.inputs(np.arange(len(test)))
     single, golden = [], []
     for weights in loaded.folds:

@@ -16,7 +16,7 @@ import pytest
 
 from pipeline import artifact
 from pipeline import config as configs
-from pipeline.data import dataset, tabular
+from pipeline.data import tabular
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 from pipeline.inference import inference
 from pipeline.session import checkpoint
@@ -65,7 +65,7 @@ def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tm
     (tmp_path / "x.csv").write_text(f"{'long ' * 1000},b\n1,2\n")
 
     with pytest.raises(DataError, match=r"expected also y+\.\nSet id_column") as caught:
-        dataset.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
+        tabular.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
 
     assert len(str(caught.value)) < 2500
 
@@ -230,4 +230,4 @@ def test_a_pipe_in_place_of_a_file_is_a_torn_checkpoint(tmp_path, name):
 
     found = checkpoint.latest(tmp_path)
 
-    assert found is not None and found.step == 1 and "no file" in found.passed_over[0]
+    assert found is not None and found.step == 1 and "no file" in found.skipped[0]

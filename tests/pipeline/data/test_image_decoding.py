@@ -363,15 +363,15 @@ def test_opencv_shows_the_same_part_as_upright_as_pillow(
     exif[ORIENTATION] = orientation
     content = written(photograph.resize((499, 373)), "JPEG", quality=90, exif=exif)
     form = Shape(200, 220, 3, resize, "reduced")
-    own = reduced_jpeg.reduced
+    own = reduced_jpeg.decode
     given = []
     monkeypatch.setattr(
-        reduced_jpeg, "reduced", lambda *words: given.append(own(*words)) or given[-1]
+        reduced_jpeg, "decode", lambda *words: given.append(own(*words)) or given[-1]
     )
 
     found = decode(content, form).astype(int)
 
-    monkeypatch.setattr(reduced_jpeg, "reduced", lambda *_: None)
+    monkeypatch.setattr(reduced_jpeg, "decode", lambda *_: None)
     apart = np.abs(found - decode(content, form))
     assert (given[0] is None) == (
         resize == "pad" and orientation >= 5
@@ -398,7 +398,7 @@ def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(
     form = Shape(down, across, 3, resize, "reduced")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reduced_jpeg, "reduced", lambda *_: None)
+        patch.setattr(reduced_jpeg, "decode", lambda *_: None)
         pillows = decode(content, form).astype(int)
 
     assert np.abs(decode(content, form) - pillows).max() <= 255 / min(down, across) / 2 + 8
@@ -496,8 +496,8 @@ def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end, prog
     )
     asked = (640, 427), (224, 160), (0, 0, 640, 427), (280, 200)
     assert (
-        reduced_jpeg.reduced(whole, *asked) is not None
-        and reduced_jpeg.reduced(whole[:end], *asked) is None
+        reduced_jpeg.decode(whole, *asked) is not None
+        and reduced_jpeg.decode(whole[:end], *asked) is None
     )
     content = whole[:end]
 
@@ -524,7 +524,7 @@ def test_the_size_of_a_plain_jpeg_is_known_without_pillow(mode, options, known):
         options["exif"][ORIENTATION] = 6
     content = written(Image.new(mode, (70, 30)), "JPEG", **options)
 
-    assert reduced_jpeg.plain(content) == ((70, 30) if known else None)
+    assert reduced_jpeg.plain_size(content) == ((70, 30) if known else None)
 
 
 @given(st.binary(max_size=60), st.integers(0, 700))
@@ -537,7 +537,7 @@ def test_no_header_makes_the_look_for_a_size_fail(content, end):
         whole[:end],
         whole[: end % 200 + 2] + content + whole[end % 200 :],
     ):
-        assert reduced_jpeg.plain(torn) is None or min(reduced_jpeg.plain(torn)) > 0
+        assert reduced_jpeg.plain_size(torn) is None or min(reduced_jpeg.plain_size(torn)) > 0
 
 
 def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
@@ -545,11 +545,11 @@ def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
     content = written(photograph.resize((400, 300)), "JPEG")
 
     assert (
-        reduced_jpeg.reduced(content, (400, 300), (200, 150), (0, 0, 400, 300), (200, 150))
+        reduced_jpeg.decode(content, (400, 300), (200, 150), (0, 0, 400, 300), (200, 150))
         is not None
     )
     assert (
-        reduced_jpeg.reduced(content, (402, 300), (200, 150), (0, 0, 402, 300), (201, 150)) is None
+        reduced_jpeg.decode(content, (402, 300), (200, 150), (0, 0, 402, 300), (201, 150)) is None
     )
 
 
@@ -573,7 +573,7 @@ def test_an_opencv_that_gives_other_colours_is_refused(monkeypatch):
     monkeypatch.setattr(reduced_jpeg, "RGB", 1)
 
     with pytest.raises(ConfigError, match="expected a decoder that gives RGB"):
-        reduced_jpeg.library.__wrapped__()
+        reduced_jpeg.opencv_version.__wrapped__()
 
 
 @pytest.mark.parametrize("wrong", [{"resize": "fit"}, {"channels": 4}, {"height": 0}])

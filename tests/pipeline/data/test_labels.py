@@ -215,7 +215,7 @@ def test_a_miss_by_two_costs_more_than_a_miss_by_one():
         (
             predicting("regression", "y"),
             {"y": ["1", ""]},
-            "1 labels in 'y' that are no finite numbers: ''",
+            "1 labels in 'y' that are not finite numbers: ''",
         ),
         (
             predicting("regression", "y"),

@@ -110,8 +110,10 @@ def test_blocks_run_only_so_far_ahead(own, monkeypatch):
     made = []
     monkeypatch.setattr(
         parallel_decoding,
-        "_room",
-        lambda number, shape, room=parallel_decoding._room: made.append(1) or room(number, shape),
+        "_empty",
+        lambda number, shape, empty=parallel_decoding._empty: (
+            made.append(1) or empty(number, shape)
+        ),
     )
 
     given_ = parallel_decoding.blocks(own * 20, FORM, 10, ahead=2, workers=2)
@@ -292,7 +294,7 @@ def test_a_cache_that_is_torn_is_made_anew(own, tmp_path, spoil):
 
     assert np.array_equal(found[0], wanted)
     assert np.array_equal(found[1], wanted)
-    assert "made anew" in said[0]
+    assert "is rebuilt" in said[0]
     assert "Took 5" in said[1]
 
 
@@ -372,11 +374,11 @@ def test_images_within_a_file_are_read_like_files(own, tmp_path):
 
 def test_another_process_that_decodes_the_same_takes_nothing_away(tmp_path, monkeypatch):
     """Each has a file of its own until it is whole."""
-    monkeypatch.setattr(parallel_decoding, "_memory", lambda: 0)
-    first = parallel_decoding._place(tmp_path / "key", 3, FORM, print)
+    monkeypatch.setattr(parallel_decoding, "_available_memory", lambda: 0)
+    first = parallel_decoding._allocate(tmp_path / "key", 3, FORM, print)
     first[:] = 7
 
-    parallel_decoding._place(tmp_path / "key", 3, FORM, print)
+    parallel_decoding._allocate(tmp_path / "key", 3, FORM, print)
 
     assert (first == 7).all()
 
@@ -385,7 +387,7 @@ def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(
     folder, tmp_path, monkeypatch
 ):
     """The same pixels, from the same file as any other cache, and found again as one."""
-    monkeypatch.setattr(parallel_decoding, "_memory", lambda: 0)
+    monkeypatch.setattr(parallel_decoding, "_available_memory", lambda: 0)
     said = []
 
     for _ in range(2):
@@ -396,7 +398,7 @@ def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(
         assert not pixels.flags.writeable
         assert np.array_equal(pixels, wanted())
         assert sorted(broken) == [7, 40, 82]
-    assert ["since memory would be short" in said[0], said[1].startswith("Took 83")] == [True, True]
+    assert ["Memory is short" in said[0], said[1].startswith("Took 83")] == [True, True]
     (kept,) = (tmp_path / "cache").glob("*.npy")
     assert np.array_equal(np.load(kept), wanted())
     plain = tmp_path / "plain"
@@ -414,7 +416,7 @@ def test_a_cache_leaves_half_of_a_disk_s_free_space(own, tmp_path, monkeypatch, 
         "disk_usage",
         lambda path: usage._replace(free=5 * 6 * 5 * 3 * 2 - 1),
     )
-    monkeypatch.setattr(parallel_decoding, "_memory", lambda: memory)
+    monkeypatch.setattr(parallel_decoding, "_available_memory", lambda: memory)
     said = []
 
     found = parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]

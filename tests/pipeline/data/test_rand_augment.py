@@ -62,8 +62,8 @@ def test_each_image_draws_for_itself_and_each_step_anew():
     """A function of (seed, step, place)."""
     same = np.repeat(images(3, 1), 32, axis=0)
 
-    found, again = (rand_augment.randomly(same, 5, 3, 2, 0.5) for _ in range(2))
-    others = [rand_augment.randomly(same, seed, step, 2, 0.5) for seed, step in ((5, 4), (6, 3))]
+    found, again = (rand_augment.augmented(same, 5, 3, 2, 0.5) for _ in range(2))
+    others = [rand_augment.augmented(same, seed, step, 2, 0.5) for seed, step in ((5, 4), (6, 3))]
 
     assert np.array_equal(found, again)
     assert len({image.tobytes() for image in found}) > 16
@@ -81,4 +81,4 @@ def test_batches_are_augmented_after_they_are_cropped_and_flipped():
     )
 
     assert np.array_equal(found[1], plain[1])
-    assert np.array_equal(found[0], rand_augment.randomly(plain[0], 1, 3, 2, 0.5))
+    assert np.array_equal(found[0], rand_augment.augmented(plain[0], 1, 3, 2, 0.5))

@@ -104,7 +104,7 @@ def test_the_encoding_of_another_table_is_refused(change):
 @pytest.mark.parametrize(
     ("ages", "said"),
     [
-        (["1", "old", "x"], "2 texts in 'age' that are no finite numbers, for example 'old', 'x'"),
+        (["1", "old", "x"], "2 texts in 'age' that are not finite numbers, for example 'old', 'x'"),
         (["1", "inf"], "1 texts in 'age'"),
         (["", "NA"], "no number in 'age'"),
         (["1", "-1e308"], "-1e.308 in 'age'"),
@@ -204,7 +204,7 @@ def test_a_text_among_numbers_is_refused_and_in_the_scored_rerun_taken_for_missi
     odd = people(["2", "many", "1e300"], ["S"] * 3)
 
     with pytest.raises(
-        DataError, match="1 texts in 'age' that are no finite numbers, for example 'many'"
+        DataError, match="1 texts in 'age' that are not finite numbers, for example 'many'"
     ):
         tabular.encode(odd, seen, TABLE)
     found = tabular.encode(odd, seen, TABLE, lenient=True)

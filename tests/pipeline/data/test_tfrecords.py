@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from pipeline.config import Config
 from pipeline.data import dataset, tfrecords
+from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -94,7 +95,7 @@ def test_the_test_set_comes_in_the_sample_s_order(both, size):
     """Block by block, whatever the order of the files."""
     folder, files, recorded = both
 
-    one, other = dataset.read_test(folder, files), dataset.read_test(folder, recorded)
+    one, other = read_test(folder, files), read_test(folder, recorded)
 
     assert one.ids == other.ids and len(one) == 21
     blocks = list(other.blocks(size))
@@ -169,8 +170,8 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, spoil):
         ([example(id="a", picture=b"")], r"record 1: it has no value of 'image'; it has 'id'"),
         ([example(id="a", image=[b"", b""])], r"record 1: 'image' holds 2 values, the first of type bytes; expected the bytes of one"),
         ([example(id="a", image=[1, 2, 3])], r"record 1: 'image' holds 3 values, the first of type int"),
-        ([example(id=b"\xff", image=b"a")], r"record 1: 'id' is no text"),
-        ([b"\xff\xff no example"], r"record 1: it is no tf.train.Example"),
+        ([example(id=b"\xff", image=b"a")], r"record 1: 'id' is not a text"),
+        ([b"\xff\xff no example"], r"record 1: it is not a tf.train.Example"),
         ([example()], r"record 1: it has no value of 'image', 'id'; it has no feature"),
         ([], r"hold no record"),
     ],
@@ -188,7 +189,7 @@ def test_a_pattern_that_fits_nothing_tells_what_is_there(both):
     folder, _, recorded = both
 
     with pytest.raises(
-        DataError, match=r"fits 'tfrec/\*'; it holds: sample_submission.csv, test, tfrecords"
+        DataError, match=r"matches 'tfrec/\*'; it holds: sample_submission.csv, test, tfrecords"
     ):
         dataset.read_training(
             folder, replace(recorded, data=replace(recorded.data, train_records="tfrec/*"))
@@ -204,11 +205,11 @@ def test_an_id_without_a_record_is_broken_and_too_many_are_refused(both):
 
     written(path, kept[1:])
 
-    test = dataset.read_test(folder, recorded)
+    test = read_test(folder, recorded)
     broken = {row: reason for _, _, block in test.blocks(8) for row, reason in block.items()}
     assert list(broken.values()) == ["it is missing"]
     with pytest.raises(DataError, match=r"14 of 21 images are in no record of .*test01"):
-        dataset.read_test(folder, few)
+        read_test(folder, few)
 
 
 def test_a_record_without_a_row_and_an_id_that_comes_twice_are_refused(both):
@@ -221,10 +222,10 @@ def test_a_record_without_a_row_and_an_id_that_comes_twice_are_refused(both):
         DataError,
         match=r"22 images and sample_submission\.csv asks for 21: 1 images have no row, for example more",
     ):
-        dataset.read_test(folder, recorded)
+        read_test(folder, recorded)
     written(path, [*kept, kept[0]])
     with pytest.raises(DataError, match=r"'image_name' a second time"):
-        dataset.read_test(folder, recorded)
+        read_test(folder, recorded)
 
 
 def test_tensorflow_takes_no_device_for_it(both):

@@ -13,6 +13,7 @@ import pytest
 from pipeline.config import Data
 from pipeline.data import dataset
 from pipeline.data.labels import Target
+from pipeline.data.test_set import TestSet
 from pipeline.figures import prediction_figures, training_figures
 from pipeline.inference.inference import Predictions
 from pipeline.report import report
@@ -66,7 +67,7 @@ def sample(
     ) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
         yield first, pixels[first:last], {}
 
-    test = dataset.TestSet(tuple(map(str, range(len(pixels)))), blocks, images)
+    test = TestSet(tuple(map(str, range(len(pixels)))), blocks, images)
     return Predictions(test, values, labels, {}, 0)
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from pipeline import artifact
 from pipeline.__main__ import main
-from pipeline.data import dataset, image_files
+from pipeline.data import image_files
+from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
 from pipeline.inference import forward_pass, inference, multi_gpu
 
@@ -67,7 +68,7 @@ def predicted(
 ) -> inference.Predictions:
     """Return the predictions of the test set in `folder`."""
     return inference.predict(
-        loaded, dataset.read_test(folder, loaded.config), inference.restore(loaded, precision)
+        loaded, read_test(folder, loaded.config), inference.restore(loaded, precision)
     )
 
 
@@ -89,7 +90,7 @@ def test_padding_changes_no_prediction(trained, batch):
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
     models = inference.restore(loaded)
-    pixels = dataset.read_test(folder, loaded.config).inputs(np.arange(21))
+    pixels = read_test(folder, loaded.config).inputs(np.arange(21))
 
     found = inference.averaged(loaded, models, pixels, batch)
 
@@ -106,7 +107,7 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, monkeypatch, si
 
     found = inference.predict(
         loaded,
-        dataset.read_test(folder, loaded.config),
+        read_test(folder, loaded.config),
         inference.restore(loaded),
         batch=batch,
         show=quiet,
@@ -117,7 +118,7 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, monkeypatch, si
 
 def test_a_test_image_is_looked_up_by_its_row(trained):
     """In any order, and each as often as it is asked for."""
-    test = dataset.read_test(trained[0], artifact.load(trained[1] / "artifact").config)
+    test = read_test(trained[0], artifact.load(trained[1] / "artifact").config)
 
     whole = test.inputs(np.arange(21))
 
@@ -303,7 +304,7 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained):
     """
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
-    models, test = inference.restore(loaded), dataset.read_test(folder, loaded.config)
+    models, test = inference.restore(loaded), read_test(folder, loaded.config)
     pixels = test.inputs(np.arange(21))
     moved = np.zeros_like(pixels)
     moved[:, 1:] = pixels[:, :-1]

@@ -21,6 +21,7 @@ from pipeline import config as configs
 from pipeline.__main__ import main
 from pipeline.config import Config, Data
 from pipeline.data import dataset
+from pipeline.data.test_set import read_test
 from pipeline.errors import DataError, PipelineError, SubmissionError
 from pipeline.inspection import config_proposal, config_writer, inspection, inspection_page
 from pipeline.inspection.inspection import Inspection
@@ -258,8 +259,7 @@ def test_endings_in_capitals_are_endings(tmp_path, other, suffix):
 
     assert config.data.suffix == suffix
     assert (
-        len(dataset.read_training(tmp_path, config)) == 20
-        and len(dataset.read_test(tmp_path, config)) == 5
+        len(dataset.read_training(tmp_path, config)) == 20 and len(read_test(tmp_path, config)) == 5
     )
 
 
@@ -308,7 +308,7 @@ def test_ids_may_name_folders(tmp_path, train, test, ending, places):
     assert (config.data.train_images, config.data.test_images) == places
     assert (
         len(dataset.read_training(tmp_path, config)),
-        len(dataset.read_test(tmp_path, config)),
+        len(read_test(tmp_path, config)),
     ) == (20, 5)
 
 
@@ -437,7 +437,7 @@ def test_the_rows_of_an_array_are_those_of_the_test_table_whatever_it_is_called(
 
     assert "the same content as a training example: 5 = 3." in told(found, "warning")
 
-    read = dataset.read_test(tmp_path, config)
+    read = read_test(tmp_path, config)
     assert (read.inputs(np.arange(4)) == images[[1, 3, 2, 0]]).all()
 
 

@@ -193,7 +193,7 @@ def test_a_run_begins_with_the_mounted_weights(small, tmp_path, name):
     config = starting(small, tmp_path / name)
     built = architectures.build(config)
 
-    origin = backbones.begin(built, config)
+    origin = backbones.load_published(built, config)
 
     found = [
         weight for weight in built.weights if not weight_names.weight(weight).startswith("logits/")
@@ -211,7 +211,7 @@ def test_weights_are_found_in_a_mounted_dataset(small, tmp_path, monkeypatch):
     wanted = file(place / "notop.h5")
     config = starting(small, "keras/weights/notop.h5")
 
-    origin = backbones.begin(built := architectures.build(config), config)
+    origin = backbones.load_published(built := architectures.build(config), config)
 
     found = [
         weight for weight in built.weights if not weight_names.weight(weight).startswith("logits/")
@@ -226,7 +226,7 @@ def test_both_forms_of_the_same_weights_have_one_sha256(small, tmp_path):
         file(path)
 
     origins = [
-        backbones.begin(architectures.build(starting(small, path)), starting(small, path))
+        backbones.load_published(architectures.build(starting(small, path)), starting(small, path))
         for path in paths
     ]
 
@@ -309,7 +309,7 @@ def stepped(config, steps=3, replicas=1):
         keras.utils.set_random_seed(0)
         applied = learning_rate.apply(config, 320)
         built = architectures.build(config, applied.batchnorm_momentum)
-        backbones.begin(built, config)
+        backbones.load_published(built, config)
         optimizer = learning_rate.optimizer(applied)
         optimizer.build(built.trainable_variables)
         state = states.initial(built, optimizer, average=True, counted=True)

@@ -25,7 +25,7 @@ def test_the_local_kaggle_is_believed(monkeypatch):
 
     here = devices.prove("TpuV5E8")
 
-    assert (here.platform, here.count, here.rehearsed) == ("cpu", len(jax.devices()), "TpuV5E8")
+    assert (here.platform, here.count, here.simulated) == ("cpu", len(jax.devices()), "TpuV5E8")
     assert "local Kaggle" in str(here)
 
 

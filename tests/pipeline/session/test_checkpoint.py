@@ -69,7 +69,7 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(tmp_path, name, spo
 
     assert found is not None
     assert found.step == 1
-    assert [problem.split(":")[0] for problem in found.passed_over] == ["step-00000002"]
+    assert [problem.split(":")[0] for problem in found.skipped] == ["step-00000002"]
 
 
 def test_every_flipped_bit_of_the_state_is_found(tmp_path):
@@ -90,7 +90,7 @@ def test_checkpoints_of_which_none_is_whole_are_an_error(tmp_path):
     for step in (1, 2):
         (saved(tmp_path, step) / "state.npz").unlink()
 
-    with pytest.raises(CheckpointError, match="none is whole") as caught:
+    with pytest.raises(CheckpointError, match="none is valid") as caught:
         checkpoint.latest(tmp_path)
 
     assert "--fresh" in str(caught.value)

@@ -51,7 +51,7 @@ def flat(folder: Path, target: Path) -> None:
 def taken(expect: dict[str, Any], inputs: Path, output: Path) -> list[str]:
     shown: list[str] = []
     output.mkdir(exist_ok=True)
-    assert resume.take(expect, inputs, output, show=shown.append)
+    assert resume.restore(expect, inputs, output, show=shown.append)
     return shown
 
 
@@ -67,7 +67,7 @@ def test_the_output_of_an_earlier_version_is_taken_under_both_layouts(tmp_path, 
         found is not None and found.step == 40 and (found.arrays["w"] == np.arange(5.0) + 40).all()
     )
     assert expected(tmp_path / "working")["files"] == expect["files"]
-    assert told == ["Going on from step 40 of run r1: 4 files, each as it was sealed."]
+    assert told == ["Resuming from step 40 of run r1: 4 files, checksums verified."]
 
 
 @pytest.mark.parametrize("place", ["datasets/ann/digits-checkpoint", "digits-checkpoint"])
@@ -90,7 +90,7 @@ def test_each_fold_gets_its_own_folder_back(tmp_path):
     taken(expect, tmp_path / "input", tmp_path / "working")
 
     assert expected(tmp_path / "working")["files"] == expect["files"]
-    assert resume.standing(tmp_path / "working") == "fold-1 step 120 of 120, fold-2 step 40 of 120"
+    assert resume.progress(tmp_path / "working") == "fold-1 step 120 of 120, fold-2 step 40 of 120"
 
 
 def test_where_nothing_is_expected_a_run_begins(tmp_path):
@@ -98,7 +98,7 @@ def test_where_nothing_is_expected_a_run_begins(tmp_path):
     left(tmp_path / "input" / "digits-train-tpu")
     (tmp_path / "working").mkdir()
 
-    assert not resume.take({}, tmp_path / "input", tmp_path / "working", show=print)
+    assert not resume.restore({}, tmp_path / "input", tmp_path / "working", show=print)
     assert not list((tmp_path / "working").iterdir())
 
 
@@ -110,7 +110,7 @@ def test_an_older_output_is_named_and_refused(tmp_path):
     with pytest.raises(
         CheckpointError, match=r"Expected step 40 of run r1(.|\n)*step 20 of run r1"
     ):
-        resume.take(expect, tmp_path / "input", tmp_path / "working")
+        resume.restore(expect, tmp_path / "input", tmp_path / "working")
 
 
 def test_the_same_step_of_another_run_is_refused(tmp_path):
@@ -119,7 +119,7 @@ def test_the_same_step_of_another_run_is_refused(tmp_path):
     left(tmp_path / "input" / "digits-train-tpu", run_id="r2")
 
     with pytest.raises(CheckpointError, match="step 40 of run r2"):
-        resume.take(expect, tmp_path / "input", tmp_path / "working")
+        resume.restore(expect, tmp_path / "input", tmp_path / "working")
 
 
 def test_nothing_mounted_is_told_with_what_is_there(tmp_path):
@@ -130,7 +130,7 @@ def test_nothing_mounted_is_told_with_what_is_there(tmp_path):
     with pytest.raises(
         CheckpointError, match=r"no checkpoint at all(.|\n)*competitions/digits/(.|\n)*--fresh"
     ):
-        resume.take(expect, tmp_path / "input", tmp_path / "working")
+        resume.restore(expect, tmp_path / "input", tmp_path / "working")
 
 
 @pytest.mark.parametrize("name", [f"{NEWEST}/state.npz", "history.csv"])
@@ -143,7 +143,7 @@ def test_a_file_that_was_changed_is_refused_and_not_taken(tmp_path, name):
     (folder / name).write_bytes(content)
 
     with pytest.raises(CheckpointError, match="the bundle expects"):
-        resume.take(expect, tmp_path / "input", tmp_path / "working")
+        resume.restore(expect, tmp_path / "input", tmp_path / "working")
 
     assert not (tmp_path / "working" / name).exists()
 
@@ -166,7 +166,7 @@ def test_a_cell_that_is_run_twice_takes_nothing_back(tmp_path):
 
     taken(expect, tmp_path / "input", tmp_path / "working")
 
-    assert resume.standing(tmp_path / "working") == "step 80 of 120"
+    assert resume.progress(tmp_path / "working") == "step 80 of 120"
 
 
 def test_the_end_of_a_partial_run_says_how_far_it_is_and_how_it_goes_on(tmp_path):
@@ -197,6 +197,6 @@ def test_a_name_that_leads_out_of_the_working_folder_is_refused(tmp_path, name):
     with pytest.raises(
         CheckpointError, match=r"(?s)evil'; expected names inside the working folder.*push-train"
     ):
-        resume.take(expect, tmp_path / "input", tmp_path / "working", show=lambda line: None)
+        resume.restore(expect, tmp_path / "input", tmp_path / "working", show=lambda line: None)
 
     assert sorted(tmp_path.rglob("*")) == before

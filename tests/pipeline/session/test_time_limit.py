@@ -62,7 +62,7 @@ def test_a_run_stops_itself_before_its_session_is_over_and_goes_on_in_the_next(c
     assert code == 0, error
     assert json.loads(said.splitlines()[-1])["status"] == "partial"
     assert (
-        "session_hours=0.00333333 are nearly over. The state is saved; the same command again goes on from there."
+        "session_hours=0.00333333 is nearly over. The state is saved; the same command again goes on from there."
         in said
     )
     found = checkpoint.latest(out / "checkpoints")
@@ -108,7 +108,7 @@ def test_ctrl_c_saves_what_was_trained(at_a_terminal, command):
     found = checkpoint.latest(out / "checkpoints")
     assert code == 130 and found is not None
     assert f"Stopped at step {found.step} of" in said and "asked to stop (Ctrl-C)" in said
-    assert "Once more ends at once" in error and "goes on from the last checkpoint" in error
+    assert "once more to end at once" in error and "goes on from the last checkpoint" in error
 
 
 def test_ctrl_c_pressed_twice_ends_at_once(at_a_terminal, tmp_path):
@@ -188,7 +188,7 @@ def test_the_margin_is_five_minutes_and_of_a_short_session_a_twentieth(tmp_path,
     assert session.margin == pytest.approx(margin)
     left = hours * 3600 - age() - margin
     assert session.over(left - 2) is None
-    assert "are nearly over" in session.over(left + 2)
+    assert "is nearly over" in session.over(left + 2)
 
 
 def test_sigterm_means_again_what_it_meant_before(tmp_path):

@@ -145,12 +145,12 @@ def test_a_prediction_that_is_not_finite_is_not_written(tmp_path):
 )
 def test_a_placeholder_of_0_stands_for_any_number_where_scores_are_asked_for(values, numbers):
     """A sample full of zeros does not make probabilities whole numbers."""
-    assert prediction_format.of_numbers(replace(DIGITS, **values)) == numbers
+    assert prediction_format.takes_any_number(replace(DIGITS, **values)) == numbers
 
 
 def test_a_regression_is_of_numbers():
     """Whatever its metric."""
-    assert prediction_format.of_numbers(
+    assert prediction_format.takes_any_number(
         replace(DIGITS, target="regression", num_classes=0, metric="mae")
     )
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import config as configs
+from pipeline.config import load
+from pipeline.config.config import OPTIMIZERS
 from pipeline.training import learning_rate
 
-DIGITS = configs.load("digits")
+DIGITS = load("digits")
 IMAGES = 50_000
 kappas = st.integers(1, 64)
 
@@ -122,7 +123,7 @@ def test_averages_forget_as_fast_per_image(kappa, momentum):
     assert learning_rate.scaled_average(momentum, kappa) == pytest.approx(momentum**kappa)
 
 
-@pytest.mark.parametrize("name", configs.OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_base_batch_changes_nothing(name):
     """kappa = 1 is what was tuned."""
     numbers = {"name": name, "weight_decay": 0.0 if name == "adam" else 0.01, "ema_momentum": 0.99}

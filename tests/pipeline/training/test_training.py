@@ -398,9 +398,7 @@ def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(
     training.train(tiny, competition, out, max_steps=5, show=lines.append)
 
     told = [line for line in lines if "checkpoint" in line or line.startswith("Going on")]
-    assert told[0].startswith(
-        "Warning: a newer checkpoint is damaged and passed over: step-00000004: "
-    )
+    assert told[0].startswith("Warning: a newer checkpoint is corrupt and skipped: step-00000004: ")
     assert told[1].startswith("Going on from step 2 of")
 
 

@@ -1,0 +1,100 @@
+"""What every command needs of a config: the project, a connection, the check of a submission."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from commands.console import ROOT, show
+
+CONFIG = {
+    "config": "name in pipeline/configs/, or path of such a .py file; default: what init chose, or"
+    " digits"
+}
+JSON = {"json": "print the result as one JSON object on the last line"}
+RUN = {
+    "run": "owner/slug/version, as ann/digits-train-tpu/3; default: the last run pushed from here"
+}
+
+
+def minutes(default: int, more: str = "") -> dict[str, str]:
+    """Return the help of --minutes."""
+    return {"minutes": f"timeout in minutes (default {default}{more}); rerun to resume"}
+
+
+def project(
+    config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any
+) -> Any:
+    """Return what the Kaggle side needs to know of a config."""
+    from deploy.project import Project
+    from pipeline import config as configs
+
+    settings = configs.load(config)
+    owner, _, path = str(settings.model_options.get("pretrained", "")).partition("/")
+    slug, _, file = path.partition("/")
+    return Project(
+        ROOT,
+        config,
+        settings.competition,
+        settings.handoff,
+        runs,
+        builds,
+        sample=settings.data.sample_submission,
+        needs=f"{owner}/{slug}" if owner and slug and file else "",  # no path from the root
+        **more,
+    )
+
+
+def connect() -> Any:
+    """Return a connection with the user's own credentials."""
+    from deploy.client.client import Kaggle
+
+    return Kaggle.connect()
+
+
+def resolved_pushes(config: str, **more: Any) -> Any:
+    """Return the journal's pushes of the config's project, none of them unclear.
+
+    Kaggle is asked what came of a push that was interrupted.
+    """
+    from deploy.relay import reconcile
+    from deploy.relay.last_runs import Pushes
+
+    pushes = Pushes(project(config, **more))
+    if pushes.unclear():
+        reconcile.resolve(connect(), pushes, show=show)
+    return pushes
+
+
+def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], int]:
+    """Return how the model side checks a submission for that config before it is spent.
+
+    Args:
+        constant: allow one and the same prediction in all rows.
+    """
+    from pipeline import config as configs
+    from pipeline.submission import prediction_format
+    from pipeline.submission import submission_csv as rules
+
+    settings = configs.load(config)
+    numbers = prediction_format.takes_any_number(settings)
+    within = prediction_format.bounds(settings)
+
+    def check(submission: Path, sample: Path) -> int:
+        return rules.check(submission, sample, numbers=numbers, within=within, constant=constant)
+
+    return check
+
+
+def show_result(result: Any, config: str) -> dict[str, Any]:
+    """Print what a finished chain made, and return it."""
+    end = {**result.values(), "config": config}
+    show(
+        f"score       {end['score']}, on the hidden test set ({end['seconds']} seconds; the file"
+        f" below has the {end['rows']} rows of the visible one)"
+    )
+    show(f"submission  {end['submission']}")
+    for picture in end["pictures"]:
+        show(f"picture     {picture}")
+    show(f"report      invoke report --run {shlex.quote(str(result.trained))}")
+    return end

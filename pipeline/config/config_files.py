@@ -1,0 +1,70 @@
+"""Loads a config from its Python file."""
+
+import importlib
+import importlib.util
+import os
+from pathlib import Path
+from types import ModuleType
+
+from pipeline.config.config import Config
+from pipeline.errors import ConfigError, place
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+def load(config: str) -> Config:
+    """Return the config of that name in pipeline/configs/, or the `CONFIG` of a file.
+
+    Args:
+        config: a name, or a path that ends in .py.
+
+    Raises:
+        ConfigError: if there is no such config, the file cannot be run, has no `CONFIG`, or has one
+            of another name.
+
+    >>> load("digits").num_classes
+    10
+    """
+    named = not config.endswith(".py")
+    path = CONFIGS / f"{config}.py" if named else Path(config)
+    # Not Path.is_file, which raises for a long name.
+    if not (config in _names() if named else os.path.isfile(config)):  # noqa: PTH113
+        raise ConfigError(
+            f"--config {config!r}: there is no such config. Expected one of {', '.join(_names())}, "
+            "or the path of a .py file of the same form.\n"
+            "Correct the name, or copy pipeline/configs/digits.py and edit it."
+        )
+    try:
+        module = importlib.import_module(f"pipeline.configs.{config}") if named else _run(path)
+    except ConfigError as error:
+        raise ConfigError(f"In {path}{place(error, path)}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{path}{place(error, path)} could not be read: {type(error).__name__}: {error}.\n"
+            "Expected a Python file of the form of pipeline/configs/digits.py. Correct that line."
+        ) from error
+    value = getattr(module, "CONFIG", None)
+    if not isinstance(value, Config):
+        raise ConfigError(
+            f"{path}: CONFIG is {value!r}; expected a pipeline.config.Config.\n"
+            "End the file with CONFIG = Config(…)."
+        )
+    if value.name != path.stem:
+        raise ConfigError(
+            f"{path} says name={value.name!r}; expected {path.stem!r}: "
+            "notebooks and manifests find the file by the name.\n"
+            f"Set name={path.stem!r}, or rename the file."
+        )
+    return value
+
+
+def _names() -> list[str]:
+    return sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
+
+
+def _run(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
+    assert spec is not None and spec.loader is not None  # noqa: S101 - true of every .py file
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

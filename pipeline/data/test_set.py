@@ -1,0 +1,141 @@
+"""The test set of a competition folder, read in blocks, in the order of the sample submission."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from pipeline.config import Config
+from pipeline.data import image_files, tabular
+from pipeline.data.tabular import Encoding
+from pipeline.errors import DataError, reading
+from pipeline.storage import csv_text
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """A test set. Image files are decoded only when a block asks for them.
+
+    Attributes:
+        ids: n texts.
+        blocks: yields the inputs in blocks of a size (`pipeline.data.image_files.Blocks`).
+        images: whether the inputs are images.
+    """
+
+    __test__ = False  # pytest collects classes of this name
+
+    ids: tuple[str, ...]
+    blocks: image_files.Blocks
+    images: bool = True
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def inputs(self, rows: np.ndarray) -> np.ndarray:
+        """Return the inputs of some rows, read again; zeros where one cannot be decoded."""
+        return np.stack(
+            [next(iter(self.blocks(1, int(row), int(row) + 1)))[1][0] for row in np.asarray(rows)]
+        )
+
+
+def read_test(folder: Path, config: Config, encoding: Encoding | None = None) -> TestSet:
+    """Return the test set. No row is ever dropped.
+
+    Args:
+        encoding: of a table, as training found it.
+
+    Raises:
+        DataError: if an id has no example, an example has no id, or a table or array is not what
+            the config says.
+    """
+    data = config.data
+    sample, advice = folder / data.sample_submission, "Set data.sample_submission in the config."
+    # Ids are the first column, which may have another name than in the tables.
+    first = data.id_column
+    with reading(sample, DataError, advice):
+        if sample.is_file():
+            first = csv_text.header(sample, DataError, advice)[0]
+    ids = tabular.unique_ids(tabular.read_table(sample, (first,), advice)[first], sample)
+    if data.kind in ("images", "tfrecords"):
+        return TestSet(ids, image_files.test_blocks(folder, ids, data))
+
+    path, advice = folder / data.test_csv, "Set data.test_csv in the config."
+    id_columns = (data.id_column, first)
+    rows: np.ndarray | None = None
+    if data.kind == "arrays":
+        if path.is_file():
+            table = csv_text.read(path, DataError, advice, id_columns)
+            rows = _rows_of_ids(table, id_columns, ids, path, sample)
+        advice = "Set data.test_array in the config."
+        inputs = tabular.array(folder / data.test_array, data, len(ids), advice)
+        return TestSet(ids, in_blocks(inputs, rows))
+
+    group = (data.group_column,) if data.group_column else ()
+    others = (*id_columns, *group, *data.labels)
+    names = (*data.numeric_columns, *data.categorical_columns)
+    table = tabular.read_table(path, names, advice, optional=others)
+    rerun = bool(os.environ.get(image_files.RERUN))  # nobody is there to fix the table
+    broken: dict[int, str] = {}
+    if data.kind == "pixels":
+        inputs = tabular.pixels(path, data, others, advice, broken if rerun else None)
+    elif encoding is None:
+        raise DataError(
+            "The artifact has no encoding of the table; expected one.\n"
+            "Train again with this config."
+        )
+    else:
+        inputs = tabular.encode(table, encoding, path, lenient=rerun)
+    rows = _rows_of_ids(table, id_columns, ids, path, sample)
+    if rows is not None:
+        broken = {place: broken[row] for place, row in enumerate(rows) if row in broken}
+    elif len(inputs) != len(ids):
+        raise DataError(
+            f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and "
+            f"{sample.name} has {len(ids)} rows; expected as many.\n"
+            "Take both from the same download, or correct id_column in the config."
+        )
+    return TestSet(ids, in_blocks(inputs, rows, broken), images=data.kind == "pixels")
+
+
+def in_blocks(
+    inputs: np.ndarray,
+    rows: np.ndarray | None = None,
+    broken: Mapping[int, str] = MappingProxyType({}),
+) -> image_files.Blocks:
+    """Return `TestSet.blocks` of inputs in memory.
+
+    Args:
+        rows: int64 (n,), the order of the inputs; None: as they are.
+        broken: the reason for each row of the test set that cannot be used.
+    """
+
+    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[image_files.Block]:
+        end = len(inputs) if last is None else last
+        for start in range(first, end, size):
+            part = slice(start, min(start + size, end))
+            reasons = {row: broken[row] for row in range(part.start, part.stop) if row in broken}
+            yield start, inputs[part] if rows is None else inputs[rows[part]], reasons
+
+    return blocks
+
+
+def _rows_of_ids(
+    table: pd.DataFrame, columns: tuple[str, str], ids: tuple[str, ...], path: Path, sample: Path
+) -> np.ndarray | None:
+    """Return the row of each id in a table, int64 (n,); None if the table has no ids."""
+    column = next((name for name in columns if name in table.columns), None)
+    if column is None:
+        return None
+    rows = {name: row for row, name in enumerate(tabular.unique_ids(table[column], path))}
+    differing = [*sorted(set(ids) - set(rows)), *sorted(set(rows) - set(ids))]
+    if differing:
+        raise DataError(
+            f"{path} and {sample.name} differ in {len(differing)} ids, for example "
+            f"{', '.join(differing[:5])}.\n"
+            "Expected one row an id in both. Take them from the same download."
+        )
+    return np.array([rows[name] for name in ids])

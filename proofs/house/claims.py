@@ -1,0 +1,223 @@
+"""House: packages with floors, bundles that hold what notebooks import, old files that are read."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import tokenize
+from collections.abc import Iterator
+from modulefinder import ModuleFinder
+from pathlib import Path
+
+import jupytext
+
+from deploy.bundle import bundle
+from proofs.house import layout
+from proofs.shared import environment
+from proofs.shared.results_table import Row, Show
+
+BEFORE = "07ff1c6"  # the last commit with one floor
+LIMITS = {"train-tpu": 450_000, "infer-gpu": 320_000}  # bytes
+EXPECT = {"train-tpu": {}, "infer-gpu": {"run_id": "r", "weights_sha256": "w"}}
+WORKER = "pipeline.inference.gpu_worker"  # is started as a process
+ISAS = ("AVX2", "SSE4_2")
+LOOPS = 4
+STEPS = 10
+TESTS = "pytest -q -p no:cacheprovider"
+
+
+def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
+    """Yield the rows, each as soon as it is measured.
+
+    Args:
+        root: of the repository.
+        short: leave out what runs the tests or trains.
+        show: takes lines of progress.
+        pictures: not used; the house draws none.
+    """
+    yield from _structure(root)
+    with tempfile.TemporaryDirectory(prefix="prove-house-") as scratch:
+        folder = Path(scratch)
+        if short:
+            yield from _bundles(root, folder, {})
+            return
+        old = folder / "before"
+        subprocess.run(["git", "clone", "--quiet", str(root), str(old)], check=True)
+        subprocess.run(["git", "-C", str(old), "checkout", "--quiet", BEFORE], check=True)
+        yield from _bundles(root, folder, _sizes(old, folder / "old"))
+        yield _lines(root, old)
+        yield from _continued(root, old, folder, show)
+        yield from _tests(root, old, folder, show)
+
+
+def _structure(root: Path) -> Iterator[Row]:
+    count, name = layout.crowded(root)[0]
+    most = layout.MOST_MODULES
+    claim = "Modules of the largest package below a top one"
+    yield Row(claim, f"≤ {most}", f"{count}, {name}", count <= most)
+    circle, upwards = layout.circle(root), layout.upwards(root)
+    claim = "Imports between packages form no circle"
+    yield Row(claim, "none", " → ".join(circle) or "none", not circle)
+    claim = "Imports that lead to a floor above, or beside"
+    yield Row(claim, "0", f"{len(upwards)} {'; '.join(upwards[:3])}".strip(), not upwards)
+    lines, name = layout.longest(root)[0]
+    claim = "Lines of the longest module, wrapped at 100 columns"
+    yield Row(claim, f"≤ {layout.MOST_LINES}", f"{lines}, {name}", lines <= layout.MOST_LINES)
+
+
+def _build(root: Path, kernel: str, out: Path) -> bundle.Bundle:
+    return bundle.build(
+        kernel,
+        config="digits",
+        competition="digits",
+        owner="ann",
+        out=out,
+        root=root,
+        expect=EXPECT[kernel],
+    )
+
+
+def _modules(built: bundle.Bundle) -> set[str]:
+    """Return the files of the package that a notebook writes."""
+    cells = json.loads(built.notebook.read_text(encoding="utf-8"))["cells"]
+    names = [cell["source"].split("\n", 1)[0].removeprefix("%%writefile ") for cell in cells]
+    return {name for name in names if name.startswith("pipeline/") and name.endswith(".py")}
+
+
+def _sizes(old: Path, out: Path) -> dict[str, int]:
+    """Return the bytes of each notebook as an earlier commit builds it, by its own code."""
+    code = (
+        "import json, sys\nfrom pathlib import Path\nfrom deploy import bundle\n"
+        "build = lambda kernel, expect: bundle.build(kernel, config='digits', competition='digits',"
+        " owner='ann', out=Path(sys.argv[1]), expect=expect).size\n"
+        "print(json.dumps({k: build(k, e) for k, e in json.loads(sys.argv[2]).items()}))"
+    )
+    command = [sys.executable, "-c", code, str(out), json.dumps(EXPECT)]
+    done = subprocess.run(command, cwd=old, capture_output=True, text=True, check=True)
+    sizes: dict[str, int] = json.loads(done.stdout)
+    return sizes
+
+
+def _bundles(root: Path, folder: Path, before: dict[str, int]) -> Iterator[Row]:
+    for kernel, limit in LIMITS.items():
+        built = _build(root, kernel, folder / "built")
+        was = f"; {before[kernel] / 1000:.0f} kB at {BEFORE}" if before else ""
+        figure = f"{built.size / 1000:.0f} kB{was}"
+        yield Row(
+            f"Size of the bundle {kernel}", f"≤ {limit / 1000:.0f} kB", figure, built.size <= limit
+        )
+        travels, imported = _modules(built), _imported(root, kernel, folder)
+        odd = sorted(travels ^ imported)
+        figure = f"{len(travels)} travel, {len(imported)} are imported" + f": {odd[:3]}" * bool(odd)
+        claim = f"The modules of {kernel} are those that Python's own modulefinder finds"
+        yield Row(claim, "the same", figure, not odd)
+        copy = folder / f"with-more-{kernel}"
+        for part in ("pipeline", "kernels"):
+            shutil.copytree(root / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        (copy / "pipeline" / "data" / "nobody_needs_this.py").write_text("x = 1\n")
+        same = _build(copy, kernel, copy / "built").sha256 == built.sha256
+        claim = f"A module that nothing needs is not in {kernel}"
+        yield Row(claim, "the same bundle", "the same bundle" if same else "another", same)
+
+
+def _imported(root: Path, kernel: str, folder: Path) -> set[str]:
+    """Return what notebook, config and worker import, as the standard library sees it."""
+    script = folder / f"{kernel}.py"
+    cells = jupytext.read(root / "kernels" / kernel / "notebook.py", fmt="py:percent").cells
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    script.write_text("\n".join([*code, "import pipeline.configs.digits"]))
+    finder = ModuleFinder(path=[str(root)])  # without the libraries, which do not travel
+    finder.run_script(str(script))
+    if "pipeline.inference.multi_gpu" in finder.modules:
+        finder.import_hook(WORKER)
+    files = [vars(module)["__file__"] for module in finder.modules.values()]
+    inside = [Path(file) for file in files if file and Path(file).is_relative_to(root)]
+    return {path.relative_to(root).as_posix() for path in inside}
+
+
+def _lines(root: Path, old: Path) -> Row:
+    now, before = _counted(root), _counted(old)
+    figure = (
+        f"{now[0]:,} lines and {now[1]:,} tokens; {before[0]:,} and {before[1]:,} at {BEFORE},"
+        " wrapped at 120 and 150 columns"
+    )
+    return Row("Python without tests, in tokens", "fewer than before", figure, now[1] < before[1])
+
+
+def _counted(root: Path) -> tuple[int, int]:
+    """Return the lines and the tokens, comments and docstrings by words, of what is no test."""
+    listed = ["git", "-C", str(root), "ls-files", "*.py"]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    texts = [(root / name).read_text("utf-8") for name in names if not name.startswith("tests/")]
+    blank = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    tokens = sum(
+        len(token.string.split()) if token.type in (tokenize.COMMENT, tokenize.STRING) else 1
+        for text in texts
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in blank
+    )
+    return sum(text.count("\n") for text in texts), tokens
+
+
+def _continued(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]:
+    """Train with the old commit; resume its checkpoint and infer with its artifact by both."""
+    checkout = environment.current(root)
+    command = "python -m localkaggle export digits"
+    checkout.run(f"{command} {folder / 'digits'}", log=folder / "export.log")
+    begin = f"python -m pipeline train --config digits --input {folder / 'digits'} --output"
+    first = folder / "first"
+    at_old = environment.Checkout(old, checkout.programs)
+    show(f"      {begin} … --max-steps {STEPS}, at {BEFORE}")
+    at_old.run(f"{begin} {first} --max-steps {STEPS}", log=folder / "first.log")
+    for name, place in (("old", at_old), ("new", checkout)):
+        shutil.copytree(first, folder / name / "out")
+        show(f"      the same command to the end, at {BEFORE if name == 'old' else 'this commit'}")
+        place.run(f"{begin} {folder / name / 'out'}", log=folder / f"{name}.log")
+    weights = [(folder / name / "out/artifact/weights.npz").read_bytes() for name in ("old", "new")]
+    same = weights[0] == weights[1]
+    claim = f"A checkpoint of {BEFORE} resumes: weights of the end, beside {BEFORE} itself"
+    yield Row(claim, "bit-identical", "bit-identical" if same else "they differ", same)
+    infer = (
+        f"python -m pipeline infer --config digits --input {folder / 'digits'}"
+        f" --artifact {folder / 'old/out/artifact'} --output"
+    )
+    for name, place in (("old", at_old), ("new", checkout)):
+        place.run(f"{infer} {folder / name / 'inferred'}", log=folder / f"{name}-infer.log")
+    files = [(folder / name / "inferred/submission.csv").read_bytes() for name in ("old", "new")]
+    same = files[0] == files[1]
+    claim = f"An artifact of {BEFORE} is read: its submission, beside that of {BEFORE} itself"
+    yield Row(claim, "the same bytes", "the same bytes" if same else "they differ", same)
+
+
+def _tests(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]:
+    """Run the default tests: of both commits, beside busy loops, and with fewer instructions."""
+    checkout = environment.current(root)
+    show(f"      the tests of {BEFORE}, then those of this commit")
+    before = environment.Checkout(old, checkout.programs).run(TESTS, log=folder / "old-tests.log")
+    now = checkout.run(TESTS, log=folder / "tests.log")
+    figure = f"{_said(now)}; {_said(before)} at {BEFORE}"
+    claim = "Default tests, on this machine, alone"
+    yield Row(claim, "≤ 8 min, and all pass", figure, not now.code and now.seconds <= 480)
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOOPS)]
+    try:
+        show(f"      the tests beside {LOOPS} busy loops")
+        busy = checkout.run(TESTS, log=folder / "busy.log", timeout_seconds=7200)
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    claim = f"Default tests beside {LOOPS} busy loops"
+    yield Row(claim, "all pass", _said(busy), not busy.code)
+    for isa in ISAS:
+        show(f"      the tests with XLA's instructions limited to {isa}")
+        flags = f"RELAY_XLA_FLAGS=--xla_cpu_max_isa={isa}"
+        done = checkout.run(f"{flags} {TESTS}", log=folder / f"{isa}.log", timeout_seconds=7200)
+        claim = f"Default tests with XLA's CPU instructions limited to {isa}"
+        yield Row(claim, "all pass", _said(done), not done.code)
+
+
+def _said(done: environment.Done) -> str:
+    last = (done.output.strip().splitlines() or ["nothing"])[-1].strip("= ")
+    return f"exit {done.code}: {last}"
