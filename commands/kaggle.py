@@ -74,13 +74,15 @@ def build(
 
     Example: invoke build --kernel train-tpu
     """
+    from deploy.bundle import gate
     from deploy.relay import relay
 
     ours, artifact = project(config), None
     if kernel == relay.INFER:
         artifact = resolved_pushes(config).last_artifact()
     built = relay.build(ours, kernel, owner or owner_of_a_build(), artifact=artifact)
-    show(f"Built {built.notebook}: {built.size:,} bytes, bundle {built.sha256}. Nothing was sent.")
+    show(f"Built {built.notebook}, bundle {built.sha256}. Nothing was sent.")
+    show(f"Size: {gate.share_of_limit(built.size)}")
     return {
         "handle": built.handle,
         "notebook": str(built.notebook),

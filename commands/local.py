@@ -73,13 +73,13 @@ def dry_run(
     from deploy.relay import relay
     from localkaggle import competitions
     from localkaggle.server import LocalKaggle
-    from localkaggle.services.datasets import placed
+    from localkaggle.services.datasets import parse_published
 
     runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     ours = project(config, runs, runs / "build", deadline_seconds=3600.0)
     hosted = foreign(competition, ours.competition) if competition else ours.competition
     try:
-        datasets = dict(placed(text) for text in dataset or ())
+        datasets = dict(parse_published(text) for text in dataset or ())
     except ValueError as error:
         raise UsageError(f"--dataset {error}.\nCorrect it.") from error
     if isinstance(hosted, str) and hosted not in competitions.NAMES:

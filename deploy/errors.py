@@ -1,24 +1,6 @@
-"""Everything that can go wrong on purpose, on the Kaggle side.
+"""The errors of the Kaggle side. Each class has the exit code that docs/design.md gives it.
 
-RelayError            the root; each class carries its exit code, those of docs/design.md
-├── RunFailed       1: the kernel or the submission ended, and not well
-│   └── Unverified     what came back is not what its manifest says
-├── UsageError      2: an argument or a file of this project cannot work; nothing was sent
-├── CredentialError 3: no credentials, expired ones, or no permission
-│   └── Denied         Kaggle answered 403, which may also mean that the thing does not exist
-├── Refused         4: Kaggle understood and said no
-│   ├── NotFound       Kaggle answered 404
-│   ├── SourcesRefused it started the run without one of its sources
-│   └── BadAnswer      Kaggle's answer cannot be accepted: a field is missing, or a name or address is unsafe
-├── DeadlinePassed  5: our patience ended; the run is still alive
-├── Unreachable     6: no answer; what happened at Kaggle's end is unknown
-│   ├── Ambiguous      the unanswered call was one that changes something
-│   └── Expired        the storage does not take the address that Kaggle gave
-├── NoQuota         7: no quota or no free slot; the same call may succeed later
-├── DiskError       8: the local disk is full, or cannot be written
-└── Detached      130: Ctrl-C while waiting; what runs on Kaggle goes on
-
-Each message says what was received, what was expected, and the edit that fixes it.
+A message says what happened, what was expected, and what to type now.
 """
 
 import errno
@@ -26,39 +8,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
+
 
 class RelayError(Exception):
-    """The root: catch this to catch all of them."""
+    """The base class of every error here."""
 
     exit_code = 1
 
 
 class RunFailed(RelayError):
-    """The kernel or the submission ended, and not well."""
+    """The kernel or the submission failed."""
 
 
 class Unverified(RunFailed):
-    """What came back is not what its manifest says."""
+    """Files differ from what their manifest says."""
 
 
 class UsageError(RelayError):
-    """An argument or a file of this project cannot work; nothing was sent."""
+    """An argument or a file of this project is wrong. Nothing was sent."""
 
     exit_code = 2
 
 
 class CredentialError(RelayError):
-    """No credentials, expired ones, or no permission."""
+    """The credentials are missing or expired, or lack permission."""
 
     exit_code = 3
 
 
 class Denied(CredentialError):
-    """Kaggle answered 403, which may also mean that the thing does not exist."""
+    """Kaggle answered 403. It also does so for things that do not exist."""
 
 
 class Refused(RelayError):
-    """Kaggle understood and said no."""
+    """Kaggle understood the request and refused it."""
 
     exit_code = 4
 
@@ -68,8 +52,11 @@ class NotFound(Refused):
 
 
 class SourcesRefused(Refused):
-    """Kaggle started the run without one of its sources. `kinds`: of which, as in
-    kernel-metadata.json; `version`: of that run.
+    """Kaggle started the run without one of its sources.
+
+    Args:
+        version: of that run; 0 if Kaggle gave none.
+        kinds: of the missing sources, as in kernel-metadata.json.
     """
 
     def __init__(self, message: str, version: int = 0, kinds: tuple[str, ...] = ()) -> None:
@@ -78,66 +65,57 @@ class SourcesRefused(Refused):
 
 
 class BadAnswer(Refused):
-    """Kaggle's answer cannot be accepted: a field is missing, or a name or an address is unsafe."""
+    """Kaggle's answer lacks a field, or holds an unsafe name or address."""
 
 
 class DeadlinePassed(RelayError):
-    """Our patience ended; the run is still alive."""
+    """We stopped waiting. The run is still alive."""
 
     exit_code = 5
 
 
 class Unreachable(RelayError):
-    """No answer; what happened at Kaggle's end is unknown."""
+    """Kaggle did not answer. What happened there is unknown."""
 
     exit_code = 6
 
 
 class Ambiguous(Unreachable):
-    """The unanswered call was one that changes something: it may have happened."""
+    """A call that changes something got no answer. It may have taken effect."""
 
 
 class Expired(Unreachable):
-    """The storage does not take the address that Kaggle gave; another one may do."""
+    """The storage refused the signed address. A new one may work."""
 
 
 class NoQuota(RelayError):
-    """No quota or no free slot; the same call may succeed later."""
+    """No quota or no free slot. The same call may succeed later."""
 
     exit_code = 7
 
 
 class DiskError(RelayError):
-    """The local disk is full, or cannot be written."""
+    """The local disk is full or cannot be written."""
 
     exit_code = 8
 
 
 class Detached(RelayError):
-    """Ctrl-C while waiting; what runs on Kaggle goes on."""
+    """The user pressed Ctrl-C. What runs on Kaggle continues."""
 
     exit_code = 130
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn "no space", "read-only" and "permission denied" while writing `path` into a `DiskError`
-    that says what to do.
-    """
+    """Turn a full, read-only or forbidden disk into a `DiskError` about `path`."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EFBIG,
-            errno.EROFS,
-            errno.EACCES,
-            errno.EPERM,
-        ):
+        if error.errno not in DISK_FAULTS:
             raise
         raise DiskError(
             f"Could not write {path}: {error.strerror}.\n"
-            "Expected a folder with free space that this user may write.\n"
-            "Free some space, or correct the permissions, and give the same command again."
+            "Expected a folder with free space that this user may write to.\n"
+            "Free some space or fix the permissions, then run the same command again."
         ) from error

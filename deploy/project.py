@@ -1,4 +1,4 @@
-"""Project: what is relayed, and where its records are."""
+"""A project: what is relayed, and where its records are."""
 
 import shlex
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from deploy.journal import Journal
 
 TRAIN, INFER = "train-tpu", "infer-gpu"
-DEADLINE_SECONDS = 24 * 3600.0  # a TPU is waited for up to seven hours, and then the session itself
+DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
 
 
 @dataclass(frozen=True)
@@ -15,15 +15,17 @@ class Project:
     """What is relayed, and where its records are.
 
     Attributes:
-        root: of the repository. runs: holds the journal and what was pulled. builds: holds the
-            bundles.
-        config: a name in pipeline/configs/ or the path of a .py file; competition, handoff: as it
-            says.
-        needs: owner/slug of a dataset that the training reads; "": none.
+        root: of the repository.
+        config: a name in pipeline/configs/, or the path of a .py file.
+        competition: its slug, as the config says.
+        handoff: "dataset" or "kernel", as the config says.
+        runs: the folder of the journal and of pulled runs.
+        builds: the folder of bundles.
+        kernels: the folder of the notebooks; by default root/kernels.
+        deadline_seconds: for each wait: for a run, a dataset or a score.
+        queue_seconds: for a run to get a machine; 0: as `deadline_seconds`.
         sample: the competition's file that shows what a submission looks like.
-        kernels: the folder of the notebooks; default root/kernels.
-        deadline_seconds: for each wait, for a run, a dataset or a score. queue_seconds: for a run
-            to get a machine; 0: the same.
+        needs: owner/slug of a dataset that the training reads; "": none.
     """
 
     root: Path
@@ -40,11 +42,11 @@ class Project:
 
     @property
     def name(self) -> str:
-        """The config's name, by which the journal knows it."""
+        """The config's name in the journal."""
         return Path(self.config).stem
 
     def journal(self) -> Journal:
-        """The journal in `runs`, as far as it speaks of the Kaggle that this process speaks to."""
+        """Return the journal in `runs`, for the Kaggle that this process speaks to."""
         return Journal(self.runs / "journal.sqlite")
 
     def command(self, task: str) -> str:

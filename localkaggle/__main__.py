@@ -1,14 +1,12 @@
-"""python -m localkaggle serve|export: a Kaggle on this machine for any Kaggle client, and its
-competitions as folders.
-"""
+"""python -m localkaggle serve|export: a Kaggle on this machine, and its competitions as folders."""
 
 import argparse
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 from localkaggle import competitions
@@ -41,26 +39,26 @@ def main(arguments: list[str] | None = None) -> int:
     serve.add_argument(
         "--offline",
         action="store_true",
-        help="no session gets the internet, not even those that ask for it",
+        help="no session gets the internet, not even one that asks for it",
     )
     serve.add_argument(
         "--layout",
         choices=("2026", "flat"),
         default="2026",
-        help="of /kaggle/input: competitions/SLUG (2026, the default), or SLUG as it was before (flat)",
+        help="of /kaggle/input: competitions/SLUG (2026, the default) or, as before, SLUG (flat)",
     )
     serve.add_argument(
         "--session-seconds",
         type=_seconds,
-        help="kill a session after this many; default: Kaggle's own 9 hours for a TPU, 12 for others",
+        help="kill a session after this many; default: Kaggle's 9 hours for a TPU, 12 for others",
     )
     serve.add_argument(
         "--dataset",
-        type=_placed,
+        type=_published,
         action="append",
         default=[],
         metavar="OWNER/SLUG=DIR",
-        help="a dataset that others published: its files lie in DIR, and sessions find them; again for another",
+        help="mount the files in DIR as a dataset that others published; repeat for more",
     )
     export = commands.add_parser(
         "export",
@@ -69,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     export.set_defaults(command=_export)
     export.add_argument("competition", help=f"one of: {', '.join(competitions.NAMES)}")
-    export.add_argument("folder", type=Path, help="empty, or not there yet")
+    export.add_argument("folder", type=Path, help="a new or empty folder")
     options = parser.parse_args(arguments)
     return int(options.command(options))
 
@@ -77,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _port(text: str) -> int:
     port = int(text)
     if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{port} is no port: expected 0 (a free one) to 65535")
+        raise argparse.ArgumentTypeError(f"{port} is not a port: expected 0 (a free one) to 65535")
     return port
 
 
@@ -85,44 +83,36 @@ def _seconds(text: str) -> float:
     seconds = float(text)
     if not 1 <= seconds <= 12 * 3600:
         raise argparse.ArgumentTypeError(
-            f"{text} is no length of a session: expected 1 to 43200 seconds"
+            f"{text} cannot be the length of a session: expected 1 to 43200 seconds"
         )
     return seconds
 
 
-def _placed(text: str) -> tuple[str, Path]:
-    from localkaggle.services.datasets import placed
+def _published(text: str) -> tuple[str, Path]:
+    from localkaggle.services.datasets import parse_published
 
     try:
-        return placed(text)
+        return parse_published(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _serve(options: argparse.Namespace) -> int:
     stop = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stop.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    folder = (
-        options.folder
-        if options.folder is not None
-        else Path(tempfile.mkdtemp(prefix="localkaggle-"))
-    )
-    try:
-        return _serve_in(folder, options, stop)
-    finally:
-        if options.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, number, signal.signal(number, lambda *_: stop.set()))
+        folder = options.folder or stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="localkaggle-", ignore_cleanup_errors=True)
+        )
+        return _serve_in(Path(folder), options, stop)
 
 
 def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) -> int:
     from localkaggle.server import SESSION_SECONDS, LocalKaggle
     from localkaggle.sessions.session import namespaces
 
+    seconds = options.session_seconds
     try:
         kaggle = LocalKaggle(
             folder,
@@ -130,31 +120,24 @@ def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) 
             offline=options.offline,
             layout=options.layout,
             datasets=dict(options.dataset),
-            session_seconds=dict.fromkeys(SESSION_SECONDS, options.session_seconds)
-            if options.session_seconds
-            else None,
+            session_seconds=dict.fromkeys(SESSION_SECONDS, seconds) if seconds else None,
         )
     except FileExistsError as error:
-        print(f"Error: {error}.\nChoose another --folder.", file=sys.stderr)
-        return 2
+        return _refused(2, f"{error}", "python -m localkaggle serve --folder NEW_FOLDER")
     except OSError as error:
-        print(
-            f"Error: could not serve: {error}.\nExpected a free port and a folder to write. Correct --port or --folder.",
-            file=sys.stderr,
-        )
-        return 8 if options.port == 0 else 2
+        said = f"could not serve: {error}; expected a free port and a folder that can be written"
+        if options.port:
+            return _refused(2, said, "python -m localkaggle serve --port 0")
+        return _refused(8, said, "python -m localkaggle serve --folder OTHER_FOLDER")
     with kaggle:
-        print(
-            f"# A Kaggle on 127.0.0.1:{kaggle.port}, competitions: {', '.join(kaggle.competitions)}; its files are in {folder}"
-        )
+        hosted = f"competitions: {', '.join(kaggle.competitions)}"
+        print(f"# A Kaggle on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {folder}")
         if not namespaces():
-            print(
-                "# Namespaces are not permitted here: paths are remapped, and the internet cannot be switched off."
-            )
+            print("# Namespaces are not permitted on this machine.")
+            print("# Paths are remapped, and the internet cannot be switched off.")
         print("# Paste this into another shell, and use kaggle or invoke there:")
-        print(
-            "unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN  # a token of your own would win over the key below"
-        )
+        print("# (a token of your own would win over the key below)")
+        print("unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN")
         for name, value in kaggle.environment.items():
             print(f"export {name}={shlex.quote(value)}")
         print("# Ctrl-C ends it.", flush=True)
@@ -164,30 +147,30 @@ def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) 
 
 
 def _export(options: argparse.Namespace) -> int:
-    if options.competition not in competitions.NAMES:
-        print(
-            f"Error: there is no competition {options.competition!r} here; expected one of: {', '.join(competitions.NAMES)}.\nCorrect the name.",
-            file=sys.stderr,
+    name, folder = options.competition, options.folder
+    if name not in competitions.NAMES:
+        return _refused(
+            2,
+            f"there is no competition {name!r} here; expected one of:"
+            f" {', '.join(competitions.NAMES)}",
+            f"python -m localkaggle export digits {shlex.quote(str(folder))}",
         )
-        return 2
+    again = f"python -m localkaggle export {name} OTHER_FOLDER"
     try:
-        if options.folder.exists() and (
-            not options.folder.is_dir() or any(options.folder.iterdir())
-        ):
-            print(
-                f"Error: {options.folder} is not an empty folder; expected one, or a new name.\nChoose another.",
-                file=sys.stderr,
-            )
-            return 2
-        competitions.EMBEDDED[options.competition]().write(options.folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            return _refused(2, f"{folder} is not an empty folder; expected one or a new one", again)
+        competitions.EMBEDDED[name]().write(folder)
     except OSError as error:
-        print(
-            f"Error: could not write {options.folder}: {error.strerror}.\nFree some space, or choose another folder.",
-            file=sys.stderr,
-        )
-        return 8
-    print(f"Wrote the competition {options.competition} to {options.folder}")
+        said = f"could not write {folder}: {error.strerror}; expected a disk with space to write"
+        return _refused(8, said, again)
+    print(f"Wrote the competition {name} to {folder}")
     return 0
+
+
+def _refused(code: int, said: str, command: str) -> int:
+    """Print what happened and what to type now, and return the exit code."""
+    print(f"Error: {said}.\n{command}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Faults: what can go wrong between a client and Kaggle, at any call, planned in advance.
+"""Faults: what can go wrong between a client and Kaggle, planned in advance for any call.
 
-A fault comes before the call (nothing happened) or after it (it happened, and the answer is lost or
-wrong). Which answers Kaggle has really given in these ways is in docs/facts.md; the others are
-those of any network.
+A fault comes before the call (nothing happens) or after it (it happens, and the answer is lost or
+wrong). docs/facts.md says which of them Kaggle was seen to give; the others are those of any
+network.
 """
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.parser import BytesParser
 from http.client import HTTPMessage
@@ -15,12 +15,12 @@ from typing import Any
 
 DRIP_SECONDS = 1.0  # between two bytes
 SILENT_AT_MOST = 120.0
-OWN = "said"  # the name of what is no kind of the list below
+OWN = "said"  # the name of a kind that is not in the list below
 
 
 @dataclass
 class Answer:
-    """What would have been sent."""
+    """The answer that would have been sent."""
 
     code: int
     headers: HTTPMessage
@@ -41,74 +41,86 @@ class Answer:
             return None
         return value if isinstance(value, dict) else None
 
-    def raw(self, announced: int | None = None) -> bytes:
-        """Return the bytes; `announced`: a Content-Length that need not be true."""
+    def raw(self) -> bytes:
+        """Return the bytes, with the Content-Length that they have."""
         del self.headers["Content-Length"]
-        self.headers["Content-Length"] = str(len(self.body) if announced is None else announced)
+        self.headers["Content-Length"] = str(len(self.body))
         lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         return f"HTTP/1.1 {self.code} X\r\n{lines}\r\n".encode() + self.body
 
 
+Change = Callable[[Answer, str], bool]
+"""Makes an answer to an operation wrong, and returns whether it could."""
+
+
 @dataclass(frozen=True)
 class Kind:
-    """One way to go wrong.
+    """One way to fail.
 
     Attributes:
-        after: the call takes effect first.
-        change: makes the answer wrong and returns whether it could; None: there is no answer.
-        silence: the connection stays open without a byte. drip: one byte a second.
+        after: whether the call takes effect first.
+        change: makes the answer wrong; None: there is no answer.
+        silence: whether the connection stays open without a byte.
+        drip: whether one byte a second is sent.
         cut: the share of the body that is sent.
-        only: the operations in whose answers there is something to go wrong; empty: all.
+        only: the operations whose answers can fail in this way; empty: all.
     """
 
     after: bool
-    change: Callable[[Answer, str], bool] | None
+    change: Change | None
     silence: bool = False
     drip: bool = False
     cut: float = 1.0
     only: tuple[str, ...] = ()
 
     def strikes(self, operation: str) -> bool:
-        """Return whether a request of this operation can go wrong in this way."""
+        """Return whether a request of this operation can fail in this way."""
         return not self.only or operation in self.only
 
 
-def _refuse(code: int, message: str, **headers: str) -> Callable[[Answer, str], bool]:
+def _become(answer: Answer, code: int, value: Any, headers: Mapping[str, str]) -> None:
+    html = isinstance(value, bytes)
+    answer.code, answer.body = code, value if html else json.dumps(value).encode()
+    for name in ("Content-Type", "Location"):
+        del answer.headers[name]
+    answer.headers["Content-Type"] = "text/html" if html else "application/json"
+    for name, text in headers.items():
+        answer.headers[name.replace("_", "-")] = text
+
+
+def _reply(code: int, value: Any, **headers: str) -> Change:
     def change(answer: Answer, operation: str) -> bool:
-        _become(answer, code, {"code": code, "message": message})
-        for name, value in headers.items():
-            answer.headers[name.replace("_", "-")] = value
+        _become(answer, code, value, headers)
         return True
 
     return change
 
 
-def _become(answer: Answer, code: int, value: Any) -> None:
-    answer.code, answer.body = (
-        code,
-        value if isinstance(value, bytes) else json.dumps(value).encode(),
-    )
-    for name in ("Content-Type", "Location"):
-        del answer.headers[name]
-    answer.headers["Content-Type"] = "text/html" if isinstance(value, bytes) else "application/json"
-
-
-def _html(answer: Answer, operation: str) -> bool:
-    _become(answer, 200, b"<html><body>We will be back soon</body></html>")
-    return True
+def _refusal(code: int, message: str, *, after: bool = False, **headers: str) -> Kind:
+    return Kind(after, _reply(code, {"code": code, "message": message}, **headers))
 
 
 def _empty(answer: Answer, operation: str) -> bool:
     if operation in ("storage", "upload"):
         return False
-    _become(answer, 200, {})
+    _become(answer, 200, {}, {})
     return True
 
 
-def _edit(edit: Callable[[dict[str, Any]], bool]) -> Callable[[Answer, str], bool]:
-    """Return a change of the JSON object in the body; `edit` returns whether it found what to
-    change.
-    """
+def _other_bytes(answer: Answer, operation: str) -> bool:
+    body = bytearray(answer.body)
+    if body:
+        body[len(body) // 2] ^= 1
+    answer.body = bytes(body)
+    return bool(body)
+
+
+def _same(answer: Answer, operation: str) -> bool:
+    return True
+
+
+def _edits(edit: Callable[[dict[str, Any]], bool], only: tuple[str, ...] = ()) -> Kind:
+    """Return the kind that edits the answer's JSON object; `edit` returns whether it could."""
 
     def change(answer: Answer, operation: str) -> bool:
         value = answer.value()
@@ -117,7 +129,7 @@ def _edit(edit: Callable[[dict[str, Any]], bool]) -> Callable[[Answer, str], boo
         answer.body = json.dumps(value).encode()
         return True
 
-    return change
+    return Kind(True, change, only=only)
 
 
 def _unknown_word(value: dict[str, Any]) -> bool:
@@ -144,7 +156,7 @@ def _error_text(value: dict[str, Any]) -> bool:
 
 
 def _older(value: dict[str, Any]) -> bool:
-    """As a replica answers that has not heard of the newest yet."""
+    """Answer as a replica that has not heard of the newest yet."""
     if value.get("currentVersionNumber"):
         value["currentVersionNumber"] -= 1
         value["versions"] = (value.get("versions") or [])[:-1]
@@ -155,100 +167,74 @@ def _older(value: dict[str, Any]) -> bool:
     elif value.get("publicScore"):
         del value["publicScore"]
         value["status"] = "PENDING"
-    elif value.get("files") or value.get("datasetFiles"):
+    elif _listing(value):
         value.update({name: [] for name in ("files", "datasetFiles") if name in value})
     else:
         return False
     return True
 
 
+def _source_dropped(value: dict[str, Any]) -> bool:
+    found = "versionNumber" in value
+    if found:
+        value["invalidCompetitionSources"] = ["digits"]
+    return found
+
+
+def _listing(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the files that an answer lists; a change of the list changes the answer."""
+    return value.get("files") or value.get("datasetFiles") or []
+
+
 def _endless(value: dict[str, Any]) -> bool:
-    found = bool(value.get("files") or value.get("datasetFiles"))
+    found = bool(_listing(value))
     if found:
         value["nextPageToken"] = "again"
     return found
 
 
-def _names(rename: Callable[[str], str]) -> Callable[[dict[str, Any]], bool]:
+def _rename(rename: Callable[[str], str]) -> Callable[[dict[str, Any]], bool]:
     def edit(value: dict[str, Any]) -> bool:
-        for files, key in (("files", "fileName"), ("datasetFiles", "name")):
-            if value.get(files) and key in value[files][0]:
-                value[files][0][key] = rename(value[files][0][key])
-                return True
-        return False
+        for file in _listing(value)[:1]:
+            for name in {"fileName", "name"} & set(file):
+                file[name] = rename(file[name])
+        return bool(_listing(value))
 
     return edit
 
 
 def _twice(value: dict[str, Any]) -> bool:
-    for files in ("files", "datasetFiles"):
-        if value.get(files):
-            value[files].append(value[files][0])
-            return True
-    return False
+    files = _listing(value)
+    files += files[:1]
+    return bool(files)
 
 
 def _one_less(value: dict[str, Any]) -> bool:
-    for files in ("files", "datasetFiles"):
-        if value.get(files):
-            value[files].pop()
-            return True
-    return False
-
-
-def _dropped(value: dict[str, Any]) -> bool:
-    if "versionNumber" not in value:
-        return False
-    value["invalidCompetitionSources"] = ["digits"]
-    return True
-
-
-def _other_bytes(answer: Answer, operation: str) -> bool:
-    if operation != "storage" or not answer.body:
-        return False
-    middle = len(answer.body) // 2
-    answer.body = (
-        answer.body[:middle] + bytes([answer.body[middle] ^ 1]) + answer.body[middle + 1 :]
-    )
-    return True
-
-
-def _expired(answer: Answer, operation: str) -> bool:
-    if operation != "storage":
-        return False
-    _become(answer, 403, b"<Error><Code>ExpiredToken</Code></Error>")
-    return True
-
-
-def _same(answer: Answer, operation: str) -> bool:
-    return True
+    files = _listing(value)
+    found = bool(files)
+    del files[-1:]
+    return found
 
 
 def instead(code: int, value: Any, **headers: str) -> Kind:
-    """Return the way in which nothing happens, and this is answered. `headers`: with _ for -."""
-
-    def change(answer: Answer, operation: str) -> bool:
-        _become(answer, code, value)
-        for name, text in headers.items():
-            answer.headers[name.replace("_", "-")] = text
-        return True
-
-    return Kind(False, change)
+    """Return the kind in which nothing happens and this is answered. `headers`: with _ for -."""
+    return Kind(False, _reply(code, value, **headers))
 
 
 def edited(**values: Any) -> Kind:
-    """Return the way in which it happens, and the object that tells of it has these values."""
+    """Return the kind in which it happens, and the answer's object has these values."""
 
     def edit(value: dict[str, Any]) -> bool:
         value.update(values)
         return True
 
-    return Kind(True, _edit(edit))
+    return _edits(edit)
 
 
 def meanwhile(happens: Callable[[], object], *, after: bool = True, cut: float = 1.0) -> Kind:
-    """Return the way in which something else happens while the answer, a true one, is on its way;
-    or, not `after`, instead of it.
+    """Return the kind in which something else happens before the answer is sent.
+
+    If `after`, the answer is the true one; otherwise the call has no effect and an empty answer.
     """
 
     def change(answer: Answer, operation: str) -> bool:
@@ -261,136 +247,132 @@ def meanwhile(happens: Callable[[], object], *, after: bool = True, cut: float =
 LISTS = ("ListKernelSessionOutput", "ListDatasetFiles")
 STATUSES = ("GetKernelSessionStatus", "GetDatasetStatus", "GetSubmission")
 MADE = ("SaveKernel", "CreateDataset", "CreateDatasetVersion")
+HTML = _reply(200, b"<html><body>We will be back soon</body></html>")
+EXPIRED = _reply(403, b"<Error><Code>ExpiredToken</Code></Error>")
 KINDS: dict[str, Kind] = {
-    # Before: nothing has happened
-    "500": Kind(False, _refuse(500, "Internal error")),
-    "502": Kind(False, _refuse(502, "Bad gateway")),
-    "503, Retry-After 0": Kind(False, _refuse(503, "Unavailable", Retry_After="0")),
-    "429, Retry-After 0": Kind(False, _refuse(429, "Too many requests", Retry_After="0")),
-    "429, Retry-After nonsense": Kind(
-        False, _refuse(429, "Too many requests", Retry_After="tomorrow")
-    ),
-    "429, Retry-After an hour": Kind(False, _refuse(429, "Too many requests", Retry_After="3600")),
-    "400": Kind(False, _refuse(400, "Bad request")),
-    "401": Kind(False, _refuse(401, "Unauthorized")),
-    "403": Kind(False, _refuse(403, "Permission was denied")),
-    "404": Kind(False, _refuse(404, "Not found")),
-    "HTML with 200": Kind(False, _html),
+    # Before: nothing happens
+    "500": _refusal(500, "Internal error"),
+    "502": _refusal(502, "Bad gateway"),
+    "503, Retry-After 0": _refusal(503, "Unavailable", Retry_After="0"),
+    "429, Retry-After 0": _refusal(429, "Too many requests", Retry_After="0"),
+    "429, Retry-After nonsense": _refusal(429, "Too many requests", Retry_After="tomorrow"),
+    "429, Retry-After an hour": _refusal(429, "Too many requests", Retry_After="3600"),
+    "400": _refusal(400, "Bad request"),
+    "401": _refusal(401, "Unauthorized"),
+    "403": _refusal(403, "Permission was denied"),
+    "404": _refusal(404, "Not found"),
+    "HTML with 200": Kind(False, HTML),
     "an empty object": Kind(False, _empty),
     "reset": Kind(False, None),
     "silence": Kind(False, None, silence=True),
-    # After: it has happened
-    "500 after": Kind(True, _refuse(500, "Internal error")),
-    "504 after": Kind(True, _refuse(504, "Gateway timeout")),
+    # After: it happens
+    "500 after": _refusal(500, "Internal error", after=True),
+    "504 after": _refusal(504, "Gateway timeout", after=True),
     "reset after": Kind(True, None),
     "silence after": Kind(True, None, silence=True),
-    "HTML after": Kind(True, _html),
+    "HTML after": Kind(True, HTML),
     "empty object after": Kind(True, _empty),
     "cut off": Kind(True, _same, cut=0.5),
     "one byte a second": Kind(True, _same, drip=True),
-    "unknown word": Kind(True, _edit(_unknown_word), only=STATUSES),
-    "a field is missing": Kind(
-        True,
-        _edit(_field_missing),
-        only=(*STATUSES, *MADE, "StartBlobUpload", "GetDataset", "CreateCodeSubmission"),
+    "unknown word": _edits(_unknown_word, STATUSES),
+    "a field is missing": _edits(
+        _field_missing,
+        (*STATUSES, *MADE, "StartBlobUpload", "GetDataset", "CreateCodeSubmission"),
     ),
-    "an error with 200": Kind(True, _edit(_error_text), only=MADE),
-    "an older answer": Kind(
-        True, _edit(_older), only=(*STATUSES, *LISTS, "GetDataset", "ListSubmissions")
-    ),
-    "endless pages": Kind(True, _edit(_endless), only=LISTS),
-    "a name that climbs": Kind(True, _edit(_names(lambda name: f"../../{name}")), only=LISTS),
-    "an absolute name": Kind(True, _edit(_names(lambda name: f"/tmp/{name}")), only=LISTS),  # noqa: S108 - it must be refused
-    "a name twice": Kind(True, _edit(_twice), only=LISTS),
-    "a file less": Kind(True, _edit(_one_less), only=LISTS),
-    "a source dropped": Kind(True, _edit(_dropped), only=("SaveKernel",)),
+    "an error with 200": _edits(_error_text, MADE),
+    "an older answer": _edits(_older, (*STATUSES, *LISTS, "GetDataset", "ListSubmissions")),
+    "endless pages": _edits(_endless, LISTS),
+    "a name that climbs": _edits(_rename(lambda name: f"../../{name}"), LISTS),
+    "an absolute name": _edits(_rename(lambda name: f"/tmp/{name}"), LISTS),  # noqa: S108
+    "a name twice": _edits(_twice, LISTS),
+    "a file less": _edits(_one_less, LISTS),
+    "a source dropped": _edits(_source_dropped, ("SaveKernel",)),
     "other bytes": Kind(True, _other_bytes, only=("storage",)),
-    "an expired address": Kind(True, _expired, only=("storage",)),
+    "an expired address": Kind(True, EXPIRED, only=("storage",)),
 }
 
 
 @dataclass
 class Faults:
-    """What is planned, and what has come: `seen` holds the operation of every request since then.
+    """What is planned, and what came of it.
 
-    Following a log is not counted: when it asks again depends on the clock. `log` strikes all of
-    these requests.
+    Attributes:
+        seen: the operation of every request since the plan. Following a log does not count, since
+            the clock decides when a client asks again.
+        struck: (index, kind, operation) of the requests that failed as planned.
+        log: the kind that strikes every request for a log.
     """
 
     seen: list[str] = field(default_factory=list)
     struck: list[tuple[int, str, str]] = field(default_factory=list)
     log: str = ""
-    _at: dict[int, str] = field(default_factory=dict)
-    _said: dict[str, Iterator[str | Kind | None]] = field(default_factory=dict)
-    _own: dict[int, Kind] = field(default_factory=dict)
+    _by_index: dict[int, str] = field(default_factory=dict)
+    _by_operation: dict[str, Iterator[str | Kind | None]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def plan(self, faults: dict[int, str], log: str = "") -> None:
-        """Forget what came, and let the request of each index (0 is the next one) go wrong in this
-        way.
+        """Forget the plan before, and let the request of each index (0 is the next) fail.
+
+        Raises:
+            ValueError: if there is no such kind.
         """
         unknown = {*faults.values(), *filter(None, [log])} - KINDS.keys()
         if unknown:
-            raise ValueError(
-                f"unknown kinds {sorted(unknown)}; expected some of {', '.join(KINDS)}"
-            )
+            raise ValueError(f"unknown kinds {sorted(unknown)}; expected some of {list(KINDS)}")
         with self._lock:
-            self._ended.set()  # whoever is kept in silence may go
+            self._ended.set()  # releases the requests that wait in silence
             self._ended = threading.Event()
-            self.seen, self.struck, self._at, self.log = [], [], dict(faults), log
-            self._said, self._own = {}, {}
+            self.seen, self.struck, self.log = [], [], log
+            self._by_index, self._by_operation = dict(faults), {}
 
     def say(self, operation: str, kinds: Iterable[str | Kind | None]) -> None:
-        """Let the next requests of this operation go wrong in these ways, one after the other; None
-        lets one through.
-        """
+        """Let the next requests of this operation fail, one after the other; None lets one pass."""
         with self._lock:
-            self._said[operation] = iter(kinds)
+            self._by_operation[operation] = iter(kinds)
 
-    def take(self, operation: str) -> tuple[int, str] | None:
-        """Count a request, and return its index and kind if something is planned for it."""
+    def take(self, operation: str) -> tuple[int, str, Kind] | None:
+        """Count a request, and return its index and the fault that is planned for it, if any."""
         with self._lock:
             if operation == "log":
-                return (-1, self.log) if self.log else None
+                return (-1, self.log, KINDS[self.log]) if self.log else None
             index = len(self.seen)
             self.seen.append(operation)
-            name = self._at.get(index) or next(self._said.get(operation, iter(())), None) or ""
-            if isinstance(name, Kind):
-                self._own[index] = name
-                return index, OWN
-            return (index, name) if name and KINDS[name].strikes(operation) else None
+            queued = self._by_operation.get(operation, iter(()))
+            planned = self._by_index.get(index) or next(queued, None)
+        if isinstance(planned, Kind):
+            return index, OWN, planned
+        if planned and KINDS[planned].strikes(operation):
+            return index, planned, KINDS[planned]
+        return None
 
     def strike(
         self,
         index: int,
         name: str,
+        kind: Kind,
         operation: str,
         handle: Callable[[], bytes],
         ignore: Callable[[], None],
         write: Callable[[bytes], Any],
     ) -> bool:
-        """Let one request go wrong, and return whether the connection can still be used.
+        """Let one request fail, and return whether the connection can still be used.
 
         Args:
-            handle: does what was asked and returns the answer's bytes. ignore: reads the request
-                and does nothing.
+            index, name, kind: as `take` returns them.
+            operation: what the request asks for.
+            handle: does it and returns the answer's bytes.
+            ignore: reads the request and does nothing.
             write: sends bytes.
         """
-        kind, ended = self._own[index] if name == OWN else KINDS[name], self._ended
-        before = Answer(200, HTTPMessage(), b"")
-        if not kind.after and kind.change is not None and not kind.change(before, operation):
-            write(handle())
-            return True  # such a request cannot go wrong in this way
-        if kind.after:
-            raw = handle()
-            answer = Answer.parse(raw)
-            if kind.change is not None and not kind.change(answer, operation):
-                write(raw)
-                return True
-        else:
+        ended = self._ended
+        raw = handle() if kind.after else b""
+        answer = Answer.parse(raw) if kind.after else Answer(200, HTTPMessage(), b"")
+        if kind.change is not None and not kind.change(answer, operation):
+            write(raw or handle())  # this request cannot fail in this way
+            return True
+        if not kind.after:
             ignore()
-            answer = before
         with self._lock:
             self.struck.append((index, name, operation))
         if kind.silence:
@@ -410,5 +392,5 @@ class Faults:
         return kind.cut == 1
 
     def close(self) -> None:
-        """Let go of everybody who is kept waiting."""
+        """Release every request that is kept waiting."""
         self._ended.set()

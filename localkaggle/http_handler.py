@@ -1,6 +1,4 @@
-"""Wire: HTTP for the server. Each request is a call of a service, an upload, a download, or a log
-to follow.
-"""
+"""HTTP handler: answers a request, which is a call, an upload, a download or a log to follow."""
 
 import base64
 import contextlib
@@ -18,9 +16,10 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from localkaggle.faults import Faults
-from localkaggle.services.datasets import Datasets
 from localkaggle.services.kernels import Kernels
-from localkaggle.services.protocol import BASE, Fault, Redirect, Storage
+from localkaggle.services.protocol import BASE, ApiError
+from localkaggle.services.storage import Redirect, Storage
+from localkaggle.services.uploads import Uploads
 
 
 class Account(Protocol):
@@ -31,14 +30,14 @@ class Account(Protocol):
     lock: threading.RLock
     storage: Storage
     kernels: Kernels
-    datasets: Datasets
+    uploads: Uploads
 
     @property
     def port(self) -> int:
         """The port on 127.0.0.1."""
 
     def user(self, header: str | None) -> str | None:
-        """Return whose credentials the Authorization header holds."""
+        """Return the user whose credentials the Authorization header holds, or None."""
 
     def dispatch(self, service: str, method: str, body: bytes, authorization: str | None) -> Any:
         """Answer one call of a service."""
@@ -48,191 +47,166 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one connection. `kaggle` does the rest."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = (
-        True  # head and body are written apart; each answer would wait 40 ms for the client's ACK
-    )
+    # Head and body are written apart; with Nagle's algorithm each answer waits 40 ms for an ACK.
+    disable_nagle_algorithm = True
 
     def __init__(self, kaggle: Account, *arguments: Any) -> None:
         self.kaggle = kaggle
         super().__init__(*arguments)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing; `LocalKaggle.journal` knows the calls."""
+        """Print nothing; `LocalKaggle.journal` records the calls."""
 
     def handle(self) -> None:
-        """Answer until the connection ends, also where the client ends it in the middle."""
+        """Answer until the connection ends, even where the client ends it early."""
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             super().handle()
 
     def handle_one(self) -> None:
-        """Answer any request, or let it go wrong as planned."""
+        """Answer any request, or let it fail as planned."""
         faults, operation = self.kaggle.faults, _operation(self.path)
         planned = faults.take(operation)
         if planned is None:
             return self._answer()
-        buffer, written, kept = io.BytesIO(), self.wfile, self.close_connection
+        buffer, connection, close = io.BytesIO(), self.wfile, self.close_connection
         self.wfile = buffer
 
-        def answered() -> bytes:
+        def answer() -> bytes:
             self._answer()
             return buffer.getvalue()
 
         try:
-            usable = faults.strike(*planned, operation, answered, self._body_away, written.write)
-            written.flush()
+            usable = faults.strike(*planned, operation, answer, self._skip_body, connection.write)
+            connection.flush()
         finally:
-            self.wfile = written
-        self.close_connection = kept or not usable
+            self.wfile = connection
+        self.close_connection = close or not usable
 
-    def _body_away(self) -> None:
-        """Read what the client sends, for a request that nobody will look at."""
-        with contextlib.suppress(Fault):
+    def _skip_body(self) -> None:
+        """Read what the client sends, for a request that is not answered."""
+        with contextlib.suppress(ApiError):
             self._body()
 
     def _answer(self) -> None:
         address = urlsplit(self.path)
         if address.netloc and address.hostname not in ("localhost", "127.0.0.1"):
             self.close_connection = True  # its body stays unread
-            return self._fail(
-                Fault(
-                    403,
-                    f"This is a Kaggle on 127.0.0.1; it leads nowhere else, and not to {address.hostname}",
-                )
-            )
+            where = f"it leads nowhere else, and not to {address.hostname}"
+            return self._fail(ApiError(403, f"This is a Kaggle on 127.0.0.1; {where}"))
         path = re.sub(r"^/api(?=/v1/)", "", unquote(address.path))
         call = re.fullmatch(r"/v1/([a-z]+\.[A-Za-z]+)/([A-Za-z]+)", path)
         log = re.fullmatch(r"/v1/kernels/logs/stream/([^/]+/[^/]+)", path)
         try:
             body = self._body()
             if path.startswith("/upload/") and self.command == "PUT":
-                with self.kaggle.lock:
-                    code, headers = self.kaggle.datasets.receive(
-                        path.split("/")[2], self.headers.get("Content-Range"), body
-                    )
-                return self._send(code, b"", headers)
+                return self._upload(path.split("/")[2], body)
             if path.startswith("/storage/") and self.command in ("GET", "HEAD"):
                 return self._download(path.split("/")[2])
             if log and self.command == "GET":
-                return self._stream(
-                    log.group(1), parse_qs(address.query).get("versionLabel", [""])[0]
-                )
+                label = parse_qs(address.query).get("versionLabel", [""])[0]
+                return self._stream(log[1], label)
             if call and self.command == "POST":
-                return self._call(call.group(1), call.group(2), body)
-            raise Fault(404, "Not found")
-        except Fault as fault:
-            return self._fail(fault)
+                return self._call(call[1], call[2], body)
+            raise ApiError(404, "Not found")
+        except ApiError as error:
+            return self._fail(error)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the client has gone
         except Exception as error:
-            # A fault of this server: said as the site would, and shown to whoever mends it.
+            # An error of this server: answered as by the site, and printed to be fixed.
             traceback.print_exc()
             self.close_connection = True
-            return self._fail(Fault(500, f"Internal error: {type(error).__name__}"))
+            return self._fail(ApiError(500, f"Internal error: {type(error).__name__}"))
 
     do_GET = do_POST = do_PUT = do_HEAD = handle_one
 
     def _call(self, service: str, method: str, body: bytes) -> None:
-        """Dispatch one call, note it, and only then answer: whoever holds the answer finds the call
-        in the journal.
-        """
-        location: dict[str, str] = {}
-        code, answer = 500, None  # unless something better comes of it
+        """Dispatch a call, record it, and only then answer: the journal has it first."""
+        location = ""
+        code, answer = 500, None  # where dispatching raises anything else
         try:
             answer = self.kaggle.dispatch(service, method, body, self.headers.get("Authorization"))
             code = 200
         except Redirect as redirect:
             code = 302
             name, _ = self.kaggle.storage.objects[redirect.key]
-            location["Location"] = (
-                f"{self._base()}/storage/{redirect.key}/{quote(name)}?X-Goog-Signature=local"
-            )
-        except Fault as fault:
-            code, answer = fault.code, fault.message
+            location = self._address(redirect.key, quote(name))
+        except ApiError as error:
+            code, answer = error.code, error.message
             raise
         finally:
-            # A token that somebody asks about is a credential; it stays out.
+            # A token that somebody asks about is a credential, and is not recorded.
             asked = None if method == "IntrospectToken" else _parsed(body)
             self.kaggle.journal.append((method, asked, code, answer))
         if location:
-            self._send(302, b"", location)
+            self._send(302, b"", {"Location": location})
         else:
-            self._json(200, self._addressed(answer))
+            self._json(200, self._with_addresses(answer))
 
-    def _addressed(self, answer: Any) -> Any:
+    def _with_addresses(self, answer: Any) -> Any:
         """Turn the keys and addresses in an answer into ones that this client can reach."""
         if isinstance(answer, dict):
             for file in answer.get("files") or []:
                 if isinstance(file, dict) and str(file.get("url", "")).isdigit():
-                    file["url"] = (
-                        f"{self._base()}/storage/{file['url']}/file?X-Goog-Signature=local"
-                    )
+                    file["url"] = self._address(file["url"], "file")
             if str(answer.get("createUrl", "")).startswith(BASE):
                 answer["createUrl"] = self._base() + answer["createUrl"].removeprefix(BASE)
         return answer
 
+    def _address(self, key: str, name: str) -> str:
+        return f"{self._base()}/storage/{key}/{name}?X-Goog-Signature=local"
+
     def _base(self) -> str:
         """Return this server's address as this client sees it: through the proxy, or directly."""
-        return (
-            BASE
-            if urlsplit(self.path).netloc
-            else f"http://{self.headers.get('Host', f'127.0.0.1:{self.kaggle.port}')}"
-        )
+        if urlsplit(self.path).netloc:
+            return BASE
+        return f"http://{self.headers.get('Host', f'127.0.0.1:{self.kaggle.port}')}"
+
+    def _upload(self, token: str, body: bytes) -> None:
+        with self.kaggle.lock:
+            code, headers = self.kaggle.uploads.receive(
+                token, self.headers.get("Content-Range"), body
+            )
+        self._send(code, b"", headers)
 
     def _download(self, key: str) -> None:
-        found = self.kaggle.storage.objects.get(key)
-        if found is None or not found[1].is_file():
-            raise Fault(404, "Not found")
-        size = found[1].stat().st_size
-        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
-        start = int(wanted.group(1)) if wanted else 0
+        _, path = self.kaggle.storage.objects.get(key, ("", None))
+        if path is None or not path.is_file():
+            raise ApiError(404, "Not found")
+        size = path.stat().st_size
+        part = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        start = int(part[1]) if part else 0
         if start > size:
-            raise Fault(416, "Range not satisfiable")
-        self.send_response(206 if wanted else 200)
+            raise ApiError(416, "Range not satisfiable")
+        self.send_response(206 if part else 200)
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(size - start))
         self.send_header("Accept-Ranges", "bytes")
-        if not wanted:
-            md5 = base64.b64encode(
-                hashlib.md5(found[1].read_bytes(), usedforsecurity=False).digest()
-            ).decode()
-            self.send_header(
-                "x-goog-hash", f"md5={md5}"
-            )  # as Google's storage does, where Kaggle keeps its files
-        self.send_header("ETag", f'"{found[1].stat().st_mtime_ns:x}-{size:x}"')
-        if wanted:
+        if not part:  # as Google's storage does, where Kaggle keeps its files
+            md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).digest()
+            self.send_header("x-goog-hash", f"md5={base64.b64encode(md5).decode()}")
+        self.send_header("ETag", f'"{path.stat().st_mtime_ns:x}-{size:x}"')
+        if part:
             self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
         self.end_headers()
         if self.command == "GET":
-            with found[1].open("rb") as file:
+            with path.open("rb") as file:
                 file.seek(start)
                 shutil.copyfileobj(file, self.wfile)
 
     def _stream(self, handle: str, label: str) -> None:
+        """Answer with the log of an ended session, or follow that of a running one."""
         user = self.kaggle.user(self.headers.get("Authorization"))
         if user is None:
-            raise Fault(401, "Unauthorized")
-        kernel = self.kaggle.kernels.kernels.get(handle)
-        if kernel is None or kernel.owner != user:
-            raise Fault(403, "Permission 'kernels.get' was denied")
-        number = (
-            int(label[1:])
-            if re.fullmatch(r"v[0-9]{1,9}", label)
-            else len(kernel.versions)
-            if kernel and not label
-            else 0
-        )
-        version = self.kaggle.kernels.version(handle, number)
-        if version is None:
-            raise Fault(404, "Not found")
+            raise ApiError(401, "Unauthorized")
+        _, version = self.kaggle.kernels.find(handle, label, user)
         if version.done.is_set():
-            return self._send(
-                200, version.log.text().encode(), {"Content-Type": "application/json"}
-            )
+            body = version.log.text().encode()
+            return self._send(200, body, {"Content-Type": "application/json"})
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header(
-            "Transfer-Encoding", "chunked"
-        )  # a client that reads by the chunk gets each line as it comes
+        # A client that reads by the chunk gets each line as it comes.
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for piece in version.log.follow():
             self._chunk(f"data: {piece}\n\n".encode())
@@ -245,14 +219,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         if hasattr(socket, "TCP_QUICKACK"):
-            # Through a proxy the client keeps the body until its head is acknowledged, which Linux
-            # would do after 40 ms.
+            # A client behind a proxy sends the body once its head is acknowledged; Linux would do
+            # that after 40 ms.
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             announced = self.headers.get("Content-Length") or "0"
             if not re.fullmatch(r"[0-9]{1,12}", announced):
                 self.close_connection = True  # where the next request begins cannot be known
-                raise Fault(400, f"Invalid Content-Length: {announced[:40]!r}")
+                raise ApiError(400, f"Invalid Content-Length: {announced[:40]!r}")
             return self.rfile.read(int(announced))
         parts = []
         while size := int(self.rfile.readline().split(b";")[0], 16):
@@ -261,8 +235,8 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(parts)
 
-    def _fail(self, fault: Fault) -> None:
-        self._json(fault.code, {"code": fault.code, "message": fault.message})
+    def _fail(self, error: ApiError) -> None:
+        self._json(error.code, {"code": error.code, "message": error.message})
 
     def _json(self, code: int, value: Any) -> None:
         self._send(code, json.dumps(value).encode(), {"Content-Type": "application/json"})
@@ -277,9 +251,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _operation(path: str) -> str:
-    """Return the method that a path calls, or the kind of what it leads to: "storage", "upload" or
-    "log".
-    """
+    """Return the method that a path calls, or "storage", "upload" or "log"."""
     parts = urlsplit(path).path.strip("/").split("/")
     if "v1" in parts:
         return "log" if "stream" in parts else parts[-1]

@@ -1,8 +1,7 @@
 """Server: Kaggle's protocol on 127.0.0.1, for any of Kaggle's own clients.
 
-It answers `POST /api/v1/<service>/<Method>` as the site would, and the same call as a proxy for
-http://localhost: that is how the official client can be led here by environment variables alone,
-without a patch.
+It answers `POST /api/v1/<service>/<Method>` as the site would. It answers the same call as a proxy
+for http://localhost, so environment variables alone lead the official client here.
 """
 
 import base64
@@ -30,9 +29,12 @@ from localkaggle.faults import Faults
 from localkaggle.http_handler import Handler
 from localkaggle.services.datasets import Datasets
 from localkaggle.services.kernels import Kernels, Version
-from localkaggle.services.protocol import BASE, Fault, Storage
+from localkaggle.services.protocol import ApiError, make
+from localkaggle.services.storage import Storage
 from localkaggle.services.submissions import Submissions
-from localkaggle.sessions.session import Limits, Session, machine
+from localkaggle.services.uploads import Uploads
+from localkaggle.sessions.machines import machine
+from localkaggle.sessions.session import Limits, Session
 from localkaggle.sessions.session_log import Log
 
 USER = "rehearsal"
@@ -41,27 +43,27 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 class LocalKaggle:
-    """A Kaggle with one account. A context manager: it serves inside, and ends all sessions on the
-    way out.
+    """A Kaggle with one account; a context manager that serves and, at exit, ends all sessions.
 
     Args:
         folder: empty or new; holds everything it stores.
-        competitions: slugs of embedded ones, each built when it is first asked for, or
-            `Competition`s.
+        competitions: slugs of embedded ones, each built on first use, or `Competition`s.
         port: of 127.0.0.1; 0 takes a free one.
-        offline: give no session the internet, not even those that ask for it.
+        offline: give no session the internet, not even one that asks for it.
         layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …) or
             "flat" (`<slug>`).
-        verified: whether the account is; if not, a TPU push gets a CPU in silence.
-        session_seconds: how long a session may take, by "TPU", "GPU", "CPU"; what is left out is
-            Kaggle's. Then it is killed.
+        verified: whether the account is verified; otherwise a TPU push silently gets a CPU.
+        session_seconds: after how long a session is killed, by "TPU", "GPU", "CPU"; Kaggle's own
+            limit where it says nothing.
         own_output: whether a notebook may list its own output as a source.
-        memory_bytes, output_bytes: of a session. queue_seconds, ready_seconds: how long a push
-            queues, and a dataset is processed.
-        datasets: {owner/slug: folder} that others published, there from the beginning.
+        memory_bytes: limit of a session's memory.
+        output_bytes: limit of a session's output.
+        queue_seconds: how long a push queues.
+        ready_seconds: how long a dataset version is processed.
+        datasets: {owner/slug: folder} that other users published; ready from the start.
         python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than
             this one's.
-        session: makes a session; another than `Session` for what is not about notebooks.
+        session: makes a session; another class than `Session` where no notebook has to run.
     """
 
     def __init__(
@@ -92,13 +94,9 @@ class LocalKaggle:
                 f"{self.folder} is not empty; expected a new folder, or an empty one"
             )
         self.layout, self.offline = layout, offline
-        self._seconds = {**SESSION_SECONDS, **(session_seconds or {})}
-        self._memory_bytes, self._output_bytes, self._python = (
-            memory_bytes,
-            output_bytes,
-            dict(python or {}),
-        )
-        self._session = session
+        self.session_seconds = {**SESSION_SECONDS, **(session_seconds or {})}
+        self._memory_bytes, self._output_bytes = memory_bytes, output_bytes
+        self._python, self._session = dict(python or {}), session
         self.competitions = Hosted(self.folder / "competitions", competitions)
         self.key, self.token = secrets.token_hex(16), f"KGAT_{secrets.token_hex(16)}"
         self.faults = Faults()
@@ -109,16 +107,17 @@ class LocalKaggle:
             self.storage,
             self.folder / "sessions",
             open_session=self._open_session,
-            known=self._known,
+            source_exists=self._source_exists,
             verified=verified,
             queue_seconds=queue_seconds,
             own_output=own_output,
         )
+        self.uploads = Uploads(self.storage)
         self.datasets = Datasets(
             self.storage,
             self.folder / "datasets",
+            uploads=self.uploads,
             ready_seconds=ready_seconds,
-            address=_upload_address,
             published=datasets or {},
         )
         self.submissions = Submissions(
@@ -126,10 +125,17 @@ class LocalKaggle:
             self.folder / "sessions",
             competitions=self.competitions,
             kernels=self.kernels,
+            uploads=self.uploads,
             open_session=self._open_session,
-            announce=self.datasets.announce,
-            address=_upload_address,
         )
+        # Service → (who answers, module of its messages).
+        self._services: dict[str, tuple[object, object]] = {
+            "kernels.KernelsApiService": (self.kernels, kernel_types),
+            "datasets.DatasetApiService": (self.datasets, dataset_types),
+            "blobs.BlobApiService": (self.uploads, blob_types),
+            "competitions.CompetitionApiService": (self.submissions, competition_types),
+            "security.OAuthService": (self, security_types),
+        }
         self._server = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, self))
         self._server.daemon_threads = True
 
@@ -140,12 +146,10 @@ class LocalKaggle:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables that lead any of Kaggle's clients here, with credentials of this
-        Kaggle alone.
+        """Environment variables that lead any Kaggle client here, with this Kaggle's credentials.
 
-        HOME is private because a token in the real one would win over these credentials, and be
-        sent; the proxy for https is a port that nobody listens on, so that what escapes fails at
-        once.
+        HOME is private: a token in the real one would win over these credentials and be sent.
+        Nobody listens on the port of the https proxy, so a request to elsewhere fails at once.
         """
         home = self.folder / "home"
         for name in (".kaggle", "tmp"):
@@ -181,38 +185,38 @@ class LocalKaggle:
         self._server.shutdown()
         self._server.server_close()
 
-    # Security
+    # Credentials
 
     def IntrospectToken(self, request: Any, user: str) -> Any:
-        """Tell whose token it is."""
+        """Return the owner of a token."""
         if request.token != self.token:
-            raise Fault(404, "Token not found")
-        answer = security_types.IntrospectTokenResponse()
-        answer.active, answer.username, answer.user_id, answer.scope = (
-            True,
-            USER,
-            1,
-            "resources.admin:*",
+            raise ApiError(404, "Token not found")
+        return make(
+            security_types.IntrospectTokenResponse,
+            active=True,
+            username=USER,
+            user_id=1,
+            scope="resources.admin:*",
         )
-        return answer
 
     def user(self, header: str | None) -> str | None:
-        """Return whose credentials the Authorization header holds."""
+        """Return the user whose credentials the Authorization header holds, or None."""
         kind, _, value = (header or "").partition(" ")
-        if kind == "Bearer":
-            return USER if secrets.compare_digest(value.encode(), self.token.encode()) else None
+        expected, given = self.token.encode(), value.encode()
         if kind == "Basic":
+            expected = f"{USER}:{self.key}".encode()
             try:
                 given = base64.b64decode(value, validate=True)
             except ValueError:  # not Base64, or not even ASCII
                 return None
-            return USER if secrets.compare_digest(given, f"{USER}:{self.key}".encode()) else None
-        return None
+        elif kind != "Bearer":
+            return None
+        return USER if secrets.compare_digest(given, expected) else None
 
     # Sessions
 
-    def _known(self, kind: str, name: str) -> bool:
-        """Return whether a source that a push names can be mounted."""
+    def _source_exists(self, kind: str, name: str) -> bool:
+        """Return whether a session can mount a source."""
         if kind == "competition":
             return name in self.competitions
         if kind == "dataset":
@@ -220,30 +224,29 @@ class LocalKaggle:
         return kind == "kernel" and self.kernels.latest_output(name) is not None
 
     def _open_session(self, version: Version, folder: Path, rerun: bool) -> Session:
-        request, kind = version.request, machine(version.given)
+        request, kind = version.request, machine(version.shape)
         inputs: dict[str, Path] = {}
         for slug in request.competition_data_sources or []:
             if slug in self.competitions:
-                inputs[self._place("competitions", slug)] = self.competitions.folder(
-                    slug, hidden=rerun
-                )
+                place = self._place("competitions", slug)
+                inputs[place] = self.competitions.folder(slug, hidden=rerun)
         for handle in request.dataset_data_sources or []:
-            mounted = self.datasets.mounted(handle)
-            if mounted:
-                inputs[self._place("datasets", "/".join(handle.split("/")[:2]))] = mounted
+            if dataset := self.datasets.mounted(handle):
+                place = self._place("datasets", "/".join(handle.split("/")[:2]))
+                inputs[place] = dataset
         for handle in request.kernel_data_sources or []:
-            output = self.kernels.latest_output(handle)
-            if output:
+            if output := self.kernels.latest_output(handle):
                 inputs[self._place("notebooks", handle)] = output
-        asked = float(request.session_timeout_seconds or self._seconds[kind])
+        cap = self.session_seconds[kind]
+        seconds = min(float(request.session_timeout_seconds or cap), cap)
         return self._session(
             folder,
             version.notebook,
             inputs=inputs,
-            shape=version.given,
+            shape=version.shape,
             internet=request.enable_internet and not self.offline and not rerun,
             rerun=rerun,
-            limits=Limits(min(asked, self._seconds[kind]), self._memory_bytes, self._output_bytes),
+            limits=Limits(seconds, self._memory_bytes, self._output_bytes),
             hidden=[PROJECT, self.folder],
             python=self._python.get(kind, sys.executable),
             log=Log() if rerun else version.log,
@@ -253,41 +256,34 @@ class LocalKaggle:
         return f"{kind}/{name}" if self.layout == "2026" else name.split("/")[-1]
 
     def dispatch(self, service: str, method: str, body: bytes, authorization: str | None) -> Any:
-        """Answer one call with what becomes JSON. Raises `Fault` or `Redirect`."""
-        home, module = SERVICES.get(service, (None, None))
-        cls = getattr(module, f"Api{method}Request", None) or getattr(
-            module, f"{method}Request", None
+        """Answer one call.
+
+        Returns:
+            What becomes the JSON of the answer.
+
+        Raises:
+            ApiError: if the call is refused.
+            Redirect: if the answer is a stored object.
+        """
+        owner, types = self._services.get(service, (None, None))
+        cls = getattr(types, f"Api{method}Request", None) or getattr(
+            types, f"{method}Request", None
         )
-        owner = self if home == "" else getattr(self, home or "", None)
         if cls is None or not method[:1].isupper() or not hasattr(owner, method):
-            raise Fault(404, f"{service}/{method} is not served here")
+            raise ApiError(404, f"{service}/{method} is not served here")
         try:
             data = json.loads(body or b"{}")
-            known = {field.json_name for field in cls._fields}
-            if not isinstance(data, dict) or set(data) - known:
-                raise ValueError(
-                    f"unknown fields {sorted(set(data) - known) if isinstance(data, dict) else data!r}"
-                )
+            if not isinstance(data, dict):
+                raise ValueError(f"unknown fields {data!r}")
+            unknown = set(data) - {field.json_name for field in cls._fields}
+            if unknown:
+                raise ValueError(f"unknown fields {sorted(unknown)}")
             request = cls.from_dict(data)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Fault(400, f"Malformed request: {error}") from error
+            raise ApiError(400, f"Malformed request: {error}") from error
         user = self.user(authorization)
         if user is None and method != "IntrospectToken":
-            raise Fault(401, "Unauthorized")
+            raise ApiError(401, "Unauthorized")
         with self.lock:
             answer = getattr(owner, method)(request, user)
         return answer.__class__.to_dict(answer) if isinstance(answer, KaggleObject) else answer
-
-
-# Service → (attribute of LocalKaggle that answers, module of its messages).
-SERVICES = {
-    "kernels.KernelsApiService": ("kernels", kernel_types),
-    "datasets.DatasetApiService": ("datasets", dataset_types),
-    "blobs.BlobApiService": ("datasets", blob_types),
-    "competitions.CompetitionApiService": ("submissions", competition_types),
-    "security.OAuthService": ("", security_types),
-}
-
-
-def _upload_address(token: str) -> str:
-    return f"{BASE}/upload/{token}"

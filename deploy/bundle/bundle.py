@@ -1,11 +1,9 @@
-"""Bundle: one notebook with the package inside it, and its kernel-metadata.json.
+"""Build a bundle: one notebook with the package inside it, and its kernel-metadata.json.
 
-Reads  kernels/<kernel>/notebook.py and kernel-metadata.json, one config, and what these import
-Gives  <out>/<kernel>/<kernel>.ipynb and kernel-metadata.json: what is pushed, and nothing else
+Comes in: kernels/<kernel>/notebook.py and kernel-metadata.json, a config, and what these import
+(`deploy.bundle.imports`). Goes out: <out>/<kernel>/<kernel>.ipynb and kernel-metadata.json.
 
-Code and notebook are one version, so nothing has to be attached that could be another one. The same
-commit gives the same bytes. What the notebook imports travels (`deploy.bundle.imports`); everything
-else stays at home.
+Code and notebook are one version, so that they always match. The same commit gives the same bytes.
 """
 
 import hashlib
@@ -36,11 +34,12 @@ class Bundle:
     """What `build` made.
 
     Attributes:
-        handle: owner/slug on Kaggle. folder: holds the two files. metadata: as in
-            kernel-metadata.json.
+        handle: owner/slug on Kaggle.
+        folder: of the two files.
+        metadata: as in kernel-metadata.json.
         sha256: of all that decides what the run does; the commit is not part of it.
-        git_dirty: the files that travel are not those of `git_commit`, or there is no commit.
-        size: bytes of the notebook.
+        git_dirty: the files that travel differ from those of `git_commit`, or there is no commit.
+        size: of the notebook, in bytes.
     """
 
     kernel: str
@@ -55,8 +54,7 @@ class Bundle:
 
 
 def kernel_handle(owner: str, competition: str, kernel: str) -> str:
-    """Return `<owner>/<competition>-<kernel>`; a competition's long name is cut to fit Kaggle's 50
-    characters.
+    """Return `<owner>/<competition>-<kernel>`, its slug cut to Kaggle's 50 characters.
 
     >>> kernel_handle("ann", "digits", "train-tpu")
     'ann/digits-train-tpu'
@@ -74,8 +72,7 @@ def dataset_handle(owner: str, competition: str) -> str:
 
 
 def checkpoint_handle(owner: str, competition: str) -> str:
-    """Return the handle of the dataset that carries a checkpoint to the next session, where the
-    output of the last one cannot.
+    """Return the handle of the dataset that carries a checkpoint to the next session.
 
     >>> checkpoint_handle("ann", "digits")
     'ann/digits-checkpoint'
@@ -111,7 +108,6 @@ def build(
     out: Path,
     root: Path = ROOT,
     handoff: str = "dataset",
-    dataset: str | None = None,
     expect: Mapping[str, Any] | None = None,
     kernels: Path | None = None,
     needs: str = "",
@@ -119,49 +115,42 @@ def build(
     """Build the bundle of one kernel.
 
     Args:
-        kernel: a folder of `kernels`, for example train-tpu. One whose name starts with `infer`
-            consumes an artifact.
-        config: a name in pipeline/configs/, or the path of a .py file, which then travels as
+        kernel: a folder of `kernels`, as train-tpu. One that starts with `infer` needs an artifact.
+        config: a name in pipeline/configs/, or the path of a .py file, which travels as
             pipeline/configs/<stem>.py.
-        competition, owner: slugs on Kaggle.
-        out: the bundle comes into `out/<kernel>/`.
-        root: of the repository. kernels: default `root/kernels`.
-        handoff: how what it expects comes to it: as a "dataset", or as the output of the train
-            "kernel".
-        dataset: its handle; default that of `dataset_handle`, for a training that of
-            `checkpoint_handle`.
-        expect: {"run_id", "weights_sha256"} of the artifact, needed to consume one; or what a
-            training goes on from (`deploy.kernel.saved_progress.Left.expect`), empty for one that
-            begins.
-        needs: owner/slug of a dataset that a training reads, which its kernel-metadata.json has to
-            list; "": none.
+        competition: its slug on Kaggle.
+        owner: the user's name on Kaggle.
+        out: the bundle is written to `out/<kernel>/`.
+        root: of the repository.
+        handoff: where the expected files come from: a "dataset", or the output of a "kernel".
+        expect: {"run_id", "weights_sha256"} of the artifact; or what a training resumes from
+            (`deploy.kernel.saved_progress.SavedProgress.expect`), empty for a new one.
+        kernels: by default `root/kernels`.
+        needs: owner/slug of a dataset that a training reads; "": none.
 
     Raises:
-        UsageError: if a name is wrong or a gate refuses the bundle (deploy/bundle/gate.py). Nothing
-            is written then.
+        UsageError: if a name is wrong or the gate refuses the bundle (deploy/bundle/gate.py).
+            Nothing is written then.
         DiskError: if `out` cannot be written.
     """
     import jupytext
 
     source = (kernels or root / "kernels") / kernel
     if not (source / "notebook.py").is_file() or not (source / "kernel-metadata.json").is_file():
-        there = (
-            ", ".join(sorted(path.parent.name for path in source.parent.glob("*/notebook.py")))
-            or "none"
-        )
+        names = sorted(path.parent.name for path in source.parent.glob("*/notebook.py"))
         raise UsageError(
-            f"There is no kernel {kernel!r} in {source.parent}; expected one of: {there}.\n"
+            f"There is no kernel {kernel!r} in {source.parent}; expected one of:"
+            f" {', '.join(names) or 'none'}.\n"
             "Correct --kernel, or add notebook.py and kernel-metadata.json there."
         )
-    consumes = kernel.startswith("infer")
-    wanted = {"weights_sha256"} if consumes else {"checkpoint", "files"} if expect else set()
-    if not wanted <= set(expect or {}) or (
-        expect and not consumes and not kernel.startswith("train")
-    ):
+    expect = dict(expect or {})
+    infers, trains = kernel.startswith("infer"), kernel.startswith("train")
+    wanted = {"weights_sha256"} if infers else {"checkpoint", "files"} if expect else set()
+    if not wanted <= set(expect) or (expect and not infers and not trains):
         raise UsageError(
-            f"{kernel}: expect has {', '.join(expect or {}) or 'nothing'}; a kernel that consumes an artifact needs run_id and"
-            " weights_sha256, a training takes the checkpoint and files that it goes on from, and no other takes any.\n"
-            "Pull a finished training first: invoke pull"
+            f"{kernel}: expect has {', '.join(expect) or 'nothing'}. An infer kernel needs run_id"
+            " and weights_sha256, a train kernel may have the checkpoint and files to resume from,"
+            " and any other kernel has none.\nPull a complete training first:\ninvoke pull"
         )
     handle = kernel_handle(owner, competition, kernel)
     own = [
@@ -169,109 +158,81 @@ def build(
         for cell in jupytext.read(source / "notebook.py", fmt="py:percent").cells
     ]
     chosen = _config(root, config)
-    files = _needed(
-        root,
-        chosen,
-        {f"{kernel}/notebook.py": (source / "notebook.py").read_text(encoding="utf-8")},
-    )
-    # %%writefile refuses an empty cell, and ends each file with one newline.
+    files = _needed(root, chosen, f"{kernel}/notebook.py", imports.read(source / "notebook.py"))
+    # %%writefile refuses an empty cell, and ends each file with a newline.
     modules = {name: imports.read(path).rstrip("\n") or "# empty" for name, path in files.items()}
     metadata = _metadata(source / "kernel-metadata.json", handle, competition)
     listed = metadata["dataset_sources"]
-    if (
-        needs
-        and kernel.startswith("train")
-        and not any(f"{name}/".startswith(f"{needs}/") for name in listed)
-    ):
+    if needs and trains and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
         raise UsageError(
-            f"The config reads weights from the dataset {needs}, and {kernel} mounts {', '.join(listed) or 'no dataset'}; expected {needs}.\n"
-            f'Write "dataset_sources": ["{needs}"] into {source / "kernel-metadata.json"}, or correct pretrained in the config.'
+            f"The config reads weights from the dataset {needs}, but {kernel} mounts"
+            f" {', '.join(listed) or 'no dataset'}; expected {needs}.\n"
+            f'Write "dataset_sources": ["{needs}"] into {source / "kernel-metadata.json"}, or fix'
+            " pretrained in the config."
         )
     if expect and handoff == "dataset":
-        default = dataset_handle if consumes else checkpoint_handle
-        metadata["dataset_sources"] = [dataset or default(owner, competition), *listed]
+        carrier = dataset_handle if infers else checkpoint_handle
+        metadata["dataset_sources"] = [carrier(owner, competition), *listed]
     elif expect and handoff == "kernel":
-        metadata["kernel_sources"] = [
-            kernel_handle(owner, competition, "train-tpu") if consumes else handle
-        ]
+        train = kernel_handle(owner, competition, "train-tpu")
+        metadata["kernel_sources"] = [train if infers else handle]
     elif expect:
         raise UsageError(
-            f"handoff={handoff!r} cannot work: expected 'dataset' or 'kernel'.\nCorrect it in the config."
+            f"handoff={handoff!r} cannot work: expected 'dataset' or 'kernel'.\n"
+            "Correct it in the config."
         )
     metadata["code_file"] = f"{kernel}.ipynb"
 
-    identity = {
-        "kernel": kernel,
-        "config": chosen.stem,
-        "competition": competition,
-        "expect": dict(expect or {}),
-    }
-    covered = {**identity, "modules": modules, "cells": own, "metadata": metadata}
+    identity = {"kernel": kernel, "config": chosen.stem, "competition": competition}
+    covered = {**identity, "expect": expect, "modules": modules, "cells": own, "metadata": metadata}
     sha256 = hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
     commit, dirty = _commit(
         root, [*files.values(), source / "notebook.py", source / "kernel-metadata.json"]
     )
-    sealed = any(
-        "provenance.seal(" in cell["source"] for cell in own
-    )  # then a pull can ask for the list that it writes
     provenance = {
         **identity,
-        "sealed": sealed,
+        "expect": expect,
+        # The last cell writes outputs.json, so a pull without it is not whole.
+        "sealed": any("provenance.seal(" in cell["source"] for cell in own),
         "git_commit": commit,
         "git_dirty": dirty,
         "bundle_sha256": sha256,
     }
-
-    head = f"# {metadata['title']}\n\nBuilt from commit `{commit or 'none'}`{' with local changes' if dirty else ''}; bundle `{sha256}`.\n\n"
+    title_cell = (
+        f"# {metadata['title']}\n\nBuilt from commit `{commit or 'none'}`"
+        f"{' with local changes' if dirty else ''}; bundle `{sha256}`.\n\n"
+        "The collapsed cells below write the package `pipeline` beside this notebook."
+    )
+    written = {**modules, "bundle.json": json.dumps(provenance, indent=2, sort_keys=True)}
     cells = [
-        _cell(
-            "markdown",
-            head + "The collapsed cells below write the package `pipeline` beside this notebook.",
-        ),
+        _cell("markdown", title_cell),
         _cell("code", _folders(modules), HIDDEN),
-        *(_cell("code", f"%%writefile {path}\n{text}", HIDDEN) for path, text in modules.items()),
-        _cell(
-            "code",
-            "%%writefile bundle.json\n" + json.dumps(provenance, indent=2, sort_keys=True),
-            HIDDEN,
-        ),
+        *(_cell("code", f"%%writefile {path}\n{text}", HIDDEN) for path, text in written.items()),
         *(_cell(cell["cell_type"], cell["source"], cell["metadata"]) for cell in own),
     ]
     for place, cell in enumerate(cells):
         cell["id"] = hashlib.sha256(f"{place} {cell['source']}".encode()).hexdigest()[:12]
     notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
     text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    gate.check(notebook, metadata, size=len(text.encode()), offline=consumes)
+    size = len(text.encode())
+    gate.check(notebook, metadata, size=size, offline=infers)
 
     folder = out / kernel
+    path = folder / f"{kernel}.ipynb"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{kernel}.ipynb").write_text(text, encoding="utf-8", newline="\n")
+        path.write_text(text, encoding="utf-8", newline="\n")
         described = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
         (folder / "kernel-metadata.json").write_text(described, encoding="utf-8", newline="\n")
-    return Bundle(
-        kernel,
-        handle,
-        folder,
-        folder / f"{kernel}.ipynb",
-        metadata,
-        sha256,
-        commit,
-        dirty,
-        len(text.encode()),
-    )
+    return Bundle(kernel, handle, folder, path, metadata, sha256, commit, dirty, size)
 
 
-def _needed(root: Path, config: Path, cells: Mapping[str, str]) -> dict[str, Path]:
-    """Return {path in the notebook: file} of what the cells and the config import, and of the
-    config.
-    """
-    place = f"pipeline/configs/{config.stem}.py"
-    package = {"pipeline.configs": "import pipeline.configs"}  # which finds the config
-    files = imports.needed(root, {**cells, str(config): imports.read(config), **package}) | {
-        place: config
-    }
-    return {name: files[name] for name in sorted(files)}
+def _needed(root: Path, config: Path, name: str, cells: str) -> dict[str, Path]:
+    """Return {path in the bundle: file} of the config, and of all that it and the cells import."""
+    package = "import pipeline.configs"  # which finds the config
+    sources = {name: cells, str(config): imports.read(config), "pipeline.configs": package}
+    files = imports.needed(root, sources) | {f"pipeline/configs/{config.stem}.py": config}
+    return dict(sorted(files.items()))
 
 
 def _config(root: Path, config: str) -> Path:
@@ -279,18 +240,15 @@ def _config(root: Path, config: str) -> Path:
     package = root / "pipeline"
     if not (package / "__init__.py").is_file():
         raise UsageError(
-            f"{package} is not a package; expected pipeline/__init__.py there.\nGive the repository's root."
+            f"{package} is not a package; expected pipeline/__init__.py there.\n"
+            "Give the repository's root."
         )
     configs = {path.stem: path for path in sorted((package / "configs").glob("[!_.]*.py"))}
     chosen = configs.get(config, Path(config))
-    if (
-        chosen.suffix != ".py"
-        or not chosen.is_file()
-        or not re.fullmatch(r"[a-z][a-z0-9_]*", chosen.stem)
-    ):
+    if not chosen.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*\.py", chosen.name):
         raise UsageError(
-            f"--config {config!r}: there is no such config. Expected one of {', '.join(configs)}, or the path of a .py"
-            " file whose name is lower-case letters, digits and underscores.\n"
+            f"--config {config!r}: there is no such config. Expected one of {', '.join(configs)},"
+            " or the path of a .py file whose name is lower-case letters, digits and underscores.\n"
             "Correct the name, or copy pipeline/configs/digits.py and edit it."
         )
     return chosen
@@ -300,10 +258,11 @@ def _metadata(path: Path, handle: str, competition: str) -> dict[str, Any]:
     try:
         metadata = json.loads(imports.read(path))
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path} is not JSON: {error}.\nCorrect that line.") from error
+        raise UsageError(f"{path} is not JSON: {error}.\nFix that line.") from error
     if not isinstance(metadata, dict):
         raise UsageError(
-            f"{path} holds {type(metadata).__name__}; expected a JSON object.\nSee kernels/train-tpu/."
+            f"{path} holds {type(metadata).__name__}; expected a JSON object.\n"
+            "See kernels/train-tpu/."
         )
     given = {"id", "title", "competition_sources", "kernel_sources"} & set(metadata)
     if given:
@@ -315,8 +274,8 @@ def _metadata(path: Path, handle: str, competition: str) -> dict[str, Any]:
         isinstance(name, str) and HANDLE.fullmatch(name) for name in datasets
     ):
         raise UsageError(
-            f"{path} sets dataset_sources to {json.dumps(datasets)[:200]}; expected a list of datasets by owner/slug, as"
-            ' ["keras/weights"].\nCorrect it there.'
+            f"{path} sets dataset_sources to {json.dumps(datasets)[:200]}; expected a list of"
+            ' datasets by owner/slug, as ["keras/weights"].\nCorrect it there.'
         )
     return {
         **metadata,
@@ -329,16 +288,13 @@ def _metadata(path: Path, handle: str, competition: str) -> dict[str, Any]:
 
 
 def _folders(modules: Mapping[str, str]) -> str:
-    folders = sorted({str(PurePosixPath(path).parent) for path in modules})
-    return "\n".join(
-        [
-            "import sys",
-            "from pathlib import Path",
-            "",
-            "sys.dont_write_bytecode = True  # the outputs hold sources only",
-            *(f'Path("{folder}").mkdir(parents=True, exist_ok=True)' for folder in folders),
-        ]
-    )
+    lines = [
+        "import sys\nfrom pathlib import Path\n",
+        "sys.dont_write_bytecode = True  # the outputs hold sources only",
+    ]
+    for folder in sorted({str(PurePosixPath(path).parent) for path in modules}):
+        lines.append(f'Path("{folder}").mkdir(parents=True, exist_ok=True)')
+    return "\n".join(lines)
 
 
 def _cell(kind: str, source: str, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -347,16 +303,14 @@ def _cell(kind: str, source: str, metadata: Mapping[str, Any] | None = None) -> 
 
 
 def _commit(root: Path, paths: list[Path]) -> tuple[str, bool]:
-    """Return the commit, and whether what travels differs from it; ("", True) where git knows
-    nothing of `root`.
-    """
+    """Return the commit, and whether what travels differs from it; ("", True) without git."""
 
     def git(*arguments: str) -> str | None:
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30)  # noqa: S603 - fixed words
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30)  # noqa: S603
         except (OSError, subprocess.TimeoutExpired):
-            return None  # no git on this machine is as good as no commit
+            return None  # without git there is no commit
         return done.stdout.strip() if done.returncode == 0 else None
 
     names = [str(path.resolve()) for path in paths]

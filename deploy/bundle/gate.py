@@ -1,29 +1,20 @@
-"""Gate: what a bundle must fulfil before it may leave this machine.
+"""The gate: what a bundle must fulfil before it may leave this machine.
 
-Reads  the notebook and the metadata, as they would be pushed
-Gives  nothing, or one `UsageError` that names every problem at once
-
-Kaggle's client checks almost none of this, and Kaggle itself answers most of it with a run on the
-wrong machine.
+It raises one `UsageError` that names every problem at once. Kaggle's client checks almost none of
+this, and Kaggle answers most of it with a run on the wrong machine.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploy.client.secrets import PLAIN, find, redact
+from deploy.client.secrets import find, redact
 from deploy.errors import UsageError
 
 BYTES_AT_MOST = 900_000  # Kaggle refuses 1 MB
 SHAPES = (
-    "TpuV5E8",
-    "TpuV6E8",
-    "NvidiaTeslaT4",
-    "NvidiaL4",
-    "NvidiaL4X1",
-    "NvidiaTeslaA100",
-    "NvidiaH100",
-    "NvidiaRtxPro6000",
+    *("TpuV5E8", "TpuV6E8", "NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1"),
+    *("NvidiaTeslaA100", "NvidiaH100", "NvidiaRtxPro6000"),
 )
 RETIRED = {
     "NvidiaTeslaP100": "NvidiaTeslaT4",
@@ -32,110 +23,125 @@ RETIRED = {
     "TpuV232": "TpuV5E8 (Kaggle would give a CPU)",
     "TpuV2256": "TpuV5E8 (Kaggle would give a CPU)",
 }
-BOOLEANS = ("is_private", "enable_gpu", "enable_tpu", "enable_internet")
+ENABLED = ("enable_tpu", "enable_gpu")
+BOOLEANS = ("is_private", *ENABLED, "enable_internet")
 KNOWN = {
     *BOOLEANS,
     *("id", "title", "code_file", "language", "kernel_type", "machine_shape"),
     *("competition_sources", "dataset_sources", "kernel_sources", "model_sources"),
 }
-SECRETS = tuple(
-    (shape.kind, shape.pattern) for shape in PLAIN
-)  # for deploy/setup/doctor.py; find and redact know more
+
+
+def share_of_limit(size: int) -> str:
+    """Return how near to the limit a bundle is.
+
+    >>> share_of_limit(436_200)
+    '436 kB, 48 % of the 900 kB that the gate allows'
+    """
+    share = f"{100 * size / BYTES_AT_MOST:.0f} %"
+    return f"{size / 1000:.0f} kB, {share} of the {BYTES_AT_MOST // 1000} kB that the gate allows"
 
 
 def check(
     notebook: Mapping[str, Any], metadata: Mapping[str, Any], *, size: int, offline: bool
 ) -> None:
-    """Raise `UsageError` unless this may be pushed.
+    """Raise `UsageError`, naming every problem, unless this may be pushed.
 
     Args:
-        notebook: nbformat 4 with each cell's source as one text, as Kaggle expects it.
+        notebook: nbformat 4; each cell's source is one text, as Kaggle expects.
         metadata: the keys of kernel-metadata.json.
         size: bytes of the notebook's file.
-        offline: the kernel is scored with the internet off, so it must not ask for it.
+        offline: the kernel is scored without the internet, so it must not ask for it.
     """
-    problems = [
-        *_notebook(notebook, size),
-        *_metadata(metadata, offline),
-        *secrets(notebook, metadata),
-    ]
+    problems = [*_notebook(notebook, size), *_metadata(metadata, offline)]
+    problems += secrets(notebook, metadata)
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
-        # What is refused is quoted, and may hold a key itself.
-        raise UsageError(
-            redact(
-                f"The bundle {metadata.get('id')} may not be pushed:\n{listed}\nNothing was sent."
-            )
-        )
+        message = f"The bundle {metadata.get('id')} may not be pushed:\n{listed}\nNothing was sent."
+        raise UsageError(redact(message))  # it quotes what it refuses, which may be a key
 
 
 def _notebook(notebook: Mapping[str, Any], size: int) -> Iterator[str]:
     import nbformat
 
     if size >= BYTES_AT_MOST:
-        yield f"it has {size:,} bytes; expected fewer than {BYTES_AT_MOST:,}. Move data out of pipeline/"
+        yield (
+            f"it has {size:,} bytes; expected fewer than {BYTES_AT_MOST:,}."
+            " Move data out of pipeline/"
+        )
     try:
         nbformat.validate(nbformat.from_dict(notebook))
     except (nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:
-        yield f"it is not a valid notebook: {str(error).splitlines()[0]}. Correct notebook.py"
+        yield f"it is not a valid notebook: {str(error).splitlines()[0]}. Fix notebook.py"
     header = notebook.get("metadata", {})
     if header.get("kernelspec", {}).get("name") != "python3":
         yield "metadata.kernelspec is not python3; without it Kaggle's runner finds no kernel"
     if "kaggle" in header:
-        yield "metadata.kaggle pins an image and an accelerator, and silently makes a TPU run a CPU run. Remove it"
+        yield (
+            "metadata.kaggle pins an image and an accelerator, and silently makes a TPU run a CPU"
+            " run. Remove it"
+        )
 
 
 def _metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
-    from slugify import slugify  # the function by which the client foretells Kaggle's address
+    from slugify import slugify  # the client predicts Kaggle's address with it
 
     for key in sorted(set(metadata) - KNOWN):
         pins = " It silently makes a TPU run a CPU run." if key.startswith("docker") else ""
         yield f"kernel-metadata.json has the key {key!r}, which nothing may set.{pins} Remove it"
-    owner, _, slug = str(metadata.get("id", "")).partition("/")
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", owner) or not re.fullmatch(
-        r"[a-z0-9-]{5,50}", slug
-    ):
-        yield f"id is {metadata.get('id')!r}; expected owner/slug, the slug of 5 to 50 lower-case letters, digits and hyphens"
+    slug = str(metadata.get("id", "")).partition("/")[2]
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,50}/[a-z0-9-]{5,50}", str(metadata.get("id", ""))):
+        yield (
+            f"id is {metadata.get('id')!r}; expected owner/slug, the slug of 5 to 50 lower-case"
+            " letters, digits and hyphens"
+        )
     title = str(metadata.get("title", ""))
     if slugify(title) != slug:
-        # As an address, a key in it would have another shape.
+        # Redact before slugify, which would change the shape of a key.
         yield f"title {title!r} gives the address {slugify(redact(title))!r}, not {slug!r}"
     for key, expected in (("language", "python"), ("kernel_type", "notebook")):
         if metadata.get(key) != expected:
             yield f"{key} is {metadata.get(key)!r}; expected {expected!r}"
     for key in BOOLEANS:
         if not isinstance(metadata.get(key), bool):
-            yield f"{key} is {metadata.get(key)!r}; expected true or false, written out: Kaggle's defaults are not what its page says"
+            yield (
+                f"{key} is {metadata.get(key)!r}; expected true or false, written out: Kaggle's"
+                " defaults are not those of its page"
+            )
     if metadata.get("is_private") is False:
-        yield "is_private is false; expected true. Publish a notebook on kaggle.com, after reading it"
+        yield "is_private is false; expected true. Read a notebook, then publish it on kaggle.com"
     if offline and metadata.get("enable_internet") is not False:
         yield "enable_internet is not false; a code competition refuses a notebook that has it"
-    shape = metadata.get("machine_shape")
+    shape, asked = metadata.get("machine_shape"), tuple(map(metadata.get, ENABLED))
     if shape in RETIRED:
         yield f"machine_shape {shape!r} is retired; expected {RETIRED[shape]}"
     elif shape not in SHAPES:
         yield f"machine_shape {shape!r} is unknown; expected one of {', '.join(SHAPES)}"
-    elif metadata.get("enable_tpu") is not shape.startswith("Tpu") or metadata.get(
-        "enable_gpu"
-    ) is not shape.startswith("Nvidia"):
+    elif asked != (shape.startswith("Tpu"), shape.startswith("Nvidia")):
         yield f"enable_tpu and enable_gpu do not fit machine_shape {shape!r}"
 
 
 def secrets(notebook: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where a key seems to be, in anything that would be sent; never the key itself."""
+    """Yield where a key seems to be in anything that would be sent; never the key itself."""
     for where, text in _texts(notebook, metadata):
-        for kind, line in dict.fromkeys((found.kind, found.line) for found in find(text)):
+        for kind, line in _places(text):
             yield f"{kind} seems to be in {where}, line {line}. Remove it, and revoke it"
+
+
+def _places(text: str) -> dict[tuple[str, int], None]:
+    """Return (kind, line) of each secret in a text, once each."""
+    return dict.fromkeys((found.kind, found.line) for found in find(text))
 
 
 def without_secrets(what: str, text: str) -> None:
     """Raise `UsageError` if a key seems to be in a text that is about to be sent as `what`."""
-    found = dict.fromkeys((found.kind, found.line) for found in find(text))
+    found = _places(text)
     if found:
         listed = "\n".join(f"  - {kind}, line {line}" for kind, line in found)
         raise UsageError(
             f"A secret seems to be in {redact(what)}:\n{listed}\n"
-            "Expected none: what is sent stays there, and may be shared later. Nothing was sent. Remove it, and revoke it."
+            "Expected none: what is sent stays there, and may be shared later. Nothing was sent."
+            " Remove it, and revoke it."
         )
 
 
@@ -144,20 +150,16 @@ def _texts(notebook: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator
     for place, cell in enumerate(notebook.get("cells", []), start=1):
         source = cell.get("source", "")
         text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-        # First without secrets, then cut: a part of a key has no shape any more.
+        # Redact before cutting: a part of a key would not be recognized.
         where = f"cell {place} ({redact(text.partition(chr(10))[0])[:60]})"
         yield where, text
-        yield from _values({key: value for key, value in cell.items() if key != "source"}, where)
-    yield from _values(
-        {key: value for key, value in notebook.items() if key != "cells"}, "the notebook"
-    )
+        yield from _values({**cell, "source": ""}, where)
+    yield from _values({**notebook, "cells": []}, "the notebook")
     yield from _values(metadata, "kernel-metadata.json")
 
 
 def _values(value: Any, where: str, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each name and each text in there as it stands, behind its name: JSON would write other
-    characters around a key.
-    """
+    """Yield each name and each text after its name, not as JSON, which would escape a key."""
     if isinstance(value, Mapping):
         for key, held in value.items():
             yield where, str(key)

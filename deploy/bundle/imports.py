@@ -1,8 +1,8 @@
-"""Imports: which files a notebook needs, found by following what its cells import.
+"""Find the files that a notebook needs by following what its cells import.
 
-Nothing is run: each file is parsed. A file is needed if a cell, the config, or another needed file
-imports it, or starts it as a process: a text that is exactly the name of a module, as in `[python,
-"-m", "pipeline.inference.gpu_worker"]`, counts as an import.
+Files are parsed, never run. A file is needed if a cell, the config or another needed file imports
+it, or starts it as a process: a text that is exactly the name of a module, as in `[python, "-m",
+"pipeline.inference.gpu_worker"]`, counts as an import.
 """
 
 import ast
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from deploy.errors import UsageError
 
-# What stays at home: it speaks to Kaggle, or stands in for it.
 MODULE = re.compile(r"pipeline(\.[a-z]\w*)+")
+# These stay at home: they speak to Kaggle, or stand in for it.
 HOME = frozenset({"commands", "deploy", "localkaggle", "proofs", "tasks", "tests"})
 
 
@@ -21,14 +21,15 @@ def needed(root: Path, sources: Mapping[str, str]) -> dict[str, Path]:
     """Return every file below `root` that these sources import, directly or through another.
 
     Args:
-        root: of the repository. sources: Python text by the name that a message gives it.
+        root: of the repository.
+        sources: {name for messages: Python text}.
 
     Returns:
         {path in the bundle: file}, in the order of the paths.
 
     Raises:
-        UsageError: if a source cannot be parsed, or imports a module that is not there or stays at
-            home.
+        UsageError: if a source cannot be parsed, or imports a module that does not exist or
+            stays at home.
     """
     found: dict[str, Path] = {}
     queue = [(where, *names) for where, text in sources.items() for names in _imported(where, text)]
@@ -54,13 +55,11 @@ def read(path: Path) -> str:
 
 
 def _imported(where: str, text: str, package: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield (module, member) for each import: the member may be a module or a name in one, or ""."""
+    """Yield (module, member) for each import. A member is a module, a name in one, or ""."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        raise UsageError(
-            f"{where} is not Python: {error}.\nCorrect it, then build again."
-        ) from error
+        raise UsageError(f"{where} is not Python: {error}.\nFix it, then build again.") from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
@@ -81,7 +80,7 @@ def _files(root: Path, module: str, member: str, where: str) -> list[Path]:
     if parts[0] in HOME:
         raise UsageError(
             f"{where} imports {module}, which stays at home; expected pipeline or a library that"
-            " Kaggle's image has.\nRemove that import, or move what it takes into pipeline/."
+            " Kaggle's image has.\nRemove that import, or move what it needs into pipeline/."
         )
     files: list[Path] = []
     for count in range(1, len(parts) + 1):
@@ -91,10 +90,12 @@ def _files(root: Path, module: str, member: str, where: str) -> list[Path]:
         if not folder.is_dir():
             raise UsageError(
                 f"{where} imports {module}, and there is no {folder.relative_to(root)}.py; expected"
-                " a module of this project.\nCorrect the import, then build again."
+                " a module of this project.\nFix the import, then build again."
             )
         if (init := folder / "__init__.py").is_file():
             files.append(init)
-    inside = root.joinpath(*parts, member) if member else root / "none"
-    both = (inside.with_suffix(".py"), inside / "__init__.py")
-    return files + [file for file in both if file.is_file()]
+    if member:
+        inside = root.joinpath(*parts, member)
+        both = (inside.with_suffix(".py"), inside / "__init__.py")
+        files += [file for file in both if file.is_file()]
+    return files

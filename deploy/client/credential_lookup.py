@@ -1,9 +1,7 @@
-"""Lookup: where the official client finds credentials, in its own order, and which variables
-mislead it.
+"""Where the official client finds credentials, in its order, and which variables mislead it.
 
-Reads  the environment, and the files in ~/.kaggle or KAGGLE_CONFIG_DIR; asks nobody, and starts no
-client Gives  `Found`, and problems with their edits; a secret only to deploy/client/secrets.py,
-which keeps it out of what is shown
+It reads the environment and the files in ~/.kaggle or KAGGLE_CONFIG_DIR, and never starts the
+client. A secret goes only to deploy/client/secrets.py, which keeps it out of what is shown.
 """
 
 import json
@@ -18,21 +16,22 @@ from urllib.request import getproxies
 from deploy.client import secrets
 from deploy.client.file_transfer import is_loopback
 
-# What the client gives a meaning to; any other KAGGLE_X becomes its setting x.
+# The variables that the client reads. Any other KAGGLE_X becomes its setting x.
 KNOWN = (
-    "KAGGLE_API_TOKEN",
-    "KAGGLE_USERNAME",
-    "KAGGLE_KEY",
-    "KAGGLE_CONFIG_DIR",
-    "KAGGLE_API_ENVIRONMENT",
+    *("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY"),
+    *("KAGGLE_CONFIG_DIR", "KAGGLE_API_ENVIRONMENT"),
 )
-Problem = tuple[str, str]  # what is there, and the edit
+Problem = tuple[str, str]  # what is wrong, and the fix
 
 
 @dataclass(frozen=True)
 class Source:
-    """A place with credentials. `kind`: token, key or login. `path`: the file that holds them;
-    None: variables.
+    """A place with credentials.
+
+    Attributes:
+        name: for a message.
+        kind: "token", "key" or "login".
+        path: of the file that holds them; None for variables.
     """
 
     name: str
@@ -42,13 +41,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Found:
-    """What there is.
+    """The credentials on this machine.
 
     Attributes:
         sources: in the client's order; it uses the first.
-        problems: of places that look like credentials and are none.
+        problems: of places that look like credentials but are not.
         files: those that hold a secret, used or not.
-        username: of the key; a token does not tell.
+        username: of the key; a token names nobody.
     """
 
     sources: tuple[Source, ...]
@@ -58,7 +57,7 @@ class Found:
 
 
 def look() -> Found:
-    """Return what the client would find now, and let none of its secrets be shown from now on."""
+    """Return what the client would find now. All secrets are hidden from now on."""
     search = _Search()
     search.tokens()
     search.key()
@@ -81,62 +80,57 @@ def config_folder() -> Path:
 
 
 def settings() -> list[Problem]:
-    """Return the variables, beside the credentials, that change what the client does. Names alone:
-    a value may be secret.
-    """
-    problems = []
-    for name in ("VERBOSE", "VERBOSE_OUTPUT"):
-        if os.environ.get(name, "").lower() in ("1", "true", "yes"):
-            problems.append(
-                (
-                    f"{name} is set: `kaggle` prints every request with its key or token",
-                    f"unset {name}",
-                )
-            )
+    """Return the other variables that change the client. Names alone: a value may be secret."""
+    problems = [
+        (f"{name} is set: `kaggle` prints every request with its key or token", f"unset {name}")
+        for name in ("VERBOSE", "VERBOSE_OUTPUT")
+        if os.environ.get(name, "").lower() in ("1", "true", "yes")
+    ]
     for name in sorted(os.environ):
         if not name.startswith("KAGGLE_") or name in KNOWN:
             continue
         setting = name.removeprefix("KAGGLE_").lower()
-        means = {
+        effect = {
             "token": "`kaggle` sends it as a token, unchecked, in place of a key",
             "path": "`kaggle` downloads to it by default",
-            "competition": "`kaggle` takes it where no competition is named",
+            "competition": "`kaggle` uses it where no competition is named",
             "kernel_run_type": "the client takes this machine for a Kaggle notebook",
             "proxy": "it has no effect; https_proxy has one",
             "ssl_ca_cert": "it has no effect; REQUESTS_CA_BUNDLE has one",
         }.get(setting, f"it becomes the client's setting {setting!r}")
-        problems.append((f"{name} is set: {means}", f"unset {name}"))
+        problems.append((f"{name} is set: {effect}", f"unset {name}"))
     return problems
 
 
 def proxies(local: bool) -> tuple[str, list[Problem]]:
-    """Return the proxies in words, without their passwords, and what is wrong with them. `local`:
-    for a Kaggle on this machine.
+    """Return the proxies in words, without passwords, and what is wrong with them.
+
+    Args:
+        local: for a Kaggle on this machine.
     """
-    there = {
-        name: _host(address)
-        for name, address in getproxies().items()
-        if name in ("http", "https", "all")
+    configured = getproxies()
+    hosts = {
+        name: _host(configured[name]) for name in ("all", "http", "https") if name in configured
     }
-    bypassed = getproxies().get("no", "")
-    words = ", ".join(f"{name}_proxy {host}" for name, host in sorted(there.items())) or "none"
+    bypassed = configured.get("no", "")
+    words = ", ".join(f"{name}_proxy {host}" for name, host in hosts.items()) or "none"
     if local:
-        if not is_loopback(f"http://{there.get('http', '')}"):
-            return words, [
-                (
-                    f"http_proxy leads to {there.get('http', 'nowhere')}, not to a Kaggle on this machine",
-                    "Set http_proxy to the address that `python -m localkaggle serve` printed.",
-                )
-            ]
+        if not is_loopback(f"http://{hosts.get('http', '')}"):
+            host = hosts.get("http", "nowhere")
+            what = f"http_proxy leads to {host}, not to a Kaggle on this machine"
+            fix = "Set http_proxy to the address that `python -m localkaggle serve` printed."
+            return words, [(what, fix)]
         if bypassed == "*" or "localhost" in bypassed:
-            return words, [
-                ("no_proxy holds localhost, so http_proxy is passed by", "export no_proxy=")
-            ]
+            what = "no_proxy holds localhost, so http_proxy is bypassed"
+            return words, [(what, "export no_proxy=")]
         return words, []
-    used = there.get("https") or there.get("all")
+    used = hosts.get("https") or hosts.get("all")
     if not used or bypassed == "*" or "kaggle.com" in bypassed:
         return words, []
-    fix = "Check that it is up and lets api.kaggle.com and storage.googleapis.com through, or: unset https_proxy all_proxy"
+    fix = (
+        "Check that it is up and lets api.kaggle.com and storage.googleapis.com through, or:"
+        " unset https_proxy all_proxy"
+    )
     return words, [(f"everything goes through the proxy {used}", fix)]
 
 
@@ -150,7 +144,7 @@ class _Search:
         self.username = ""
 
     def tokens(self) -> None:
-        """Look where the client looks for a token, which goes before all else."""
+        """Look for a token, which the client prefers to all else."""
         environment = os.environ
         if {"KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DATA_PROXY_URL"} <= set(environment):
             self._token_file("KAGGLE_API_V1_TOKEN", environment.get("KAGGLE_API_V1_TOKEN", ""))
@@ -171,14 +165,12 @@ class _Search:
         if text.strip():
             self.sources.append(Source(name, "token", Path(path)))
         else:
-            self.problems.append(
-                (f"{name} leads to an empty file", f"Put a token into {path}, or remove it.")
+            self._problem(
+                f"{name} leads to an empty file", f"Put a token into {path}, or remove it."
             )
 
     def key(self) -> None:
-        """Look for the older pair of name and key: each from its variable, or else from
-        kaggle.json.
-        """
+        """Look for a name and a key: each from its variable, or else from kaggle.json."""
         path = config_folder() / "kaggle.json"
         held = self._object("kaggle.json", path)
         name, key = (
@@ -193,29 +185,21 @@ class _Search:
             self.sources.append(Source(where, "key", path if len(given) < 2 else None))
             if len(given) == 1:
                 other = "key" if given == ["KAGGLE_USERNAME"] else "name"
-                self.problems.append(
-                    (
-                        f"{given[0]} goes with the {other} of kaggle.json",
-                        f"Set both variables, or: unset {given[0]}",
-                    )
+                self._problem(
+                    f"{given[0]} goes with the {other} of kaggle.json",
+                    f"Set both variables, or: unset {given[0]}",
                 )
         elif given:
-            self.problems.append(
-                (
-                    f"{' and '.join(given)}: expected a name and a key",
-                    "Set both KAGGLE_USERNAME and KAGGLE_KEY, or none.",
-                )
+            self._problem(
+                f"{' and '.join(given)}: expected a name and a key",
+                "Set both KAGGLE_USERNAME and KAGGLE_KEY, or none.",
             )
         elif held:
-            self.problems.append(
-                (
-                    f"{path} has no username or no key",
-                    "Make a new one at https://www.kaggle.com/settings/api",
-                )
-            )
+            fix = "Make a new one at https://www.kaggle.com/settings/api"
+            self._problem(f"{path} has no username or no key", fix)
 
     def login(self) -> None:
-        """Look for what `kaggle auth login` left."""
+        """Look for the file that `kaggle auth login` writes."""
         path = _home() / ".kaggle" / "credentials.json"
         held = self._object("credentials.json", path)
         for name in ("refresh_token", "access_token"):
@@ -223,7 +207,10 @@ class _Search:
         if held.get("refresh_token"):
             self.sources.append(Source("kaggle auth login", "login", path))
         elif held:
-            self.problems.append((f"{path} holds no login", "Run: kaggle auth login"))
+            self._problem(f"{path} holds no login", "Run: kaggle auth login")
+
+    def _problem(self, what: str, fix: str) -> None:
+        self.problems.append((what, fix))
 
     def _object(self, name: str, path: Path) -> dict[str, Any]:
         text = self._text(name, path) if _exists(str(path)) else None
@@ -236,7 +223,7 @@ class _Search:
         if isinstance(value, dict):
             return value
         secrets.know(text)
-        self.problems.append((f"{path} is not a JSON object", "Download it again, or remove it."))
+        self._problem(f"{path} is not a JSON object", "Download it again, or remove it.")
         return {}
 
     def _text(self, name: str, path: Path) -> str | None:
@@ -245,18 +232,17 @@ class _Search:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            self.problems.append(
-                (f"{name}: {path} cannot be read: {why}", "Correct the file, or remove it.")
-            )
+            self._problem(f"{name}: {path} cannot be read: {why}", "Fix the file, or remove it.")
             return None
 
 
 def _home() -> Path:
-    return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home raises where there is none
+    return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home raises if there is none
 
 
 def _exists(path: str) -> bool:
-    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises for a long name, as a token may be, and for a closed folder
+    # Path.exists raises for a long name, as a token may be, and for a folder without permission.
+    return os.path.exists(path)  # noqa: PTH110
 
 
 def _parts(address: str) -> SplitResult | None:

@@ -1,13 +1,11 @@
-"""Deadline: an end to a task, also while it waits for a byte that never comes.
+"""A deadline for a task, even while it waits for a byte that never comes.
 
-Timeouts of a connection count from byte to byte: a server that sends one a second keeps a caller
-for ever (measured). So the end comes from outside: a timer of the operating system interrupts the
-main thread, wherever it is.
+A connection's timeout counts from byte to byte: a server that sends one a second holds a caller
+for ever (measured). So a timer of the operating system interrupts the main thread, wherever it is.
 
-Ctrl-C needs the same timer. An interruption may strike between a lock's being taken and the block
-that gives it back, as in Python's own queue, and what cleans up then waits for that lock for ever,
-be it at the very end of the process (both seen: one of 50 interruptions of a pull, in urllib3's
-pool of connections).
+Ctrl-C needs the same timer. An interruption may come after a lock is acquired and before the block
+that releases it, as in Python's own queue. The clean-up then waits for that lock for ever, even at
+the end of the process (both seen: one of 50 interruptions of a pull, in urllib3's pool).
 """
 
 import os
@@ -19,25 +17,23 @@ from types import FrameType
 
 from deploy.errors import DeadlinePassed
 
-AGAIN_SECONDS = (
-    3.0  # whoever swallowed the first interruption, or cleans up for too long, gets another
-)
+AGAIN_SECONDS = 3.0  # until another interruption, if the first was swallowed or clean-up is slow
 AFTER_CTRL_C_SECONDS = 0.5  # a person waits for this one
 
 
 class TimeUp(BaseException):
-    """The deadline. Not an `Exception`, so that nothing on the way takes it for an answer of
-    Kaggle.
-    """
+    """The deadline. Not an `Exception`, so that no handler takes it for an answer of Kaggle."""
 
 
 @contextmanager
 def within(seconds: float, message: str) -> Iterator[None]:
-    """Raise `DeadlinePassed` with that message where the body takes longer; end it at Ctrl-C,
-    whatever it holds.
+    """Raise `DeadlinePassed` if the body takes longer; end it at Ctrl-C, whatever it waits for.
 
-    Outside of the main thread, and where the system has no such timer, the body runs without an end
-    of its own.
+    Outside the main thread, and on systems without such a timer, the body runs without a deadline.
+
+    Args:
+        seconds: until the deadline.
+        message: of the error.
 
     >>> with within(0.01, "The task took longer than 0.01 seconds."):
     ...     threading.Event().wait(5)
@@ -64,9 +60,8 @@ def within(seconds: float, message: str) -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, ring)
-    ours = (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )  # else Ctrl-C is somebody else's, or is to be ignored
+    # Another handler is not ours to replace: Ctrl-C may have to be ignored.
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, press)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), AGAIN_SECONDS)
@@ -83,11 +78,9 @@ def within(seconds: float, message: str) -> Iterator[None]:
 
 
 def end_soon(code: int) -> None:
-    """End the process with this code if what libraries do at its end does not come to one: a lock
-    may be lost for good.
+    """End the process with this code, even if a library's clean-up waits for a lost lock.
 
-    For `atexit`, by whoever ends the process; one that goes on has nothing to fear from a deadline
-    that it has met.
+    For `atexit`: only the code that ends the process may register it.
     """
     signal.signal(signal.SIGALRM, lambda number, frame: os._exit(code))
     signal.setitimer(signal.ITIMER_REAL, AFTER_CTRL_C_SECONDS)

@@ -1,10 +1,7 @@
-"""Transfer: bytes between this machine and the addresses that Kaggle names.
+"""Downloads from and uploads to the addresses that Kaggle names: complete files, or none.
 
-Reads  a signed address from Kaggle's answer, or a local file
-Gives  a complete local file, or an uploaded blob; never half of one
-
-Every connection of the Kaggle side goes through `Guard`: the official client has no timeouts
-(measured: it waits for ever) and follows a redirect to any host over plain HTTP.
+Every connection of the Kaggle side goes through `Guard`. The official client has no timeouts
+(measured: it waits for ever), and follows redirects to any host over plain HTTP.
 """
 
 import base64
@@ -25,16 +22,15 @@ from requests.adapters import HTTPAdapter
 from deploy.errors import BadAnswer, writing
 
 CHUNK_BYTES = 1 << 20
-UNPACKED_AT_MOST = 20 * 10**9  # what an output may have in all
-SUSPECT, RATIO_AT_MOST = (
-    10**8,
-    200,
-)  # bytes from which on the ratio counts: no table of numbers packs as well as that
-PARTIAL = ".relay-part"  # the ending of a file that is still coming; no output may have it
+UNPACKED_AT_MOST = 20 * 10**9  # bytes: Kaggle's limit for an output
+# A file of more bytes than SUSPECT may have been compressed by this ratio at most: no table of
+# numbers compresses as well as that.
+SUSPECT, RATIO_AT_MOST = 10**8, 200
+PARTIAL = ".relay-part"  # the suffix of an incomplete download; no output may have it
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether the address can only be this machine.
+    """Return whether the address is on this machine.
 
     >>> is_loopback("http://127.0.0.1:8080/x"), is_loopback("http://localhost.example.com/")
     (True, False)
@@ -49,24 +45,25 @@ def is_loopback(url: str) -> bool:
 
 
 class Guard(HTTPAdapter):
-    """Give each request timeouts (seconds: to connect, between two bytes) and refuse addresses that
-    are not safe.
+    """Gives each request timeouts, and refuses unsafe addresses.
+
+    Args:
+        timeouts: seconds to connect, and between two bytes.
     """
 
     def __init__(self, timeouts: tuple[float, float]) -> None:
         super().__init__()
         self.timeouts = timeouts
 
-    def send(  # type: ignore[override]  # the base class spells the defaults out; they are passed through
+    def send(  # type: ignore[override]  # the base class names its defaults
         self, request: requests.PreparedRequest, **kwargs: Any
     ) -> requests.Response:
-        """Send, or raise `BadAnswer` where the address is neither https nor this machine; redirects
-        come here too.
-        """
+        """Send. Raises `BadAnswer` for an address, or redirect, that is neither https nor local."""
         url = request.url or ""
         if urlsplit(url).scheme != "https" and not is_loopback(url):
             raise BadAnswer(
-                f"Kaggle's answer points at {_shown(url)}; expected https, or an address of this machine.\n"
+                f"Kaggle's answer points at {_without_key(url)}; expected https, or an address of"
+                " this machine.\n"
                 "Nothing was transferred. Check the proxy settings of this machine and try again."
             )
         if kwargs.get("timeout") is None:
@@ -82,9 +79,9 @@ def guarded(session: requests.Session, timeouts: tuple[float, float]) -> request
 
 
 def anonymous(timeouts: tuple[float, float]) -> requests.Session:
-    """Return a guarded session that sends no credentials: signed addresses carry their own right."""
+    """Return a guarded session without credentials, for signed addresses."""
     session = guarded(requests.Session(), timeouts)
-    session.auth = _no_credentials  # otherwise requests would look into ~/.netrc
+    session.auth = lambda request: request  # otherwise requests would read ~/.netrc
     return session
 
 
@@ -96,16 +93,12 @@ def copied(session: requests.Session, timeouts: tuple[float, float]) -> requests
     return other
 
 
-def _no_credentials(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
-
-
 def save(response: requests.Response, path: Path) -> None:
     """Write the body of a streamed answer to `path`, complete or not at all.
 
     Raises:
-        requests.RequestException: if the connection breaks, or fewer bytes come than were
-        announced.
+        requests.RequestException: if the connection breaks, or bytes are missing or changed.
+        BadAnswer: if it is an archive that does not unpack to this file alone.
         DiskError: if the disk is full or cannot be written.
     """
     response.raise_for_status()
@@ -115,8 +108,7 @@ def save(response: requests.Response, path: Path) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # Google's storage, where Kaggle keeps its files, tells the MD5; not a defence, but it
-            # finds what the wire did.
+            # Google's storage sends the MD5: no defence, but it finds transfer errors.
             digest = hashlib.md5(usedforsecurity=False)
             with part.open("wb") as file:
                 for chunk in response.iter_content(CHUNK_BYTES):
@@ -124,12 +116,10 @@ def save(response: requests.Response, path: Path) -> None:
                     received += file.write(chunk)
             encoded = response.headers.get("Content-Encoding", "identity") != "identity"
             if announced.isdigit() and not encoded and received != int(announced):
-                raise requests.ConnectionError(f"{path.name}: {received} bytes came of {announced}")
-            told = re.search(r"md5=([A-Za-z0-9+/=]+)", response.headers.get("x-goog-hash", ""))
-            if told and not encoded and told[1] != base64.b64encode(digest.digest()).decode():
-                raise requests.ConnectionError(
-                    f"{path.name}: other bytes came than the storage has"
-                )
+                raise requests.ConnectionError(f"{path.name}: got {received} of {announced} bytes")
+            md5 = re.search(r"md5=([A-Za-z0-9+/=]+)", response.headers.get("x-goog-hash", ""))
+            if md5 and not encoded and md5[1] != base64.b64encode(digest.digest()).decode():
+                raise requests.ConnectionError(f"{path.name}: its MD5 is not that of the storage")
             _unzip_one(response.url, part, path.name)
             part.replace(path)
         finally:
@@ -137,14 +127,9 @@ def save(response: requests.Response, path: Path) -> None:
 
 
 def _unzip_one(url: str, part: Path, name: str) -> None:
-    """Replace `part` by its only member where Kaggle sent `name` compressed, which it does as it
-    likes.
-    """
-    if (
-        not urlsplit(url).path.endswith(".zip")
-        or name.endswith(".zip")
-        or not zipfile.is_zipfile(part)
-    ):
+    """Replace `part` by its only member if Kaggle sent `name` zipped, which it may always do."""
+    zipped = urlsplit(url).path.endswith(".zip") and not name.endswith(".zip")
+    if not zipped or not zipfile.is_zipfile(part):
         return
     plain = part.with_name(part.name + ".plain")
     try:
@@ -163,14 +148,15 @@ def _unpack(part: Path, plain: Path, name: str) -> None:
         members = archive.infolist()
         if len(members) != 1 or Path(members[0].filename).name != name:
             raise BadAnswer(
-                f"Kaggle sent an archive of {[member.filename for member in members][:5]}; expected {name} alone.\n"
+                f"Kaggle sent an archive of {[member.filename for member in members][:5]};"
+                f" expected {name} alone.\n"
                 "Look at the file on kaggle.com; try again if it is there."
             )
         size, packed = members[0].file_size, members[0].compress_size
         if size > UNPACKED_AT_MOST or (size > SUSPECT and size > RATIO_AT_MOST * packed):
             raise BadAnswer(
-                f"{name} would unpack from {packed:,} to {size:,} bytes; expected an output's size, and a ratio of {RATIO_AT_MOST} at most.\n"
-                "Look at it on kaggle.com."
+                f"{name} would unpack from {packed:,} to {size:,} bytes; expected an output's size,"
+                f" and a ratio of {RATIO_AT_MOST} at most.\nLook at it on kaggle.com."
             )
         with archive.open(members[0]) as source, plain.open("wb") as target:
             shutil.copyfileobj(source, target, CHUNK_BYTES)
@@ -178,29 +164,28 @@ def _unpack(part: Path, plain: Path, name: str) -> None:
 
 def fetch(session: requests.Session, url: str, path: Path) -> None:
     """Download a signed address to `path`. Raises as `save`."""
-    # Byte for byte: a compressed transfer would hide the announced size.
+    # A compressed transfer would hide the announced size.
     headers: Mapping[str, str] = {"Accept-Encoding": "identity"}
     with session.get(url, stream=True, headers=headers) as response:
         save(response, path)
 
 
 def put(session: requests.Session, url: str, path: Path) -> None:
-    """Upload the file to a signed address.
+    """Upload a file to a signed address.
 
     Raises:
-        requests.RequestException: if it was not taken whole; nothing refers to the blob yet, so it
-        may be sent again.
+        requests.RequestException: if the upload fails. It may be retried: nothing refers to it yet.
     """
     with path.open("rb") as file:
         # An empty file object would be sent chunked, without a length.
         response = session.put(url, data=file if path.stat().st_size else b"")
     if response.status_code not in (200, 201):
         raise requests.HTTPError(
-            f"{path.name} was not taken: {response.status_code}", response=response
+            f"the upload of {path.name} failed: {response.status_code}", response=response
         )
 
 
-def _shown(url: str) -> str:
+def _without_key(url: str) -> str:
     """Return scheme and host alone: the rest of a signed address is a key."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}"

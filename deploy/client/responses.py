@@ -1,4 +1,4 @@
-"""Answers: what Kaggle said, as plain frozen values that need no Kaggle client to be understood."""
+"""What Kaggle answers, as plain frozen values that need no Kaggle client."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,14 +8,19 @@ from typing import Any
 
 from deploy.errors import UsageError
 
-# What the client raises where an answer, or a row of one, is not what it can read.
+# What the client raises for an answer, or a row of one, that it cannot read.
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """Kaggle's answer to a push. `invalid`: what it did not accept, by kind; the run then starts
-    without it.
+    """Kaggle's answer to a push.
+
+    Attributes:
+        version: of the kernel; 0 if Kaggle gave none.
+        url: of its page.
+        error: Kaggle's words; "": none.
+        invalid: the sources that it did not accept, by kind. The run starts without them.
     """
 
     version: int
@@ -26,7 +31,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class KernelStatus:
-    """The state of one kernel version, in Kaggle's word, and its message about a failure."""
+    """The state of a kernel version in Kaggle's word, and Kaggle's message about a failure."""
 
     name: str
     failure: str
@@ -34,9 +39,7 @@ class KernelStatus:
 
 @dataclass(frozen=True)
 class Source:
-    """A version of a kernel: its number, the text that was pushed, and what it asks for, named as
-    in kernel-metadata.json.
-    """
+    """A version of a kernel: its number, its text, and its fields of kernel-metadata.json."""
 
     version: int
     text: str
@@ -45,7 +48,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset: its current version, and the notes of the versions that Kaggle tells of."""
+    """A dataset: its current version, and the notes of each version that Kaggle lists."""
 
     version: int
     notes: Mapping[int, str]
@@ -64,7 +67,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Limits:
-    """Submissions made today and in all, and how many are allowed now."""
+    """Submissions made today and in total, and how many are allowed now."""
 
     today: int
     total: int
@@ -73,9 +76,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Quota:
-    """Accelerator seconds left this week, and when the next one begins, in UTC; None where Kaggle
-    did not say.
-    """
+    """Accelerator seconds left this week, and when the next week begins in UTC; None: unknown."""
 
     gpu_seconds: float | None
     tpu_seconds: float | None
@@ -83,25 +84,21 @@ class Quota:
 
 
 def text(value: Any) -> str:
-    """Return a text that Kaggle may leave out. Raises `TypeError` for anything else: the answer
-    cannot be read then.
-    """
+    """Return a text that Kaggle may omit. Raises `TypeError` for anything else."""
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} in place of a text")
     return value or ""
 
 
 def number(value: Any) -> int:
-    """Return a whole number that Kaggle may leave out, 0 then. Raises `TypeError` for anything
-    else.
-    """
+    """Return an integer that Kaggle may omit, 0 then. Raises `TypeError` for anything else."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise TypeError(f"{type(value).__name__} in place of a number")
     return value or 0
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """Return a list of texts that Kaggle may leave out. Raises `TypeError` for anything else."""
+    """Return a list of texts that Kaggle may omit. Raises `TypeError` for anything else."""
     return tuple(text(item) for item in value or ())
 
 
@@ -110,14 +107,14 @@ def split(handle: str) -> tuple[str, str]:
     owner, slash, slug = handle.partition("/")
     if not (owner and slash and slug) or "/" in slug:
         raise UsageError(
-            f"{handle!r} is not a handle; expected owner/slug.\nCopy it from the address on kaggle.com."
+            f"{handle!r} is not a handle; expected owner/slug.\n"
+            "Copy it from the address on kaggle.com."
         )
     return owner, slug
 
 
 def log_pieces(log: str) -> list[tuple[str, str]]:
-    """Return (stream, text) of the pieces of a log, which Kaggle stores as a JSON array and may cut
-    anywhere.
+    """Return (stream, text) of the pieces of a log: a JSON array that Kaggle may cut anywhere.
 
     >>> log_pieces('[{"stream_name":"stdout","time":0.5,"data":"a b"}]')
     [('stdout', 'a b')]
@@ -131,26 +128,23 @@ def log_pieces(log: str) -> list[tuple[str, str]]:
         return [("", log)]  # cut, or not JSON at all: shown as it is
 
 
-def log_lines(log: str, *, stdout: bool = False) -> list[str]:
-    """Return the lines of a log. `stdout`: leave out what libraries wrote to stderr.
+def log_lines(log: str) -> list[str]:
+    """Return the lines of a log.
 
     >>> log_lines('[{"data": "one l"}, {"data": "ine"}]')
     ['one line']
     """
-    whole = "".join(data for stream, data in log_pieces(log) if not (stdout and stream == "stderr"))
-    # A piece may end inside a character; its halves fit together again, and what is left over
-    # cannot be encoded.
+    whole = "".join(data for _, data in log_pieces(log))
+    # A piece may end inside a character. Its halves are joined; a single half is replaced.
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace").splitlines()
 
 
 class Plain:
-    """The type of an answer that is taken as it came: where the client knows no word of one row, it
-    reads no row at all.
-    """
+    """The type of an unparsed answer: the client reads no row if it does not know a word of one."""
 
     @classmethod
     def prepare_from(cls, response: Any) -> dict[str, Any]:
-        """Return the JSON object that was answered. Raises `TypeError` for anything else."""
+        """Return the JSON object of the answer. Raises `TypeError` for anything else."""
         value = response.json()
         if not isinstance(value, dict):
             raise TypeError(f"{type(value).__name__} in place of an object")
@@ -158,39 +152,37 @@ class Plain:
 
 
 def scored(row: dict[str, Any], read: Callable[[dict[str, Any]], Any]) -> Scored:
-    """Return the submission that a row describes; with the status UNKNOWN(word) where the client
-    cannot read the row.
+    """Return the submission of a row; its status is UNKNOWN(word) if the client cannot read it.
 
-    Its number and description must be there in any case: without them nobody can tell whose it is.
+    Number and description are always required: they tell whose submission it is.
+
+    Args:
+        row: of Kaggle's answer.
+        read: the client's own parser.
     """
     ref, description = number(row.get("ref")), text(row.get("description"))
     try:
         item = read(row)
-        return Scored(
-            ref,
-            item.status.name,
-            description,
-            text(item.public_score),
-            text(item.error_description),
-        )
+        score, error = text(item.public_score), text(item.error_description)
+        return Scored(ref, item.status.name, description, score, error)
     except MALFORMED:
         return Scored(ref, f"UNKNOWN({row.get('status')})", description, "", "")
 
 
 def moment(value: Any) -> datetime | None:
-    """Return a time in UTC that Kaggle may leave out. Raises `TypeError` for anything else."""
-    if value is not None and not isinstance(value, datetime):
-        raise TypeError(f"{type(value).__name__} in place of a time")
+    """Return a time, in UTC, that Kaggle may omit. Raises `TypeError` for anything else."""
     if value is None:
         return None
+    if not isinstance(value, datetime):
+        raise TypeError(f"{type(value).__name__} in place of a time")
     return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
 
 
-def left(quota: Any) -> float | None:
-    """Return the seconds that are left of one accelerator's quota; None where Kaggle did not say."""
+def seconds_left(quota: Any) -> float | None:
+    """Return the seconds left of an accelerator's quota; None if Kaggle did not say."""
     if quota is None or quota.total_time_allowed is None:
         return None
     # The client's text form of these loses whole days; the values are right.
-    used = quota.time_used.total_seconds() if quota.time_used is not None else 0.0
-    reserved = quota.time_reserved.total_seconds() if quota.time_reserved is not None else 0.0
-    return max(0.0, float(quota.total_time_allowed.total_seconds() - used - reserved))
+    spent = [span for span in (quota.time_used, quota.time_reserved) if span is not None]
+    left = quota.total_time_allowed.total_seconds() - sum(span.total_seconds() for span in spent)
+    return max(0.0, float(left))

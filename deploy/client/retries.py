@@ -1,8 +1,8 @@
-"""Exchange: how Kaggle is asked and told, whatever the call is.
+"""How Kaggle is asked, whatever the call is.
 
-Questions are repeated through blips, with full jitter, for at most `pace.patience` seconds. A call
-that changes something is sent once: where its answer is lost it raises `Ambiguous`, and the caller
-looks before it concludes.
+A question is retried with full jitter for at most `pace.patience` seconds. A call that changes
+something is sent once. If its answer is lost it raises `Ambiguous`, and the caller looks what is
+there before it concludes.
 """
 
 import email.utils
@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 import requests
 
-from deploy.client import failure_messages
+from deploy.client import failure_messages, file_transfer
 from deploy.client.responses import MALFORMED, split
 from deploy.errors import Ambiguous, BadAnswer, Denied, NotFound, Unreachable
 
 T = TypeVar("T")
 
 PAGES_AT_MOST = 1000
-# What the client raises where no answer came, or one that it cannot read.
+# What the client raises without an answer, or with one that it cannot read.
 UNREADABLE = (requests.RequestException, *MALFORMED)
 
 
@@ -30,8 +30,9 @@ class Pace:
     """How patiently Kaggle is asked, in seconds.
 
     Attributes:
-        first, most: between two polls, at the start and in the long run.
-        patience: how long one unanswered question is repeated.
+        first: between two polls, at the start.
+        most: between two polls, in the long run.
+        patience: how long an unanswered question is retried.
     """
 
     first: float
@@ -47,26 +48,23 @@ class Exchange:
     """What every call goes through.
 
     Args:
-        username: whose things are ours.
+        http: the HTTP client of kagglesdk, logged in.
+        username: the owner of what is ours.
         pace: how patiently Kaggle is asked.
+        timeouts: seconds to connect, and between two bytes.
 
     Attributes:
-        signed_by: "key" or "token", by what each call is signed.
-        ahead_seconds: of this machine's clock before Kaggle's, by the last answer; None until one
-            came.
+        signed_by: "key" or "token": what each call is signed with.
+        ahead_seconds: this machine's clock minus Kaggle's, by the last answer; None before one.
     """
 
-    def __init__(self, username: str, pace: Pace) -> None:
+    def __init__(self, http: Any, username: str, pace: Pace, timeouts: tuple[float, float]) -> None:
         self.username = username
         self.pace = pace
-        self.signed_by = ""
-        self.ahead_seconds: float | None = None
-
-    def _attend(self, http: Any) -> None:
-        """Learn from the client's connection by what it signs, and from each answer what time it is
-        at Kaggle's end.
-        """
         self.signed_by = "key" if isinstance(http._session.auth, tuple) else "token"
+        self.ahead_seconds: float | None = None
+        self._http, self._timeouts = http, timeouts
+        self._anonymous = file_transfer.anonymous(timeouts)
         http._response_processor = self._note_time
 
     def _note_time(self, response: requests.Response) -> None:
@@ -74,7 +72,7 @@ class Exchange:
             moment = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
             self.ahead_seconds = time.time() - moment.timestamp()
         except (ValueError, TypeError, OverflowError):
-            return  # a date that cannot be read tells nothing
+            return  # an unreadable date says nothing
 
     def _pages(
         self, what: str, request: Any, size: int, ask: Callable[[Any], Any]
@@ -97,8 +95,9 @@ class Exchange:
         )
 
     def _mine(self, handle: str, what: str, ask: Callable[[], T]) -> T | None:
-        """Ask for a thing of ours; None where it is not there, which Kaggle tells by 404 or, to the
-        owner too, by 403.
+        """Ask for a thing of ours; None if it does not exist.
+
+        Kaggle answers 404 then, or 403, even to the owner.
         """
         try:
             return self._read(what, ask)
@@ -110,18 +109,16 @@ class Exchange:
             raise
 
     def _read(self, what: str, ask: Callable[[], T], patience: float | None = None) -> T:
-        """Ask, and ask again through blips; full jitter, so that many watchers do not come back
-        together.
-        """
+        """Ask, and retry failures that pass. Full jitter keeps many watchers apart."""
         end = time.monotonic() + (self.pace.patience if patience is None else patience)
         ceiling = self.pace.first / 5
         while True:
             try:
                 return ask()
             except UNREADABLE as error:
-                verdict = failure_messages.judge(what, error)
-                if verdict is not None and not failure_messages.is_busy(error):
-                    raise verdict from error
+                known = failure_messages.error_for(what, error)
+                if known is not None and not failure_messages.is_busy(error):
+                    raise known from error
                 pause = failure_messages.retry_after(error)
                 if pause is None:
                     pause = random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
@@ -132,13 +129,10 @@ class Exchange:
                 ceiling = min(ceiling * 2, self.pace.most)
 
     def _write(self, what: str, order: Callable[[], T]) -> T:
-        """Send once. Raises `Ambiguous` where no answer, or no readable one, came: it may have
-        happened.
-        """
+        """Send once. Raises `Ambiguous` if no readable answer came: it may have happened."""
         try:
             return order()
         except UNREADABLE as error:
-            verdict = failure_messages.judge(what, error)
-            raise verdict or Ambiguous(
+            raise failure_messages.error_for(what, error) or Ambiguous(
                 f"{failure_messages.unanswered(what, error)}\n{failure_messages.LOOK}"
             ) from error

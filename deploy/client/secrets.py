@@ -1,10 +1,8 @@
-"""Secrets: what may be in nothing that we send, and in nothing that we write.
+"""Find secrets in a text (`find`), or take them out of it (`redact`).
 
-Reads  a text
-Gives  where a secret seems to be (`find`), or the text without it (`redact`)
-
-A secret is known by its shape, or because it is in use: a variable of the environment, or one that
-`know` was told. Only the standard library is needed, so that a task which only prints stays quick.
+No secret may be in anything that we send or write. A secret is recognized by its shape, or because
+it is in use: in a variable of the environment, or given to `know`. Only the standard library is
+imported, so that a task which only prints stays quick.
 """
 
 import base64
@@ -21,24 +19,30 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-AT_LEAST = 8  # characters; a shorter value in use would take half of a text with it
-PASSES = 100  # what is taken out may bring the next one near to its word
+AT_LEAST = 8  # characters; redacting shorter values would destroy texts
+PASSES = 100  # at most: redacting one secret may move the next one close to its word
 
-# What may stand between a word and its secret: quotes, also in a text inside a text, and brackets.
+# What may stand between a word and its secret: quotes, even escaped ones, and brackets.
 _QUOTES = r"""(?:\\{0,3}["'`]|[\])(]){0,5}"""
-# The n of a newline that JSON wrote as two characters is no letter of the word after it.
+# JSON writes a newline as \n: its n is no letter of the word after it.
 _LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
-_WORD = r"(?i:(?<![a-z])(?:api_?key|auth_?token|access_?token|refresh_?token|key|token|secret|passw(?:or)?d|kaggle)(?![a-z]))"
+_WORD = (
+    r"(?i:(?<![a-z])(?:api_?key|auth_?token|access_?token|refresh_?token|key|token|secret"
+    r"|passw(?:or)?d|kaggle)(?![a-z]))"
+)
 _HEX32 = rf"{_LEFT}(?<![/@+-])(?P<secret>[0-9a-f]{{32}})(?![A-Za-z0-9]|[./-][A-Za-z0-9])"
 _NAME = r"(?:KAGGLE|kaggle)_[A-Za-z0-9_]{0,40}(?:KEY|TOKEN|key|token)"
 _THREE_DIGITS = r"(?=(?:[A-Za-z_-]*[0-9]){3})"
 _A_DIGIT = r"(?=[A-Za-z%+/=_.~-]*[0-9])"
-_ENDS = r"(?![\w(\[-]|[./]\w)"  # not the beginning of a longer word, of a call, or of a path
+_ENDS = r"(?![\w(\[-]|[./]\w)"  # not the start of a longer word, a call or a path
+_IS = r"\s{0,4}(?:=>|[:=,])\s{0,4}"
+_KEY = rf"(?P<secret>{_THREE_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}"
+_PARAMETER = rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9%+/=_.~-]{{16,}})"
 
 
 @dataclass(frozen=True)
 class Found:
-    """A secret seems to be there. `kind`: in words, with an article; `line`: from 1."""
+    """A possible secret. `kind`: in words, with an article; `line`: from 1."""
 
     kind: str
     line: int
@@ -49,9 +53,10 @@ class Shape:
     """What one kind of secret looks like.
 
     Attributes:
+        kind: in words, with an article.
         hints: a text without any of these, in lower case, cannot hold one.
-        pattern: its group `secret` is what nobody may see; the rest tells the kind.
-        word: stands before the ellipsis where nothing else tells the kind.
+        pattern: its group `secret` is redacted; the rest shows the kind.
+        word: written before the ellipsis if nothing else shows the kind.
         holds: a further condition on the secret.
     """
 
@@ -67,7 +72,7 @@ def _shape(kind: str, hints: str, pattern: str, **more: Any) -> Shape:
 
 
 def _hides_another(secret: str) -> bool:
-    """Return whether this is Base64 of a name and a key, or of a text with a secret in it."""
+    """Return whether this is Base64 of a name and a key, or of a text with a secret."""
     padded = secret.translate(_FROM_ADDRESSES).rstrip("=")
     try:
         decoded = base64.b64decode(padded + "=" * (-len(padded) % 4))
@@ -89,15 +94,15 @@ PLAIN = (
     _shape(
         "a Kaggle key",  # kaggle.json, whatever form a key will have
         "username",
-        rf"(?is:username.{{0,200}}?(?<![a-z])key){_QUOTES}\s*[:=]\s*{_QUOTES}(?P<secret>{_THREE_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}",
+        rf"(?is:username.{{0,200}}?(?<![a-z])key){_QUOTES}\s*[:=]\s*{_QUOTES}{_KEY}",
     ),
     _shape(
         "a Kaggle credential",  # in shell, Python, YAML, JSON, .env, Docker
         "kaggle_",
-        rf"{_NAME}{_QUOTES}(?:\s{{0,4}}(?:=>|[:=,])\s{{0,4}}|\s{{1,20}}value\W{{1,6}}|[ \t])"
-        rf"{_QUOTES}(?!KAGGLE_|KGAT_|[A-Z0-9_]+(?![A-Za-z0-9_-]))(?P<secret>{_THREE_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}",
+        rf"{_NAME}{_QUOTES}(?:{_IS}|\s{{1,20}}value\W{{1,6}}|[ \t])"
+        rf"{_QUOTES}(?!KAGGLE_|KGAT_|[A-Z0-9_]+(?![A-Za-z0-9_-])){_KEY}",
     ),
-    # A digit at least: "Bearer authentication-something" is a sentence.
+    # At least one digit: "Bearer authentication-something" is prose.
     _shape(
         "an Authorization header",
         "basic bearer",
@@ -106,42 +111,46 @@ PLAIN = (
     _shape(
         "an Authorization header",
         "authorization",
-        rf"(?i:authorization){_QUOTES}\s{{0,4}}(?:=>|[:=,])\s{{0,4}}b?{_QUOTES}(?:(?i:basic|bearer|token)\s{{1,4}}(?=[a-z_.~-]*[A-Z0-9+/=])"
-        rf"|{_A_DIGIT})(?P<secret>[A-Za-z0-9+/_=.~-]{{16,}})",
+        rf"(?i:authorization){_QUOTES}{_IS}b?{_QUOTES}"
+        rf"(?:(?i:basic|bearer|token)\s{{1,4}}(?=[a-z_.~-]*[A-Z0-9+/=])|{_A_DIGIT})"
+        r"(?P<secret>[A-Za-z0-9+/_=.~-]{16,})",
     ),
     _shape(
         "a name with its password",
         "-u --user",
-        rf"(?:\s-u|--user)[=\s]\s{{0,4}}{_QUOTES}[\w.@+-]{{1,60}}:(?P<secret>{_A_DIGIT}[A-Za-z0-9_-]{{12,}})",
+        rf"(?:\s-u|--user)[=\s]\s{{0,4}}{_QUOTES}[\w.@+-]{{1,60}}:"
+        rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9_-]{{12,}})",
     ),
     _shape(
         "a name with its password",
         "auth",
-        rf"(?i:auth)\s{{0,4}}=\s{{0,4}}\w{{0,20}}\(\s{{0,20}}{_QUOTES}[^\s\"'(),]{{1,60}}{_QUOTES}\s{{0,4}},\s{{0,20}}{_QUOTES}"
-        rf"(?P<secret>{_THREE_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}",
+        rf"(?i:auth)\s{{0,4}}=\s{{0,4}}\w{{0,20}}\(\s{{0,20}}{_QUOTES}[^\s\"'(),]{{1,60}}"
+        rf"{_QUOTES}\s{{0,4}},\s{{0,20}}{_QUOTES}{_KEY}",
     ),
     _shape(
         "an address with a password",
         "://",
-        r"""://[^\s/:@"'\\<>{}]{0,80}:(?P<secret>(?![<{$\[%*…]|(?i:your|my|the)?[_-]?(?i:password|passwd|secret|token|api_?key|key|pass)@)"""
-        r"""[^\s/@"'\\<>{}…]{6,200})@""",
+        r"""://[^\s/:@"'\\<>{}]{0,80}:(?P<secret>(?![<{$\[%*…]|(?i:your|my|the)?[_-]?"""
+        r"""(?i:password|passwd|secret|token|api_?key|key|pass)@)[^\s/@"'\\<>{}…]{6,200})@""",
     ),
     _shape(
         "a signed address",
         "signature -token",
-        rf"(?i:X-(?:Goog|Amz)-(?:Signature|Security-Token))(?:=|%3D|{_QUOTES}\s{{0,4}}[:,]\s{{0,4}}{_QUOTES})"
-        rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9%+/=_.~-]{{16,}})",
+        r"(?i:X-(?:Goog|Amz)-(?:Signature|Security-Token))"
+        rf"(?:=|%3D|{_QUOTES}\s{{0,4}}[:,]\s{{0,4}}{_QUOTES}){_PARAMETER}",
     ),
     _shape(
         "a signed address",
         "signature sig= token= key= sig%3d token%3d key%3d",
-        r"(?:[?&;]|%26|%3F|\\u0026)(?i:signature|sig|token|access_token|auth_token|id_token|api_?key|key)(?:=|%3D)"
-        rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9%+/=_.~-]{{16,}})",
+        r"(?:[?&;]|%26|%3F|\\u0026)"
+        r"(?i:signature|sig|token|access_token|auth_token|id_token|api_?key|key)(?:=|%3D)"
+        rf"{_PARAMETER}",
     ),
     _shape(
         "a JSON web token",
         "eyj",
-        rf"{_LEFT}eyJ(?P<secret>[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{3,}}(?:\.[A-Za-z0-9_-]{{0,8192}}){{0,3}})",
+        rf"{_LEFT}eyJ(?P<secret>[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{3,}}"
+        r"(?:\.[A-Za-z0-9_-]{0,8192}){0,3})",
     ),
     _shape("a Hugging Face token", "hf_", rf"{_LEFT}hf_(?P<secret>[A-Za-z0-9]{{30,}})"),
     _shape(
@@ -156,13 +165,15 @@ PLAIN = (
     _shape(
         "an AWS secret",
         "aws secret akia",
-        r"(?:(?i:aws|secret_?(?:access_?)?key)[^\n]{0,60}?|(?:AKIA|ASIA)(?:[A-Z0-9]{16}|…)[\s\S]{0,100}?)(?:(?<![A-Za-z0-9/+])|(?<=\\[nrt]))"
+        r"(?:(?i:aws|secret_?(?:access_?)?key)[^\n]{0,60}?"
+        r"|(?:AKIA|ASIA)(?:[A-Z0-9]{16}|…)[\s\S]{0,100}?)(?:(?<![A-Za-z0-9/+])|(?<=\\[nrt]))"
         r"(?P<secret>(?=[a-z0-9/+]*[A-Z])(?=[A-Za-z/+]*[0-9])[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
     ),
     _shape(
         "an API key",
         "sk-",
-        rf"{_LEFT}(?<![-_])sk-(?:(?:ant|proj|svcacct|admin|or|lf)-(?P<secret>{_A_DIGIT}[A-Za-z0-9_-]{{16,}}))",
+        rf"{_LEFT}(?<![-_])sk-(?:ant|proj|svcacct|admin|or|lf)-"
+        rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9_-]{{16,}})",
     ),
     _shape(
         "an API key", "sk-", rf"{_LEFT}(?<![-_])sk-(?P<secret>(?=[A-Za-z]*[0-9])[A-Za-z0-9]{{32,}})"
@@ -176,7 +187,8 @@ PLAIN = (
     _shape(
         "a private key",
         "private",
-        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?!…)(?P<secret>(?:(?!-----)[\s\S]){0,20000}?(?=-----END)"
+        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?!…)"
+        r"(?P<secret>(?:(?!-----)[\s\S]){0,20000}?(?=-----END)"
         r"|(?:\s|\\{1,3}[nr])*[A-Za-z0-9+/=]{16,}(?:(?:\s|\\{1,3}[nr])+[A-Za-z0-9+/=]{16,})*)",
         holds=lambda body: re.search(r"[A-Za-z0-9+/=]{16}", body) is not None,
     ),
@@ -186,36 +198,35 @@ SHAPES = (
     _shape(
         "a secret in Base64",
         "",
-        r"(?:(?<![A-Za-z0-9+/_-])|(?<=\\[nrt]))(?P<secret>[A-Za-z0-9+/_-]{20,4096}={0,2})(?![A-Za-z0-9+/_-])",
+        r"(?:(?<![A-Za-z0-9+/_-])|(?<=\\[nrt]))"
+        r"(?P<secret>[A-Za-z0-9+/_-]{20,4096}={0,2})(?![A-Za-z0-9+/_-])",
         word="base64",
         holds=_hides_another,
     ),
 )
 _HINTS = re.compile("|".join({re.escape(hint) for shape in SHAPES for hint in shape.hints}))
-# Of the environment: names that say what their value is. Those of others have to look like a secret
-# too.
+# Names of variables whose values are secrets; of services but Kaggle, only if they look like one.
 _OURS = re.compile(r"KAGGLE_(?:\w+_)?(?:KEY|TOKEN)")
 _OTHERS = re.compile(r"(?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)")
 _OTHERS_LIKE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])\S{12,}", re.DOTALL)
 
 _known: set[str] = set()
-_seen: tuple[tuple[set[str], dict[Any, Any]], set[str]] | None = None
+_seen: tuple[tuple[set[str], dict[Any, Any]], set[str]] | None = None  # (read, values) of `_in_use`
 
 
 def know(value: object, user: str = "") -> None:
-    """Keep this value out of all texts from now on, whatever its shape; also as it stands in
-    headers and addresses.
+    """Redact this value from now on, whatever its shape, in headers and addresses too.
 
     Args:
-        value: of a credential; what is no text, or is shorter than `AT_LEAST`, is passed over.
-        user: whose key it is: Basic authorization sends both in one.
+        value: of a credential; not a text, or shorter than `AT_LEAST`: ignored.
+        user: the owner of the key: Basic authorization encodes both together.
     """
     if isinstance(value, str):
         _known.update(_forms(value, user))
 
 
 def find(text: str) -> Iterator[Found]:
-    """Yield where a secret seems to be, in the order of the text, and never the secret itself.
+    """Yield where secrets seem to be, in order; never the secret itself.
 
     >>> list(find("import os\\nKAGGLE_KEY=" + "0123456789abcdef" * 2))
     [Found(kind='a Kaggle key', line=2)]
@@ -228,7 +239,7 @@ def find(text: str) -> Iterator[Found]:
 
 
 def redact(text: str) -> str:
-    """Return the text with an ellipsis in place of each secret; what tells its kind stays.
+    """Return the text with an ellipsis in place of each secret; what shows its kind stays.
 
     >>> redact("export KAGGLE_API_TOKEN=KGAT_" + "0123456789abcdef")
     'export KAGGLE_API_TOKEN=KGAT_…'
@@ -248,18 +259,18 @@ def redact(text: str) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Return the value as one line of JSON, without secrets; it stays JSON."""
+    """Return the value as one line of valid JSON without secrets."""
     plain = json.dumps(_without(value))
     shown = redact(plain).replace("…", "\\u2026")
     try:
         json.loads(shown)
     except ValueError:
-        return plain  # a secret was nothing that can be taken out of JSON; in each text of its own it was
+        return plain  # redacting across texts broke the JSON; each text is redacted already
     return shown
 
 
 def guard_tracebacks() -> None:
-    """Let no traceback of this process show a secret, in whatever thread it was raised."""
+    """Redact all tracebacks of this process, in every thread."""
     sys.excepthook = _show
     threading.excepthook = lambda args: _show(args.exc_type, args.exc_value, args.exc_traceback)
     sys.unraisablehook = lambda args: _show(args.exc_type, args.exc_value, args.exc_traceback)
@@ -270,8 +281,11 @@ def _show(
 ) -> None:
     try:
         text = redact("".join(traceback.format_exception(kind, error, trace)))
-    except Exception as second:  # Python would show the first one itself, and whole
-        text = f"{kind.__name__}; its message cannot be shown without secrets ({type(second).__name__}).\n"
+    except Exception as second:  # if it were raised, Python would show the first one unredacted
+        text = (
+            f"{kind.__name__}; its message cannot be shown without secrets"
+            f" ({type(second).__name__}).\n"
+        )
     sys.stderr.write(text)
     sys.stderr.flush()
 
@@ -286,7 +300,7 @@ def _without(value: Any) -> Any:
 
 def _all(text: str) -> Iterator[tuple[int, int, str, str]]:
     """Yield start, end, kind and word of each secret; they may overlap."""
-    if len(text) < AT_LEAST:  # no shape is as short, either
+    if len(text) < AT_LEAST:  # no shape is that short either
         return
     for value in _in_use():
         start = text.find(value)
@@ -308,9 +322,9 @@ def _matches(text: str, shapes: tuple[Shape, ...]) -> Iterator[tuple[int, int, s
 
 
 def _in_use() -> set[str]:
-    """Return every form of the values that were told, and of those in the environment now."""
+    """Return every form of the values given to `know`, and of those in the environment now."""
     global _seen
-    # Asked for each line that is written, and to read the environment by its names takes 0.2 ms.
+    # Called for each line written; reading the environment by name takes 0.2 ms.
     now = (set(_known), dict(os.environ._data))  # type: ignore[attr-defined]
     if _seen is None or _seen[0] != now:
         _seen = now, _gathered(now[0], os.environ.copy())
@@ -339,4 +353,5 @@ def _forms(value: str, user: str) -> set[str]:
 
 
 def _is_file(value: str) -> bool:
-    return os.path.exists(value)  # noqa: PTH110 - Path.exists raises for a long name, as a token may be
+    # Path.exists raises for a long name, as a token may be.
+    return os.path.exists(value)  # noqa: PTH110

@@ -1,9 +1,4 @@
-"""Server: which Kaggle this process speaks to, so that a record of one is never taken for a record
-of another.
-
-Reads  the environment, as the official client does
-Gives  an address without credentials: the site's, or host:port of a Kaggle on this machine
-"""
+"""Which Kaggle this process speaks to, so that records of two are never confused."""
 
 from urllib.request import getproxies, proxy_bypass
 
@@ -13,10 +8,9 @@ SITE = "api.kaggle.com"
 
 
 def address() -> str:
-    """Return the address of the Kaggle that this process speaks to.
+    """Return the site's address, or host:port of a local Kaggle; never with credentials.
 
-    A local Kaggle is reached as the proxy for http://localhost; so the proxy is what tells two of
-    them apart.
+    A local Kaggle is the proxy for http://localhost, so the proxy distinguishes two of them.
 
     Raises:
         UsageError: for a KAGGLE_API_ENVIRONMENT that the client would ignore.

@@ -1,8 +1,6 @@
-"""Manifest: the Kaggle side's look at an artifact, without a framework: which files, how large,
-which bytes.
+"""Read an artifact's manifest.json, and verify that the files are those that the training wrote.
 
-Reads  <artifact>/manifest.json, written by the train run (docs/design.md)
-Gives  what deploying needs of it, and the proof that the files are those that the run wrote
+The model side writes it (docs/design.md). No framework is needed to read it.
 """
 
 import hashlib
@@ -12,18 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploy.client.responses import MALFORMED
 from deploy.errors import Unverified, UsageError
 
 NAME, SEAL = "manifest.json", "manifest_sha256"
-AGAIN = "Pull it again: invoke pull (it sets a changed folder aside). If Kaggle has no better one, train again."
+AGAIN = (
+    "If Kaggle has no better one, train again. To pull it again, which sets a changed folder"
+    " aside:\ninvoke pull"
+)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What deploying needs of a manifest. `files`: {name: (bytes, sha256)} of every other file in
-    the folder.
+    """What the Kaggle side needs of a manifest.
 
-    `bundle_sha256` is empty where the training was no bundle's.
+    Attributes:
+        bundle_sha256: "" if the training was not started by a bundle.
+        files: {name: (bytes, sha256)} of every other file in the folder.
     """
 
     run_id: str
@@ -33,16 +36,15 @@ class Manifest:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as the bytes of its file, with the sha256 of the rest of it inside, as the
-    run that trained writes it.
+    """Return the bytes of a manifest's file, with the sha256 of the rest of it inside.
 
-    >>> sealed({"run_id": "r1", "files": {}}) == sealed({"files": {}, "run_id": "r1", "manifest_sha256": "of an older text"})
+    >>> sealed({"run_id": "r1", "files": {}}) == sealed({"run_id": "r1", "files": {}, SEAL: "old"})
     True
     """
     rest = {key: value for key, value in manifest.items() if key != SEAL}
@@ -50,37 +52,28 @@ def sealed(manifest: Mapping[str, Any]) -> bytes:
 
 
 def verify(artifact: Path) -> Manifest:
-    """Return the manifest of the folder, after every file in it was found equal to what the
-    manifest says.
+    """Return the manifest of a folder after comparing every file with it.
 
     Raises:
         UsageError: if there is no artifact.
-        Unverified: if a file is missing, is one too many, or has other bytes; or if the manifest
-            was changed itself.
+        Unverified: if a file is missing, unexpected or changed, or the manifest was changed.
     """
     path = artifact / NAME
     if not path.is_file():
-        raise UsageError(
-            f"{artifact} holds no {NAME}; expected a pulled artifact.\nRun: invoke pull"
-        )
+        raise UsageError(f"{artifact} has no {NAME}; expected a pulled artifact. Run:\ninvoke pull")
     manifest = _parse(path)
-    there = {
-        file.relative_to(artifact).as_posix(): file
-        for file in artifact.rglob("*")
-        if not file.is_dir()
-    }
-    problems = [f"{name} is missing" for name in sorted(set(manifest.files) - set(there))]
-    problems += [
-        f"{name} is not in the manifest"
-        for name in sorted(set(there) - set(manifest.files) - {NAME})
-    ]
-    for name in sorted(set(manifest.files) & set(there)):
+    paths = (path for path in artifact.rglob("*") if not path.is_dir())
+    found = {path.relative_to(artifact).as_posix(): path for path in paths}
+    unlisted = set(found) - set(manifest.files) - {NAME}
+    problems = [f"{name} is missing" for name in sorted(set(manifest.files) - set(found))]
+    problems += [f"{name} is not in the manifest" for name in sorted(unlisted)]
+    for name in sorted(set(manifest.files) & set(found)):
         size, digest = manifest.files[name]
-        if there[name].is_symlink():
+        if found[name].is_symlink():
             problems.append(f"{name} is a link")
-        elif there[name].stat().st_size != size:
-            problems.append(f"{name} has {there[name].stat().st_size} bytes, expected {size}")
-        elif sha256(there[name]) != digest:
+        elif found[name].stat().st_size != size:
+            problems.append(f"{name} has {found[name].stat().st_size} bytes, expected {size}")
+        elif sha256(found[name]) != digest:
             problems.append(f"{name} has another sha256 than {digest}")
     if manifest.weights_sha256 not in {digest for _, digest in manifest.files.values()}:
         problems.append("weights_sha256 is that of no file")
@@ -100,14 +93,7 @@ def _parse(path: Path) -> Manifest:
         }
         texts = [value[key] for key in ("run_id", "weights_sha256")]
         texts.append(value["bundle_sha256"] or "")  # null: trained from a checkout
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (*MALFORMED, RecursionError) as error:
         raise Unverified(
             f"{path} cannot be read: {type(error).__name__}: {error}.\n"
             f"Expected run_id, weights_sha256, bundle_sha256 and files.\n{AGAIN}"
@@ -117,7 +103,7 @@ def _parse(path: Path) -> Manifest:
     if sealed(value) != content:  # inference would refuse it
         raise Unverified(
             f"{path} {'was changed after it was written' if SEAL in value else f'has no {SEAL}'};"
-            f" expected the bytes that the run wrote, and the sha256 of them in {SEAL}.\n{AGAIN}"
+            f" expected the bytes that the run wrote, and their sha256 in {SEAL}.\n{AGAIN}"
         )
     run_id, weights, bundle = texts
     return Manifest(run_id, weights, bundle, files)

@@ -1,8 +1,7 @@
-"""Live: the log of a run while it is written, followed in the background.
+"""Follow the log of a run in the background, for its newest progress.
 
-Reads  Kaggle's stream of the log, again from its beginning whenever the connection breaks Gives
-the newest line of progress, or of words; nothing that goes wrong here ends a watch, since the
-status alone decides
+If the connection breaks, the log is read again from its beginning. No failure here ends a watch:
+the run's status alone decides.
 """
 
 import json
@@ -10,7 +9,6 @@ import math
 import re
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from deploy.client import failure_messages
@@ -19,11 +17,10 @@ from deploy.client.retries import UNREADABLE
 from deploy.errors import RelayError
 
 LINE_AT_MOST = 10_000
-FOR_EVER = 10 * 365 * 24 * 3600.0  # what is longer, or no number, is no estimate
-# What a notebook prints beside what it says: the cells that write the package, pieces of JSON, and
-# paths.
+ETA_AT_MOST = 10 * 365 * 24 * 3600.0  # seconds; anything longer is no estimate
+# Lines of a notebook that tell a person nothing: %%writefile, pieces of JSON, paths.
 NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|\S*/\S*$""")
-# How the numbers of a progress line are shown; a run may write more of them.
+# How the numbers of a progress line are shown; other numbers are not.
 PROGRESS = {
     "step": "  step {:.0f}",
     "steps": " of {:.0f}",
@@ -38,12 +35,12 @@ PROGRESS = {
 }
 
 
-class Live:
-    """Start with `with`. Follows until it is left."""
+class LogStream:
+    """The progress of a run. Use it in `with`; it follows the log until the block ends."""
 
     def __init__(self, kaggle: Kaggle, handle: str, version: int) -> None:
         self._kaggle, self._handle, self._version = kaggle, handle, version
-        self._left = threading.Event()
+        self._closed = threading.Event()
         self._rest = ""
         self._progress: Mapping[str, Any] = {}
         self._words = ""
@@ -52,47 +49,45 @@ class Live:
         threading.Thread(target=self._follow, daemon=True, name=f"log of {self._handle}").start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._left.set()  # the thread waits for bytes, and is not waited for
+    def __exit__(self, *error: object) -> None:
+        self._closed.set()  # the thread may wait for bytes: it is not joined
 
     @property
     def line(self) -> str:
-        """How far the run is: its progress, or else the last line that says something."""
-        known = {name: self._progress.get(name) for name in PROGRESS}
-        numbers = {name: value for name, value in known.items() if isinstance(value, (int, float))}
-        told = "".join(PROGRESS[name].format(value) for name, value in numbers.items()).lstrip()
+        """The run's progress, or else the last line of words."""
+        values = {name: self._progress.get(name) for name in PROGRESS}
+        parts = [
+            PROGRESS[name].format(value)
+            for name, value in values.items()
+            if isinstance(value, (int, float))
+        ]
         ahead = self.seconds_ahead
-        return (
-            told + (f"  {clock(ahead)} to go" if ahead is not None else "")
-        ).lstrip() or self._words
+        if ahead is not None:
+            parts.append(f"  {clock(ahead)} to go")
+        return "".join(parts).lstrip() or self._words
 
     @property
     def seconds_ahead(self) -> float | None:
-        """How long the run expects to take still; None where it does not say."""
-        ahead = self._progress.get("eta_seconds")
-        return float(ahead) if isinstance(ahead, (int, float)) and 0 <= ahead < FOR_EVER else None
+        """How long the run still expects to take; None: unknown."""
+        eta = self._progress.get("eta_seconds")
+        return float(eta) if isinstance(eta, (int, float)) and 0 <= eta < ETA_AT_MOST else None
 
     def _follow(self) -> None:
         pause = self._kaggle.pace.first
-        while not self._left.is_set():
-            self._rest = ""  # the log comes from its beginning again
+        while not self._closed.is_set():
+            self._rest = ""  # the log starts from its beginning again
             try:
                 for stream, data in self._kaggle.follow_log(self._handle, self._version):
                     pause = self._kaggle.pace.first
-                    if self._left.is_set():
+                    if self._closed.is_set():
                         return
-                    if stream != "stderr":  # libraries talk there
-                        self._take(data)
+                    if stream != "stderr":  # where libraries write
+                        self._read(data)
             except (RelayError, *UNREADABLE, OSError):
                 pause = min(pause * 2, self._kaggle.pace.most)
-            self._left.wait(pause)
+            self._closed.wait(pause)
 
-    def _take(self, data: str) -> None:
+    def _read(self, data: str) -> None:
         *lines, self._rest = (self._rest + data)[-LINE_AT_MOST:].split("\n")
         for text in lines:
             line = failure_messages.plain(text).strip()
@@ -107,7 +102,7 @@ class Live:
 
 
 def clock(seconds: float) -> str:
-    """Return a span as hours, minutes and seconds.
+    """Return seconds as hours, minutes and seconds.
 
     >>> clock(7265.9)
     '2:01:05'

@@ -1,9 +1,6 @@
-"""Kernels: push a bundle, and watch exactly that version.
+"""Push a bundle, and watch exactly the version that the push made.
 
-Reads  a bundle (deploy/bundle/bundle.py)
-Gives  a `Run`: one execution of one kernel version, and how it ended
-
-Nothing is ever "the latest": another browser tab may have made that.
+Nothing here takes "the latest" version: another browser tab may have made that.
 """
 
 import re
@@ -14,7 +11,8 @@ from dataclasses import dataclass
 from deploy.bundle import gate
 from deploy.bundle.bundle import Bundle
 from deploy.client import credentials, failure_messages
-from deploy.client.client import SOURCES, Kaggle
+from deploy.client.client import Kaggle
+from deploy.client.kernel_calls import SOURCES
 from deploy.client.responses import Source
 from deploy.errors import (
     Ambiguous,
@@ -22,23 +20,21 @@ from deploy.errors import (
     DeadlinePassed,
     Denied,
     Detached,
-    NoQuota,
     NotFound,
-    Refused,
     RelayError,
     RunFailed,
     SourcesRefused,
     Unreachable,
     UsageError,
 )
-from deploy.kernel.log_stream import Live, clock
+from deploy.kernel.log_stream import LogStream, clock
 
 Show = Callable[[str], None]
 
 TAIL_LINES = 40
-LOOKS = 3  # at the versions, after a push whose answer was lost
+LOOKS = 3  # for the version of a push whose answer was lost
 NOT_YET = "NOT_THERE_YET"
-OTHERS_AT_MOST = 10  # versions that others may have pushed since
+OTHERS_AT_MOST = 10  # versions that others may have pushed after ours
 ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT")
 
 
@@ -47,8 +43,10 @@ class Run:
     """One execution of one kernel version.
 
     Attributes:
-        url: its page, for a person; empty where there is none, or it is not known.
-        bundle_sha256: empty where we did not push it ourselves.
+        handle: owner/slug of the kernel.
+        version: of the kernel.
+        url: of its page; "": none, or unknown.
+        bundle_sha256: "" if we did not push it.
     """
 
     handle: str
@@ -69,8 +67,8 @@ def parse(text: str) -> Run:
     match = re.fullmatch(r"([A-Za-z0-9_-]{1,50}/[A-Za-z0-9-]{1,100})/v?([1-9][0-9]{0,8})", text)
     if match is None:
         raise UsageError(
-            f"--run {text[:80]!r} is not a run; expected owner/slug/version, as ann/digits-train-tpu/3."
-            "\nCorrect it; `invoke report` takes a folder, too, that is there."
+            f"--run {text[:80]!r} is not a run; expected owner/slug/version, as"
+            " ann/digits-train-tpu/3.\nCorrect it. `invoke report` also accepts an existing folder."
         )
     return Run(match[1], int(match[2]), "", "")
 
@@ -83,67 +81,53 @@ def push(
     again: bool = False,
     show: Show = lambda line: None,
 ) -> Run:
-    """Push the bundle and return the run that Kaggle started for it; the run that holds it already,
-    if there is one.
+    """Push a bundle and return its run; one that already holds the bundle is not pushed again.
 
     Args:
-        timeout_seconds: after which Kaggle stops the session; there is no call to stop one.
-        again: push even if the current version holds this very bundle and has not failed.
+        timeout_seconds: after which Kaggle ends the session; no call can end one.
+        again: push even if the current version holds this bundle and has not failed.
+        show: is given a line if nothing was pushed.
 
     Raises:
-        NoQuota: if Kaggle says that the week's accelerator time is used up, or that too many
-            sessions run.
-        Refused: if Kaggle says no; SourcesRefused, if it started the run without one of its
-            sources.
-        Ambiguous: if no answer came, and the version that is there now cannot be told to be ours or
-            not.
+        NoQuota: if the week's accelerator time is used up, or too many sessions run.
+        Refused: if Kaggle refuses; `SourcesRefused`, if the run started without one of its sources.
+        Ambiguous: if the answer was lost, and no version can be identified as ours.
     """
     before = kaggle.get_kernel(bundle.handle)
     run = None if again else _holding(kaggle, bundle, before)
     if run is not None:
         adopted(run, show)
         return run
-    text = bundle.notebook.read_text(encoding="utf-8")
-    gate.without_secrets(
-        f"the bundle of {bundle.handle}", text
-    )  # it may have been edited since it was built
+    text = bundle.notebook.read_text(encoding="utf-8")  # it may have been edited since the build
+    gate.without_secrets(f"the bundle of {bundle.handle}", text)
     try:
         saved = kaggle.save_kernel(bundle.metadata, text, timeout_seconds=timeout_seconds)
     except Ambiguous as error:
         return _look_again(kaggle, bundle, before.version if before else 0, error)
     said = failure_messages.plain(saved.error)
     if said:
-        kind = NoQuota if failure_messages.QUOTA.search(said) else Refused
-        later = (
-            "Try again later: invoke status"
-            if kind is NoQuota
-            else "Correct what it says and push again."
-        )
-        raise kind(
-            f"Kaggle refused to run {bundle.handle}: {said}\nExpected a new version. {later}"
-        )
+        raise failure_messages.refusal(f"Kaggle refused to run {bundle.handle}: {said}", said)
     _require_sources(bundle, saved.version, saved.invalid)
     if saved.version < 1:
         raise Ambiguous(
-            f"Kaggle took the push of {bundle.handle} and gave no version number; expected 1 or more.\n{failure_messages.LOOK}"
+            f"Kaggle accepted the push of {bundle.handle} but gave no version number; expected 1 or"
+            f" more.\n{failure_messages.LOOK}"
         )
     return Run(bundle.handle, saved.version, page(saved.url), bundle.sha256)
 
 
 def page(url: str) -> str:
-    """Return a page's address; none where this machine plays Kaggle, which has no pages."""
+    """Return a page's address; "" for a local Kaggle, which has no pages."""
     return "" if credentials.environment() == "LOCALHOST" else url
 
 
 def adopted(run: Run, show: Show) -> None:
-    """Say that this run is taken in place of a push."""
+    """Show that a run is used in place of a push."""
     show(f"{run} holds this bundle already; nothing was sent. To run it once more: --again")
 
 
 def holding(kaggle: Kaggle, bundle: Bundle) -> Run | None:
-    """Return the run of the current version if it holds the bundle, with all it asks for, and has
-    not failed.
-    """
+    """Return the current version's run if it holds the bundle and its sources, and did not fail."""
     return _holding(kaggle, bundle, kaggle.get_kernel(bundle.handle))
 
 
@@ -155,13 +139,12 @@ def _holding(kaggle: Kaggle, bundle: Bundle, source: Source | None) -> Run | Non
 
 
 def _run(bundle: Bundle, version: int) -> Run:
-    return Run(
-        bundle.handle, version, page(f"https://www.kaggle.com/code/{bundle.handle}"), bundle.sha256
-    )
+    url = page(f"https://www.kaggle.com/code/{bundle.handle}")
+    return Run(bundle.handle, version, url, bundle.sha256)
 
 
 def _missing(bundle: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
-    """Return what the bundle asks for and the version does not have, by kind."""
+    """Return the sources of the bundle that the version lacks, by kind."""
     lacking = {
         kind: tuple(sorted(set(bundle.metadata.get(kind, [])) - set(source.asks.get(kind) or ())))
         for kind in SOURCES
@@ -170,39 +153,42 @@ def _missing(bundle: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
 
 
 def _require_sources(bundle: Bundle, version: int, wrong: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `SourcesRefused` if anything that the bundle asks for was not accepted."""
-    named = [
-        f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items() if names
-    ]
-    if named:
+    """Raise `SourcesRefused` if Kaggle did not accept a source of the bundle."""
+    wrong = {kind: names for kind, names in wrong.items() if names}
+    if wrong:
+        named = "; ".join(
+            f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items()
+        )
+        runs = f"Version {version} runs without it, so its result is worthless. " if version else ""
         raise SourcesRefused(
-            f"Kaggle did not accept all that {bundle.handle} asks for ({failure_messages.plain('; '.join(named))}).\n"
-            f"{f'Version {version} runs without it, and its result is worth nothing. ' if version else ''}"
-            "Expected the empty lists. Check on kaggle.com that they exist, are yours, and that you joined the competition.",
+            f"Kaggle did not accept all sources of {bundle.handle}"
+            f" ({failure_messages.plain(named)}).\n"
+            f"{runs}Expected all of them. Check on kaggle.com that they exist and are yours, and"
+            " that you joined the competition.",
             version,
-            tuple(kind for kind, names in wrong.items() if names),
+            tuple(wrong),
         )
 
 
 def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous) -> Run:
-    """After a push whose answer was lost, return the run if a version is new and holds our source."""
+    """Return the run of a push whose answer was lost, if a new version holds the bundle."""
     for _ in range(LOOKS):
         time.sleep(kaggle.pace.first)
         found = find(kaggle, bundle.handle, bundle.sha256, before)
         if found is not None:
             _require_sources(bundle, found.version, _missing(bundle, found))
             return _run(bundle, found.version)
-    received = str(lost).splitlines()[0]
-    known = failure_messages.poisoned(lost, bundle.metadata.get("dataset_sources", ()))
+    advice = failure_messages.deleted_dataset_advice(
+        lost, bundle.metadata.get("dataset_sources", ())
+    )
     raise Ambiguous(
-        f"The answer to the push of {bundle.handle} was lost, and no new version holds our bundle.\n{received}\n{failure_messages.LOOK}{known}"
+        f"The answer to the push of {bundle.handle} was lost, and no new version holds it.\n"
+        f"{str(lost).splitlines()[0]}\n{advice}{failure_messages.LOOK}"
     ) from lost
 
 
 def find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | None:
-    """Return the version after `before` whose source holds this bundle, newest first; None if there
-    is none.
-    """
+    """Return the newest version after `before` that holds this bundle, or None."""
     newest = kaggle.get_kernel(handle)
     if newest is None:
         return None
@@ -221,57 +207,53 @@ def watch(
     show: Show,
     queue_seconds: float | None = None,
 ) -> str:
-    """Follow that version until it ends, and return "COMPLETE".
+    """Watch a run until it ends, and return "COMPLETE".
 
     Args:
         deadline_seconds: for the run itself, from the moment it is seen running.
-        queue_seconds: for it to begin; default: the same.
-        show: is given a line whenever the status, or the run's progress, has changed.
+        show: is given a line when the status or the progress has changed.
+        queue_seconds: for the run to start; by default `deadline_seconds`.
 
     Raises:
         NotFound, Denied: if there is no such run, or not for this user.
-        RunFailed: if it ended otherwise; with Kaggle's message, the failing cell, its error and
-            what usually helps.
-        DeadlinePassed: after the deadline; the run goes on, and the message says how to re-attach.
+        RunFailed: if it failed; with Kaggle's message, the failing cell, its error and advice.
+        DeadlinePassed: after the deadline; the message says how to re-attach.
         Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
         Detached: on Ctrl-C; the message says how to re-attach.
     """
-    attach = f"The run goes on. To follow it again: invoke watch --run {run}"
+    attach = f"The run continues. To watch it again:\ninvoke watch --run {run}"
     began, running = time.monotonic(), 0.0
     pause, last = kaggle.pace.first, ""
     left = _quota_left(kaggle, run)
     try:
-        with Live(kaggle, run.handle, run.version) as live:
+        with LogStream(kaggle, run.handle, run.version) as log:
             while True:
                 now = time.monotonic()
-                # One that somebody else pushed, if it is there at all, has been there for long.
-                young = bool(run.bundle_sha256) and now - began < kaggle.pace.most
-                name, failure = _look(kaggle, run, young=young, met=last not in ("", NOT_YET))
+                # Kaggle does not find a version for some seconds after its push.
+                new = bool(run.bundle_sha256) and now - began < kaggle.pace.most
+                name, failure = _look(kaggle, run, new=new, seen=last not in ("", NOT_YET))
                 if name == "RUNNING":
                     running = running or now
-                seen = (
-                    f"{name}  {live.line}{_projected(run, live, now - running, left)}".rstrip()
-                    if running
-                    else name
-                )
-                if name == "COMPLETE" or seen != last:
-                    show(f"{run}  {clock(now - began)}  {seen if name == 'RUNNING' else name}")
-                    # Something happened: look often again.
-                    last, pause = seen, kaggle.pace.first
+                state = name
+                if running:
+                    projected = _projected(run, log, now - running, left)
+                    state = f"{name}  {log.line}{projected}".rstrip()
+                if name == "COMPLETE" or state != last:
+                    show(f"{run}  {clock(now - began)}  {state if name == 'RUNNING' else name}")
+                    last, pause = state, kaggle.pace.first  # after a change, poll often again
                 if name == "COMPLETE":
                     return name
                 if name in ("ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"):
-                    then = f"What it wrote until then, if anything: invoke pull --run {run}"
+                    then = (
+                        f"To pull what it wrote until then, if anything:\ninvoke pull --run {run}"
+                    )
                     raise RunFailed(failed(kaggle, run, name, failure, then))
-                end = (
-                    running + deadline_seconds
-                    if running
-                    else began + (queue_seconds or deadline_seconds)
-                )
-                if now + pause > end:
+                allowed = deadline_seconds if running else queue_seconds or deadline_seconds
+                if now + pause > (running or began) + allowed:
                     waited = "running" if running else "waiting for a machine"
                     raise DeadlinePassed(
-                        f"{run} is {name} after {clock(now - began)}, {waited}; expected its end by now.\n{attach}"
+                        f"{run} is {name} after {clock(now - began)}, {waited}; expected its end by"
+                        f" now.\n{attach}"
                     )
                 time.sleep(pause)
                 pause = min(pause * 1.5, kaggle.pace.most)
@@ -279,26 +261,22 @@ def watch(
         raise Detached(f"Detached from {run}.\n{attach}") from None
     except (Unreachable, CredentialError) as error:
         if isinstance(error, Denied) and last in ("", NOT_YET):
-            raise  # there is no run to go on
+            raise  # there is no run
         raise type(error)(f"{error}\n{attach}") from error
 
 
 def _quota_left(kaggle: Kaggle, run: Run) -> float | None:
-    """Return the seconds that the week has left for this run's accelerator; None where Kaggle does
-    not say.
-    """
+    """Return the seconds left this week for a run's accelerator; None if Kaggle does not say."""
     try:
         quota = kaggle.quota(patience=0)
     except RelayError:
-        return None  # only shown
+        return None  # it is only shown
     return quota.tpu_seconds if _accelerator(run) == "TPU" else quota.gpu_seconds
 
 
-def _projected(run: Run, live: Live, seconds: float, left: float | None) -> str:
-    """Return what the run will have taken at its end, of what the week had left when the watch
-    began.
-    """
-    ahead = live.seconds_ahead
+def _projected(run: Run, log: LogStream, seconds: float, left: float | None) -> str:
+    """Return in words how much of the week's remaining quota a run will use."""
+    ahead = log.seconds_ahead
     if ahead is None or left is None:
         return ""
     hours = (seconds + ahead) / 3600
@@ -310,56 +288,56 @@ def _accelerator(run: Run) -> str:
     return "TPU" if run.handle.endswith("tpu") else "GPU"
 
 
-def _look(kaggle: Kaggle, run: Run, *, young: bool, met: bool) -> tuple[str, str]:
-    """Return status and failure message. `met`: the run is known to be there."""
+def _look(kaggle: Kaggle, run: Run, *, new: bool, seen: bool) -> tuple[str, str]:
+    """Return status and failure message. `new`: just pushed; `seen`: Kaggle found it before."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
     except (NotFound, Denied) as error:
-        if young:
-            return NOT_YET, ""  # a new version is not found for some seconds
-        if met:
+        if new:
+            return NOT_YET, ""
+        if seen:
             raise
-        raise _missed(kaggle, run, error) from error
+        raise _not_found(kaggle, run, error) from error
     return status.name, status.failure
 
 
-def _missed(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
-    """Return what to say of a run that is not there. Of one's own, Kaggle's 403 means that too."""
+def _not_found(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
+    """Return the error for a run that does not exist. Kaggle answers 403 for one of our own too."""
     if run.handle.partition("/")[0] != kaggle.username:
         return type(error)(
-            f"There is no run {run} that {kaggle.username} may see: it does not exist, or it belongs to somebody else.\n"
-            "Expected owner/slug/version of a run. Correct --run."
+            f"There is no run {run} that {kaggle.username} may see: it does not exist, or it"
+            " belongs to somebody else.\nExpected owner/slug/version of a run. Correct --run."
         )
     try:
         current = kaggle.get_kernel(run.handle)
-        there = (
-            f"the newest version is {current.version}" if current else "there is no such notebook"
-        )
+        why = f"the newest version is {current.version}" if current else "there is no such notebook"
     except RelayError:
-        there = "Kaggle knows none"
+        why = "Kaggle knows none"
     return NotFound(
-        f"There is no run {run}: {there}.\n"
-        "Expected owner/slug/version of a run that was pushed. Correct --run; what was pushed from here: invoke status"
+        f"There is no run {run}: {why}.\nExpected owner/slug/version of a run that was pushed."
+        " Correct --run. To see what was pushed from here:\ninvoke status"
     )
 
 
 def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
-    """Return what is known of a run that ended as `name`: its message, its failing cell, its log;
-    `then`: what to do next.
+    """Return the message about a run that failed.
+
+    Args:
+        name: of its status.
+        failure: Kaggle's message about it.
+        then: the last lines: what to do next.
     """
     if name == "NEW_SCRIPT":
-        return f"{run} was saved and not run; expected a run.\nPush again: invoke push-train or push-infer"
+        push = "push-train" if _accelerator(run) == "TPU" else "push-infer"
+        return f"{run} was saved and not run; expected a run. Push it again:\ninvoke {push}"
     try:
-        # As one text: a key of several lines has its shape only whole.
+        # As one text: a key of several lines is recognized only whole.
         log = failure_messages.plain("\n".join(kaggle.kernel_log(run.handle, run.version)))
         lines = log.split("\n") if log else []
     except RelayError as error:
         lines = [f"(the log could not be read: {str(error).splitlines()[0]})"]
-    errors = [
-        line.strip()
-        for line in lines
-        if re.match(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)", line)
-    ]
+    shape = re.compile(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)")
+    errors = [line.strip() for line in lines if shape.match(line)]
     cells = re.findall(r'Exception encountered at "In \[(\d+)\]"', "\n".join(lines))
     parts = [f"{run} ended as {name}; expected COMPLETE.", failure_messages.plain(failure).strip()]
     if cells:
@@ -367,10 +345,7 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
     if errors:
         parts.append(f"The failing cell said: {errors[-1]}")
     if lines:
-        parts.append(
-            f"The end of its log:\n{chr(10).join('  | ' + line for line in lines[-TAIL_LINES:])}"
-        )
-    known = failure_messages.crash("\n".join([failure, *lines[-TAIL_LINES:]]))
-    parts.append(known or "Correct the cause and push again.")
-    parts.append(then)
+        parts += ["The end of its log:", *(f"  | {line}" for line in lines[-TAIL_LINES:])]
+    advice = failure_messages.crash_advice("\n".join([failure, *lines[-TAIL_LINES:]]))
+    parts += [advice or "Fix the cause and push again.", then]
     return "\n".join(part for part in parts if part)

@@ -19,7 +19,7 @@ from deploy.errors import Denied, NotFound, RelayError, RunFailed, Unverified, U
 from deploy.journal import DONE
 from deploy.kernel import output, saved_progress
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, Show
-from deploy.kernel.saved_progress import DATASET, KERNEL, Left
+from deploy.kernel.saved_progress import DATASET, KERNEL, SavedProgress
 from deploy.project import TRAIN, Project
 from deploy.relay.last_runs import Pushes, Row, run_of, status_of
 
@@ -42,7 +42,7 @@ class Base:
 
     run: Run
     folder: Path
-    progress: Left
+    progress: SavedProgress
     route: str
 
 
@@ -92,7 +92,7 @@ def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> TrainingState:
 
 def saved_output(
     kaggle: Kaggle, pushes: Pushes, run: Run, status: str, *, show: Show
-) -> tuple[Path | None, Left | None]:
+) -> tuple[Path | None, SavedProgress | None]:
     """Return the pulled folder of a run that has ended and what is in it, and record that.
 
     Returns:
@@ -106,7 +106,7 @@ def saved_output(
         folder = pushes.pulled_folder(run)
     except UsageError:
         if status == "COMPLETE" and progress_of(kaggle, run) == "complete":
-            return None, Left(True, {}, {}, "", "", "", {})
+            return None, SavedProgress(True, {}, {}, "", "", "", {})
         try:
             folder = _pull_patiently(kaggle, pushes.project, run, show)
         except RunFailed as error:
@@ -121,7 +121,7 @@ def saved_output(
     return folder, found
 
 
-def note(pushes: Pushes, run: Run, found: Left | None) -> None:
+def note(pushes: Pushes, run: Run, found: SavedProgress | None) -> None:
     """Record what a run saved, for `status` and for the count of sessions without progress."""
     row = _row_of(pushes, run)
     if row is not None:
@@ -138,7 +138,7 @@ def progress_of(kaggle: Kaggle, run: Run) -> str:
         files, log = kaggle.kernel_output(run.handle, run.version)
     except RelayError:
         return ""  # only shown, or looked at more closely
-    return saved_progress.glance(list(files), log_lines(log))
+    return saved_progress.describe(list(files), log_lines(log))
 
 
 def require_complete(project: Project, folder: Path) -> None:

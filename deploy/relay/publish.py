@@ -32,7 +32,7 @@ from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import artifact_manifest
 from deploy.kernel.artifact_manifest import Manifest
 from deploy.kernel.push_and_watch import Show
-from deploy.kernel.saved_progress import DATASET, FLAT, Left
+from deploy.kernel.saved_progress import DATASET, FLAT, SavedProgress
 from deploy.project import INFER, Project
 from deploy.relay.last_runs import EVERY_ROW
 
@@ -105,7 +105,7 @@ def publish_and_record(
 
 
 def checkpoint(
-    kaggle: Kaggle, project: Project, folder: Path, progress: Left, *, show: Show
+    kaggle: Kaggle, project: Project, folder: Path, progress: SavedProgress, *, show: Show
 ) -> None:
     """Publish what the next session takes of this pulled folder.
 

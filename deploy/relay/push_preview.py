@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.bundle.bundle import Bundle
-from deploy.client.client import ASKED, SOURCES, Kaggle
+from deploy.client.client import Kaggle
+from deploy.client.kernel_calls import ASKED, SOURCES
 from deploy.client.responses import Quota, Source
 from deploy.errors import Denied, NoQuota, Refused, RelayError
 from deploy.journal import DONE

@@ -1,14 +1,13 @@
-"""Competitions: what the local Kaggle hosts. Each has files that everybody sees, a hidden test set,
-and labels that only the server has.
+"""Competitions that the local Kaggle hosts.
 
-All are made from what scikit-learn ships, when they are first asked for: nothing is downloaded, and
-to import this is quick.
+Each has files that everybody sees, a hidden test set, and labels that only the server has. Each is
+made on first use from data that scikit-learn ships. Nothing is downloaded; the import is quick.
 """
 
 from collections.abc import Callable, Mapping
 
 from localkaggle.competitions.breast_tumours import breast_cancer
-from localkaggle.competitions.competition import Columns, Competition, Files, ScoringError
+from localkaggle.competitions.competition import Competition, ScoringError
 from localkaggle.competitions.csv_digits import digits_csv
 from localkaggle.competitions.diabetes_progression import diabetes
 from localkaggle.competitions.metrics import accuracy, auc, rmse
@@ -22,18 +21,4 @@ EMBEDDED: Mapping[str, Callable[[], Competition]] = {
 }
 NAMES = tuple(EMBEDDED)
 
-__all__ = [
-    "EMBEDDED",
-    "NAMES",
-    "Columns",
-    "Competition",
-    "Files",
-    "ScoringError",
-    "accuracy",
-    "auc",
-    "breast_cancer",
-    "diabetes",
-    "digits",
-    "digits_csv",
-    "rmse",
-]
+__all__ = ["EMBEDDED", "NAMES", "Competition", "ScoringError", "accuracy", "auc", "digits", "rmse"]

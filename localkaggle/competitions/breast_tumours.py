@@ -1,6 +1,4 @@
-"""Breast cancer: scikit-learn's 569 tumours (Wisconsin, from the UCI repository): how probably each
-is malignant.
-"""
+"""Breast cancer: how probably each of scikit-learn's 569 tumours (Wisconsin, UCI) is malignant."""
 
 from functools import cache
 
@@ -11,8 +9,9 @@ from localkaggle.competitions.tables import of_table, split
 
 @cache
 def breast_cancer() -> Competition:
-    """Return the competition: 369 tumours to train, 50 to test in sight, 150 hidden ones with other
-    ids; 37 % are malignant.
+    """Return the competition: 369 tumours to train, 50 visible and 150 hidden ones to test.
+
+    37 % are malignant.
     """
     from sklearn.datasets import load_breast_cancer
 

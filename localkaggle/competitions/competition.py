@@ -1,4 +1,4 @@
-"""Competition: files that everybody sees, a hidden test set, and how a submission for it is judged."""
+"""Competition: files that everybody sees, a hidden test set, and the score of a submission."""
 
 import csv
 import io
@@ -8,11 +8,11 @@ from pathlib import Path
 
 Files = Mapping[str, bytes]
 Columns = Mapping[str, Mapping[str, str]]
-"""{column: {id: value}}: a table without its ids' column. Values are text, as in the file."""
+"""{column: {id: value}}: a table without its ids. Values are text, as in the file."""
 
 
 class ScoringError(Exception):
-    """A submission that cannot be scored; the text is what Kaggle would say."""
+    """A submission that cannot be scored, with Kaggle's text."""
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,18 @@ class Competition:
     """One competition.
 
     Attributes:
-        slug, title: as on Kaggle.
-        training: {path: bytes} of the files that both test sets share.
-        visible_test, hidden_test: {path: bytes} of the test set and its sample submission.
-        solution: {column: {id: value}} of the hidden test set, with the columns of the sample.
-            Never written to the disk.
+        slug: as on Kaggle.
+        title: as on Kaggle.
+        training: {path: bytes} of the files beside both test sets.
+        visible_test: {path: bytes} of the test set that everybody sees, and its sample submission.
+        hidden_test: the same of the hidden test set.
+        solution: {column: {id: value}} of the hidden test set, with the sample's columns. It is
+            never written to the disk.
         score: takes the submission's columns and the solution's; raises `ScoringError` for values
             that it cannot read.
-        lower_is_better: of two scores; else the higher one is.
-        sample: path of the sample submission; its first column has the ids.
-        code_only: takes notebooks alone; their scored rerun may use neither internet nor TPU.
-        daily_submissions: how many are allowed a day.
+        lower_is_better: whether a lower score is better.
+        sample: path of the sample submission, whose first column has the ids.
+        daily_submissions: how many are allowed per day.
     """
 
     slug: str
@@ -42,27 +43,23 @@ class Competition:
     score: Callable[[Columns, Columns], float]
     lower_is_better: bool = False
     sample: str = "sample_submission.csv"
-    code_only: bool = True
     daily_submissions: int = 5
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the competition's folder as a session finds it mounted; `hidden`: as the scored
-        rerun does.
-        """
-        for name, content in {
-            **self.training,
-            **(self.hidden_test if hidden else self.visible_test),
-        }.items():
+        """Write the folder that a session mounts, with the hidden test set for a scored rerun."""
+        test = self.hidden_test if hidden else self.visible_test
+        for name, content in {**self.training, **test}.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
     def judge(self, submission: Path) -> float:
-        """Return the score of a submission for the hidden test set. Rows may be in any order,
-        columns only in the sample's.
+        """Return the score of a submission on the hidden test set.
+
+        Rows may be in any order, columns only in that of the sample.
 
         Raises:
-            ScoringError: if its columns, rows, ids or values are not what the sample asks for.
+            ScoringError: if columns, rows, ids or values are not those that the sample asks for.
         """
         header = next(csv.reader(io.StringIO(self.hidden_test[self.sample].decode())))
         try:

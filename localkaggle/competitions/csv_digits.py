@@ -1,6 +1,4 @@
-"""Digits as a table: the same digits as pixels in CSV, laid out as in Kaggle's Digit Recognizer:
-test.csv has no ids.
-"""
+"""Digits as a table: pixels in CSV files, as in Kaggle's Digit Recognizer. test.csv has no ids."""
 
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,14 +14,14 @@ if TYPE_CHECKING:
 
 @cache
 def digits_csv() -> Competition:
-    """Return the competition: 1,197 rows to train, 100 to test in sight, 500 hidden ones; an id is
-    the place in test.csv, from 1.
+    """Return the competition: 1,197 rows to train, 100 visible and 500 hidden ones to test.
+
+    An id is the row's place in test.csv, from 1.
     """
     images, labels = pixels_and_labels()
     pixels = images.reshape(len(images), -1)
     names = [f"pixel{number}" for number in range(pixels.shape[1])]
-    # Another split than that of `digits`: what is hidden there would otherwise be hidden here, and
-    # the same proof twice.
+    # Another split than that of `digits`: with the same one this would prove nothing new.
     train, visible, hidden = split(len(pixels), visible=100, hidden=500, labels=labels, seed=1)
 
     def test(indices: "np.ndarray") -> dict[str, bytes]:

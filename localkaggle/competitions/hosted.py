@@ -1,6 +1,4 @@
-"""Hosted: the competitions of one server, by slug. Each is built and written when it is first asked
-for: to build all takes seconds.
-"""
+"""Hosted: the competitions of one server. Each is built on first use, since all take seconds."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,11 +8,10 @@ from localkaggle.competitions import EMBEDDED, Competition
 
 
 class Hosted(Mapping[str, Competition]):
-    """{slug: Competition}. Whether one is there, and what all are called, can be asked without
-    building any.
+    """{slug: Competition}. Membership and iteration build none.
 
     Args:
-        folder: gets `<slug>/visible` and `<slug>/hidden`. No label of a hidden test set is written.
+        folder: gets `<slug>/visible` and `<slug>/hidden`, without a label of a hidden test set.
         competitions: slugs of embedded ones, built later, or `Competition`s, written at once.
     """
 
@@ -30,13 +27,13 @@ class Hosted(Mapping[str, Competition]):
                 self.add(item)
 
     def add(self, competition: Competition) -> None:
-        """Host one more."""
+        """Write a competition and host it."""
         for hidden in (False, True):
             competition.write(self._place(competition.slug, hidden), hidden=hidden)
         self._written[competition.slug] = competition
 
     def folder(self, slug: str, *, hidden: bool = False) -> Path:
-        """Return the folder that a session finds mounted; `hidden`: that of a scored rerun.
+        """Return the folder that a session mounts; `hidden`: that of a scored rerun.
 
         Raises:
             KeyError: if there is no such competition.

@@ -1,9 +1,8 @@
-"""Metrics: the scores of the local Kaggle, each from its definition. It shares no code with what it
-judges.
+"""Metrics: the scores of the local Kaggle, each from its definition, without the judged code.
 
-Each takes the submission's columns and the solution's, {column: {id: value}} with the same columns
-and ids, and returns the mean over the columns. A value that is no number where one is needed raises
-`ScoringError`.
+Each takes the columns of the submission and of the solution, {column: {id: value}} with the same
+columns and ids, and returns the mean over the columns. It raises `ScoringError` for a value that is
+not the number that it needs.
 """
 
 import math
@@ -14,8 +13,9 @@ from localkaggle.competitions.competition import Columns, ScoringError
 
 
 def accuracy(given: Columns, solution: Columns) -> float:
-    """Return the share of ids whose label is right. Where all of the solution's are whole numbers,
-    so must the submission's be.
+    """Return the share of right labels.
+
+    If all labels of the solution are whole numbers, those of the submission must be, too.
 
     >>> accuracy({"label": {"a": "1", "b": "02"}}, {"label": {"a": "3", "b": "2"}})
     0.5
@@ -24,14 +24,14 @@ def accuracy(given: Columns, solution: Columns) -> float:
     """
 
     def share(column: str) -> float:
-        told: Mapping[str, object] = given[column]
+        predicted: Mapping[str, object] = given[column]
         truth: Mapping[str, object] = solution[column]
         if all(_is_whole(label) for label in solution[column].values()):
-            told, truth = (
+            predicted, truth = (
                 _numbers(column, table[column], _whole, "a whole number")
                 for table in (given, solution)
             )
-        return sum(told[name] == label for name, label in truth.items()) / len(truth)
+        return sum(predicted[name] == label for name, label in truth.items()) / len(truth)
 
     return _mean(share, solution)
 
@@ -39,45 +39,44 @@ def accuracy(given: Columns, solution: Columns) -> float:
 def rmse(given: Columns, solution: Columns) -> float:
     """Return the root of the mean squared error; lower is better.
 
-    >>> rmse({"x": {"a": "1", "b": "5", "c": "0", "d": "7"}}, {"x": {"a": "4", "b": "1", "c": "0", "d": "7"}})
-    2.5
+    >>> rmse({"x": {"a": "1", "b": "5"}}, {"x": {"a": "8", "b": "4"}})
+    5.0
     """
 
     def error(column: str) -> float:
-        told, truth = (
+        predicted, truth = (
             _numbers(column, table[column], _finite, "a finite number")
             for table in (given, solution)
         )
-        return math.dist([told[name] for name in truth], list(truth.values())) / math.sqrt(
-            len(truth)
-        )
+        distance = math.dist([predicted[name] for name in truth], list(truth.values()))
+        return distance / math.sqrt(len(truth))
 
     return _mean(error, solution)
 
 
 def auc(given: Columns, solution: Columns) -> float:
-    """Return the area under the ROC curve: how often one of class 1 is given more than one of class
-    0; equal values count half.
+    """Return the area under the ROC curve.
+
+    That is how often a row of class 1 has a higher value than one of class 0; ties count half.
 
     >>> auc({"p": {"a": "0.9", "b": "0.4", "c": "0.4"}}, {"p": {"a": "1", "b": "1", "c": "0"}})
     0.75
     """
 
     def area(column: str) -> float:
-        told = _numbers(column, given[column], _finite, "a finite number")
+        predicted = _numbers(column, given[column], _finite, "a finite number")
         truth = _numbers(column, solution[column], _whole, "a whole number")
-        below = sorted(told[name] for name, label in truth.items() if label == 0)
-        above = [told[name] for name, label in truth.items() if label == 1]
-        # Left of the first equal value are the lower ones; half of the equal ones is half of the
-        # way to the right of the last.
-        won = sum(bisect_left(below, value) + bisect_right(below, value) for value in above) / 2
-        return won / (len(above) * len(below))
+        zeros = sorted(predicted[name] for name, label in truth.items() if label == 0)
+        ones = [predicted[name] for name, label in truth.items() if label == 1]
+        # The mean of both counts the lower values, and half of the equal ones.
+        won = sum(bisect_left(zeros, value) + bisect_right(zeros, value) for value in ones) / 2
+        return won / (len(ones) * len(zeros))
 
     return _mean(area, solution)
 
 
-def _mean(of: Callable[[str], float], solution: Columns) -> float:
-    return sum(map(of, solution)) / len(solution)
+def _mean(score: Callable[[str], float], solution: Columns) -> float:
+    return sum(map(score, solution)) / len(solution)
 
 
 def _numbers(
@@ -112,7 +111,7 @@ def _finite(text: str) -> float:
 
 
 def _plain(text: str) -> str:
-    """Return the text, unless only Python takes it for a number: it reads 1_000 as a thousand."""
+    """Return the text, but refuse 1_000: only Python reads it as a thousand."""
     if "_" in text:
         raise ValueError(text)
     return text

@@ -1,6 +1,4 @@
-"""Digits as files: scikit-learn's 1,797 handwritten digits (8x8, from the UCI repository), as PNG
-files and tables of labels.
-"""
+"""Digits as files: scikit-learn's 1,797 handwritten digits (8x8, UCI) as PNG files and labels."""
 
 import hashlib
 import io
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pixels_and_labels() -> "tuple[np.ndarray, np.ndarray]":
-    """Return the images, uint8 (1797, 8, 8) from 0 to 255, and which digit each is, int (1797,)."""
+    """Return the images, uint8 (1797, 8, 8) from 0 to 255, and their digits, int (1797,)."""
     import numpy as np
     from sklearn.datasets import load_digits
 
@@ -26,9 +24,7 @@ def pixels_and_labels() -> "tuple[np.ndarray, np.ndarray]":
 
 @cache
 def digits() -> Competition:
-    """Return the embedded competition: 1,197 digits to train, 100 to test in sight, 500 hidden ones
-    with other ids.
-    """
+    """Return the competition: 1,197 digits to train, 100 visible and 500 hidden ones to test."""
     from PIL import Image
 
     pixels, labels = pixels_and_labels()
@@ -39,7 +35,7 @@ def digits() -> Competition:
         Image.fromarray(pixels[index]).save(buffer, "PNG")
         return buffer.getvalue()
 
-    # Ids tell nothing: neither the label, nor the place in scikit-learn's order.
+    # An id tells neither the label nor the place in scikit-learn's order.
     names = {
         index: hashlib.sha256(f"digits {index}".encode()).hexdigest()[:8]
         for index in range(len(pixels))

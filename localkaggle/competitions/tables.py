@@ -1,4 +1,4 @@
-"""Tables: CSV files as bytes, seeded splits into three, and a whole competition made of one table."""
+"""Tables: CSV files as bytes, seeded splits into three, and a competition made of one table."""
 
 import csv
 import io
@@ -25,24 +25,29 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
 def split(
     count: int, *, visible: int, hidden: int, labels: "np.ndarray | None" = None, seed: int = 0
 ) -> "tuple[np.ndarray, np.ndarray, np.ndarray]":
-    """Return which of `count` rows train, which are the visible test set, and which the hidden one,
-    each in an order that tells nothing.
+    """Split rows into a training set and two test sets, each in random order.
 
-    labels: shape (count,); each part then has the same share of each.
+    Args:
+        count: how many rows there are.
+        visible: how many are in the visible test set.
+        hidden: how many are in the hidden test set.
+        labels: shape (count,); each part then has the same share of each label.
+        seed: of the random order.
+
+    Returns:
+        The indices of the training, the visible and the hidden rows.
     """
     import numpy as np
     from sklearn.model_selection import train_test_split
 
     def apart(indices: "np.ndarray", size: int) -> "tuple[np.ndarray, np.ndarray]":
         stratify = None if labels is None else labels[indices]
-        rest, taken = train_test_split(
-            indices, test_size=size, stratify=stratify, random_state=seed
-        )
-        return rest, taken
+        rest, test = train_test_split(indices, test_size=size, stratify=stratify, random_state=seed)
+        return rest, test
 
-    rest, out_of_sight = apart(np.arange(count), hidden)
-    train, in_sight = apart(rest, visible)
-    return train, in_sight, out_of_sight
+    rest, hidden_rows = apart(np.arange(count), hidden)
+    train, visible_rows = apart(rest, visible)
+    return train, visible_rows, hidden_rows
 
 
 def of_table(
@@ -58,14 +63,21 @@ def of_table(
     score: Callable[[Columns, Columns], float],
     **more: Any,
 ) -> Competition:
-    """Return a competition of one table: train.csv (id, columns, target), test.csv without the
-    target, and a sample of ids.
+    """Return a competition of one table.
+
+    Its train.csv has ids, columns and the target, its test.csv no target.
 
     Args:
-        names, rows: of the columns. target, values: what is predicted, and its value for each row.
-        placeholder: stands in the sample for every value.
-        parts: as `split` returns them. Ids are numbers from 0 in this order; the two test sets
-            share none.
+        slug: of the competition.
+        title: of the competition.
+        names: of the columns.
+        rows: the values of the columns, row by row.
+        target: the column that is predicted.
+        values: the target of each row.
+        placeholder: every value in the sample submission.
+        parts: as `split` returns them. Ids are numbers from 0 in this order, so no two parts share
+            one.
+        score: as in `Competition`.
         more: of `Competition`.
     """
     ids = {

@@ -1,22 +1,17 @@
-"""Protocol: what the services of the local Kaggle share: refusals, redirects, stored bytes, names
-that are safe.
+"""Protocol: what every service of the local Kaggle shares: errors, answers, checked names, pages.
 
-Requests and answers are kagglesdk's own classes, so that a field which the real client sends or
-reads cannot be forgotten.
+Requests and answers are kagglesdk's own classes, so no field of the real client can be forgotten.
 """
 
-import itertools
 import re
-import threading
-from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
-BASE = "http://localhost"  # where the client believes Kaggle is; it comes here because this is its proxy
+BASE = "http://localhost"  # Kaggle's address for the client, which reaches this server as its proxy
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{1,99}")
 FILE = re.compile(r"[^\x00-\x1f/\\\ud800-\udfff]{1,200}")
 
 
-class Fault(Exception):
+class ApiError(Exception):
     """An HTTP error with Kaggle's JSON body."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -24,12 +19,12 @@ class Fault(Exception):
         self.code, self.message = code, message
 
 
-class Redirect(Exception):
-    """302 to a stored object."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
+def make(kind: type, **fields: Any) -> Any:
+    """Return a kagglesdk object with these fields; it refuses a field that it does not have."""
+    made = kind()
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
 
 
 def slug(title: str) -> str:
@@ -42,52 +37,32 @@ def slug(title: str) -> str:
 
 
 def require(pattern: re.Pattern[str], name: str, what: str) -> str:
-    """Return the name, which came over the network, if it may become part of a path; else 400."""
+    """Return a name from the network if it is safe as a part of a path.
+
+    Raises:
+        ApiError: 400 if it is not.
+    """
     if (
         not pattern.fullmatch(name)
         or name in (".", "..")
         or len(name.encode(errors="replace")) > 250
     ):
-        raise Fault(400, f"Invalid {what}: {name[:80]!r}")
+        raise ApiError(400, f"Invalid {what}: {name[:80]!r}")
     return name
 
 
-@dataclass
-class Storage:
-    """Objects behind signed addresses: {key: (name, path)}. Kept on the disk below `folder`, under
-    generated names.
-    """
+def page(
+    items: list[str], token: str | None, size: int | None, most: int = 100
+) -> tuple[list[str], str | None]:
+    """Return one page of names, and the token of the next page: its place in the list.
 
-    folder: Path
-    objects: dict[str, tuple[str, Path]] = field(default_factory=dict)
-    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def fresh(self) -> Path:
-        """Return a path that nothing uses yet."""
-        with self._lock:
-            path = self.folder / "objects" / f"{next(self._numbers):06d}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def share(self, name: str, path: Path) -> str:
-        """Return the key under which the file can be fetched as `name`."""
-        with self._lock:
-            key = f"{next(self._numbers)}"
-            self.objects[key] = (name, path)
-        return key
-
-
-def page(items: list[str], token: str, size: int, most: int = 100) -> tuple[list[str], str]:
-    """Return one page of names and the token of the next; the token is the place in the list.
-
-    >>> page(["a", "b", "c"], "", 2)
+    >>> page(["a", "b", "c"], None, 2)
     (['a', 'b'], '2')
     >>> page(["a", "b", "c"], "2", 2)
-    (['c'], '')
+    (['c'], None)
     """
     if token and not re.fullmatch(r"[0-9]{1,9}", token):
-        raise Fault(400, f"Invalid page token: {token[:40]!r}")
-    start, count = int(token or 0), min(max(size or 20, 1), most)
-    following = start + count
-    return items[start:following], str(following) if following < len(items) else ""
+        raise ApiError(400, f"Invalid page token: {token[:40]!r}")
+    start = int(token or 0)
+    end = start + min(max(size or 20, 1), most)
+    return items[start:end], str(end) if end < len(items) else None

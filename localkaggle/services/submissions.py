@@ -1,8 +1,8 @@
-"""Submissions: the competition service. A code submission reruns the notebook on the hidden test
-set, shows no log, and is scored.
+"""Submissions: the competition service.
 
-The six errors of a rerun carry Kaggle's own names (kaggle.com/code-competition-debugging, as public
-pages copy it, read 2026-11-21).
+A code submission reruns the notebook on the hidden test set, shows no log and gets a score. The six
+errors of a rerun have Kaggle's own names (kaggle.com/code-competition-debugging, as public pages
+copy it, read 2026-11-21).
 """
 
 import threading
@@ -19,8 +19,11 @@ from kagglesdk.competitions.types.submission_status import SubmissionStatus
 from localkaggle.competitions import Competition, ScoringError
 from localkaggle.competitions.hosted import Hosted
 from localkaggle.services.kernels import Kernels, Version
-from localkaggle.services.protocol import Fault, Redirect, Storage, page
-from localkaggle.sessions.session import Session, machine
+from localkaggle.services.protocol import ApiError, make
+from localkaggle.services.storage import Redirect, Storage, list_files
+from localkaggle.services.uploads import Uploads
+from localkaggle.sessions.machines import machine
+from localkaggle.sessions.session import Session
 
 FILE = "submission.csv"
 ERRORS = {
@@ -35,7 +38,7 @@ ERRORS = {
 
 @dataclass
 class Submission:
-    """One submission and how it stands."""
+    """One submission and its state."""
 
     ref: int
     competition: str
@@ -53,9 +56,11 @@ class Submissions:
     """`competitions.CompetitionApiService`.
 
     Args:
-        competitions: by slug, with the folders that are mounted, for downloads.
+        storage: of the server.
+        folder: gets one folder per rerun.
+        competitions: by slug, with the folders that can be downloaded.
         kernels: whose versions are submitted.
-        folder: gets one folder a rerun.
+        uploads: where submission files are announced.
         open_session: makes the session of a rerun: (version, folder, rerun) → Session.
     """
 
@@ -66,128 +71,105 @@ class Submissions:
         *,
         competitions: Hosted,
         kernels: Kernels,
+        uploads: Uploads,
         open_session: Callable[[Version, Path, bool], Session],
-        announce: Callable[[str, int], str],
-        address: Callable[[str], str],
     ) -> None:
         self.submissions: dict[int, Submission] = {}
         self._storage, self._folder, self._competitions = storage, folder, competitions
-        self._kernels, self._open, self._announce, self._address = (
-            kernels,
-            open_session,
-            announce,
-            address,
-        )
+        self._kernels, self._uploads, self._open_session = kernels, uploads, open_session
 
     # Data
 
     def ListDataFiles(self, request: Any, user: str) -> Any:
         """List a page of the competition's files."""
-        folder = self._competitions.folder(self._competition(request).slug)
-        names = sorted(
-            path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
-        )
-        shown, token = page(names, request.page_token or "", request.page_size, most=1000)
-        answer = types.ApiListDataFilesResponse()
-        answer.files = []
-        for name in shown:
-            file = types.ApiDataFile()
-            file.name, file.total_bytes = name, (folder / name).stat().st_size
-            file.creation_date = datetime(2026, 1, 1)
-            answer.files.append(file)
-        answer.next_page_token = token or None
-        return answer
+        files, token = list_files(self._data(request), types.ApiDataFile, request, most=1000)
+        return make(types.ApiListDataFilesResponse, files=files, next_page_token=token)
 
     def DownloadDataFile(self, request: Any, user: str) -> Any:
-        """Lead to one file."""
-        folder = self._competitions.folder(self._competition(request).slug)
+        """Redirect to one file."""
+        folder = self._data(request)
         path = folder / (request.file_name or "")
         if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
-            raise Fault(404, "Not found")
+            raise ApiError(404, "Not found")
         raise Redirect(self._storage.share(path.name, path))
 
     def DownloadDataFiles(self, request: Any, user: str) -> Any:
-        """Lead to all files as a zip."""
-        folder, archive = (
-            self._competitions.folder(self._competition(request).slug),
-            self._storage.fresh(),
-        )
+        """Redirect to a zip of all files."""
+        folder, archive = self._data(request), self._storage.fresh()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
             for path in sorted(folder.rglob("*")):
                 if path.is_file():
-                    file.write(path, path.relative_to(folder).as_posix())
+                    file.write(path, path.relative_to(folder))
         raise Redirect(self._storage.share(f"{request.competition_name}.zip", archive))
 
     # Submissions
 
     def CreateCodeSubmission(self, request: Any, user: str) -> Any:
-        """Refuse, or rerun a kernel version on the hidden test set."""
+        """Rerun a kernel version on the hidden test set, or refuse it."""
         competition = self._competition(request)
-        handle = f"{request.kernel_owner}/{request.kernel_slug}"
         if not request.kernel_version:
-            raise Fault(403, "Permission 'kernelSessions.get' was denied")
-        version = (
-            self._kernels.version(handle, request.kernel_version)
-            if request.kernel_owner == user
-            else None
-        )
-        if version is None:
-            raise Fault(404, "Kernel version not found")
+            raise ApiError(403, "Permission 'kernelSessions.get' was denied")
+        handle = f"{request.kernel_owner}/{request.kernel_slug}"
+        version = self._kernels.version(handle, request.kernel_version)
+        if version is None or request.kernel_owner != user:
+            raise ApiError(404, "Kernel version not found")
         refusal = self._refusal(competition, version, request.file_name or "", user)
         if refusal:
-            raise Fault(400, refusal)
-        submission = self._new(competition, user, request.submission_description or "")
-        submission.session = self._open(version, self._folder / f"rerun-{submission.ref}", True)
+            raise ApiError(400, f"Submission not allowed: {refusal}")
+        ref = len(self.submissions) + 40_000_001
+        now = datetime.now(UTC).replace(tzinfo=None)
+        description = request.submission_description or ""
+        submission = Submission(ref, competition.slug, user, description, now)
+        self.submissions[ref] = submission
+        submission.session = self._open_session(version, self._folder / f"rerun-{ref}", True)
         submission.thread = threading.Thread(
-            target=self._rerun, args=(competition, submission), daemon=True
+            target=self._rerun, args=(competition, submission, submission.session), daemon=True
         )
         submission.thread.start()
-        answer = types.ApiCreateCodeSubmissionResponse()
-        answer.ref, answer.message = (
-            submission.ref,
-            f"Successfully submitted to {competition.title}",
+        return make(
+            types.ApiCreateCodeSubmissionResponse,
+            ref=ref,
+            message=f"Successfully submitted to {competition.title}",
         )
-        return answer
 
     def StartSubmissionUpload(self, request: Any, user: str) -> Any:
         """Announce the upload of a submission file."""
         self._competition(request)
-        answer = types.ApiStartSubmissionUploadResponse()
-        answer.token = self._announce(request.file_name, request.content_length)
-        answer.create_url = self._address(answer.token)
-        return answer
+        return self._uploads.announce(
+            types.ApiStartSubmissionUploadResponse, request.file_name, request.content_length
+        )
 
     def CreateSubmission(self, request: Any, user: str) -> Any:
-        """Refuse a file: all competitions here take notebooks."""
-        competition = self._competition(request)
-        raise Fault(
-            400,
-            f"Submission not allowed: {competition.title} only accepts Submissions from Notebooks.",
+        """Refuse a file: every competition here takes notebooks."""
+        title = self._competition(request).title
+        raise ApiError(
+            400, f"Submission not allowed: {title} only accepts Submissions from Notebooks."
         )
 
     def GetSubmission(self, request: Any, user: str) -> Any:
-        """Tell how a submission stands."""
+        """Describe a submission."""
         submission = self.submissions.get(request.ref)
         if submission is None or submission.user != user:
-            raise Fault(404, "Not found")
+            raise ApiError(404, "Not found")
         return _described(submission)
 
     def ListSubmissions(self, request: Any, user: str) -> Any:
         """List the submissions to a competition, newest first."""
-        slug = self._competition(request).slug
-        answer = types.ApiListSubmissionsResponse()
-        mine = [s for s in self.submissions.values() if s.competition == slug and s.user == user]
-        answer.submissions = [_described(submission) for submission in reversed(mine)]
-        return answer
+        submissions = reversed(self._of_user(self._competition(request), user))
+        return make(
+            types.ApiListSubmissionsResponse, submissions=[_described(item) for item in submissions]
+        )
 
     def GetSubmissionLimits(self, request: Any, user: str) -> Any:
-        """Tell how many submissions are left today."""
+        """Return how many submissions today still allows."""
         competition = self._competition(request)
-        made = self._today(competition.slug, user)
-        answer = types.ApiSubmissionLimits()
-        answer.num_today = answer.num_total = made
-        answer.num_allowed_now = max(competition.daily_submissions - made, 0)
-        return answer
+        used = len(self._of_user(competition, user))
+        return make(
+            types.ApiSubmissionLimits,
+            num_today=used,
+            num_total=used,
+            num_allowed_now=max(competition.daily_submissions - used, 0),
+        )
 
     def close(self) -> None:
         """End all reruns and wait for them."""
@@ -200,46 +182,45 @@ class Submissions:
     def _competition(self, request: Any) -> Competition:
         competition = self._competitions.get(request.competition_name or "")
         if competition is None:
-            raise Fault(404, "Not found")
+            raise ApiError(404, "Not found")
         return competition
 
-    def _today(self, slug: str, user: str) -> int:
-        return sum(s.competition == slug and s.user == user for s in self.submissions.values())
+    def _data(self, request: Any) -> Path:
+        """Return the folder that everybody sees."""
+        return self._competitions.folder(self._competition(request).slug)
 
-    def _new(self, competition: Competition, user: str, description: str) -> Submission:
-        ref = len(self.submissions) + 40_000_001
-        self.submissions[ref] = Submission(
-            ref, competition.slug, user, description, datetime.now(UTC).replace(tzinfo=None)
-        )
-        return self.submissions[ref]
+    def _of_user(self, competition: Competition, user: str) -> list[Submission]:
+        return [
+            submission
+            for submission in self.submissions.values()
+            if submission.competition == competition.slug and submission.user == user
+        ]
 
     def _refusal(
         self, competition: Competition, version: Version, file_name: str, user: str
     ) -> str:
-        """Return why nothing is rerun, in Kaggle's words; no submission is spent then."""
-        made = self._today(competition.slug, user)
+        """Return why nothing is rerun, in Kaggle's words. A refusal uses up no submission."""
+        used = len(self._of_user(competition, user))
         if version.status != "COMPLETE":
-            return "Submission not allowed: Your Notebook must complete successfully before it can be submitted"
-        if machine(version.given) == "TPU" or machine(version.request.machine_shape or "") == "TPU":
-            return "Submission not allowed: Your Notebook cannot use TPU in this competition"
+            return "Your Notebook must complete successfully before it can be submitted"
+        if "TPU" in (machine(version.shape), machine(version.request.machine_shape or "")):
+            return "Your Notebook cannot use TPU in this competition"
         if version.request.enable_internet:
             return (
-                "Submission not allowed: Your Notebook cannot use internet access in this competition. "
+                "Your Notebook cannot use internet access in this competition. "
                 "Please disable internet in the Notebook editor and save a new version."
             )
         if competition.slug not in (version.request.competition_data_sources or []):
-            return "Submission not allowed: Your Notebook must include this competition as a data source"
+            return "Your Notebook must include this competition as a data source"
         if file_name != FILE:
-            return f'Submission not allowed: Submission files must be named "{FILE}"'
+            return f'Submission files must be named "{FILE}"'
         if FILE not in version.files():
-            return f"Submission not allowed: Could not find output file {FILE}"
-        if made >= competition.daily_submissions:
-            return f"Submission not allowed: Your team has used its daily Submission allowance ({made}) today"
+            return f"Could not find output file {FILE}"
+        if used >= competition.daily_submissions:
+            return f"Your team has used its daily Submission allowance ({used}) today"
         return ""
 
-    def _rerun(self, competition: Competition, submission: Submission) -> None:
-        session = submission.session
-        assert session is not None  # noqa: S101 - set before this thread starts
+    def _rerun(self, competition: Competition, submission: Submission, session: Session) -> None:
         try:
             outcome = session.run()
             if not outcome.ok:
@@ -251,21 +232,21 @@ class Submissions:
         except ScoringError as error:
             submission.error = f"Submission Scoring Error: {error}"
         except Exception as error:
-            # Ours, not the notebook's: Kaggle says as little, and the type helps whoever mends this
-            # file.
+            # Not the notebook's error. Kaggle names only itself; the type helps to fix this server.
             submission.error = f"Kaggle Error: {type(error).__name__}"
         submission.status = "ERROR" if submission.error else "COMPLETE"
 
 
 def _described(submission: Submission) -> Any:
-    item = types.ApiSubmission()
-    item.ref, item.description, item.submitted_by = (
-        submission.ref,
-        submission.description,
-        submission.user,
+    item = make(
+        types.ApiSubmission,
+        ref=submission.ref,
+        description=submission.description,
+        submitted_by=submission.user,
+        file_name=FILE,
+        date=submission.date,
+        status=SubmissionStatus[submission.status],
     )
-    item.file_name, item.date = FILE, submission.date
-    item.status = SubmissionStatus[submission.status]
     if submission.score is not None:
         item.public_score = item.private_score = f"{submission.score:.5f}"
     if submission.error:

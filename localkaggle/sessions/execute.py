@@ -1,5 +1,6 @@
-"""Execute: run a notebook in place with papermill, as Kaggle does. Given to the session's
-interpreter as text, so it imports nothing of ours.
+"""Execute: run a notebook in place with papermill, as Kaggle does.
+
+The session's interpreter gets it as text, so it imports nothing of this project.
 """
 
 import sys
@@ -15,7 +16,6 @@ try:
         stderr_file=sys.stderr,
     )
 except Exception as error:
-    # The error of the failing cell, or papermill's own ("No kernel name found in notebook"): both
-    # belong into the log.
+    # A cell's error or papermill's own ("No kernel name found in notebook"): the log needs both.
     print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     sys.exit(1)

@@ -1,13 +1,12 @@
-"""Sandbox: the inside of one session. Started by `unshare` in new namespaces, it builds Kaggle's
-file system and becomes the notebook's process.
+"""Sandbox: builds Kaggle's file system and becomes the notebook's process.
 
-Reads  a JSON specification (see `build`) Gives  a process whose root holds the programs of this
-machine, read-only, and /kaggle as a session on Kaggle finds it
+In: new namespaces, from `unshare`, and a JSON specification (see `build`). Out: a process whose
+root holds this machine's programs, read-only, and /kaggle as on Kaggle.
 
-The host gets no /kaggle: the new root is a tmpfs with the host's entries bound into it, which an
-ordinary user may make too in a user namespace. Left out are its devices, sockets and scratch, the
-user's home and this project; and no right is kept that could bring them back. Uses the standard
-library alone; the interpreter may be another than the server's.
+The host gets no /kaggle. The new root is a tmpfs with the host's entries bound into it, which an
+ordinary user can also make in a user namespace. It lacks the host's devices, sockets and scratch,
+the user's home and this project; the process keeps no right that could bring them back. Uses only
+the standard library, since the interpreter need not be the server's.
 """
 
 import ctypes
@@ -22,14 +21,8 @@ from typing import Any
 
 # From <sys/mount.h> and <linux/mount.h>.
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
-MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = (
-    1024,
-    2048,
-    4096,
-    16384,
-    1 << 18,
-    1 << 21,
-)
+MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC = 1 << 10, 1 << 11, 1 << 12, 1 << 14
+MS_PRIVATE, MS_RELATIME = 1 << 18, 1 << 21
 LOCKED = MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME | MS_RELATIME
 SYS_MOUNT_SETATTR, AT_RECURSIVE, AT_FDCWD, MOUNT_ATTR_RDONLY = 442, 0x8000, -100, 1
 # From <asm/unistd.h> (x86-64, and the numbering that newer machines share), <sys/mount.h> and
@@ -40,11 +33,20 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """Call mount(2). Raises `OSError` with the target's path."""
+    """Call mount(2).
+
+    Raises:
+        OSError: with the target's path.
+    """
     texts = [text.encode() if text is not None else None for text in (source, target, kind, data)]
-    if LIBC.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]) != 0:
+    _check(LIBC.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]), target)
+
+
+def _check(result: int, path: str) -> None:
+    """Raise the error of a failed system call."""
+    if result != 0:
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), target)
+        raise OSError(code, os.strerror(code), path)
 
 
 def bind(source: str, target: str, *, read_only: bool) -> None:
@@ -57,30 +59,22 @@ def bind(source: str, target: str, *, read_only: bool) -> None:
 def seal(target: str) -> None:
     """Make a mount, and what is mounted below it, read-only."""
     attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
-    if (
-        LIBC.syscall(
-            SYS_MOUNT_SETATTR, AT_FDCWD, target.encode(), AT_RECURSIVE, attributes, len(attributes)
-        )
-        == 0
-    ):
-        return
-    mount(
-        "none",
-        target,
-        None,
-        MS_REMOUNT | MS_BIND | MS_RDONLY | (os.statvfs(target).f_flag & LOCKED),
-    )
+    arguments = AT_FDCWD, target.encode(), AT_RECURSIVE, attributes, len(attributes)
+    if LIBC.syscall(SYS_MOUNT_SETATTR, *arguments) != 0:  # an older kernel: this mount alone
+        locked = os.statvfs(target).f_flag & LOCKED
+        mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
 
 
 def build(spec: dict[str, Any]) -> None:
     """Mount the new root.
 
-    `spec` holds: root, an empty folder; working, tmp and private, folders that stay writable;
-    inputs, [[folder, place below /kaggle/input], …]; covered, folders of the host that look empty
-    inside; kept, folders that are seen all the same.
+    Args:
+        spec: `root`, an empty folder; `working`, `tmp` and `private`, folders that stay writable;
+            `inputs`, [[folder, place below /kaggle/input], …]; `covered`, folders of the host that
+            look empty inside; `kept`, paths that stay visible all the same.
     """
     root = spec["root"]
-    mount("none", "/", None, MS_REC | MS_PRIVATE)  # nothing that follows is seen by the host
+    mount("none", "/", None, MS_REC | MS_PRIVATE)  # the host sees nothing of the rest
     mount("tmpfs", root, "tmpfs", 0, "mode=755")
     for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
         target = f"{root}/{entry.name}"
@@ -88,20 +82,14 @@ def build(spec: dict[str, Any]) -> None:
             continue
         if entry.is_symlink():
             Path(target).symlink_to(Path(entry.path).readlink())
-        elif entry.is_dir():
-            Path(target).mkdir()
-            bind(entry.path, target, read_only=True)
-        elif entry.is_file():
-            Path(target).touch()
-            bind(entry.path, target, read_only=True)
+        elif entry.is_dir() or entry.is_file():
+            _show(entry.path, target)
     for name in ("proc", "dev", "tmp", "run", "kaggle"):
         Path(f"{root}/{name}").mkdir()
     try:
         mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    except PermissionError:
-        bind(
-            "/proc", f"{root}/proc", read_only=False
-        )  # some containers allow no new one; the old shows more processes
+    except PermissionError:  # some containers allow no new one; the host's shows more processes
+        bind("/proc", f"{root}/proc", read_only=False)
     _devices(f"{root}/dev")
     for folder in spec["covered"]:
         if Path(root + folder).is_dir():
@@ -109,10 +97,12 @@ def build(spec: dict[str, Any]) -> None:
     for place in ("tmp", "var/tmp"):
         Path(f"{root}/{place}").mkdir(parents=True, exist_ok=True)
         bind(spec["private"], f"{root}/{place}", read_only=False)
-    for folder in spec["kept"]:
-        _keep(folder, root + folder)
+    for path in spec["kept"]:
+        if not Path(root + path).exists():
+            Path(root + path).parent.mkdir(parents=True, exist_ok=True)
+            _show(path, root + path)
     for folder in spec["covered"]:
-        if os.path.ismount(root + folder):  # one below /tmp is covered by the private /tmp
+        if os.path.ismount(root + folder):  # one below /tmp lies under the private /tmp
             seal(root + folder)
     for name in ("working", "tmp"):
         Path(f"{root}/kaggle/{name}").mkdir()
@@ -127,7 +117,7 @@ def build(spec: dict[str, Any]) -> None:
 
 
 def _devices(folder: str) -> None:
-    """Make a /dev of what a program needs; no disk, no memory of the host."""
+    """Make a /dev with what a program needs, without the host's disks and memory."""
     mount("tmpfs", folder, "tmpfs", MS_NOSUID, "mode=755")
     for name in ("null", "zero", "full", "random", "urandom", "tty"):
         Path(f"{folder}/{name}").touch()
@@ -137,70 +127,53 @@ def _devices(folder: str) -> None:
     for name in ("shm", "pts"):
         Path(f"{folder}/{name}").mkdir()
     mount("tmpfs", f"{folder}/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-    mount(
-        "devpts",
-        f"{folder}/pts",
-        "devpts",
-        MS_NOSUID | MS_NOEXEC,
-        "newinstance,ptmxmode=0666,mode=620",
-    )
+    options = "newinstance,ptmxmode=0666,mode=620"
+    mount("devpts", f"{folder}/pts", "devpts", MS_NOSUID | MS_NOEXEC, options)
     Path(f"{folder}/ptmx").symlink_to("pts/ptmx")
 
 
-def _keep(source: str, target: str) -> None:
-    """Show a file or folder of the host where something was put over it."""
-    if not Path(target).exists():
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-        if Path(source).is_dir():
-            Path(target).mkdir()
-        else:
-            Path(target).touch()
-        bind(source, target, read_only=True)
+def _show(source: str, target: str) -> None:
+    """Make `target` and bind a file or folder of the host there, read-only."""
+    if Path(source).is_dir():
+        Path(target).mkdir()
+    else:
+        Path(target).touch()
+    bind(source, target, read_only=True)
 
 
 def enter(root: str) -> None:
-    """Make `root` the root, take the old one away, and give up every right that could bring it
-    back.
-    """
+    """Make `root` the root, unmount the old one, and drop every right that could bring it back."""
     os.chdir(root)
     Path("old").mkdir()
-    if LIBC.syscall(SYS_PIVOT_ROOT, b".", b"old") != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), root)
+    _check(LIBC.syscall(SYS_PIVOT_ROOT, b".", b"old"), root)
     os.chdir("/")
-    if LIBC.umount2(b"/old", MNT_DETACH) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), "/old")
+    _check(LIBC.umount2(b"/old", MNT_DETACH), "/old")
     Path("/old").rmdir()
     mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY)
-    for capability in range(64):
-        LIBC.prctl(
-            PR_CAPBSET_DROP, capability, 0, 0, 0
-        )  # a number that this kernel does not have is refused, and harmless
+    for capability in range(64):  # a number that this kernel does not have is refused, and harmless
+        LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def loopback_up() -> None:
-    """Switch on `lo`, which a new network namespace has switched off: a notebook's kernel is spoken
-    to through it.
-    """
+    """Switch on `lo`, which is off in a new network namespace; papermill needs it."""
     get_flags, set_flags, up = 0x8913, 0x8914, 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plug:
-        flags = struct.unpack("16sh", fcntl.ioctl(plug, get_flags, struct.pack("16sh", b"lo", 0)))[
-            1
-        ]
+        answer = fcntl.ioctl(plug, get_flags, struct.pack("16sh", b"lo", 0))
+        _, flags = struct.unpack("16sh", answer)
         fcntl.ioctl(plug, set_flags, struct.pack("16sh", b"lo", flags | up))
 
 
 def main() -> None:
-    """Build what the specification in argv[1] says, and become its command."""
+    """Build the root that the specification in argv[1] describes, and become its command."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     if spec["isolated"]:
         loopback_up()
     build(spec)
     enter(spec["root"])
     os.chdir("/kaggle/working")
-    os.execvpe(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606 - the notebook's own process
+    command = spec["command"]
+    os.execvpe(command[0], command, spec["environment"])  # noqa: S606 - the notebook's process
 
 
 if __name__ == "__main__":

@@ -1,15 +1,13 @@
-"""Runner: one session. Really executes a pushed notebook, the way Kaggle does, in namespaces of its
-own.
+"""Session: executes a pushed notebook as Kaggle does, in namespaces of its own.
 
-Reads  a notebook, the folders to mount, a machine shape and limits
-Gives  what it left in /kaggle/working, its log while it runs, and how it ended
+In: a notebook, the folders to mount, a machine shape and limits. Out: what the notebook writes into
+/kaggle/working, its log while it runs, and how it ends.
 """
 
 import json
 import os
 import pwd
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -21,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-import psutil
-
+from localkaggle.sessions import processes
+from localkaggle.sessions.machines import machine
 from localkaggle.sessions.session_log import Log
 
 HERE = Path(__file__).resolve().parent
@@ -37,8 +35,8 @@ class Limits:
     """What a session may use.
 
     Attributes:
-        seconds: wall clock; then the session is killed.
-        memory_bytes: resident, all of its processes together.
+        seconds: wall clock; the session is then killed.
+        memory_bytes: resident memory of all its processes together.
         output_bytes: in /kaggle/working.
     """
 
@@ -49,8 +47,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended. `reason`: "", "exception", "time", "memory", "output", "killed" or
-    "cancelled".
+    """How a session ended.
+
+    Attributes:
+        reason: "", "exception", "time", "memory", "output", "killed" or "cancelled".
+        message: what Kaggle says about it.
+        seconds: how long it took.
     """
 
     reason: str
@@ -65,9 +67,7 @@ class Outcome:
 
 @cache
 def namespaces() -> tuple[str, ...]:
-    """Return the command that opens namespaces here, as root or as a user; () where none are
-    permitted.
-    """
+    """Return the command that opens namespaces here, or () where none are permitted."""
     for command in (NAMESPACES, (*NAMESPACES, *AS_USER)):
         try:
             probe = subprocess.run(  # noqa: S603 - fixed words
@@ -84,13 +84,15 @@ def namespaces() -> tuple[str, ...]:
 
 @cache
 def needed(python: str) -> tuple[Path, ...]:
-    """Return the folders that this interpreter needs to start and to import, with no path that the
-    user's shell adds.
+    """Return the paths that an interpreter needs to start and import, without the user's own.
 
     Raises:
-        OSError: if it cannot be run.
+        OSError: if it does not run.
     """
-    code = "import json, os, sys; print(json.dumps([sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path]))"
+    code = (
+        "import json, os, sys; print(json.dumps("
+        "[sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path]))"
+    )
     done = subprocess.run(  # noqa: S603 - fixed words
         [python, "-s", "-c", code],
         capture_output=True,
@@ -106,7 +108,7 @@ def needed(python: str) -> tuple[Path, ...]:
 
 
 def outermost(folders: Sequence[Path]) -> list[str]:
-    """Return the folders, in order, without those that lie in another of them.
+    """Return the folders, sorted, without those that lie in another of them.
 
     >>> outermost([Path("/home/ann"), Path("/work"), Path("/home/ann/project")])
     ['/home/ann', '/work']
@@ -119,24 +121,15 @@ def outermost(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def machine(shape: str) -> str:
-    """Return "TPU", "GPU" or "CPU".
-
-    >>> machine("TpuV5E8"), machine("NvidiaTeslaT4"), machine("")
-    ('TPU', 'GPU', 'CPU')
-    """
-    return "TPU" if shape.startswith("Tpu") else "GPU" if shape.startswith("Nvidia") else "CPU"
-
-
 class Session:
     """One execution of one notebook.
 
     Args:
-        folder: of this session; its `working` holds the output afterwards.
+        folder: of this session; the output is in its `working`.
         notebook: text of an .ipynb.
         inputs: {place below /kaggle/input: folder}, mounted read-only.
-        shape: the machine that is pretended to be given; "" is a CPU session.
-        internet: whether the network of this machine can be reached.
+        shape: the machine that the session pretends to have; "" is a CPU.
+        internet: whether it can reach the network of this machine.
         rerun: whether this is the scored rerun of a submission.
         limits: what it may use.
         hidden: folders that look empty inside, beside the user's home.
@@ -158,11 +151,8 @@ class Session:
         python: str = sys.executable,
         log: Log,
     ) -> None:
-        self.working, self._scratch, self._private = (
-            folder / "working",
-            folder / "tmp",
-            folder / "private",
-        )
+        self.working, self._scratch = folder / "working", folder / "tmp"
+        self._private = folder / "private"
         self._folder, self._inputs, self._limits, self._hidden = folder, inputs, limits, hidden
         self._internet, self._python, self._log = internet, python, log
         for path in (self.working, self._scratch / "home", self._private):
@@ -170,14 +160,14 @@ class Session:
         self._private.chmod(0o1777)
         (self.working / NOTEBOOK).write_text(notebook, encoding="utf-8")
         self._namespaces = namespaces()
-        self._environment = self._describe(shape, rerun)
+        self._environment = self._build_environment(shape, rerun)
         self._cancelled, self._killed = threading.Event(), threading.Event()
 
     def run(self) -> Outcome:
-        """Run it to its end and return how it ended. Nothing of it survives.
+        """Run the notebook to its end and return how it ended. No process of it survives.
 
-        With namespaces it does not survive a kill -9 of this process either; without them its first
-        process does not.
+        None survives a kill -9 of this process either; without namespaces that holds only for the
+        first one.
         """
         self._log.start()
         began = time.monotonic()
@@ -193,46 +183,42 @@ class Session:
             reader.join(10)
         self._tidy()
         seconds = time.monotonic() - began
-        return Outcome(reason, self._say(reason, process.returncode), seconds)
+        return Outcome(reason, self._failure_message(reason, process.returncode), seconds)
 
     def cancel(self) -> None:
-        """End it at once."""
+        """End the session at once."""
         self._cancelled.set()
 
     def kill(self) -> None:
-        """Kill all of its processes by SIGKILL, as a host that fails does; what it has written
-        until then stays.
-        """
+        """Kill all of its processes by SIGKILL, as a failing host does. Its output so far stays."""
         self._killed.set()
 
     # Starting
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # -s: a package in the home folder of the host must not help.
+        # -s: a package in the host's home folder must not help.
         command = [self._python, "-s", "-c", (HERE / "execute.py").read_text(), NOTEBOOK]
         if not self._namespaces:
             self._log.add(
                 "stderr",
-                "localkaggle: namespaces are not permitted on this machine. Paths below /kaggle are remapped (LOCALKAGGLE_ROOT)"
+                "localkaggle: namespaces are not permitted on this machine."
+                " Paths below /kaggle are remapped (LOCALKAGGLE_ROOT)"
                 f"{'' if self._internet else ', and the internet cannot be switched off'}.\n",
             )
             return self._spawn(command, cwd=self.working)
         root = self._folder / "root"
         root.mkdir()
         kept = [str(path) for path in needed(self._python)]
-        if self._internet:
-            kept.append(
-                str(Path("/etc/resolv.conf").resolve())
-            )  # often a link into /run, which is left out
+        if self._internet:  # often a link into /run, which is not mounted
+            kept.append(str(Path("/etc/resolv.conf").resolve()))
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)  # the variable HOME may say another
         spec = {
             "root": str(root),
             "working": str(self.working),
             "tmp": str(self._scratch),
             "private": str(self._private),
             "inputs": [[str(path), place] for place, path in sorted(self._inputs.items())],
-            "covered": outermost(
-                [Path(pwd.getpwuid(os.getuid()).pw_dir), *self._hidden]
-            ),  # HOME may be another
+            "covered": outermost([home, *self._hidden]),
             "kept": kept,
             "isolated": not self._internet,
             "environment": self._environment,
@@ -254,13 +240,11 @@ class Session:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=processes.die_with_parent,
         )
 
-    def _describe(self, shape: str, rerun: bool) -> dict[str, str]:
-        """Return the session's environment, made from nothing: no credential of the host can be in
-        it.
-        """
+    def _build_environment(self, shape: str, rerun: bool) -> dict[str, str]:
+        """Return the session's environment. It inherits nothing, so no credential of the host."""
         root = "/kaggle"
         if not self._namespaces:
             root = str(self._folder / "kaggle")
@@ -290,8 +274,8 @@ class Session:
                 "ISTPUVM": "1",
                 "TPU_PROCESS_ADDRESSES": "local",
                 "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-                # Threads: the eight devices wait for each other, each in one; where something else
-                # takes one, XLA ends the process.
+                # The eight devices wait for each other, each in a thread of its own. If something
+                # else takes one of eight threads, XLA ends the process.
                 "PJRT_NPROC": "16",
             }
         if not self._namespaces:
@@ -299,18 +283,19 @@ class Session:
         return values
 
     def _remap(self, root: Path) -> None:
-        """Make the folders of a session without a mount namespace: links in place of mounts."""
+        """Make links in place of mounts, for a session without a mount namespace."""
         (root / "input").mkdir(parents=True)
         (root / "working").symlink_to(self.working)
         (root / "tmp").symlink_to(self._scratch)
         for place, path in self._inputs.items():
-            (root / "input" / place).parent.mkdir(parents=True, exist_ok=True)
-            (root / "input" / place).symlink_to(path)
+            link = root / "input" / place
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
 
     # Watching
 
     def _guard(self, process: subprocess.Popen[bytes], began: float) -> str:
-        """Wait for the end; kill what uses more than it may. Returns the reason, as in `Outcome`."""
+        """Wait for the end, and kill a session past its limits. Return `Outcome.reason`."""
         checked = 0.0
         while process.poll() is None:
             now = time.monotonic()
@@ -323,15 +308,15 @@ class Session:
                 reason = "time"
             elif now - checked > 5 * POLL_SECONDS:
                 checked = now
-                if _resident(process.pid) > self._limits.memory_bytes:
+                if processes.resident_bytes(process.pid) > self._limits.memory_bytes:
                     reason = "memory"
-                elif _size(self.working) > self._limits.output_bytes:
+                elif _folder_bytes(self.working) > self._limits.output_bytes:
                     reason = "output"
             if reason:
-                _kill(process)
+                processes.kill(process)
                 return reason
             time.sleep(POLL_SECONDS)
-        if _size(self.working) > self._limits.output_bytes:
+        if _folder_bytes(self.working) > self._limits.output_bytes:
             return "output"
         return "exception" if process.returncode else ""
 
@@ -342,50 +327,27 @@ class Session:
 
     def _tidy(self) -> None:
         if not self._namespaces:
-            _kill_strays(self._environment["KAGGLE_CONTAINER_NAME"])
+            processes.kill_strays(self._environment["KAGGLE_CONTAINER_NAME"])
         for name in ("root", "tmp", "private", "kaggle"):
             path = self._folder / name
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)  # scratch; the next session has its own
+                shutil.rmtree(path, ignore_errors=True)
 
-    def _say(self, reason: str, code: int | None) -> str:
+    def _failure_message(self, reason: str, code: int | None) -> str:
+        limits, killed = self._limits, "was killed (exit code 137)"
         return {
             "": "",
             "exception": f"The notebook threw an exception (exit code {code}); see the log",
-            "time": f"The session exceeded {self._limits.seconds:g} seconds and was killed (exit code 137)",
-            "memory": f"The session used more than {self._limits.memory_bytes:,} bytes of memory and was killed (exit code 137)",
-            "output": f"/kaggle/working holds more than {self._limits.output_bytes:,} bytes",
-            "killed": "The session was killed (exit code 137)",
+            "time": f"The session exceeded {limits.seconds:g} seconds and {killed}",
+            "memory": f"The session used more than {limits.memory_bytes:,} bytes of memory"
+            f" and {killed}",
+            "output": f"/kaggle/working holds more than {limits.output_bytes:,} bytes",
+            "killed": f"The session {killed}",
             "cancelled": "The session was cancelled",
         }[reason]
 
 
-def _die_with_parent() -> None:
-    import ctypes
-
-    set_death_signal = 1
-    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-
-
-def _tree(pid: int) -> list[psutil.Process]:
-    try:
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _resident(pid: int) -> int:
-    total = 0
-    for process in _tree(pid):
-        try:
-            total += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue  # ended since it was listed
-    return total
-
-
-def _size(folder: Path) -> int:
+def _folder_bytes(folder: Path) -> int:
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -394,27 +356,3 @@ def _size(folder: Path) -> int:
             except FileNotFoundError:
                 continue  # removed since it was listed
     return total
-
-
-def _kill_strays(container: str) -> None:
-    """Kill what a session without a process namespace left: a daemon leaves the tree, its
-    environment stays.
-    """
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("KAGGLE_CONTAINER_NAME") == container:
-                process.kill()
-        except psutil.Error:
-            continue  # gone, or somebody else's
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the session and wait. With its first process a pid namespace loses all others."""
-    members = _tree(process.pid)
-    process.kill()
-    for member in members:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            continue  # gone with the namespace
-    process.wait()

@@ -1,6 +1,4 @@
-"""Log: what a session printed, piece by piece, as Kaggle keeps it: a JSON array with one object a
-line.
-"""
+"""Log: what a session prints, as Kaggle keeps it: a JSON array with one object per line."""
 
 import json
 import threading
@@ -9,7 +7,7 @@ from collections.abc import Iterator
 
 
 class Log:
-    """The pieces of one session, written by it and read by others at the same time."""
+    """The pieces of one session's log. Threads may write and read it at the same time."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -18,33 +16,30 @@ class Log:
         self._changed = threading.Condition()
 
     def start(self) -> None:
-        """Count the pieces' times from now."""
+        """Measure the pieces' times from now."""
         self._began = time.monotonic()
 
     def add(self, stream: str, text: str) -> None:
-        """Add what was printed to "stdout" or "stderr"."""
-        piece = {
-            "stream_name": stream,
-            "time": round(time.monotonic() - self._began, 6),
-            "data": text,
-        }
+        """Add text that was printed to "stdout" or "stderr"."""
+        seconds = round(time.monotonic() - self._began, 6)
+        piece = {"stream_name": stream, "time": seconds, "data": text}
         with self._changed:
             self._pieces.append(json.dumps(piece))
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Say that nothing follows."""
+        """Mark the log as complete."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def text(self) -> str:
-        """Return the log as Kaggle stores it, as far as it goes."""
+        """Return the log so far, as Kaggle stores it."""
         with self._changed:
             return "[" + "\n,".join(self._pieces) + "\n]"
 
     def follow(self) -> Iterator[str]:
-        """Yield each piece as JSON, from the first on, until the session has ended."""
+        """Yield each piece as JSON, from the first on, until the log is complete."""
         place = 0
         while True:
             with self._changed:

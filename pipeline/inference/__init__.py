@@ -1,5 +1,5 @@
 """An artifact and a test set become predictions, in time.
 
-Comes in: an artifact and a competition's folder. Goes out: one prediction for each id. Never
-imported here: training.
+In: an artifact and a competition's folder. Out: one prediction for each id. Never imported here:
+training.
 """

@@ -1,5 +1,5 @@
-"""Rows: predictions for the rows of a test set, block by block, while the next ones are decoded,
-and as many as there is time for.
+"""Block prediction: the rows of a test set, block by block, while the next blocks are decoded, and
+as many as there is time for.
 """
 
 import time
@@ -11,16 +11,19 @@ import numpy as np
 
 from pipeline.artifact import Artifact
 from pipeline.data.test_set import TestSet
-from pipeline.inference import forward_pass as forwards
-from pipeline.inference import test_time_augmentation
-from pipeline.inference.forward_pass import Asked, Batch, Forward
+from pipeline.inference import forward_pass, test_time_augmentation
+from pipeline.inference.forward_pass import Batch, Forward, Submitted
 from pipeline.inference.time_budget import Pace
 
-AHEAD = 1  # blocks that are with the device while another is handed over
+AHEAD = 1  # blocks that the device has while another one is submitted
+
+# Takes what cannot be read, by its id, and how many rows are done; may raise.
+Report = Callable[[Mapping[str, str], int], None]
+Show = Callable[[str], None]
 
 
 def mean(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean of the predictions that the outputs of the folds stand for: float32 (n, k)."""
+    """Return the mean of the predictions that the folds' outputs stand for: float32 (n, k)."""
     total = np.zeros((len(outputs[0]), len(artifact.classes)), np.float32)
     for one in outputs:
         total += artifact.target.predictions(one)
@@ -29,13 +32,13 @@ def mean(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Block:
-    """A block that a device computes: its first row, what was asked for of each view, what each row
-    lacks, and (views, folds).
+    """A block that a device computes: its first row, what was submitted of each view, why which row
+    cannot be read, (views, folds), and seconds of compiling.
     """
 
     start: int
-    asked: tuple[Asked, ...]
-    wrong: Mapping[int, str]
+    views: tuple[Submitted, ...]
+    broken: Mapping[int, str]
     used: tuple[int, int]
     compiling: float
 
@@ -50,59 +53,58 @@ def fill(
     end: float | None = None,
     batch: int | None = None,
     clock: Callable[[], float] = time.monotonic,
-    tell: Callable[[Mapping[str, str], int], None],
-    show: Callable[[str], None] = print,
+    report: Report,
+    show: Show = print,
 ) -> int:
-    """Put the predictions of the rows from `first` on into `values`, as many as it has, and return
-    how many there was time for.
+    """Write the predictions of the rows from `first` on into `values`, and return how many there
+    was time for.
 
     Args:
-        values: float32 (m, k), written to; a row that cannot be read, or that has no finite
-            prediction, gets the artifact's prior.
-        end: by `clock`, when predicting has to be over; None: it takes as long as it takes. batch:
-            rows at once; None: found by doubling.
-        tell: takes after each block what cannot be read, by its id, and how many rows are done; may
-            raise.
+        values: float32 (m, k). A row that cannot be read, or whose prediction is not finite, gets
+            the artifact's prior.
+        end: by `clock`, when predicting has to be over; None: no limit.
+        batch: rows at once; None: found by doubling.
+        report: is called after each block.
     """
-    looks = test_time_augmentation.of(artifact.config.data, artifact.config.views)
-    size = max(forwards.block(artifact.golden_inputs, len(values)), batch or 1)
+    views = test_time_augmentation.views(artifact.config.data, artifact.config.views)
+    size = max(forward_pass.block(artifact.golden_inputs, len(values)), batch or 1)
     forward.begin(Batch(batch, size), clock, show)
-    pace = Pace(len(looks), forward.folds, len(values), end, clock)
+    pace = Pace(len(views), forward.folds, len(values), end, clock)
     waiting: deque[_Block] = deque()
     done = 0
 
-    def take() -> int:
+    def collect() -> int:
         block = waiting.popleft()
-        got = np.zeros((len(block.asked[0].inputs), values.shape[1]), np.float32)
-        for asked in block.asked:
-            got += mean(artifact, forward.take(asked))
-        got /= np.float32(len(block.asked))
-        strange = np.flatnonzero(~np.isfinite(got).all(axis=1)) + block.start
-        broken = {test.ids[row]: "its prediction is not a finite number" for row in strange}
-        broken |= {test.ids[row]: reason for row, reason in block.wrong.items()}
-        for row in (*strange, *block.wrong):
+        got = np.zeros((len(block.views[0].inputs), values.shape[1]), np.float32)
+        for submitted in block.views:
+            got += mean(artifact, forward.collect(submitted))
+        got /= np.float32(len(block.views))
+        strange = (np.flatnonzero(~np.isfinite(got).all(axis=1)) + block.start).tolist()
+        reasons = dict.fromkeys(strange, "its prediction is not a finite number")
+        reasons |= block.broken
+        for row in reasons:
             got[row - block.start] = artifact.prior
         begin = block.start - first
-        values[begin : begin + len(got)] = got
-        tell(broken, begin + len(got))
+        end_row = begin + len(got)
+        values[begin:end_row] = got
+        report({test.ids[row]: reason for row, reason in reasons.items()}, end_row)
         if pace.ended(len(got), block.used, block.compiling):
-            now = f"{pace.used[0]} of {len(looks)} views, {pace.used[1]} of {forward.folds} folds"
-            show(f"Time allows {now} from row {begin + first + len(got):,} on")
-        return begin + len(got)
+            now = f"{pace.used[0]} of {len(views)} views, {pace.used[1]} of {forward.folds} folds"
+            show(f"Time allows {now} from row {end_row + first:,} on")
+        return end_row
 
-    for start, inputs, wrong in test.blocks(size, first, first + len(values)):
+    for start, inputs, broken in test.blocks(size, first, first + len(values)):
         while waiting and pace.over(len(waiting)):
-            done = take()
+            done = collect()
         if pace.over(0):
             break
-        before = forward.compiling
-        seen = tuple(forward.ask(view.of(inputs), pace.used[1]) for view in looks[: pace.used[0]])
-        waiting.append(_Block(start, seen, wrong, pace.used, forward.compiling - before))
-        forward.settle(pace.left)
-        # Until something is known of the time it takes, and where nothing can be handed over ahead,
-        # one block at a time.
-        while len(waiting) > (AHEAD if done and not forward.waits else 0):
-            done = take()
+        before, (number, folds) = forward.compiling, pace.used
+        seen = tuple(forward.submit(view.apply(inputs), folds) for view in views[:number])
+        waiting.append(_Block(start, seen, broken, pace.used, forward.compiling - before))
+        forward.choose_batch(pace.remaining)
+        # One block at a time until its time is known, and where nothing can be submitted ahead.
+        while len(waiting) > (AHEAD if done and not forward.blocking else 0):
+            done = collect()
     while waiting:
-        done = take()
+        done = collect()
     return done

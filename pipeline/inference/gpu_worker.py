@@ -1,4 +1,4 @@
-"""GPU worker: the process of one GPU, started by `pipeline.inference.multi_gpu` as `python -m
+"""GPU worker: the process of one GPU, which `pipeline.inference.multi_gpu` starts as `python -m
 pipeline.inference.gpu_worker JOB`.
 """
 
@@ -6,18 +6,25 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault(
-    "TF_CPP_MIN_LOG_LEVEL", "2"
-)  # its start-up messages would hide the last line, which the parent shows
+# The parent shows the last line of the log, which start-up messages would hide.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from pipeline.data.test_set import read_test
 from pipeline.errors import PipelineError
-from pipeline.inference import inference
+from pipeline.inference import block_prediction, inference, multi_gpu
 
 
 def main(job: Path) -> int:
     """Compute the rows of one job and return the exit code."""
     try:
-        inference.share(job)
+        artifact, settings, rows, values = multi_gpu.read_job(job)
+        forward = inference.restore(artifact, settings.precision)
+        test = read_test(Path(settings.folder), artifact.config, artifact.encoding)
+        end, batch, first = settings.until, settings.batch, rows.start
+        with multi_gpu.reporting(job) as report:
+            block_prediction.fill(
+                artifact, test, forward, values, first=first, end=end, batch=batch, report=report
+            )
     except PipelineError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,12 +1,10 @@
-"""Inference: an artifact and a test set → one prediction an id, in time. Runs on TensorFlow or JAX;
-never imports training.
+"""Inference: an artifact and a test set → one prediction an id, in time. Runs on TensorFlow or JAX.
 
-First of all a valid file with the mean prediction for every id is written, which stays if anything
-goes wrong. Before anything is predicted the artifact's golden inputs are computed again and
-compared with what the training run got. Then the test set goes through block by block, so that
-memory does not grow with it: while one is computed, the next ones are decoded. An input that cannot
-be read gets the mean prediction, too, and is named: no id is ever dropped. Where there are several
-GPUs, each has a process of its own (`pipeline.inference.multi_gpu`).
+First it writes a valid file with the mean prediction for every id, which stays if anything fails.
+Before it predicts, it recomputes the artifact's golden outputs and compares them with those of the
+training run. Then it computes the test set block by block, so that memory does not grow with it;
+meanwhile it decodes the next blocks. An input that cannot be read gets the mean prediction and is
+named: no id is ever dropped. Each of several GPUs has a process (`pipeline.inference.multi_gpu`).
 """
 
 import os
@@ -14,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from pipeline.data import image_files
 from pipeline.data.test_set import TestSet, read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, writing
 from pipeline.inference import block_prediction, multi_gpu
+from pipeline.inference.block_prediction import Report, Show
 from pipeline.inference.forward_pass import Forward
 from pipeline.models import architectures
 from pipeline.runtime import devices
@@ -34,28 +34,26 @@ from pipeline.storage import atomic_file
 from pipeline.submission.prediction_format import Form
 
 PRECISIONS = ("float32", "mixed_float16")
-# Largest difference between two predictions, of numbers in standard deviations. float32: other
+# Largest difference between two predictions, for numbers in standard deviations. float32: other
 # kernels add in another order (measured: below 1e-6 between JAX and TensorFlow on a CPU). float16
 # has 11 bits, and its errors grow through the layers.
 TOLERANCE = {"float32": 1e-4, "mixed_float16": 2e-2}
-# Of the time that there is, what predictions may take: the rest is for writing, and for what comes
-# after.
+# Of the time that there is, what predicting may take: the rest is for writing, and what follows.
 SHARE = 0.9
 
-Show = Callable[[str], None]
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a test set got.
+    """The predictions of a test set.
 
     Attributes:
-        test: the test set; reads the inputs again for whoever wants to look at them.
-        values: float32 (n, k), as `pipeline.data.labels.Target.predictions` gives them. labels: in
-            words, one text a row.
-        broken: why an input could not be read, by its id. left_out: rows for which time did not
-            suffice.
+        test: the test set, from which the inputs can be read again.
+        values: float32 (n, k), as `pipeline.data.labels.Target.predictions` returns them.
+        labels: one text a row.
+        broken: why an input could not be read, by its id.
+        left_out: how many rows there was no time for.
     """
 
     test: TestSet
@@ -71,52 +69,50 @@ class Predictions:
 
 
 def restore(artifact: Artifact, precision: str = "float32") -> Forward:
-    """Return the artifact's models, one a fold, rebuilt by code, having recomputed the golden
-    outputs.
+    """Return the artifact's models, one a fold, after recomputing the golden outputs.
 
     Raises:
-        ArtifactError: if the weights do not fit, or the golden outputs come out differently.
+        ArtifactError: if the weights do not fit, or the golden outputs differ.
         ConfigError: if `precision` is not one of `PRECISIONS`.
     """
     if precision not in PRECISIONS:
         raise ConfigError(
-            f"precision={precision!r} cannot work: expected one of {', '.join(PRECISIONS)}.\nCorrect --precision."
+            f"precision={precision!r} cannot work: expected one of {', '.join(PRECISIONS)}.\n"
+            "Correct --precision."
         )
     before, models = keras.config.dtype_policy(), list[Any]()
     keras.config.set_dtype_policy(precision)
     try:
         for weights in artifact.folds:
-            with _hastily():
+            with _unoptimized():
                 models.append(architectures.build(artifact.config))
             artifact_module.assign(models[-1], weights)
     finally:
         keras.config.set_dtype_policy(before)
     forward = Forward(models)
-    # By the program that the first blocks go through, too; smaller, where the device has no room
-    # for it.
+    # With the batch of the first blocks, or a smaller one where the device has no room for it.
     outputs = averaged(artifact, forward, artifact.golden_inputs)
-    unit = (
-        np.array(artifact.target.spread or 1.0)
-        if not artifact.target.log
-        else np.abs(artifact.golden_outputs) + 1
-    )
+    unit = np.array(artifact.target.spread or 1.0)
+    if artifact.target.log:
+        unit = np.abs(artifact.golden_outputs) + 1
     difference = float(np.max(np.abs(outputs - artifact.golden_outputs) / unit))
     if not difference <= TOLERANCE[precision]:
         raise ArtifactError(
-            f"The model gives other outputs here than where it was trained: {difference:.2e} apart on {len(outputs)} golden inputs; "
-            f"expected at most {TOLERANCE[precision]:.0e} in {precision}.\n"
-            f"Trained with {artifact.manifest['versions']}. Infer with the same commit, or with precision float32."
+            "The model gives other outputs here than where it was trained:"
+            f" {difference:.2e} apart on {len(outputs)} golden inputs;"
+            f" expected at most {TOLERANCE[precision]:.0e} in {precision}.\n"
+            f"Trained with {artifact.manifest['versions']}."
+            " Infer with the same commit, or with precision float32."
         )
     return forward
 
 
 @contextmanager
-def _hastily() -> Iterator[None]:
-    """Let XLA compile without much thought: random weights that are replaced at once are not worth
-    the seconds that their programs take.
+def _unoptimized() -> Iterator[None]:
+    """Let XLA compile without most optimizations, for random weights that are replaced at once.
 
-    Their bits are others, so nobody else may get these programs: JAX keeps those of another
-    precision apart.
+    These programs give other bits, so no other code may get them: JAX caches the programs of
+    another matmul precision separately.
     """
     if keras.backend.backend() != "jax":
         yield
@@ -136,8 +132,10 @@ def _hastily() -> Iterator[None]:
 def averaged(
     artifact: Artifact, forward: Forward, inputs: np.ndarray, batch: int | None = None
 ) -> np.ndarray:
-    """Return the mean of the folds' predictions, float32 (n, k), in batches of that size; None: of
-    the forward's, halved where they do not fit.
+    """Return the mean of the folds' predictions, float32 (n, k).
+
+    Args:
+        batch: rows at once; None: the forward pass's, halved where it does not fit.
     """
     return block_prediction.mean(artifact, forward.outputs(inputs, batch))
 
@@ -154,59 +152,61 @@ def predict(
 ) -> Predictions:
     """Return predictions for a test set, in this process.
 
-    Time is watched from the first block on: where what is left will not fit, views are dropped,
-    then folds, and then rows get the mean prediction.
+    If time runs short, views are skipped first, then folds, and then rows get the mean prediction.
 
     Args:
-        forward: as `restore` returned it. seconds: that there are in all; None: as many as it
-            takes. batch: rows that are computed at once; None: found by doubling. clock: in
-            seconds.
+        forward: as `restore` returns it.
+        seconds: there are for all of it; None: no limit.
+        batch: rows at once; None: found by doubling.
+        clock: in seconds.
 
     Raises:
         DataError: if too many inputs cannot be read, or too many predictions are not finite.
     """
     end = None if seconds is None else clock() + seconds * SHARE
     values, broken = _mean_of(artifact, len(test)), dict[str, str]()
-
-    def tell(found: Mapping[str, str], done: int) -> None:
-        broken.update(found)
-        _few(broken, done, len(test), artifact.config)
-
+    report = _collecting(broken, len(test), artifact.config)
     done = block_prediction.fill(
-        artifact, test, forward, values, end=end, batch=batch, clock=clock, tell=tell, show=show
+        artifact, test, forward, values, end=end, batch=batch, clock=clock, report=report, show=show
     )
-    return _told(artifact, test, values, broken, len(test) - done, show)
+    return _predictions(artifact, test, values, broken, len(test) - done, show)
 
 
 def _mean_of(artifact: Artifact, rows: int) -> np.ndarray:
     return np.repeat(artifact.prior[None], rows, axis=0)
 
 
-def _told(
+def _collecting(broken: dict[str, str], total: int, config: Config) -> Report:
+    """Return a function that collects what cannot be read in `broken`, and refuses the test set as
+    soon as that is too much: one in ten, or in the scored rerun, where nobody could fix it, all.
+    """
+    most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
+
+    def report(found: Mapping[str, str], done: int) -> None:
+        broken.update(found)
+        if len(broken) > most:
+            raise DataError(image_files.describe_broken(broken, done, config.data))
+
+    return report
+
+
+def _predictions(
     artifact: Artifact,
     test: TestSet,
     values: np.ndarray,
     broken: Mapping[str, str],
-    left: int,
+    left_out: int,
     show: Show,
 ) -> Predictions:
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
         show(
-            f"Warning: {len(broken)} of {len(test)} inputs cannot be read and get the mean prediction: {listed}"
+            f"Warning: {len(broken)} of {len(test)} inputs cannot be read"
+            f" and get the mean prediction: {listed}"
         )
-    if left:
-        show(f"Warning: time was up; {left:,} of {len(test):,} rows have the mean prediction")
-    return Predictions(test, values, tuple(artifact.target.best(values)), broken, left)
-
-
-def _few(broken: Mapping[str, str], done: int, total: int, config: Config) -> None:
-    """Refuse a test set of which too much cannot be read, as soon as that is known: one in ten, or
-    where nobody could mend it, all.
-    """
-    most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
-    if len(broken) > most:
-        raise DataError(image_files.describe_broken(broken, done, config.data))
+    if left_out:
+        show(f"Warning: time was up; {left_out:,} of {len(test):,} rows have the mean prediction")
+    return Predictions(test, values, tuple(artifact.target.best(values)), broken, left_out)
 
 
 def infer(
@@ -226,14 +226,17 @@ def infer(
 
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
-        folder: the competition. output: gets submission.csv, first with the mean prediction for
-            every id; an older one comes back if this fails.
-        config: says where in the folder the test set is, how many `views` each image has and how
-            long a session; None: the artifact's own.
-        precision: one of `PRECISIONS`. seconds: that there are from now on; None: those of
-            `session_hours`. clock: in seconds.
-        batch: as for `predict`. processes: that share the rows, each with a GPU of its own; None:
-            one a GPU. Of several none has `clock`.
+        folder: the competition.
+        output: gets submission.csv, first with the mean prediction for every id; if this fails, an
+            older file is restored.
+        config: says where in the folder the test set is, how many `views` each image gets and how
+            long a session lasts; None: the artifact's own.
+        precision: one of `PRECISIONS`.
+        seconds: there are from now on; None: those of `session_hours`.
+        batch: as for `predict`.
+        processes: that share the rows, each with one GPU; None: one a GPU. Several do not use
+            `clock`.
+        clock: in seconds.
 
     Raises:
         ArtifactError, DataError: as `restore`, `read_test` and `predict` say.
@@ -242,7 +245,8 @@ def infer(
     begun = clock()
     folds = f" of {artifact.config.folds} folds, averaged" if artifact.config.folds else ""
     show(
-        f"Artifact {artifact.manifest['run_id']}: {artifact.config.name}, weights {artifact.manifest['weights_sha256'][:12]}{folds}"
+        f"Artifact {artifact.manifest['run_id']}: {artifact.config.name},"
+        f" weights {artifact.manifest['weights_sha256'][:12]}{folds}"
     )
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
@@ -257,7 +261,7 @@ def infer(
     writes = clock() - writes
     if seconds is None and placed.config.session_hours is not None:
         seconds = placed.config.session_hours * 3600
-    # What writing took once it takes again, and as much is kept for a slow disk.
+    # Writing takes as long again, and as much is kept for a slow disk.
     until = None if seconds is None else begun + min(seconds * SHARE, seconds - 2 * writes)
     if processes is None:
         here = devices.found()
@@ -278,9 +282,11 @@ def infer(
         mean = "holds the mean prediction for every id, and not the model's"
         show(f"Warning: {path} {mean if before is None else 'is as it was before'}.")
         raise
-    if len(predictions.values) > 1 and not np.ptp(predictions.values, axis=0).any():
+    values = predictions.values
+    if len(values) > 1 and not np.ptp(values, axis=0).any():
         show(
-            f"Warning: all {len(predictions.values):,} rows have the same prediction; look at the inputs and the training"
+            f"Warning: all {len(values):,} rows have the same prediction;"
+            " look at the inputs and the training"
         )
     show(f"Wrote {written} rows to {path}")
     return predictions
@@ -296,65 +302,26 @@ def _shared(
     processes: int,
     show: Show,
 ) -> Predictions:
-    """Return predictions that several processes made; what one of them leaves, this process makes,
-    if there is time.
+    """Return predictions that several processes compute; the rows that they do not compute, this
+    process computes if there is time.
     """
     values, broken = _mean_of(artifact, len(test)), dict[str, str]()
-
-    def tell(found: Mapping[str, str], done: int) -> None:
-        broken.update(found)
-        _few(broken, done, len(test), artifact.config)
-
+    report = _collecting(broken, len(test), artifact.config)
     settings = multi_gpu.Settings(str(folder.absolute()), precision, until, batch)
-    missing = multi_gpu.run(artifact, settings, values, processes, tell=tell, show=show)
-    left = 0
+    missing = multi_gpu.run(artifact, settings, values, processes, report=report, show=show)
+    left_out = sum(map(len, missing))
     if missing and (until is None or time.monotonic() < until):
         forward = restore(artifact, precision)
+        fill = partial(block_prediction.fill, artifact, test, forward, end=until, batch=batch)
         for part in missing:
             show(f"Rows {part.start:,} to {part.stop - 1:,} are computed here")
             own = values[part.start : part.stop]
-            done = block_prediction.fill(
-                artifact,
-                test,
-                forward,
-                own,
-                first=part.start,
-                end=until,
-                batch=batch,
-                tell=tell,
-                show=show,
-            )
-            left += len(part) - done
-    else:
-        left = sum(map(len, missing))
-    return _told(artifact, test, values, broken, left, show)
-
-
-def share(job: Path) -> dict[str, Any]:
-    """Compute one process's share of the rows, as `pipeline.inference.multi_gpu.run` wrote it to
-    the folder `job`, and say how many rows are done.
-    """
-    artifact, settings, own, values = multi_gpu.taken(job)
-    forward = restore(artifact, settings.precision)
-    test = read_test(Path(settings.folder), artifact.config, artifact.encoding)
-    with multi_gpu.telling(job) as tell:
-        done = block_prediction.fill(
-            artifact,
-            test,
-            forward,
-            values,
-            first=own.start,
-            end=settings.until,
-            batch=settings.batch,
-            tell=tell,
-        )
-    return {"rows": done, "batch": forward.batch.size}
+            left_out -= fill(own, first=part.start, report=report, show=show)
+    return _predictions(artifact, test, values, broken, left_out, show)
 
 
 def _placed(trained: Config, given: Config | None) -> Config:
-    """Return the config that was trained with, looking for the files where the given one says that
-    they are.
-    """
+    """Return the config of the training, with the files where the given one says that they are."""
     if given is None:
         return trained
     images = ("kind", "height", "width", "channels", "resize", "decode", "flip", "crop_padding")

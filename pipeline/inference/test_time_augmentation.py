@@ -1,7 +1,7 @@
-"""Views: an image as it is, mirrored, and moved by a pixel, for predictions that are averaged
-(test-time augmentation).
+"""Test-time augmentation: predictions are averaged over views of an image: as it is, mirrored, and
+moved by a pixel.
 
-Only what training has done to its images, too: mirrored where `data.flip` is set, moved where
+Only what training did to its images, too: mirrored where `data.flip` is set, moved where
 `data.crop_padding` is, with zeros at the edge.
 """
 
@@ -16,21 +16,21 @@ MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 @dataclass(frozen=True)
 class View:
-    """One way to look at an image: moved down and right by so many pixels, and then mirrored left
-    to right, or not.
+    """One view of an image: moved down and right by so many pixels, then perhaps mirrored left to
+    right.
     """
 
     down: int = 0
     right: int = 0
     mirrored: bool = False
 
-    def of(self, images: np.ndarray) -> np.ndarray:
-        """Return the images, uint8 (n, height, width, channels), seen in this way; the images
-        themselves, if nothing is done to them.
+    def apply(self, images: np.ndarray) -> np.ndarray:
+        """Return this view of the images, uint8 (n, height, width, channels); without a change it
+        is the images themselves.
 
-        >>> View(right=1).of(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()
+        >>> View(right=1).apply(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()
         [0, 1]
-        >>> View(mirrored=True).of(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()
+        >>> View(mirrored=True).apply(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()
         [2, 1]
         """
         if self.down or self.right:
@@ -43,20 +43,18 @@ class View:
         return np.ascontiguousarray(images[:, :, ::-1]) if self.mirrored else images
 
 
-def of(data: Data, number: int) -> tuple[View, ...]:
-    """Return that many views, the unchanged image first; as many as there are where there are
-    fewer.
+def views(data: Data, number: int) -> tuple[View, ...]:
+    """Return up to `number` views, the unchanged image first.
 
-    >>> [view.mirrored for view in of(Data(height=8, width=8, channels=1, flip=True), 2)]
+    >>> [view.mirrored for view in views(Data(height=8, width=8, channels=1, flip=True), 2)]
     [False, True]
     """
     sides = (False, True) if data.flip else (False,)
     moves = MOVES if data.crop_padding else MOVES[:1]
-    return tuple(View(down, right, mirrored) for down, right in moves for mirrored in sides)[
-        :number
-    ]
+    found = [View(down, right, mirrored) for down, right in moves for mirrored in sides]
+    return tuple(found[:number])
 
 
 def _to(move: int, length: int) -> slice:
-    """Return the places that are still there after a move."""
+    """Return the places that a move does not empty."""
     return slice(max(move, 0), length + min(move, 0))

@@ -20,10 +20,8 @@ def keep(output: Path) -> None:
     if chosen is not None and chosen not in _ours:
         return
     _ours[:] = [str(output / FOLDER)]
-    for name, value in (
-        ("jax_compilation_cache_dir", _ours[0]),
-        # Small programs too: a model's first weights come from dozens of them.
-        ("jax_persistent_cache_min_compile_time_secs", 0.0),
-    ):
-        jax.config.update(name, value)  # type: ignore[no-untyped-call]
+    update = jax.config.update
+    update("jax_compilation_cache_dir", _ours[0])  # type: ignore[no-untyped-call]
+    # Small programs too: a model's first weights come from dozens of them.
+    update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
     compilation_cache.reset_cache()  # JAX decides once whether there is one

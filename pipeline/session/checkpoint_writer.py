@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Self
 
 # Writing may take this share of the time at most. Young 1974: the least is lost at sqrt(2 x cost x
@@ -39,12 +38,7 @@ class Saver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # A process that ends would end the thread in the middle of a write.
         self._pool.shutdown(wait=True)
 

@@ -1,4 +1,4 @@
-"""Calls: those that are under way on the devices, and how many may be."""
+"""Asynchronous dispatch: the calls that run on the devices now, and how many may run ahead."""
 
 import time
 from collections import deque
@@ -7,69 +7,71 @@ from typing import Any
 
 import jax
 
-# So many that the devices never wait for the host, which a busy machine may keep from running for a
-# while; so few that the host knows where they are, and that their batches fit beside the model.
-# With 3 calls of 20 ms under way a step took 4 % longer than with 24 (docs/LOG.md, 2026-11-21).
-LEAST, MOST, SECONDS, BYTES = 3, 32, 0.5, 256e6
+# Enough calls that the devices never wait for the host, which a busy machine may delay. Few enough
+# that the host knows where the devices are, and that the batches fit beside the model. With 3 calls
+# of 20 ms in flight a step took 4 % longer than with 24 (docs/LOG.md, 2026-11-21).
+MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
 
 
-class Calls:
-    """A queue of calls in the order in which they were made.
+class CallQueue:
+    """The calls in flight, oldest first.
 
     Args:
-        several: devices of one CPU compute each call together. Their threads wait for each other
-            within a call, and with many calls under way a thread that is waited for may find no
-            place to run: XLA then ends the process (seen with JAX 0.7.2). So `LEAST` it stays.
+        several: several devices of one CPU compute each call together. Their threads wait for each
+            other within a call. With many calls in flight such a thread may find no place to run;
+            XLA then ends the process (seen with JAX 0.7.2). So at most `MIN_CALLS` are in flight.
     """
 
     def __init__(self, *, several: bool = False) -> None:
         self._several = several
         self._queue: deque[tuple[int, Any]] = deque()
-        self._most, self._mean, self._slowest = LEAST, 0.0, 0.0
+        self._limit, self._mean, self._slowest = MIN_CALLS, 0.0, 0.0
         self.restart()
 
     def restart(self) -> None:
-        """Forget those under way, which somebody else waited for, and take the time of calls anew."""
+        """Forget the calls in flight, which the caller has waited for, and time new ones."""
         self._queue.clear()
-        self._since = self._turned = time.monotonic()
+        self._since = self._last_end = time.monotonic()
         self._ended = 0
 
     def add(self, step: int, totals: Any) -> None:
-        """Note a call that was made: the step after it, and arrays that it gives."""
+        """Add a call: the step after it, and arrays that it returns."""
         self._queue.append((step, totals))
 
     def ended(self, size: int) -> Iterator[tuple[int, Any]]:
-        """Wait while too many are under way, and yield (step, totals) of each that has ended.
-        `size`: bytes that a call is given.
+        """Wait until few enough are in flight, and yield (step, totals) of each that has ended.
+
+        Args:
+            size: bytes of a call's batch.
         """
-        while len(self._queue) > self._most:
+        while len(self._queue) > self._limit:
             step, totals = self._queue.popleft()
             jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
             self._ended += 1
             now = time.monotonic()
-            self._mean, self._slowest = (
-                (now - self._since) / self._ended,
-                max(self._slowest, now - self._turned),
-            )
-            self._most, self._turned = LEAST if self._several else allowed(self._mean, size), now
+            self._mean = (now - self._since) / self._ended
+            self._slowest = max(self._slowest, now - self._last_end)
+            self._last_end = now
+            self._limit = MIN_CALLS if self._several else allowed(self._mean, size)
             yield step, totals
 
     @property
     def seconds(self) -> float:
-        """Until those under way, the one just made and one more have ended, one of them as slow as
-        the slowest so far.
+        """Seconds until all in flight and two more have ended, one of them as slow as the slowest
+        so far.
         """
-        return (self._most + 2) * self._mean + self._slowest
+        return (self._limit + 2) * self._mean + self._slowest
 
     def last(self) -> tuple[int, Any] | None:
-        """Return (step, totals) of the newest one, if one is under way."""
+        """Return (step, totals) of the newest call in flight, or None."""
         return self._queue[-1] if self._queue else None
 
 
 def allowed(seconds: float, size: int) -> int:
-    """Return how many calls may be under way, each of so many seconds and given so many bytes.
+    """Return how many calls of `seconds` each, with a batch of `size` bytes, may be in flight.
 
     >>> allowed(0.02, 10_000), allowed(2.0, 10_000), allowed(0.02, 200_000_000), allowed(0.0001, 10)
     (25, 3, 3, 32)
     """
-    return int(min(max(min(SECONDS / max(seconds, 1e-9), BYTES / max(size, 1)), LEAST), MOST))
+    most = min(SECONDS / max(seconds, 1e-9), BYTES / max(size, 1), MAX_CALLS)
+    return int(max(most, MIN_CALLS))

@@ -1,4 +1,4 @@
-"""Noise: the gradient-noise scale, the batch past which more images a step buy little.
+"""Gradient noise: the scale of it is the batch past which more images a step buy little.
 
 Source: McCandlish et al. 2018, arXiv:1812.06162, section 2.2 and appendix A.1. The gradient of one
 image is G + noise of covariance Sigma; B_noise = tr(Sigma) / |G|^2. At a batch of B_noise a run
@@ -8,7 +8,7 @@ needs twice the fewest steps, and twice the fewest images.
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,10 @@ class Noise:
     """What was measured.
 
     Attributes:
-        small, large: images of the two batches. steps: for which both gradients were taken.
-        signal: |G|^2. spread: S = tr(Sigma). Both are means over the steps; of few samples either
-            may be below 0.
+        small, large: images of the two batches.
+        steps: at which both gradients were taken.
+        signal, spread: |G|^2 and S = tr(Sigma), means over the steps. With few steps either may be
+            below 0.
     """
 
     small: int
@@ -45,7 +46,7 @@ class Noise:
 
     @property
     def scale(self) -> float:
-        """B_noise in images: 0 if no noise was seen, infinite if no signal was.
+        """B_noise in images: 0 without noise, infinite without signal.
 
         >>> Noise(8, 64, 50, signal=0.5, spread=100.0).scale
         200.0
@@ -55,18 +56,16 @@ class Noise:
         return self.spread / self.signal if self.signal > 0 else math.inf
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as what `json.dumps` takes; an infinite scale is None."""
-        scale = self.scale if math.isfinite(self.scale) else None
-        parts = {"small": self.small, "large": self.large, "steps": self.steps}
-        return {**parts, "signal": self.signal, "spread": self.spread, "scale": scale}
+        """Return the numbers for `json.dumps`; an infinite scale is None."""
+        return asdict(self) | {"scale": self.scale if math.isfinite(self.scale) else None}
 
 
 def estimate(small: int, large: int, squares: Iterable[tuple[float, float]]) -> Noise:
     """Return the noise from (|g_b|^2, |g_B|^2) of each step, of mean gradients over b = `small` and
     B = `large` images.
 
-    |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b) and S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B) have no bias, and their ratio has; so each is
-    averaged over the steps first.
+    |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b) and S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B) have no
+    bias, and their ratio has one. So each is averaged over the steps first.
 
     Raises:
         ValueError: unless 1 <= small < large, and there is a step.
@@ -77,7 +76,8 @@ def estimate(small: int, large: int, squares: Iterable[tuple[float, float]]) -> 
     found = np.array(list(squares), float)
     if not 1 <= small < large or not len(found):
         raise ValueError(
-            f"{len(found)} steps with batches of {small} and {large}: expected steps, and 1 <= small < large"
+            f"{len(found)} steps with batches of {small} and {large}: expected steps, and"
+            " 1 <= small < large"
         )
     of_small, of_large = found.mean(axis=0)
     signal = (large * of_large - small * of_small) / (large - small)
@@ -88,17 +88,17 @@ def estimate(small: int, large: int, squares: Iterable[tuple[float, float]]) -> 
 def measure(
     config: Config, examples: dataset.Examples, *, steps: int = STEPS, seeds: Sequence[int] = ()
 ) -> Noise:
-    """Return the noise over the first `steps` steps of a training; small: BatchNorm's group, large:
-    the batch.
+    """Return the noise over the first `steps` steps of a training, which writes nothing.
 
-    BatchNorm's groups are drawn apart from each other, so their gradients are independent, which is
-    all that the estimate needs. Later in a run the scale is larger, and its estimate worse, since
-    |G|^2 is then a small difference of large numbers. One device computes it.
+    The small batch is BatchNorm's group, the large one the batch. Groups are drawn independently,
+    so their gradients are independent, which is all that the estimate needs. Later in a run the
+    scale is larger, and its estimate worse: |G|^2 is then a small difference of large numbers.
 
     Args:
-        config: the run; nothing of it is written. examples: of its competition.
-        seeds: a batch drawn with each of these gives the gradients at every step, in place of the
-            batch that is trained on.
+        config: the run.
+        examples: of its competition.
+        seeds: at every step, take the gradients of a batch drawn with each of these seeds, in place
+            of the batch that is trained on.
 
     Raises:
         ConfigError: if a batch is one group.
@@ -107,7 +107,8 @@ def measure(
     applied = learning_rate.apply(config, len(rows))
     if applied.batchnorm_batch == config.batch:
         raise ConfigError(
-            f"batch={config.batch} is one group of BatchNorm; the noise is measured from batches of two sizes.\n"
+            f"batch={config.batch} is one group of BatchNorm; the noise is measured from batches of"
+            " two sizes.\n"
             "Raise batch, or lower batchnorm_batch in the config."
         )
 
@@ -120,8 +121,8 @@ def measure(
     squares = []
     for step in range(min(steps, applied.total_steps)):
         pixels, labels = trained.at(step)
-        for taken in [other.at(step) for other in others] or [(pixels, labels)]:
-            squares.append(run.compiled.squares(run.state.tree, *taken))
+        for batch in [other.at(step) for other in others] or [(pixels, labels)]:
+            squares.append(run.compiled.squares(run.state.tree, *batch))
         placed, answers = run.compiled.put(pixels[None], labels[None], axis=1)
         if step == 0:
             run.state, _ = out_of_memory.first_call(
@@ -133,8 +134,8 @@ def measure(
 
 
 def advised(noise: Noise, batch: int, unit: int) -> tuple[int, str]:
-    """Return the batch to take in place of `batch`, a multiple of `unit` times a power of two, and
-    the sentence that says why.
+    """Return the batch to use instead of `batch`, which is `unit` times a power of two, and the
+    reason.
 
     >>> advised(Noise(8, 64, 50, signal=1.0, spread=300.0), 2048, 32)[0]
     256
@@ -147,13 +148,13 @@ def advised(noise: Noise, batch: int, unit: int) -> tuple[int, str]:
     while 2 * best <= scale and 2 * best < batch:
         best *= 2
     best = min(best, batch)
-    reason = f"Batch {batch} is past the noise scale of about {about}: more than {about} images a step buy little"
-    return (
-        best,
-        f"{reason}; take batch {best}."
-        if best < batch
-        else f"{reason}, and {unit} is the least that was asked for.",
+    reason = (
+        f"Batch {batch} is past the noise scale of about {about}:"
+        f" more than {about} images a step buy little"
     )
+    if best < batch:
+        return best, f"{reason}; take batch {best}."
+    return best, f"{reason}, and {unit} is the smallest batch that was asked for."
 
 
 def capped(
@@ -165,31 +166,34 @@ def capped(
     fresh: bool,
     show: Callable[[str], None],
 ) -> Config:
-    """Return the config with the batch that the noise scale allows, if it asks for that with
-    `noise_cap`, and say why.
+    """Return the config with the batch that the noise scale allows, if `noise_cap` asks for that.
 
-    The batch must stay the same from session to session, so what was found is kept in
-    `output`/noise.json, and taken from there.
+    A batch must stay the same from session to session, so it is measured once and kept in
+    `output`/noise.json.
 
     Args:
-        config: the run. examples: of its competition. replicas: that the batch has to split over.
-        output: of the run; exists. fresh: measure again. show: takes the reason.
+        config: the run.
+        examples: of its competition.
+        output: of the run; it exists.
+        replicas: that the batch has to split over.
+        fresh: measure again.
+        show: takes the reason.
 
     Raises:
-        ConfigError: if there is nothing to measure, since the batch is one group of BatchNorm.
-        CheckpointError: if noise.json is no file of this project or of another config, or its batch
-            does not split over the replicas.
+        ConfigError: if the batch is one group of BatchNorm, so that there is nothing to measure.
+        CheckpointError: if noise.json cannot be read or has another config, or if its batch does
+            not split over the replicas.
         DiskError: if it cannot be written.
     """
     if not config.noise_cap:
         return config
     path, asked = output / RESULT, config.to_json()
-    found = None if fresh else _kept(path)
+    found = None if fresh else _read(path)
     changed = changes(found["config"], asked) if found else []
-    if changed:  # to measure again would overwrite what the checkpoints beside it were made with
+    if changed:  # measuring again would overwrite what the checkpoints beside it were made with
         raise CheckpointError(
             f"{path} is of another run; changed since: {'; '.join(changed)}.\n"
-            "Undo the change to go on, choose another --output, or begin again with --fresh."
+            "Undo the change to resume, choose another --output, or start over with --fresh."
         )
     if found is None:
         unit = math.lcm(
@@ -203,28 +207,25 @@ def capped(
     batch = found["batch"]
     if batch % replicas:
         raise CheckpointError(
-            f"{path} has batch={batch}, which the run began with; it does not split evenly over {replicas} replicas.\n"
-            "Go on on as many devices as divide it, or begin again with --fresh."
+            f"{path} has batch={batch}, which the run began with; it does not split evenly over"
+            f" {replicas} replicas.\n"
+            "Resume on as many devices as divide it, or start over with --fresh."
         )
-    groups = None if config.micro_batch is None else min(config.micro_batch, batch)
-    return replace(config, batch=batch, micro_batch=groups)
+    micro_batch = None if config.micro_batch is None else min(config.micro_batch, batch)
+    return replace(config, batch=batch, micro_batch=micro_batch)
 
 
-def _kept(path: Path) -> dict[str, Any] | None:
-    with reading(path, CheckpointError, "Begin again with --fresh."):
+def _read(path: Path) -> dict[str, Any] | None:
+    with reading(path, CheckpointError, "Start over with --fresh."):
         if not path.exists():
             return None
         content = path.read_bytes()
     try:
         found = json.loads(content)
-        whole = {
-            "config": dict(found["config"]),
-            "batch": int(found["batch"]),
-            "reason": str(found["reason"]),
-        }
+        kinds = {"config": dict, "batch": int, "reason": str}
+        return {name: kind(found[name]) for name, kind in kinds.items()}
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise CheckpointError(
             f"{path} could not be read: {type(error).__name__}: {error}.\n"
-            "Expected what `noise_cap` wrote when the run began. Begin again with --fresh."
+            "Expected what `noise_cap` wrote when the run began. Start over with --fresh."
         ) from error
-    return whole

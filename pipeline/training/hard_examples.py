@@ -1,8 +1,6 @@
-"""Examples: the validation rows that a model is most wrong about, kept with their pictures for the
-report.
+"""Hard examples: the validation rows that a model is most wrong about, with their pictures.
 
-Reads  losses and inputs, while training still has them in memory Gives  examples.npz: `indices`
-int64 (m,), that of the largest loss first, and `pixels` uint8 (m, height, width, channels)
+In: losses and inputs, while training still has them in memory. Out: examples.npz for the report.
 """
 
 import io
@@ -17,8 +15,8 @@ from pipeline.storage import atomic_file
 
 FILE = "examples.npz"
 MOST = 24
-SIDE = 256  # pixels; a larger image is made smaller: it is looked at, and not computed with
-AGAIN = "Remove the file, which a report does without, or pull the run again."
+SIDE = 256  # pixels; a larger picture is reduced: people look at it, nothing computes with it
+FIX = "Remove the file, which a report does without, or pull the run again."
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,8 @@ class Examples:
 
 
 def worst(losses: np.ndarray, most: int = MOST) -> np.ndarray:
-    """Return the places of the largest losses, the largest first; a NaN is the worst of all, and of
-    equals the first comes first.
+    """Return the places of the largest losses, the largest first, of equals the first first. A NaN
+    counts as infinite.
 
     >>> worst(np.array([0.1, 3.0, 0.2, 3.0]), most=3)
     array([1, 3, 2])
@@ -52,18 +50,16 @@ def keep_examples(
     """Write examples.npz with the `most` rows of the largest losses, in one rename, and return its
     path.
 
-    `inputs` may hold all rows, or only those that `worst` chose: what is given is sorted here.
-
     Args:
         output: the run's folder.
-        rows: whole numbers (n,): which rows of validation.csv, counted from 0, the losses and
-            inputs are of.
-        losses: (n,). inputs: uint8 images (n, height, width, channels) with 1 or 3 channels, in the
-            order of `rows`; None for tables.
+        rows: whole numbers (n,): rows of validation.csv, counted from 0, in any order.
+        losses: (n,), of these rows.
+        inputs: of these rows: uint8 images (n, height, width, channels) with 1 or 3 channels; None
+            for tables.
 
     Raises:
-        ValueError: if the three do not fit each other. DiskError: if the file cannot be written; an
-            older one is still there.
+        ValueError: if the three do not fit each other.
+        DiskError: if the file cannot be written; an older one is still there.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -75,11 +71,13 @@ def keep_examples(
     rows, losses = np.asarray(rows), np.asarray(losses)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or losses.shape != rows.shape:
         raise ValueError(
-            f"rows {rows.dtype} {rows.shape} and losses {losses.shape} do not fit: expected whole numbers (n,), (n,)"
+            f"rows {rows.dtype} {rows.shape} and losses {losses.shape} do not fit: expected whole"
+            " numbers (n,), (n,)"
         )
     if inputs is not None and (not _images(inputs) or len(inputs) != len(rows)):
         raise ValueError(
-            f"inputs {inputs.dtype} {inputs.shape}: expected uint8 ({len(rows)}, height, width, 1 or 3), or None"
+            f"inputs {inputs.dtype} {inputs.shape}: expected uint8 ({len(rows)}, height, width,"
+            " 1 or 3), or None"
         )
     chosen = worst(losses, most)
     arrays = {"indices": rows[chosen].astype(np.int64)}
@@ -91,12 +89,12 @@ def keep_examples(
 
 
 def load(path: Path, *, rows: int) -> Examples:
-    """Return what `keep_examples` wrote for a validation.csv of so many rows.
+    """Return what `keep_examples` wrote for a validation.csv of `rows` rows.
 
     Raises:
         ReportError: if the file cannot be read, or holds anything else.
     """
-    with reading(path, ReportError, AGAIN):
+    with reading(path, ReportError, FIX):
         try:
             with np.load(path, allow_pickle=False) as archive:
                 found = {name: archive[name] for name in archive.files}
@@ -105,16 +103,17 @@ def load(path: Path, *, rows: int) -> Examples:
                 raise ValueError(f"indices are {indices.dtype} {indices.shape}")
             if len(indices) and not (indices.min() >= 0 and indices.max() < rows):
                 raise ValueError(
-                    f"indices go from {indices.min()} to {indices.max()}, and there are {rows} rows"
+                    f"indices go from {indices.min()} to {indices.max()}; there are {rows} rows"
                 )
             if pixels is not None and (not _images(pixels) or len(pixels) != len(indices)):
                 raise ValueError(f"pixels are {pixels.dtype} {pixels.shape}")
         except OSError:
             raise
-        except Exception as error:  # a torn file makes zipfile and numpy raise a dozen kinds
+        except Exception as error:  # zipfile and numpy raise a dozen kinds for a corrupt file
             raise ReportError(
-                f"{path} is not what keep_examples writes: {type(error).__name__}: {str(error)[:300]}.\n"
-                f"Expected indices (m,) of rows of validation.csv, and uint8 pixels. {AGAIN}"
+                f"{path} is not what keep_examples writes:"
+                f" {type(error).__name__}: {str(error)[:300]}.\n"
+                f"Expected indices (m,) of rows of validation.csv, and uint8 pixels. {FIX}"
             ) from error
     return Examples(indices.astype(np.int64), pixels)
 

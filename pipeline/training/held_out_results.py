@@ -1,6 +1,4 @@
-"""Held-out results: what each example got from the model that was not trained on it, as files and
-as metrics.
-"""
+"""Held-out results: out-of-fold predictions, as files and as metrics."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,14 +12,6 @@ from pipeline.data import labels as targets
 from pipeline.errors import DataError, writing
 from pipeline.metrics import Metric
 
-# What validation.npz calls the predictions.
-ARRAY = {
-    "classes": "probabilities",
-    "ordinal": "probabilities",
-    "multilabel": "probabilities",
-    "regression": "values",
-}
-
 
 def write(
     output: Path,
@@ -30,15 +20,17 @@ def write(
     held: np.ndarray,
     found: np.ndarray,
 ) -> None:
-    """Write what each example got from the model that was not trained on it: validation.csv, and
-    validation.npz in the same order.
+    """Write validation.csv, and validation.npz in the same order.
+
+    Args:
+        output: the run's folder.
+        pairs: (training rows, held-out rows) of each fold.
+        held: all held-out rows, in the order of the files.
+        found: float32 (n, classes), a prediction for each example.
     """
-    target, several = (
-        examples.target,
-        examples.target.kind in ("multilabel", "regression") and len(examples.classes) > 1,
-    )
+    target = examples.target
     table = pd.DataFrame({"id": [examples.ids[index] for index in held]})
-    if several:
+    if target.kind in ("multilabel", "regression") and len(examples.classes) > 1:
         for place, name in enumerate(target.names):
             table[f"label_{name}"] = target.truth(examples.labels[held])[:, place]
             table[f"prediction_{name}"] = found[held, place]
@@ -54,8 +46,9 @@ def write(
         table["fold"] = fold[held]
     with writing(output / "validation.csv"):
         table.to_csv(output / "validation.csv", index=False)
+    name = "values" if target.kind == "regression" else "probabilities"
     with writing(output / "validation.npz"):
-        np.savez(output / "validation.npz", **{ARRAY[target.kind]: found[held]})
+        np.savez(output / "validation.npz", **{name: found[held]})
 
 
 def metrics_of(
@@ -66,12 +59,15 @@ def metrics_of(
     metric: Metric,
     show: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the manifest's "metrics" and, if there are folds, "folds": those of each, with its
-    examples and steps.
+    """Return the manifest's "metrics" and, if there are folds, "folds": those of each.
 
-    `trained`: of each fold, its steps and what its loop measured. `found`: float32 (n, classes), a
-    prediction for each example. A metric may have no value on what was held back (AUC of one
-    class); hours of training are not lost for that.
+    A metric may have no value on the held-out set (AUC of one class); training is not lost for
+    that.
+
+    Args:
+        pairs, found: as `write` takes them.
+        trained: of each fold, its steps and the metrics that its loop measured.
+        show: takes a warning for each metric without a value.
     """
 
     def scored(rows: np.ndarray) -> dict[str, float]:
@@ -85,9 +81,8 @@ def metrics_of(
                 examples.target.truth(examples.labels[rows]), found[rows]
             )
         except DataError as error:
-            show(
-                f"Warning: {metric.name} has no value on {len(rows)} validation rows: {str(error).splitlines()[0]}"
-            )
+            why = str(error).splitlines()[0]
+            show(f"Warning: {metric.name} has no value on {len(rows)} validation rows: {why}")
         return scores
 
     each = [
@@ -102,7 +97,7 @@ def metrics_of(
     overall = scored(np.arange(len(examples)))  # over all examples, as in validation.csv
     overall |= {f"{name}_mean": float(np.mean(value)) for name, value in values.items()}
     overall |= {f"{name}_sd": float(np.std(value, ddof=1)) for name, value in values.items()}
-    told = [
+    per_fold = [
         {
             "training_images": len(rows),
             "validation_images": len(held),
@@ -111,4 +106,4 @@ def metrics_of(
         }
         for (rows, held), (steps, _), metrics in zip(pairs, trained, each, strict=True)
     ]
-    return {"metrics": overall, "folds": told}
+    return {"metrics": overall, "folds": per_fold}

@@ -1,8 +1,8 @@
-"""Loop: the steps of a run, and the state they carry along, from a checkpoint to the next.
+"""Loop: the steps of a run, and the state that they change, from one checkpoint to the next.
 
-Only the step counter moves: the batch and its augmentation are functions of (seed, step), and so is
-dropout, whose generator starts from the seed and lies in the state. The host runs a few calls ahead
-of the devices and never waits for the one it has just made.
+The step counter decides everything: the batch and its augmentation are functions of (seed, step),
+and so is dropout, whose generator starts from the seed and lies in the state. The host runs a few
+calls ahead of the devices, and never waits for the newest one.
 """
 
 import secrets
@@ -17,36 +17,36 @@ import keras
 import numpy as np
 
 from pipeline.config import Config
-from pipeline.config.compatibility import changes
 from pipeline.data import dataset
 from pipeline.data.labels import FIGURE
 from pipeline.data.padded_batches import padded
-from pipeline.errors import CheckpointError, DivergedError
+from pipeline.errors import DivergedError
 from pipeline.models import architectures, backbones, weight_names
 from pipeline.session import checkpoint
 from pipeline.session.checkpoint_writer import Saver
 from pipeline.session.progress_log import HISTORY, LINES, Fold, Progress
 from pipeline.session.time_limit import Session
-from pipeline.training import learning_rate, out_of_memory
+from pipeline.training import learning_rate, out_of_memory, run_origin
 from pipeline.training import train_state as states
-from pipeline.training.async_dispatch import Calls
+from pipeline.training.async_dispatch import CallQueue
 from pipeline.training.learning_rate import Applied
 from pipeline.training.train_step import Step
 
-# What a run leaves beside its checkpoints, and must not stand beside those of another.
-LEFT = (HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz")
+# What a run writes beside its checkpoints, and must not stay beside those of another run.
+OUTPUTS = (HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz")
 BEST = "best/"
 
 
 class Loop:
-    """The loop over steps. Made after the distribution and the dtype policy are set, since it
-    builds the model.
+    """The loop over steps. It builds the model, so set the distribution and the dtype policy first.
 
     Args:
-        config, applied: the run and its numbers. batches: of training.
+        config, applied: the run and its numbers.
+        batches: of training.
         validation: inputs (v, …) and labels (v,) or (v, k).
-        output: gets checkpoints/, progress.jsonl and history.csv. show: takes each line of text.
-        seconds: is added to, by phase.
+        output: gets checkpoints/, progress.jsonl and history.csv.
+        show: takes each line of text.
+        seconds: gets the seconds of each phase.
         fold: which part of a run this is; None: all of it.
     """
 
@@ -61,13 +61,9 @@ class Loop:
         seconds: dict[str, float],
         fold: Fold | None = None,
     ) -> None:
-        self.config, self.applied, self.batches, self.validation = (
-            config,
-            applied,
-            batches,
-            validation,
-        )
-        self.output, self.show, self.seconds, self.fold = output, show, seconds, fold
+        self.config, self.applied, self.batches = config, applied, batches
+        self.validation, self.output, self.show = validation, output, show
+        self.seconds, self.fold = seconds, fold
         self.model = architectures.build(config, applied.batchnorm_momentum)
         self.pretrained = backbones.load_published(self.model, config)
         self.optimizer = learning_rate.optimizer(applied)
@@ -79,40 +75,35 @@ class Loop:
         self._best_weights: dict[str, np.ndarray] = {}
         self._validating = 0.0  # seconds that it took the last time
         self._figure = FIGURE[config.target]
-        counted, average = (
-            self._figure == "accuracy" and config.target != "multilabel",
-            applied.ema_momentum is not None,
-        )
-        self.state = states.initial(self.model, self.optimizer, average=average, counted=counted)
-        # Keras keeps the distribution for each thread apart, and batches are put on the devices by
-        # another one: asked there, it would say None, and every device would compute the whole
-        # batch.
-        self.compiled = Step(
-            config,
-            applied,
+        self.state = states.initial(
             self.model,
             self.optimizer,
-            self.state.tree,
-            keras.distribution.distribution(),
+            average=applied.ema_momentum is not None,
+            counted=self._figure == "accuracy" and config.target != "multilabel",
+        )
+        distribution = keras.distribution.distribution()
+        self.compiled = Step(
+            config, applied, self.model, self.optimizer, self.state.tree, distribution
         )
 
     def go(
         self, origin: dict[str, Any], session: Session, *, max_steps: int | None, fresh: bool
     ) -> str:
-        """Run to the end, to step `max_steps` of the run, or to the end of the session; return
-        "complete" or "partial".
+        """Run to the end, to step `max_steps`, or to the end of the session.
 
         Args:
-            origin: what the run is made from: "config" and "data", which must be those of the
-                checkpoint that it goes on from, and "precision", "devices" and "code", which may be
-                others and are told.
+            origin: what the run is made from, as `pipeline.training.run_origin` compares it with
+                that of the checkpoint.
             session: says when to stop, and is told of progress.
-            max_steps: None to run to the end. fresh: set earlier checkpoints aside, with what else
-                that run left.
+            max_steps: of the run; None: run to the end.
+            fresh: set earlier checkpoints and the other outputs of that run aside.
+
+        Returns:
+            "complete" or "partial".
         """
         folder = self.output / "checkpoints"
         if fresh:
-            checkpoint.set_aside(folder, [self.output / name for name in LEFT])
+            checkpoint.set_aside(folder, [self.output / name for name in OUTPUTS])
         with checkpoint.writer(folder), out_of_memory.later_calls(self.compiled):
             return self._run(folder, origin, session, max_steps)
 
@@ -134,7 +125,7 @@ class Loop:
         )
         begun = self._began = time.monotonic()
         epoch, stop, first = self._epoch(self.step), None, True
-        calls = Calls(several=self.compiled.replicas > 1 and jax.devices()[0].platform == "cpu")
+        calls = CallQueue(several=self.compiled.replicas > 1 and jax.devices()[0].platform == "cpu")
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state.tree))
         with Saver(self.config.checkpoint_seconds, size) as saver:
             for images, labels, number in self._feed(self.step, last):
@@ -163,8 +154,8 @@ class Loop:
                     self._end_epoch(epoch, progress, totals)
                     calls.restart()
                     session.progress()
-                # Who goes on has to end the calls that are under way, and perhaps to validate,
-                # before it can save.
+                # Another call has to wait for those in flight, and perhaps to validate, before it
+                # can save.
                 stop = session.over(saver.reserve() + calls.seconds + self._validating)
                 if stop:
                     break
@@ -181,45 +172,36 @@ class Loop:
             self.seconds["checkpoints"] = saver.seconds
         if self.step == self.applied.total_steps or self.ended:
             return "complete"
-        on = (
-            "the same command again"
-            if stop
-            else "the same command without --max-steps, or a larger one,"
-        )
-        why = stop or "max_steps is reached"
+        command = "again" if stop else "without --max-steps, or a larger one,"
         self.show(
-            f"Stopped at step {self.step} of {self.applied.total_steps}: {why}. The state is saved; {on} goes on from there."
+            f"Stopped at step {self.step} of {self.applied.total_steps}:"
+            f" {stop or 'max_steps is reached'}. The state is saved;"
+            f" the same command {command} resumes from there."
         )
         return "partial"
 
     @property
     def ended(self) -> bool:
         """Whether `patience` epochs have passed without a better one."""
-        return (
-            self.config.patience is not None
-            and self.best.get("epochs_since", 0) >= self.config.patience
-        )
+        patience = self.config.patience
+        return patience is not None and self.best.get("epochs_since", 0) >= patience
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights to infer with, by name: the averages where there are any, of the best
+        """Return the weights to infer with, by name: averages where there are any, of the best
         epoch if the config keeps that.
         """
         if self.config.keep == "best" and self._best_weights:
             return self._best_weights
-        values: dict[str, np.ndarray] = {}
-        for variables, arrays in zip(
-            (self.model.trainable_variables, self.model.non_trainable_variables),
-            self.state.inferring(),
-            strict=True,
-        ):
-            values.update(
-                (weight_names.weight(v), np.asarray(a))
-                for v, a in zip(variables, arrays, strict=True)
-            )
-        return {name: values[name] for name in map(weight_names.weight, self.model.weights)}
+        model, (trainable, other) = self.model, self.state.inferring()
+        variables = [*model.trainable_variables, *model.non_trainable_variables]
+        values = {
+            weight_names.weight(variable): np.asarray(array)
+            for variable, array in zip(variables, [*trainable, *other], strict=True)
+        }
+        return {name: values[name] for name in map(weight_names.weight, model.weights)}
 
     def _epoch(self, step: int) -> int:
-        """Return how many whole epochs the first `step` steps hold. The last step may reach beyond
+        """Return how many epochs end within the first `step` steps. The last step may reach beyond
         the last epoch.
         """
         return min(step * self.config.batch // len(self.batches), self.config.epochs)
@@ -229,8 +211,8 @@ class Loop:
         progress.line(step, {"epoch": epochs, **self._means(totals, step)})
 
     def _end_epoch(self, epoch: int, progress: Progress, totals: Any) -> None:
-        """Validate after the step in which epoch number `epoch` ended, and write its row; one step
-        may end several epochs.
+        """Validate after the step that ended epoch number `epoch`, and perhaps others before it,
+        and write its row.
         """
         means = self._means(totals, self.step)
         begun = time.monotonic()
@@ -258,24 +240,22 @@ class Loop:
             progress.line(self.step, {"epoch": epoch, **self.metrics})
         self._compare(epoch)
         *rest, totals = self.state.tree
-        # Put there, not computed: that would be one more program to compile.
-        nothing = [jax.device_put(np.zeros((), total.dtype), total.sharding) for total in totals]
-        self.state.tree = (*rest, tuple(nothing))
+        # Put there, since computing them would be one more program to compile.
+        zeros = [jax.device_put(np.zeros((), total.dtype), total.sharding) for total in totals]
+        self.state.tree = (*rest, tuple(zeros))
 
     def _compare(self, epoch: int) -> None:
-        """Keep what the best epoch gave: the most right answers, and of equals the smallest loss;
-        of several labels and numbers that alone.
+        """Keep the best epoch's metrics and weights: that of the highest accuracy, of equals that
+        of the smallest loss.
 
-        Where labels are rare, a model that never says yes is right in most of them.
+        For multilabel and regression targets the loss alone decides: where labels are rare, a model
+        that never says yes is right most of the time.
         """
 
         def order(metrics: dict[str, float]) -> tuple[float, float]:
-            right = (
-                metrics["validation_accuracy"]
-                if self.config.target in ("classes", "ordinal")
-                else 0.0
-            )
-            return right, -metrics["validation_loss"]
+            classes = self.config.target in ("classes", "ordinal")
+            accuracy = metrics["validation_accuracy"] if classes else 0.0
+            return accuracy, -metrics["validation_loss"]
 
         if self.best and order(self.metrics) <= order(self.best["metrics"]):
             self.best["epochs_since"] += 1
@@ -291,7 +271,7 @@ class Loop:
             self._best_weights = self.final_weights()
 
     def _means(self, totals: Any, step: int) -> dict[str, float]:
-        """Return the epoch's means up to `step`; waits for the devices to get there."""
+        """Return the epoch's means up to `step`, once the devices are there."""
         loss, figure, count = (float(value) for value in totals[:3])
         mean = loss / max(count, 1)
         if not np.isfinite(mean):
@@ -307,13 +287,10 @@ class Loop:
     def _validate(self) -> tuple[float, float]:
         trainable, other = self.state.inferring()
         inputs, labels = self.validation
-        size = (
-            self.compiled.micro_batch * self.compiled.replicas
-        )  # what fitted with gradients fits without
-        sums = []
-        for start, (images, real) in zip(
-            range(0, len(inputs), size), padded(inputs, size), strict=True
-        ):
+        # What fits with gradients fits without.
+        size = self.compiled.micro_batch * self.compiled.replicas
+        starts, sums = range(0, len(inputs), size), []
+        for start, (images, real) in zip(starts, padded(inputs, size), strict=True):
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:real] = labels[start : start + real]
             placed = self.compiled.put(images, expected)
@@ -324,8 +301,8 @@ class Loop:
     # -- arrays in and out
 
     def _calls(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield (first step, number of steps) of each call: at most `steps_per_call`, and none goes
-        beyond an epoch's last step.
+        """Yield (first step, number of steps) of each call: at most `steps_per_call`, all of one
+        epoch.
         """
         while start < stop:
             number = 1
@@ -339,10 +316,9 @@ class Loop:
             start += number
 
     def _feed(self, start: int, stop: int) -> Iterator[tuple[Any, Any, int]]:
-        """Yield what each call takes, made while the calls before it run.
+        """Yield what each call takes, made in this thread while the calls before it run.
 
-        In this thread: it has nothing else to do meanwhile, and another one would take the
-        interpreter from it (docs/LOG.md, 2026-11-21).
+        Another thread would take the interpreter from this one (docs/LOG.md, 2026-11-21).
         """
         for call in self._calls(start, stop):
             yield self._batch(*call)
@@ -352,103 +328,52 @@ class Loop:
             images, labels = (array[None] for array in self.batches.at(step))
         else:
             made = [self.batches.at(step + place) for place in range(number)]
-            made += [made[0]] * (
-                self.config.steps_per_call - number
-            )  # one shape; these are not computed
+            # Padding to one shape; these steps are not computed.
+            made += [made[0]] * (self.config.steps_per_call - number)
             images, labels = (np.stack(arrays) for arrays in zip(*made, strict=True))
         return *self.compiled.put(images, labels, axis=1), number
 
     def _save(self, folder: Path, origin: dict[str, Any], saver: Saver) -> None:
         begun, step = time.monotonic(), self.step
-        arrays = self.state.arrays() | {
-            f"{BEST}{name}": array for name, array in self._best_weights.items()
-        }
+        best = {f"{BEST}{name}": array for name, array in self._best_weights.items()}
+        arrays = self.state.arrays() | best
         details: dict[str, Any] = {
             "run_id": self.run_id,
             "origin": origin,
             "metrics": self.metrics,
             "best": dict(self.best),
+            "seconds": self._used + begun - self._began,
         }
-        details["seconds"] = self._used + begun - self._began
 
         def write() -> None:
             wrong = states.not_finite(arrays)
             if wrong:
                 shown = ", ".join(wrong[:3])
-                raise self._diverged(
-                    f"{len(wrong)} of {len(arrays)} arrays of the state are not finite, for example {shown},",
-                    step,
-                )
+                what = f"{len(wrong)} of {len(arrays)} arrays of the state are not finite"
+                raise self._diverged(f"{what}, for example {shown},", step)
             checkpoint.save(folder, step, arrays, details)
 
         saver.save(time.monotonic() - begun, write)
 
     def _resume(self, folder: Path, origin: dict[str, Any]) -> dict[str, Any]:
-        """Go on from the newest checkpoint, if there is one, and return the origin of the run: how
-        it began.
-        """
+        """Resume from the newest checkpoint, if there is one, and return the origin of the run."""
         found = checkpoint.latest(folder)
         if found is None:
             return origin
-        try:
-            theirs, run_id = found.details["origin"], str(found.details["run_id"])
-            metrics, best = dict(found.details["metrics"]), dict(found.details["best"])
-            used = float(found.details.get("seconds", 0.0))
-            changed, named = (
-                changes(theirs["config"], origin["config"]),
-                theirs["config"].get("name", self.config.name),
-            )
-            if theirs["data"] != origin["data"]:
-                changed.append("the inputs or labels, or which of them validate")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(
-                f"{folder} holds step {found.step} of no run of this project: {type(error).__name__}: {error}.\n"
-                "Expected what `train` writes. Choose another --output, or begin again with --fresh."
-            ) from error
-        if named != self.config.name:
-            raise CheckpointError(
-                f"{folder} holds step {found.step} of the config {named!r}, and this is {self.config.name!r}; expected a folder of its own.\n"
-                "Choose another --output, or begin here with --fresh (which sets the old checkpoints aside)."
-            )
-        if changed:
-            raise CheckpointError(
-                f"{folder} holds step {found.step} of another run; changed since: {'; '.join(changed)}.\n"
-                "Undo the change to go on, choose another --output, or begin again with --fresh (which sets the old checkpoints aside)."
-            )
+        earlier = run_origin.earlier(found, folder, origin)
         arrays = {name: array for name, array in found.arrays.items() if not name.startswith(BEST)}
-        wrong = self.state.differing(arrays)
-        if wrong:
-            raise CheckpointError(
-                f"{folder} holds step {found.step} of a different model or optimizer, for example in {', '.join(wrong[:3])}.\n"
-                "Use the code that began the run, or begin again with --fresh."
-            )
+        run_origin.refuse_differing(self.state.differing(arrays), found, folder)
         self.state = self.state.restored(arrays)
-        self._best_weights = {
-            name.removeprefix(BEST): found.arrays[name]
-            for name in found.arrays.keys() - arrays.keys()
-        }
-        self.step, self.run_id, self.metrics, self.best, self._used = (
-            found.step,
-            run_id,
-            metrics,
-            best,
-            used,
-        )
+        best = found.arrays.keys() - arrays.keys()
+        self._best_weights = {name.removeprefix(BEST): found.arrays[name] for name in best}
+        self.step, self.run_id, self._used = found.step, earlier.run_id, earlier.seconds
+        self.metrics, self.best = earlier.metrics, earlier.best
         for problem in found.skipped:
             self.show(f"Warning: a newer checkpoint is corrupt and skipped: {problem}")
         self.show(
-            f"Going on from step {found.step} of {self.applied.total_steps}, run {run_id}, after {used:.0f} s of training"
+            f"Resuming from step {found.step} of {self.applied.total_steps}, run {self.run_id},"
+            f" after {self._used:.0f} s of training"
         )
-        began = {
-            name: theirs.get(name, origin[name])
-            for name in origin.keys() & {"precision", "devices", "code"}
-        }
-        if began.get("code") != origin.get("code"):
-            self.show(
-                "Warning: the code in pipeline/ is not the one that the run began with; two ways of training may be mixed."
-            )
-        if any(began[name] != origin[name] for name in ("precision", "devices")):
-            self.show(
-                f"The run goes on in {origin['precision']} on {origin['devices']}; it began in {began['precision']} on {began['devices']}"
-            )
-        return {**origin, **began}
+        for line in run_origin.differences(earlier.origin, origin):
+            self.show(line)
+        return earlier.origin

@@ -1,8 +1,7 @@
-"""Mixture: mixup and CutMix, on the device, within a group of a batch. A function of (seed, step,
-group) and of nothing else.
+"""Mixup and CutMix, on the device, within a group of a batch.
 
-Each image takes the one before it in its group for a partner: the order of a batch is a random one,
-so partners are, too.
+Each is a function of (seed, step, group) alone. An image's partner is the one before it in its
+group: the order of a batch is random, so partners are random, too.
 
 Sources: mixup, Zhang et al. 2018, arXiv:1710.09412; CutMix, Yun et al. 2019, arXiv:1905.04899.
 """
@@ -17,7 +16,7 @@ STREAM = 4
 
 
 def key(seed: int, step: Any, group: Any) -> Any:
-    """Return the key of one group of one step."""
+    """Return the random key of one group of one step."""
     first = jax.random.fold_in(jax.random.key(seed), STREAM)
     return jax.random.fold_in(jax.random.fold_in(first, step), group)
 
@@ -28,19 +27,22 @@ def partners(values: Any) -> Any:
 
 
 def mixed(key: Any, images: Any, mixup: float, cutmix: float) -> tuple[Any, Any]:
-    """Return the mixed images, uint8 (n, height, width, channels), and the share of each that is
-    its own, float32 (n,).
+    """Return mixed images, and the share of each that is its own.
 
     Args:
-        key: of `key`. images: uint8 (n, height, width, channels), n of 2 or more.
-        mixup: alpha of the Beta distribution that shares are drawn from; 0: none. cutmix: the same
-            of the share of the area that is not replaced, before the rectangle is cut off at the
-            border. With both, each image gets one or the other, at even odds.
+        key: as `key` returns it.
+        images: uint8 (n, height, width, channels), n of 2 or more.
+        mixup: alpha of the Beta distribution that shares are drawn from; 0: no mixup.
+        cutmix: the same for the share of the area that stays, before the rectangle is clipped at
+            the border. With both, each image gets one or the other, at even odds.
+
+    Returns:
+        uint8 images of the same shape, and float32 (n,).
     """
     number, height, width = images.shape[:3]
     draws = jax.random.split(key, 4)
-    other, kept = partners(images), jnp.ones(number, jnp.float32)
-    found, share = images, kept
+    other, share = partners(images), jnp.ones(number, jnp.float32)
+    found = images
     if mixup:
         share = jax.random.beta(draws[0], mixup, mixup, (number,), jnp.float32)
         weight = share[:, None, None, None]

@@ -1,4 +1,4 @@
-"""Memory: what becomes of a run for which the devices have too little."""
+"""Out of memory: what a run does when its devices have too little memory."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from pipeline.training.train_step import Step
 
 
 def exhausted(error: Exception) -> bool:
-    """Return whether XLA says with this error that it got no memory.
+    """Return whether XLA reports with this error that it got no memory.
 
     >>> exhausted(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 128192968 bytes."))
     True
@@ -23,18 +23,20 @@ def exhausted(error: Exception) -> bool:
 def first_call(
     step: Step, state: State, given: tuple[Any, Any, int], show: Callable[[str], None]
 ) -> tuple[State, tuple[Any, ...]]:
-    """Make a run's first call, which compiles, with smaller micro-batches until it fits; return the
-    state after it, and its totals.
+    """Make a run's first call, which compiles, with smaller micro-batches until it fits.
 
     Args:
         given: images uint8 (s, batch, height, width, channels), labels int32 (s, batch), and the
             number of steps, at most s.
         show: takes a line for each micro-batch that did not fit.
 
+    Returns:
+        The state after the call, and its totals.
+
     Raises:
-        DeviceError: even one group of BatchNorm does not fit.
+        DeviceError: not even one group of BatchNorm fits.
     """
-    before = state.arrays()  # the call that fails may have taken the state's memory already
+    before = state.arrays()  # a call that fails may already have taken the state's memory
     while True:
         try:
             tree, totals = step.train(state.tree, *given)
@@ -46,13 +48,15 @@ def first_call(
             if not step.shrink():
                 group = step.applied.batchnorm_batch
                 raise DeviceError(
-                    f"A micro-batch of {tried} images a replica does not fit into the memory of the devices, and BatchNorm normalizes "
-                    f"{group} together: {_said(error)}\n"
-                    f"Set batchnorm_batch below {group} in the config (which changes the result), or take a smaller model."
+                    f"A micro-batch of {tried} images a replica does not fit into the memory of the"
+                    f" devices, and BatchNorm normalizes {group} together: {_first_line(error)}\n"
+                    f"Set batchnorm_batch below {group} in the config (which changes the result),"
+                    " or use a smaller model."
                 ) from error
             show(
-                f"Out of memory at {tried} images a replica; going on with micro-batches of {step.micro_batch}, "
-                f"{step.accumulation} to a step. Batch {step.config.batch} and the rate stay."
+                f"Out of memory at {tried} images a replica; retrying with micro-batches of"
+                f" {step.micro_batch}, {step.accumulation} to a step."
+                f" Batch {step.config.batch} and the learning rate stay."
             )
             state = state.restored(before)
         else:
@@ -62,7 +66,7 @@ def first_call(
 
 @contextmanager
 def later_calls(step: Step) -> Iterator[None]:
-    """Say what to do when a call does not fit although an earlier one did, for example since
+    """Say what to do when a call does not fit although an earlier one did, for example because
     another process took the memory.
     """
     try:
@@ -71,11 +75,12 @@ def later_calls(step: Step) -> Iterator[None]:
         if not exhausted(error):
             raise
         raise DeviceError(
-            f"The devices ran out of memory after a call that did fit: {_said(error)}\n"
-            f"End what else uses these devices, or set a micro_batch below {step.micro_batch} in the config, which changes no result. The same "
-            "command again goes on from the last state that was saved."
+            f"The devices ran out of memory after a call that did fit: {_first_line(error)}\n"
+            "End what else uses these devices, or set a micro_batch below"
+            f" {step.micro_batch} in the config, which changes no result. The same command again"
+            " resumes from the last checkpoint."
         ) from error
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0][:300]

@@ -1,38 +1,23 @@
-"""Scaling: whether the rate of `learning_rate` holds on this data, seen in loss against epochs at
-one batch and at eight times it.
+"""Scale check: whether the scaled learning rate of `learning_rate` holds on this data.
 
-Reads  a config, its data, and history.csv of nine runs
-Gives  scaling.json in the output folder, and a table
+In: a config and its data. Out: scaling.json in the output folder, and a table. Three arms of the
+same epochs, with the same three seeds each, are trained:
 
-Three arms of the same epochs, with the same three seeds each:
+    base      `batch` images a step, by default the config's base_batch
+    scaled    8 x batch, with the learning rate and the averages that `learning_rate` gives for it
+    unscaled  8 x batch, with the numbers of the base arm: what scaling is there to fix
 
-    base      `batch` images a step, the config's base_batch if no other is given
-    scaled    8 x batch, with the rate and the averages that `learning_rate` gives for it
-    unscaled  8 x batch, with the numbers of the base arm: what the scaling is there to mend
-
-An arm holds if, beside the base arm and over the epochs after the warm-up,
-
-    gap     the largest distance between the means over the seeds of the two arms' training loss is at most 2 seed s.d.
-    ratio   it takes at most 1.15 times the base arm's epochs to the target
-    spread  its own s.d. is at most 3 times the base arm's: else one bad seed would widen the measure that it is judged by
-
-    seed s.d.  the root of the mean, over both arms and these epochs, of the variance between seeds
-    (n - 1): one number. At a single
-               epoch three seeds say little of it.
-    target     the base arm's mean loss at 3/4 of the epochs, between two epochs on a line
-    epochs to  where an arm's mean loss first reaches the target, between two epochs on a line
-
-The check passes if the scaled arm holds and the unscaled one does not; if both hold, it shows
-nothing. It is no proof of equality: the gap is in units of the noise between seeds, so noisy runs
-make it weak. Nor is it mild: where this noise is independent from epoch to epoch, one of five
-checks of two equal arms finds more than 2 s.d. (three seeds, 17 epochs); another `seed` of the
-config tells.
+The check passes if the scaled arm holds (`pipeline.training.loss_curves`) and the unscaled one does
+not; if both hold, it shows nothing. It is no proof of equality: the gap is in units of the noise
+between seeds, so noisy runs make it weak. Nor is it mild: where this noise is independent from
+epoch to epoch, one in five checks of two equal arms finds more than 2 s.d. (three seeds, 17
+epochs). Another `seed` in the config then tells.
 """
 
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,69 +33,46 @@ from pipeline.errors import ConfigError, DivergedError, reading, writing
 from pipeline.runtime import compile_cache
 from pipeline.session.progress_log import HISTORY
 from pipeline.storage import atomic_file
-from pipeline.training import gradient_noise, learning_rate, training
+from pipeline.training import gradient_noise, learning_rate, loss_curves, training
 from pipeline.training.gradient_noise import Noise
+from pipeline.training.loss_curves import MOST_GAP, MOST_RATIO, MOST_SPREAD, Compared
 
 FACTOR, SEEDS = 8, 3
-MOST_GAP, MOST_RATIO, MOST_SPREAD, TARGET_AT = 2.0, 1.15, 3.0, 0.75
 RESULT = "scaling.json"
 
 
 @dataclass(frozen=True)
-class Compared:
-    """An arm beside the base arm; the words are those of the module.
-
-    Attributes:
-        gap: in seed s.d., with its sign: above 0 where the arm's loss is higher. epoch: where it is
-            largest.
-        ratio: epochs to the target over the base arm's; infinite if the arm does not get there.
-        spread: s.d. between the arm's seeds over that of the base arm's.
-    """
-
-    gap: float
-    epoch: int
-    ratio: float
-    spread: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether all three are within their limits."""
-        return abs(self.gap) <= MOST_GAP and self.ratio <= MOST_RATIO and self.spread <= MOST_SPREAD
-
-
-@dataclass(frozen=True)
 class Checked:
-    """What came out.
+    """The outcome of a check.
 
     Attributes:
-        scaled, unscaled: beside the base arm. noise: None if it was not measured.
-        advice: sentences for a person. folder: with the runs and scaling.json.
+        scaled, unscaled: beside the base arm.
+        noise: None if it was not measured.
+        advice: sentences for a person.
     """
 
     scaled: Compared
     unscaled: Compared
     noise: Noise | None
     advice: tuple[str, ...]
-    folder: Path
 
     @property
     def passed(self) -> bool:
-        """Whether scaling holds, and the check can tell that it does."""
+        """Whether scaling holds, and the check could have failed."""
         return self.scaled.holds and not self.unscaled.holds
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as what `json.dumps` takes; what is infinite is None."""
-        arms = {
-            name: {**_finite(asdict(arm)), "holds": arm.holds}
-            for name, arm in (("scaled", self.scaled), ("unscaled", self.unscaled))
-        }
-        limits = {"gap": MOST_GAP, "ratio": MOST_RATIO, "spread": MOST_SPREAD}
-        measured = None if self.noise is None else self.noise.to_json()
+        """Return the outcome for `json.dumps`; infinite numbers are None."""
+
+        def numbers(arm: Compared) -> dict[str, Any]:
+            return {name: _plain(value) for name, value in asdict(arm).items()}
+
         return {
             "passed": self.passed,
-            "limits": limits,
-            **arms,
-            "noise": measured,
+            "limits": {"gap": MOST_GAP, "ratio": MOST_RATIO, "spread": MOST_SPREAD},
+            "scaled": {**numbers(self.scaled), "holds": self.scaled.holds},
+            "unscaled": {**numbers(self.unscaled), "holds": self.unscaled.holds},
+            "noise": None if self.noise is None else self.noise.to_json(),
             "advice": list(self.advice),
         }
 
@@ -127,15 +89,15 @@ def check(
     """Train the nine runs, or those that are not complete yet, and compare them.
 
     Args:
-        config: the run; its `batch`, `folds` and `noise_cap` are not used. folder: the competition,
-            as Kaggle mounts it.
-        output: gets a folder a run, and scaling.json. batch: of the base arm; None: the optimizer's
-            base_batch.
-        examples: of that folder, if they were read before. show: takes each line of text.
+        config: the run; its `batch`, `folds` and `noise_cap` are not used.
+        folder: the competition, as Kaggle mounts it.
+        output: gets a folder a run, and scaling.json.
+        batch: of the base arm; None: the optimizer's base_batch.
+        examples: of that folder, if they were read before.
+        show: takes each line of text.
 
     Raises:
-        ConfigError: if 8 x batch images are more than there are, or no epoch comes after the
-            warm-up.
+        ConfigError: if there are fewer than 8 x batch images, or no epoch after the warm-up.
         DataError, CheckpointError, DiskError: as they say.
     """
     examples = training.read(config, folder) if examples is None else examples
@@ -144,17 +106,20 @@ def check(
     rows = len(folds.splits(examples, configs["base"])[0][0])
     if FACTOR * batch > rows:
         raise ConfigError(
-            f"A batch of {batch} cannot be checked with {rows} training images: {FACTOR} x {batch} of them have to fit into an epoch.\n"
+            f"A batch of {batch} cannot be checked with {rows} training images:"
+            f" an epoch needs at least {FACTOR} x {batch} of them.\n"
             f"Give --batch {max(rows // FACTOR, 1)} or less."
         )
     count = jax.device_count()
     if batch % count:
         raise ConfigError(
-            f"A batch of {batch} does not split evenly over {count} replicas.\nGive --batch {max(batch // count, 1) * count}, or another multiple."
+            f"A batch of {batch} does not split evenly over {count} replicas.\n"
+            f"Give --batch {max(batch // count, 1) * count}, or another multiple."
         )
     if config.warmup_epochs > config.epochs - 1:
         raise ConfigError(
-            f"warmup_epochs={config.warmup_epochs:g} of epochs={config.epochs} leave no epoch to compare; expected one after the warm-up.\n"
+            f"warmup_epochs={config.warmup_epochs:g} of epochs={config.epochs} leave no epoch to"
+            " compare; expected one after the warm-up.\n"
             "Raise epochs, or lower warmup_epochs in the config."
         )
     with writing(output):
@@ -164,7 +129,8 @@ def check(
     for name, arm in configs.items():
         applied = learning_rate.apply(arm, rows)
         show(
-            f"{name}: batch {arm.batch}, {applied.optimizer} rate {applied.peak_rate:g}, {SEEDS} seeds of {arm.epochs} epochs"
+            f"{name}: batch {arm.batch}, {applied.optimizer} learning rate {applied.peak_rate:g},"
+            f" {SEEDS} seeds of {arm.epochs} epochs"
         )
         for warning in applied.warnings if name == "scaled" else ():
             show(f"Warning: {warning}")
@@ -172,32 +138,35 @@ def check(
         losses[name] = np.array(
             [_losses(one, folder, output / f"{name}-{one.seed}", examples, show) for one in seeds]
         )
-    warmup = math.ceil(config.warmup_epochs)
+    base, warmup = losses["base"], math.ceil(config.warmup_epochs)
     scaled, unscaled = (
-        compare(losses["base"], losses[name], warmup) for name in ("scaled", "unscaled")
+        loss_curves.compare(base, losses[name], warmup) for name in ("scaled", "unscaled")
     )
-    measured = None
+    noise = None
     if learning_rate.apply(configs["scaled"], rows).batchnorm_batch < configs["scaled"].batch:
-        measured = gradient_noise.measure(configs["scaled"], examples)
-        show(
-            f"Gradient-noise scale over the first {measured.steps} steps: {measured.scale:.0f} images"
-        )
-    checked = Checked(
-        scaled,
-        unscaled,
-        measured,
-        tuple(_advice(config, batch, scaled, unscaled, measured)),
-        output,
-    )
-    _write(checked, config, configs, losses, warmup)
+        noise = gradient_noise.measure(configs["scaled"], examples)
+        show(f"Gradient-noise scale over the first {noise.steps} steps: {noise.scale:.0f} images")
+    advice = tuple(_advice(config, batch, scaled, unscaled, noise))
+    checked = Checked(scaled, unscaled, noise, advice)
+    result = {
+        **checked.to_json(),
+        "config": config.to_json(),
+        "warmup_epochs": warmup,
+        "target": _plain(loss_curves.target_of(base)),
+        "arms": {
+            name: {"batch": configs[name].batch, "losses": _plain(found)}
+            for name, found in losses.items()
+        },
+    }
+    atomic_file.write(output / RESULT, (json.dumps(result, indent=2) + "\n").encode())
     return checked
 
 
 def arms(config: Config, batch: int, num_images: int) -> dict[str, Config]:
     """Return the config of each arm, by name."""
     plain = replace(
-        config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None, noise_cap=False,
-        progress_seconds=3600, checkpoint_seconds=3600,
+        config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
+        noise_cap=False, progress_seconds=3600, checkpoint_seconds=3600,
     )  # fmt: skip
     base, scaled = replace(plain, batch=batch), replace(plain, batch=FACTOR * batch)
     given = learning_rate.apply(base, num_images)
@@ -220,78 +189,14 @@ def arms(config: Config, batch: int, num_images: int) -> dict[str, Config]:
     return {"base": base, "scaled": scaled, "unscaled": unscaled}
 
 
-def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
-    """Return how `other` lies beside `base`: losses, float (seeds, epochs), the first `warmup` of
-    them not counted.
-
-    Raises:
-        ValueError: if there are fewer than two seeds of either, or no epoch after the warm-up.
-
-    >>> base = np.array([[4.0, 2.0, 1.0, 0.50], [4.0, 2.2, 1.2, 0.52]])
-    >>> compare(base, base + [[0.0, 0.0, 0.5, 0.0]], warmup=1).holds
-    False
-    """
-    if (
-        base.shape[1:] != other.shape[1:]
-        or min(len(base), len(other)) < 2
-        or not 0 <= warmup < base.shape[1]
-    ):
-        raise ValueError(
-            f"{base.shape} and {other.shape} losses, warm-up {warmup}: expected two seeds and an epoch after it"
-        )
-    ours, theirs = (
-        np.where(np.isfinite(losses), losses, np.inf)[:, warmup:] for losses in (base, other)
-    )
-    if not np.isfinite(theirs).all() or not np.isfinite(ours).all():
-        return Compared(
-            math.inf,
-            int(np.argmin(np.isfinite(theirs).all(axis=0))) + warmup + 1,
-            math.inf,
-            math.inf,
-        )
-    of_base, of_other = (float(losses.var(axis=0, ddof=1).mean()) for losses in (ours, theirs))
-    apart = theirs.mean(axis=0) - ours.mean(axis=0)
-    place = int(np.abs(apart).argmax())
-    deviation = math.sqrt((of_base + of_other) / 2)
-    target = target_of(base)
-    return Compared(
-        gap=_over(float(apart[place]), deviation),
-        epoch=place + warmup + 1,
-        ratio=epochs_to(target, other) / epochs_to(target, base),
-        spread=_over(math.sqrt(of_other), math.sqrt(of_base)),
-    )
-
-
-def target_of(base: np.ndarray) -> float:
-    """Return the base arm's mean loss at 3/4 of its epochs; losses: float (seeds, epochs)."""
-    epochs = np.arange(1, base.shape[1] + 1)
-    return float(np.interp(TARGET_AT * base.shape[1], epochs, base.mean(axis=0)))
-
-
-def epochs_to(target: float, losses: np.ndarray) -> float:
-    """Return where the mean over the seeds first reaches the target, in epochs; infinite if it does
-    not.
-
-    >>> epochs_to(1.5, np.array([[4.0, 2.0, 1.0], [4.0, 2.0, 1.0]]))
-    2.5
-    """
-    mean = losses.mean(axis=0)
-    reached = np.flatnonzero(mean <= target)
-    if not len(reached):
-        return math.inf
-    place = int(reached[0])
-    if place == 0:
-        return 1.0
-    return place + float((mean[place - 1] - target) / (mean[place - 1] - mean[place]))
-
-
 def lines(checked: Checked) -> list[str]:
-    """Return the result as text: a table with a line an arm, and the advice."""
+    """Return the outcome as text: a table with a line an arm, and the advice."""
 
     def row(name: str, arm: Compared) -> str:
         times = f"{arm.ratio:.2f}x" if math.isfinite(arm.ratio) else "never"
-        gap = f"{arm.gap:+.1f} s.d. at {arm.epoch}"
-        return f"{name:10}{gap:>22}{times:>18}{f'{arm.spread:.1f}x':>9}  {'holds' if arm.holds else 'does not hold'}"
+        gap, spread = f"{arm.gap:+.1f} s.d. at {arm.epoch}", f"{arm.spread:.1f}x"
+        holds = "holds" if arm.holds else "does not hold"
+        return f"{name:10}{gap:>22}{times:>18}{spread:>9}  {holds}"
 
     return [
         f"{'':10}{'largest gap, epoch':>22}{'epochs to target':>18}{'spread':>9}",
@@ -302,26 +207,12 @@ def lines(checked: Checked) -> list[str]:
     ]
 
 
-def _over(number: float, unit: float) -> float:
-    if number == 0:
-        return 0.0
-    return number / unit if unit > 0 else math.copysign(math.inf, number)
-
-
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(v, float) and not math.isfinite(v) else v
-        for name, v in values.items()
-    }
-
-
 def _compile_once(output: Path) -> None:
-    """Keep what is compiled in one folder for all runs: `training` takes a folder that was chosen
-    before for the user's.
-    """
+    """Keep what is compiled in one folder for all runs: `training` keeps a folder that is set."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(output / compile_cache.FOLDER))  # type: ignore[no-untyped-call]
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
+        update: Callable[[str, Any], None] = jax.config.update
+        update("jax_compilation_cache_dir", str(output / compile_cache.FOLDER))
+        update("jax_persistent_cache_min_compile_time_secs", 0.0)
         compilation_cache.reset_cache()
 
 
@@ -332,11 +223,9 @@ def _losses(
     examples: dataset.Examples,
     show: Callable[[str], None],
 ) -> np.ndarray:
-    """Return the training loss of each epoch, float (epochs,); infinite from where the run
-    diverged.
+    """Return the training loss of each epoch, float (epochs,); infinite after the run diverged.
 
-    They are kept in losses.json, with what they belong to; the run's checkpoints and artifact are
-    removed then.
+    The losses are kept in losses.json, and the run's checkpoints and artifact are removed.
     """
     path = output / "losses.json"
     origin = {"config": config.to_json(), "data": examples.fingerprint()}
@@ -344,26 +233,23 @@ def _losses(
         with reading(path, ConfigError, "Remove it."):
             try:
                 kept = dict(json.loads(path.read_bytes()))
-                theirs, losses = (
-                    kept["origin"],
-                    np.array(kept["losses"], float),
-                )  # None, infinite, becomes no number
+                losses = np.array(kept["losses"], float)  # None, for infinite, becomes NaN
+                theirs = kept["origin"]
             except (ValueError, LookupError, TypeError, RecursionError) as error:
                 raise ConfigError(
-                    f"{path} is not what a check writes: {type(error).__name__}: {error}.\nRemove it: that run is made again."
+                    f"{path} is not what a check writes: {type(error).__name__}: {error}.\n"
+                    "Remove it: that run is trained again."
                 ) from error
         if theirs != origin:
             raise ConfigError(
-                f"{path} is of another check: the config or the images are not those it was made with.\n"
+                f"{path} is of another check: it has another config, or other images.\n"
                 "Choose another --output, or remove that folder."
             )
         return losses
     try:
-        if (
-            training.train(config, folder, output, examples=examples, show=lambda line: None).status
-            != "complete"
-        ):
-            raise KeyboardInterrupt  # it was asked to stop (SIGTERM), and its last epochs are not there
+        run = training.train(config, folder, output, examples=examples, show=lambda line: None)
+        if run.status != "complete":
+            raise KeyboardInterrupt  # it was asked to stop (SIGTERM): its last epochs are missing
     except DivergedError as error:
         show(f"{output.name}: {str(error).splitlines()[0]}")
     losses = np.full(config.epochs, np.inf)
@@ -377,65 +263,41 @@ def _losses(
     return losses
 
 
-def _plain(values: np.ndarray) -> Any:
-    """Return the numbers as lists, and None for what is not finite."""
-    return (
-        [_plain(row) for row in values]
-        if values.ndim
-        else float(values)
-        if np.isfinite(values)
-        else None
-    )
+def _plain(values: Any) -> Any:
+    """Return a number or an array for JSON: lists, and None for what is not finite."""
+    if np.ndim(values):
+        return [_plain(row) for row in values]
+    return np.asarray(values).item() if np.isfinite(values) else None
 
 
 def _advice(
-    config: Config, batch: int, scaled: Compared, unscaled: Compared, measured: Noise | None
+    config: Config, batch: int, scaled: Compared, unscaled: Compared, noise: Noise | None
 ) -> list[str]:
     large, rule = FACTOR * batch, "linear" if config.optimizer.name == "sgd" else "square-root"
-    told = []
     if scaled.holds and not unscaled.holds:
-        told.append(
-            f"Passed: on this data the {rule} rule carries the rate from batch {batch} to {large}."
+        advice = (
+            f"Passed: on this data the {rule} rule carries the learning rate from batch {batch}"
+            f" to {large}."
         )
     elif scaled.holds:
-        told.append(
-            "Not passed: the unscaled arm holds as well, so this check shows nothing about the rule. The runs are longer than the data "
-            "need, or differ too much between seeds: give fewer epochs, or a smaller --batch."
+        advice = (
+            "Not passed: the unscaled arm holds as well, so this check shows nothing about the"
+            " rule. The runs are longer than the data need, or differ too much between seeds:"
+            " give fewer epochs, or a smaller --batch."
         )
     elif scaled.gap < 0 and scaled.ratio <= MOST_RATIO and scaled.spread <= MOST_SPREAD:
-        told.append(
-            f"Not passed: the scaled arm is ahead by {-scaled.gap:.1f} s.d. Nothing is lost by batch {large}, but the curves are not the same; "
-            "another `seed` in the config tells whether that is noise."
+        advice = (
+            f"Not passed: the scaled arm is ahead by {-scaled.gap:.1f} s.d. Nothing is lost by"
+            f" batch {large}, but the curves are not the same; another `seed` in the config tells"
+            " whether that is noise."
         )
     else:
-        told.append(
-            f"Not passed: on this data the {rule} rule does not carry the rate from batch {batch} to {large}. Take a smaller batch, tune "
-            f"base_rate at a larger base_batch, or raise warmup_epochs; --batch {max(batch // 2, 1)} checks half of it."
+        advice = (
+            f"Not passed: on this data the {rule} rule does not carry the learning rate from batch"
+            f" {batch} to {large}. Use a smaller batch, tune base_rate at a larger base_batch, or"
+            f" raise warmup_epochs; --batch {max(batch // 2, 1)} checks half of it."
         )
-    if measured is not None:
-        told += [
-            gradient_noise.advised(measured, size, batch)[1]
-            for size in sorted({config.batch, large})
-            if size > batch
-        ]
-    return told
-
-
-def _write(
-    checked: Checked,
-    config: Config,
-    configs: Mapping[str, Config],
-    losses: Mapping[str, np.ndarray],
-    warmup: int,
-) -> None:
-    told = {
-        **checked.to_json(),
-        "config": config.to_json(),
-        "warmup_epochs": warmup,
-        "target": _plain(np.array(target_of(losses["base"]))),
-        "arms": {
-            name: {"batch": configs[name].batch, "losses": _plain(found)}
-            for name, found in losses.items()
-        },
-    }
-    atomic_file.write(checked.folder / RESULT, (json.dumps(told, indent=2) + "\n").encode())
+    if noise is None:
+        return [advice]
+    sizes = sorted({size for size in (config.batch, large) if size > batch})
+    return [advice, *(gradient_noise.advised(noise, size, batch)[1] for size in sizes)]

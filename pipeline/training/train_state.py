@@ -1,4 +1,6 @@
-"""State: everything that a step changes, on the devices, and as arrays by name in a checkpoint."""
+"""Train state: everything that a step changes, on the devices, and as arrays by name in a
+checkpoint.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,20 +9,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from pipeline.models import weight_names
 
 
 @dataclass
 class State:
-    """What a step takes and gives back.
+    """What a step takes and returns.
 
     Attributes:
-        tree: (trainable, other, optimizer, average, totals), lists of JAX arrays; `average` is
-            empty where none is kept, else as `averaged` has it. totals: loss and figure (right
+        tree: (trainable, other, optimizer, average, totals), lists of JAX arrays. `average` is
+            empty where none is kept, else as `averaged` returns it. totals: loss and figure (right
             answers, for example), summed over the examples of the epoch so far, and their number.
         names: of the leaves, in their order; the same in every process that builds the model.
-        moving: of `other`, which a step moves, as `moving` has it.
+        moving: as `moving` returns it.
     """
 
     tree: tuple[Any, ...]
@@ -32,9 +35,7 @@ class State:
         return dict(zip(self.names, map(np.asarray, jax.tree.leaves(self.tree)), strict=True))
 
     def inferring(self) -> tuple[list[Any], list[Any]]:
-        """Return what to validate and to infer with: trainable and other, the averages in place of
-        the values where there are any.
-        """
+        """Return (trainable, other) to validate and infer with: averages where there are any."""
         trainable, other, _, average, _ = self.tree
         if not average:
             return trainable, other
@@ -45,8 +46,8 @@ class State:
         ]
 
     def differing(self, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """Return the names of leaves that `arrays` does not hold with the same shape and type, or
-        holds beside them.
+        """Return the names that only the leaves or only `arrays` have, and those whose shape or
+        type differs.
         """
         leaves = dict(zip(self.names, jax.tree.leaves(self.tree), strict=True))
         return [
@@ -69,8 +70,10 @@ class State:
 
 
 def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> State:
-    """Return the state before the first step of a built model and optimizer; counted: the second of
-    the totals is a whole number.
+    """Return the state before the first step of a built model and optimizer.
+
+    Args:
+        average: keep an average of the weights. counted: the figure is a whole number.
     """
     groups = {
         "trainable": model.trainable_variables,
@@ -81,7 +84,7 @@ def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> Stat
         [variable.value for variable in group] for group in groups.values()
     )
     leaves = [f"trainable/{weight_names.weight(variable)}" for variable in groups["trainable"]]
-    # Keras counts seed generators and optimizers up within a session (adam_2/…): their places are
+    # Keras numbers seed generators and optimizers through a session (adam_2/…); their places are
     # what stays the same.
     for group in ("other", "optimizer"):
         leaves += [
@@ -97,9 +100,9 @@ def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> Stat
         ]
     leaves += ["totals/loss", "totals/figure", "totals/count"]
     where, figure = trainable[0].sharding, jnp.int32 if counted else jnp.float32
-    if isinstance(where, jax.sharding.NamedSharding):
-        where = jax.sharding.NamedSharding(where.mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
-    # On all devices, like the weights: what a checkpoint brings back is put where its leaf was.
+    if isinstance(where, NamedSharding):
+        where = NamedSharding(where.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
+    # On all devices, like the weights: `restored` puts an array where its leaf was.
     totals = tuple(
         jax.device_put(np.zeros((), kind), where) for kind in (jnp.float32, figure, jnp.int32)
     )
@@ -114,11 +117,11 @@ def averaged(trainable: Sequence[Any], other: Sequence[Any], moves: Sequence[boo
 
 
 def moving(model: Any) -> list[bool]:
-    """Return of each of the model's non-trainable variables whether a step moves it: BatchNorm's
-    statistics, unless its layer is frozen.
+    """Return for each non-trainable variable of a model whether a step moves it: BatchNorm's
+    statistics, unless the layer is frozen.
 
-    What is frozen is left alone to the bit: a mean over groups of one and the same number rounds,
-    step after step.
+    A frozen variable stays the same to the bit: a mean over groups of one and the same number
+    would round, step after step.
     """
     frozen = {
         id(variable)
@@ -139,12 +142,12 @@ def _layers(model: Any) -> Iterator[Any]:
 
 
 def is_real(value: Any) -> bool:
-    """Return whether an array holds real numbers; the state of a seed generator is of whole ones."""
+    """Return whether an array holds real numbers; a seed generator's state holds whole ones."""
     return bool(jnp.issubdtype(value.dtype, jnp.floating))
 
 
 def not_finite(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Return the names of arrays that hold an infinity or no number at all."""
+    """Return the names of arrays that hold an infinity or a NaN."""
     return [
         name for name, array in arrays.items() if is_real(array) and not np.isfinite(array).all()
     ]

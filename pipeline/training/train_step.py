@@ -1,23 +1,23 @@
-"""Step: the compiled functions of a run. The result follows from `batch`; replicas and
+"""Train step: the compiled functions of a run. `batch` decides the result; replicas and
 micro-batches decide only how it fits.
 
 A batch is cut into groups of `batchnorm_batch` images. BatchNorm normalizes each group by itself
-(ghost batches, Hoffer et al. 2017,
-1705.08741) and moves its statistics by the mean over all groups; dropout draws from (seed, step, group). So it is one and the same sum
-over groups, whether one replica adds it up in many micro-batches or eight do it in one: only the order of additions differs. Mixup and
-CutMix mix the images of one group (`pipeline.training.mixup`), so that holds for them, too.
+(ghost batches, Hoffer et al. 2017, 1705.08741) and moves its statistics by the mean over groups.
+Dropout draws from (seed, step, group), and mixup and CutMix mix the images of one group. So the
+result is the same sum over groups, whether one replica adds it up in many micro-batches (gradient
+accumulation) or eight do it in one: only the order of additions differs.
 
 Each replica adds up its own groups, and one all-reduce adds up the replicas. A group that is larger
-than a replica's share of the batch spans several replicas; then XLA splits the groups themselves,
+than a replica's share of the batch spans several replicas. Then XLA splits the groups themselves,
 and BatchNorm's sums are all-reduced as well.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from pipeline.config import Config
 from pipeline.data import labels as target
@@ -36,15 +36,17 @@ class Step:
     Args:
         config, applied: the run and its numbers.
         model, optimizer: of Keras, built.
-        tree: the state before the first step, for its places on the devices.
-        distribution: Keras' own; None for one device.
+        tree: the state before the first step, which says where on the devices each array lies.
+        distribution: of Keras; None for one device.
 
     Attributes:
         replicas: accelerator cores that share the work.
         accumulation: micro-batches that a step adds up, one after the other.
+        evaluate: `_evaluated`, jitted.
     """
 
     accumulation: int
+    evaluate: Any
     _program: Any
 
     def __init__(
@@ -64,21 +66,27 @@ class Step:
         self._apart = share % self._group == 0  # every group lies on one replica
         self._groups = share // self._group if self._apart else config.batch // self._group
         self._places = jax.tree.map(lambda leaf: leaf.sharding, tree)
-        # Where the optimizer's variables count the steps: the average needs it.
+        # Which of the optimizer's variables counts the steps.
         self._iterations = [v is optimizer.iterations for v in optimizer.variables].index(True)
-        self._seeds = [_is_seed(variable.value) for variable in model.non_trainable_variables]
+        # Which variables are the state of a keras.random.SeedGenerator.
+        self._seeds = [
+            variable.value.dtype == jnp.uint32 and variable.value.shape == (2,)
+            for variable in model.non_trainable_variables
+        ]
         self._moving = states.moving(model)
         self._rates = backbones.learning_rate_factors(model, config)
         self._mixes = bool(config.data.mixup or config.data.cutmix)
         if self._mixes and self._group < 2:
             raise ConfigError(
-                "data.mixup and data.cutmix cannot work with groups of one image: expected 2 or more, of which each has a partner.\n"
-                f"Raise batchnorm_batch (or optimizer.base_batch) in pipeline/configs/{config.name}.py, or leave them out."
+                "data.mixup and data.cutmix cannot work with groups of one image: expected 2 or"
+                " more, so that each has a partner.\n"
+                "Raise batchnorm_batch (or optimizer.base_batch) in"
+                f" pipeline/configs/{config.name}.py, or leave them out."
             )
         self._gradient: Any = None
-        # XLA's CPU compiler brings convolutions into a fast form only outside of loops
-        # (docs/LOG.md, 2026-11-21), and there frees no memory between micro-batches; so a CPU loops
-        # only where memory is what matters.
+        # XLA's CPU compiler makes convolutions fast only outside of loops (docs/LOG.md,
+        # 2026-11-21), but frees no memory between micro-batches there. So a CPU loops only after it
+        # ran out of memory.
         self._loops = jax.devices()[0].platform != "cpu"
         self._cut(self._accumulation(config.micro_batch))
 
@@ -88,12 +96,14 @@ class Step:
         return self.config.batch // (self.replicas * self.accumulation)
 
     def train(self, tree: Any, images: Any, labels: Any, number: int) -> tuple[Any, Any]:
-        """Return the state after `number` steps, which takes the place of `tree`, a copy of its
-        totals and the last step's rate.
+        """Take `number` steps.
 
         Args:
-            images: of a batch each, (s, batch, …). labels: (s, batch) or (s, batch, k). number: at
-                most s.
+            tree: the state, whose memory the new state takes.
+            images: (s, batch, …). labels: (s, batch) or (s, batch, k). number: at most s.
+
+        Returns:
+            The state after them, and a copy of its totals with the last step's learning rate.
         """
         if self._program is None:
             self.compile(tree, images, labels)
@@ -101,23 +111,12 @@ class Step:
         return tree, totals
 
     def compile(self, tree: Any, images: Any, labels: Any) -> None:
-        """Compile the training step for arrays of these shapes, at these places: once, and not
-        again.
-        """
+        """Compile the training step for arrays of these shapes, at these places."""
         self._program = self._train.lower(tree, images, labels, np.int32(0)).compile()
-
-    def evaluate(
-        self, trainable: Any, other: Any, images: Any, labels: Any, real: int
-    ) -> tuple[Any, Any]:
-        """Return the sums of the losses and of the figure (`pipeline.data.labels`) over the first
-        `real` examples of a batch.
-        """
-        loss, correct = self._evaluate(trainable, other, images, labels, real)
-        return loss, correct
 
     def squares(self, tree: Any, images: Any, labels: Any) -> tuple[float, float]:
         """Return |g|^2 of one group's mean gradient, averaged over the groups of a batch, and of
-        the whole batch's. On one device.
+        the whole batch's. One device computes them.
 
         Args:
             images: (batch, …). labels: (batch,) or (batch, k).
@@ -126,7 +125,7 @@ class Step:
             self._gradient = jax.jit(jax.grad(self._loss, has_aux=True))
         whole: list[Any] | None = None
         each = []
-        # One at a time: the memory of a single group is enough, whatever the batch.
+        # One at a time: that takes the memory of a single group, whatever the batch.
         for number, start in enumerate(range(0, len(images), self._group)):
             part = (array[None, start : start + self._group] for array in (images, labels))
             found, _ = self._gradient(
@@ -137,22 +136,19 @@ class Step:
         return float(np.mean(each)) / self._group**2, _square(whole) / len(images) ** 2
 
     def put(self, *arrays: np.ndarray, axis: int = 0) -> tuple[Any, ...]:
-        """Return the arrays on the devices, split along `axis` over the replicas; for a single CPU,
-        which reads them where they are, as they are.
+        """Return the arrays on the devices, split along `axis` over the replicas; a single CPU
+        reads them where they are.
         """
         if self._mesh is None:
-            return (
-                arrays
-                if jax.devices()[0].platform == "cpu"
-                else tuple(jax.device_put(array) for array in arrays)
-            )
-        spec = jax.sharding.PartitionSpec(*[None] * axis, REPLICAS)  # type: ignore[no-untyped-call]
-        where = jax.sharding.NamedSharding(self._mesh, spec)
+            on_cpu = jax.devices()[0].platform == "cpu"
+            return arrays if on_cpu else tuple(map(jax.device_put, arrays))
+        spec = PartitionSpec(*[None] * axis, REPLICAS)  # type: ignore[no-untyped-call]
+        where = NamedSharding(self._mesh, spec)
         return tuple(jax.device_put(array, where) for array in arrays)
 
     def shrink(self) -> bool:
-        """Halve the micro-batch (or more, if BatchNorm's groups do not split into halves); return
-        whether that was possible.
+        """Halve the micro-batch (or divide it by more, if the groups do not split into halves), and
+        return whether that was possible.
         """
         smaller = [number for number in self._possible() if number >= 2 * self.accumulation]
         if smaller:
@@ -163,7 +159,7 @@ class Step:
     # -- how a batch is cut
 
     def _possible(self) -> list[int]:
-        """Return every number of micro-batches that leaves the groups whole, in rising order."""
+        """Return every number of micro-batches that splits no group, in rising order."""
         return [number for number in range(1, self._groups + 1) if self._groups % number == 0]
 
     def _accumulation(self, micro_batch: int | None) -> int:
@@ -177,35 +173,36 @@ class Step:
             str(share // number) for number in self._possible() if share % number == 0
         )
         raise ConfigError(
-            f"micro_batch={micro_batch} cannot work with batch={self.config.batch} on {self.replicas} replicas and groups of "
-            f"{self._group} images for BatchNorm: expected one of {allowed}.\n"
-            f"Set micro_batch in pipeline/configs/{self.config.name}.py to one of these, or to None, which finds one that fits."
+            f"micro_batch={micro_batch} cannot work with batch={self.config.batch} on"
+            f" {self.replicas} replicas and groups of {self._group} images for BatchNorm:"
+            f" expected one of {allowed}.\n"
+            f"Set micro_batch in pipeline/configs/{self.config.name}.py to one of these, or to"
+            " None, which finds one that fits."
         )
 
     def _cut(self, accumulation: int) -> None:
         self.accumulation, self._program = accumulation, None
-        # The state is replaced in each step, so XLA may write the new one over the old; it stays
-        # where it is, on all devices.
+        # XLA may write the new state over the old one; it stays where it is, on all devices.
         self._train = jax.jit(
             self._several, donate_argnums=0, out_shardings=(self._places, None), keep_unused=True
         )
-        self._evaluate = jax.jit(self._evaluated)
+        self.evaluate = jax.jit(self._evaluated)
 
     # -- what is compiled
 
     def _several(self, tree: Any, images: Any, labels: Any, number: Any) -> tuple[Any, Any]:
+        def body(carried: Any, given: Any) -> tuple[Any, None]:
+            place, *batch = given
+            after = jax.lax.cond(
+                place < number, lambda: self._one(carried, *batch), lambda: carried
+            )
+            return after, None
+
         if len(images) == 1:
             tree = self._one(tree, images[0], labels[0])
         else:
-
-            def body(carried: Any, given: Any) -> tuple[Any, None]:
-                place, *batch = given
-                return jax.lax.cond(
-                    place < number, lambda: self._one(carried, *batch), lambda: carried
-                ), None
-
             tree, _ = jax.lax.scan(body, tree, (jnp.arange(len(images)), images, labels))
-        # Its own memory: the next step takes the state's.
+        # The totals are copied, since the next step takes the state's memory.
         return tree, (*jax.tree.map(jnp.copy, tree[-1]), self._rate(tree[2][self._iterations] - 1))
 
     def _one(self, tree: Any, images: Any, labels: Any) -> Any:
@@ -217,43 +214,42 @@ class Step:
             optimizer, [g / batch for g in gradients], trainable
         )
         if self._rates:
-            # What a step adds is the rate times something, with SGD, Adam and AdamW alike; so this
-            # is a smaller rate.
+            # What a step adds is the learning rate times something, with SGD, Adam and AdamW alike.
+            # So a share of it is a smaller learning rate.
             parts = zip(before, trainable, self._rates, strict=True)
             trainable = [new if rate == 1 else old + rate * (new - old) for old, new, rate in parts]
+        statistics, groups = iter(moved), batch // self._group
         other = [
-            old if new is None else new / (batch // self._group)
-            for old, new in zip(self._next(other), self._spread(moved), strict=True)
+            next(statistics) / groups if moves else value
+            for value, moves in zip(other, self._moving, strict=True)
+        ]
+        other = [  # each generator of random numbers moves on by one
+            value + jnp.array([0, 1], value.dtype) if seed else value
+            for value, seed in zip(other, self._seeds, strict=True)
         ]
         if self.applied.ema_momentum is not None:
-            # The average begins at random weights, and a long one would keep them to the end of a
-            # short run: TensorFlow's rule for ExponentialMovingAverage(num_updates) lets it forget
-            # them first.
+            # The average begins at random weights, which a long one would keep to the end of a
+            # short run. TensorFlow's rule for ExponentialMovingAverage(num_updates) forgets them
+            # first.
             momentum = jnp.minimum(self.applied.ema_momentum, (1.0 + done) / (10.0 + done))
             now = states.averaged(trainable, other, self._moving)
             average = [momentum * a + (1 - momentum) * v for a, v in zip(average, now, strict=True)]
-        totals = (
-            totals[0] + sums[0],
-            totals[1] + sums[1].astype(totals[1].dtype),
-            totals[2] + batch,
-        )
+        loss, figure, count = totals
+        totals = loss + sums[0], figure + sums[1].astype(figure.dtype), count + batch
         return trainable, other, optimizer, average, totals
 
     def _summed(self, trainable: Any, other: Any, done: Any, images: Any, labels: Any) -> Any:
-        """Return sums over the batch: (loss, figure), gradients, BatchNorm's statistics as moved by
-        each group.
-        """
+        """Return sums over the groups of the batch: (loss, figure), gradients, moved statistics."""
         if self._mesh is None or not self._apart:
-            return self._share(trainable, other, done, images, labels, 0)
-        every, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(REPLICAS)  # type: ignore[no-untyped-call]
+            return self._share(0, trainable, other, done, images, labels)
+        every, split = PartitionSpec(), PartitionSpec(REPLICAS)  # type: ignore[no-untyped-call]
 
-        def share(trainable: Any, other: Any, done: Any, images: Any, labels: Any) -> Any:
+        def share(*given: Any) -> Any:
             first = jax.lax.axis_index(REPLICAS) * self._groups
-            return jax.lax.psum(
-                self._share(trainable, other, done, images, labels, first), REPLICAS
-            )  # type: ignore[no-untyped-call]
+            sums = self._share(first, *given)
+            return jax.lax.psum(sums, REPLICAS)  # type: ignore[no-untyped-call]
 
-        # The sums are the same on every replica after psum; jax need not prove it.
+        # After psum the sums are the same on every replica, which JAX need not prove.
         return jax.shard_map(
             share,
             mesh=self._mesh,
@@ -263,9 +259,9 @@ class Step:
         )(trainable, other, done, images, labels)
 
     def _share(
-        self, trainable: Any, other: Any, done: Any, images: Any, labels: Any, first: Any
+        self, first: Any, trainable: Any, other: Any, done: Any, images: Any, labels: Any
     ) -> Any:
-        """Add up the groups from number `first` on, a micro-batch after the other."""
+        """Add up the groups from number `first` on, one micro-batch after the other."""
         shape = (self.accumulation, self._groups // self.accumulation)
         cut = (
             images.reshape(*shape, self._group, *images.shape[1:]),
@@ -293,11 +289,11 @@ class Step:
     def _loss(
         self, trainable: Any, other: Any, done: Any, images: Any, labels: Any, groups: Any
     ) -> Any:
-        """Return the sum of the losses of a micro-batch, (k, group, …), and (sum of the figure,
-        moved statistics, summed over groups).
+        """Return sums over a micro-batch: the loss, and (figure, moved statistics).
 
         Args:
-            done: steps before this one. groups: their numbers, (k,).
+            done: steps before this one.
+            images, labels: (k, group, …). groups: their numbers, (k,).
         """
 
         def group(images: Any, labels: Any, number: Any) -> Any:
@@ -313,71 +309,46 @@ class Step:
                 )
             logits, moved = self.model.stateless_call(trainable, seeded, images, training=True)
             losses, figures = self._judged(labels, logits.astype(jnp.float32), own)
-            return (
-                losses.sum(),
-                figures.sum(),
-                [v for v, moves in zip(moved, self._moving, strict=True) if moves],
-            )
+            statistics = [v for v, moves in zip(moved, self._moving, strict=True) if moves]
+            return losses.sum(), figures.sum(), statistics
 
-        if (
-            len(images) == 1 and self.replicas == 1
-        ):  # as if there were no groups: traced and compiled sooner by a tenth
+        if len(images) == 1 and self.replicas == 1:  # without vmap it compiles a tenth sooner
             losses, correct, moved = group(images[0], labels[0], groups[0])
             return losses, (correct, moved)
         losses, correct, moved = jax.vmap(group)(images, labels, groups)
         return losses.sum(), (correct.sum(), [value.sum(axis=0) for value in moved])
 
     def _judged(self, labels: Any, logits: Any, own: Any) -> tuple[Any, Any]:
-        """Return the loss and the figure of each image of a group; `own`: its share in a mixed one,
-        (n,), or None.
+        """Return the loss and the figure of each image of a group.
 
-        Each loss of `pipeline.data.labels` is linear in what is true (of numbers: but for what no
-        weight can change), so that of a mixture is the mixture of both. A class counts as right if
-        it is the one with the greater share.
+        Each loss of `pipeline.data.labels` is linear in the labels (for numbers: but for a term
+        that no weight changes), so the loss of a mixture is the mixture of both losses. The class
+        with the greater share counts as right.
+
+        Args:
+            own: the share of each image that is its own, (n,); None: nothing is mixed.
         """
         kind = self.config.target
-        if own is None:
-            return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
-        others = mixup.partners(labels)
-        if labels.ndim > 1:
+        if own is not None:
+            others = mixup.partners(labels)
+            if labels.ndim == 1:
+                ours, theirs = (target.losses(kind, each, logits) for each in (labels, others))
+                most = jnp.where(own >= 0.5, labels, others)
+                return own * ours + (1 - own) * theirs, target.figure(kind, most, logits)
             labels = own[:, None] * labels + (1 - own[:, None]) * others
-            return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
-        losses = own * target.losses(kind, labels, logits) + (1 - own) * target.losses(
-            kind, others, logits
-        )
-        return losses, target.figure(kind, jnp.where(own >= 0.5, labels, others), logits)
-
-    def _next(self, other: Sequence[Any]) -> list[Any]:
-        """Return what is not learned, as the next step finds it: each generator of random numbers
-        one further.
-        """
-        return [
-            value + jnp.array([0, 1], value.dtype) if seed else value
-            for value, seed in zip(other, self._seeds, strict=True)
-        ]
-
-    def _spread(self, moved: Sequence[Any]) -> list[Any]:
-        """Return the moved statistics at the places of the variables they belong to, and None at
-        the others.
-        """
-        values = iter(moved)
-        return [next(values) if moves else None for moves in self._moving]
+        return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
 
     def _evaluated(
         self, trainable: Any, other: Any, images: Any, labels: Any, real: Any
     ) -> tuple[Any, Any]:
+        """Return the sums of the losses and of the figure (`pipeline.data.labels`) over the first
+        `real` examples of a batch.
+        """
         logits, _ = self.model.stateless_call(trainable, other, images, training=False)
         logits = logits.astype(jnp.float32)
         counts = jnp.arange(labels.shape[0]) < real
-        losses = target.losses(self.config.target, labels, logits)
-        return (losses * counts).sum(), (
-            target.figure(self.config.target, labels, logits) * counts
-        ).sum()
-
-
-def _is_seed(value: Any) -> bool:
-    """Return whether a variable is the state of a keras.random.SeedGenerator: uint32 (2,)."""
-    return bool(value.dtype == jnp.uint32 and value.shape == (2,))
+        losses, figures = self._judged(labels, logits, None)
+        return (losses * counts).sum(), (figures * counts).sum()
 
 
 def _drawn(seed: Any, group: Any) -> Any:

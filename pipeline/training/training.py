@@ -1,8 +1,8 @@
-"""Training: data + model + rate → an artifact, on every device there is.
+"""Training: data + model + learning rate → an artifact, on every device there is.
 
 Keras 3 on JAX. `DataParallel` is set before the model exists; the steps themselves are in
-`pipeline.training.loop`. Each fold is a loop of its own, in its own folder, one after the other; a
-fold that is complete is not trained again, but gives its weights from its checkpoint.
+`pipeline.training.loop`. Each fold is a loop of its own, in its own folder, one after the other. A
+complete fold is not trained again: its weights come from its checkpoint.
 """
 
 import gc
@@ -33,7 +33,8 @@ from pipeline.submission.prediction_format import Form
 from pipeline.training import gradient_noise, held_out_results, learning_rate
 from pipeline.training.hard_examples import keep_examples, worst
 from pipeline.training.learning_rate import Applied
-from pipeline.training.loop import LEFT, Loop
+from pipeline.training.loop import OUTPUTS, Loop
+from pipeline.training.run_origin import START_OVER
 
 GOLDEN_ROWS = 8
 DECODED = "decoded"
@@ -41,14 +42,14 @@ DECODED = "decoded"
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run left in its output folder.
+    """The outcome of `train`.
 
     Attributes:
-        output: the folder. status: "complete", or "partial" if it stopped early.
+        output: the run's folder.
+        status: "complete", or "partial" if the run stopped early.
         applied: the optimizer's numbers, of the first fold.
         manifest: of the artifact; None if the run is partial.
-        seconds: where the time of this call went, by phase; of a run that went on, what earlier
-            calls took is in none of them.
+        seconds: of this call, by phase.
     """
 
     output: Path
@@ -60,12 +61,14 @@ class Trained:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A loop that came to its end.
+    """The outcome of a loop that is complete.
 
     Attributes:
-        run_id: that the checkpoints have. steps: taken. metrics: of the epoch that the weights are
-            of.
-        weights: to infer with, by name. batch: images that one device takes at once.
+        run_id: of the checkpoints.
+        steps: taken.
+        metrics: of the epoch that the weights are of.
+        weights: to infer with, by name.
+        batch: images that one device takes at once.
         pretrained: where the weights at the start came from; None: they were random.
     """
 
@@ -83,11 +86,13 @@ def read(
     cache: Path | None = None,
     show: Callable[[str], None] | None = None,
 ) -> dataset.Examples:
-    """Return the labelled examples, read without TensorFlow taking the accelerator that JAX is
-    about to use; `cache` as in `data`.
+    """Return the labelled examples, without TensorFlow taking the accelerator that JAX will use.
+
+    Args:
+        config, folder, cache, show: as `pipeline.data.dataset.read_training` takes them.
     """
     devices.hide_from_tensorflow()
-    published(config)  # what cannot be fetched is told now, and not after an hour of decoding
+    published(config)  # fails now if it cannot be fetched, and not after an hour of decoding
     return dataset.read_training(folder, config, cache=cache, show=show)
 
 
@@ -102,26 +107,26 @@ def train(
     fresh: bool = False,
     show: Callable[[str], None] = print,
 ) -> Trained:
-    """Train, go on from a checkpoint in `output` if there is one, and write the artifact.
+    """Train, or resume from a checkpoint in `output`, and write the artifact.
 
     Args:
-        config: the run. folder: the competition, as Kaggle mounts it.
+        config: the run.
+        folder: the competition, as Kaggle mounts it.
         output: gets artifact/, validation.csv, validation.npz and examples.npz, and checkpoints/,
-            progress.jsonl and history.csv: with `config.folds` these lie in fold-1/, fold-2/ and so
-            on.
-        examples: of that folder, if `read` was called before; None reads them, and keeps large
-            images decoded in `output`/decoded.
-        provenance: where the code came from; None asks git.
-        max_steps: stop after this step of the run, all folds counted, with status "partial"; a call
-            with a larger one, or with None, goes on from there.
-        fresh: set earlier checkpoints aside, with their history and artifact, and begin again.
+            progress.jsonl and history.csv, which with `config.folds` lie in fold-1/, fold-2/, ….
+        examples: of that folder, as `read` returns them; None: read them, and keep large images
+            decoded in `output`/decoded.
+        provenance: where the code comes from; None: ask git.
+        max_steps: stop after this step of the run, all folds counted, with status "partial". A call
+            with a larger one, or with None, resumes from there.
+        fresh: set earlier checkpoints aside, with their history and artifact, and start over.
         show: takes each line of text.
 
     Raises:
         ConfigError: if `config.batch` does not split over the devices, or Keras does not run on
             JAX.
-        DivergedError: if a loss, a weight or an output is not finite. DataError, CheckpointError,
-            DiskError: as they say.
+        DivergedError: if a loss, a weight or an output is not finite.
+        DataError, CheckpointError, DiskError: as they say.
     """
     started = time.monotonic()
     if keras.backend.backend() != "jax":
@@ -134,39 +139,33 @@ def train(
     if config.batch % here.count:
         below = config.batch // here.count * here.count
         raise ConfigError(
-            f"batch={config.batch} does not split evenly over {here.count} replicas ({config.batch / here.count:.2f} images each).\n"
-            f"Set batch to {below or here.count} or {below + here.count} in pipeline/configs/{config.name}.py."
+            f"batch={config.batch} does not split evenly over {here.count} replicas"
+            f" ({config.batch / here.count:.2f} images each).\n"
+            f"Set batch to {below or here.count} or {below + here.count}"
+            f" in pipeline/configs/{config.name}.py."
         )
-    places = (
-        [output / f"fold-{number}" for number in range(1, config.folds + 1)]
-        if config.folds
-        else [output]
-    )
-    for path in (output, *(below for place in places for below in (place, place / "checkpoints"))):
-        with writing(path):
-            path.mkdir(
-                parents=True, exist_ok=True
-            )  # now, and not after hours, it comes out that it cannot be made
+    places = [output / f"fold-{number + 1}" for number in range(config.folds or 0)] or [output]
+    for path in (output, *(place / "checkpoints" for place in places)):
+        with writing(path):  # fails now if it cannot be made, and not after hours
+            path.mkdir(parents=True, exist_ok=True)
     metric = metrics.find(config.metric or metrics.default(config.target), config.target)
     if examples is None:
         examples = read(config, folder, output / DECODED, show)
     sample = folder / config.data.sample_submission
     if sample.is_file():
-        Form(
-            examples.target, metric.name, sample
-        ).check_labels()  # refuses now what would be refused after hours
+        # Refuses now what would be refused after hours.
+        Form(examples.target, metric.name, sample).check_labels()
     config = gradient_noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
     seconds = {"read": time.monotonic() - started}
     applied = [learning_rate.apply(config, len(rows)) for rows, _ in pairs]
     policy = devices.precision(config.precision, here)
     show(f"Devices: {here}; precision {policy}")
-    _tell(config, examples, pairs, applied[0], show)
+    _show_plan(config, examples, pairs, applied[0], show)
     _clear(output, places, config, fresh=fresh)
     before = keras.config.dtype_policy()
     fitted: list[Fitted] = []
-    # What the libraries hold is a million objects, and to look through them for garbage takes a
-    # quarter of a second each time.
+    # The libraries hold a million objects; a collection takes a quarter of a second.
     gc.freeze()
     try:
         keras.distribution.set_distribution(
@@ -176,23 +175,23 @@ def train(
         for number, (place, pair, numbers) in enumerate(
             zip(places, pairs, applied, strict=True), start=1
         ):
-            fold, left = (
-                None,
-                None if max_steps is None else max_steps - sum(one.steps for one in fitted),
-            )
+            fold, steps = None, max_steps
             if config.folds:
-                fold = Fold(
-                    number, config.folds, sum(later.total_steps for later in applied[number:])
-                )
+                after = sum(later.total_steps for later in applied[number:])
+                fold = Fold(number, config.folds, after)
+                rows, held = pair
                 show(
-                    f"Fold {number} of {fold.count}: {len(pair[0])} images to train, {len(pair[1])} to validate"
+                    f"Fold {number} of {fold.count}: {len(rows)} images to train,"
+                    f" {len(held)} to validate"
                 )
-            if left is not None and left < 1:
-                show(
-                    "Stopped: max_steps is reached. The same command without --max-steps, or a larger one, goes on."
-                )
-                return Trained(output, "partial", applied[0], None, seconds)
-            run_id = fitted[0].run_id if fitted else None
+            if max_steps is not None:
+                steps = max_steps - sum(one.steps for one in fitted)
+                if steps < 1:
+                    show(
+                        "Stopped: max_steps is reached. The same command without --max-steps,"
+                        " or a larger one, resumes."
+                    )
+                    return Trained(output, "partial", applied[0], None, seconds)
             one = _fit(
                 config,
                 numbers,
@@ -202,8 +201,8 @@ def train(
                 seconds,
                 show,
                 fold=fold,
-                run_id=run_id,
-                max_steps=left,
+                run_id=fitted[0].run_id if fitted else None,
+                max_steps=steps,
                 fresh=fresh and not fitted,
             )
             if one is None:
@@ -217,7 +216,7 @@ def train(
     begun = time.monotonic()
     rebuilt = architectures.build(config, applied[0].batchnorm_momentum)
     held = np.sort(np.concatenate([rows for _, rows in pairs]))
-    # From all over the table: its first rows are of one class where it is sorted by label.
+    # From all over the table: where it is sorted by label, its first rows are of one class.
     golden = held[np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))]
     target = examples.target
     found = np.zeros((len(examples), len(target.names)), np.float32)
@@ -225,26 +224,26 @@ def train(
     for (_, rows), one in zip(pairs, fitted, strict=True):
         artifact.assign(rebuilt, one.weights)
         weights.append(artifact.weights_of(rebuilt))
-        # A TPU multiplies float32 in bfloat16 unless told otherwise; another machine has to
-        # reproduce these. One device computes them, so it gets what one replica had in training.
+        # By default a TPU multiplies float32 in bfloat16; another machine has to reproduce these.
+        # One device computes them, so its batch is that of one replica in training.
         with jax.default_matmul_precision("highest"):
-            found[rows] = target.predictions(
-                architectures.outputs(rebuilt, examples.inputs[rows], batch=one.batch)
-            )
-            outputs.append(
+            found[rows], of_golden = (
                 target.predictions(
-                    architectures.outputs(rebuilt, examples.inputs[golden], batch=one.batch)
+                    architectures.outputs(rebuilt, examples.inputs[chosen], batch=one.batch)
                 )
+                for chosen in (rows, golden)
             )
+        outputs.append(of_golden)
     if not np.isfinite(found).all() or not np.isfinite(outputs).all():
         raise DivergedError(
-            f"The trained model's outputs are not finite (optimizer.base_rate={config.optimizer.base_rate:g})"
+            "The trained model's outputs are not finite"
+            f" (optimizer.base_rate={config.optimizer.base_rate:g})"
         )
     held_out_results.write(output, examples, pairs, held, found)
     losses = target.losses(examples.labels[held], found[held])
-    chosen = worst(losses)
-    pictures = examples.inputs[held[chosen]] if config.data.kind != "table" else None
-    keep_examples(output, chosen, losses[chosen], pictures)
+    hardest = worst(losses)
+    pictures = examples.inputs[held[hardest]] if config.data.kind != "table" else None
+    keep_examples(output, hardest, losses[hardest], pictures)
     measured = held_out_results.metrics_of(
         examples, pairs, [(one.steps, one.metrics) for one in fitted], found, metric, show
     )
@@ -279,12 +278,12 @@ def train(
         },
     )
     score = manifest["metrics"].get(f"validation_{metric.name}")
-    told = "has no value" if score is None else f"{score:.4f}"
-    show(f"Artifact {fitted[0].run_id}: validation {metric.name} {told}, in {output / 'artifact'}")
+    value = "has no value" if score is None else f"{score:.4f}"
+    show(f"Artifact {fitted[0].run_id}: validation {metric.name} {value}, in {output / 'artifact'}")
     return Trained(output, "complete", applied[0], manifest, seconds)
 
 
-def _tell(
+def _show_plan(
     config: Config,
     examples: dataset.Examples,
     pairs: Sequence[folds.Pair],
@@ -292,45 +291,40 @@ def _tell(
     show: Callable[[str], None],
 ) -> None:
     what = "rows" if config.data.kind == "table" else "images"
-    kinds = {"regression": "numbers to predict", "multilabel": "labels, any of them"}.get(
-        config.target, "classes"
-    )
+    kinds = {"regression": "numbers to predict", "multilabel": "labels, any of them"}
+    rows, held = pairs[0]
+    split = f"{len(rows)} {what} to train, {len(held)} to validate"
     if config.folds:
-        show(
-            f"Data: {len(examples)} {what} in {config.folds} folds, {len(examples.classes)} {kinds}"
-        )
-    else:
-        rows, held = pairs[0]
-        show(
-            f"Data: {len(rows)} {what} to train, {len(held)} to validate, {len(examples.classes)} {kinds}"
-        )
+        split = f"{len(examples)} {what} in {config.folds} folds"
+    show(f"Data: {split}, {len(examples.classes)} {kinds.get(config.target, 'classes')}")
     if examples.broken:
-        listed = "; ".join(
-            f"{name!r}: {reason}" for name, reason in list(examples.broken.items())[:5]
-        )
+        some = list(examples.broken.items())[:5]
+        listed = "; ".join(f"{name!r}: {reason}" for name, reason in some)
         show(f"Warning: {len(examples.broken)} images cannot be decoded and are left out: {listed}")
     show(
-        f"Rate: {applied.optimizer} {config.optimizer.base_rate:g} at batch {applied.base_batch} -> {applied.peak_rate:g} at batch "
-        f"{applied.batch}; {applied.warmup_steps} of {applied.total_steps} steps warm-up"
+        f"Learning rate: {applied.optimizer} {config.optimizer.base_rate:g}"
+        f" at batch {applied.base_batch} -> {applied.peak_rate:g} at batch {applied.batch};"
+        f" {applied.warmup_steps} of {applied.total_steps} steps warm-up"
     )
     for warning in applied.warnings:
         show(f"Warning: {warning}")
 
 
 def _clear(output: Path, places: Sequence[Path], config: Config, *, fresh: bool) -> None:
-    """Set aside what other loops left in `output` than the first, which does so itself; refuse what
-    would stay unread beside this run.
+    """Set aside the outputs of all loops but the first, which does so itself; refuse checkpoints
+    that this run would not read.
     """
     others = [place for place in (output, *sorted(output.glob("fold-*"))) if place != places[0]]
     if fresh:
         for place in others:
-            checkpoint.set_aside(place / "checkpoints", [place / name for name in LEFT])
+            checkpoint.set_aside(place / "checkpoints", [place / name for name in OUTPUTS])
     unread = [place / "checkpoints" for place in others if place not in places]
     unread = [path for path in unread if any(path.glob("step-*"))]
     if unread:
         raise CheckpointError(
-            f"{unread[0]} holds a run with other folds, perhaps of another config; expected one with folds={config.folds}.\n"
-            "Choose another --output, undo the change to go on, or begin again with --fresh (which sets the old checkpoints aside)."
+            f"{unread[0]} holds a run with other folds, perhaps of another config;"
+            f" expected one with folds={config.folds}.\n"
+            f"Undo the change to resume, choose another --output, or {START_OVER}"
         )
 
 
@@ -348,30 +342,25 @@ def _fit(
     max_steps: int | None,
     fresh: bool,
 ) -> Fitted | None:
-    """Train on the first rows of the pair, or go on, to the end; return None if something stopped
-    it before, or before the next fold.
+    """Train one loop to its end, or resume it; return None if it stopped early, or if the session
+    ends before the next fold.
 
     Args:
-        place: gets checkpoints/, progress.jsonl and history.csv. seconds: is added to, by phase.
-        fold: None where there is one loop. run_id: of the run that this is a fold of; None: the
-            loop chooses one.
-        max_steps: of this loop. fresh: set its earlier checkpoints aside.
+        pair: (training rows, held-out rows).
+        place: gets checkpoints/, progress.jsonl and history.csv.
+        seconds: gets the seconds of each phase added.
+        fold: None without folds.
+        run_id: of the run that this is a fold of; None: the loop chooses one.
+        max_steps: of this loop.
+        fresh: set its earlier checkpoints aside.
     """
-    gc.collect()  # so that the fold before this one leaves the devices
+    gc.collect()  # frees what the fold before this one has on the devices
     rows, held = pair
     batches = dataset.Batches.of(examples, config, rows)
     keras.utils.set_random_seed(config.seed)
     spent: dict[str, float] = {}
-    run = Loop(
-        config,
-        applied,
-        batches,
-        (examples.inputs[held], examples.labels[held]),
-        place,
-        show,
-        spent,
-        fold,
-    )
+    validation = examples.inputs[held], examples.labels[held]
+    run = Loop(config, applied, batches, validation, place, show, spent, fold)
     run.run_id = run_id or run.run_id
     origin = {
         "config": config.to_json(),
@@ -382,14 +371,14 @@ def _fit(
     }
     with Session(config.session_hours, config.stall_seconds, place) as session:
         status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
-        # A fold that was complete already ends no session, however short: each is to get a step
-        # further.
+        # A fold that was complete before ends no session, however short: each session makes
+        # progress.
         reserve = 0.0 if "compile" in spent else -math.inf
         stop = session.over(reserve) if fold and fold.number < fold.count else None
     for name, value in spent.items():
         seconds[name] = seconds.get(name, 0.0) + value
     if status == "complete" and stop:
-        show(f"Stopped after a fold: {stop}. The same command again goes on with the next.")
+        show(f"Stopped after a fold: {stop}. The same command again resumes with the next.")
     if status == "partial" or stop:
         return None
     metrics = run.best["metrics"] if config.keep == "best" and run.best else run.metrics

@@ -1,1 +1,1 @@
-"""Other data needs another config and nothing else, is read fast, and ends in a valid submission."""
+"""Other data needs only another config, is read fast, and ends in a valid submission."""

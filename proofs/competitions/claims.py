@@ -1,15 +1,15 @@
-"""Competitions: other data needs another config and nothing else, is read fast, and always ends in
-a valid submission.
+"""Other data needs another config and nothing else, is read fast, and always ends in a valid
+submission.
 """
 
 import io
 import json
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -18,16 +18,19 @@ import pandas as pd
 
 from localkaggle import competitions
 from localkaggle.competitions import Competition
-from proofs.competitions import feeding_speed, inference_speed, inspected, jpeg_speed
-from proofs.shared import environment
+from proofs.shared import environment, module_process
 from proofs.shared.results_table import Row, Show, last_json
 
 # What a first convolutional network reaches on scikit-learn's digits.
 ACCURACY = 0.97
-# A table of 292 patients is best served by a linear model: a network has to come near it.
+# A linear model is best for a table of 292 patients. A network has to come near it.
 RMSE_TIMES = 1.05
-# Parts in a process of their own, and how the lines begin on which it tells its rows.
-APART, ROW = ("spoiled_inputs", "hostile"), "row: "
+# The parts. Those of a group share a process of their own, on one device.
+GROUPS = (
+    ("competitions.inspected", "competitions.jpeg_speed", "competitions.inference_speed"),
+    ("competitions.feeding_speed", "spoiled_inputs.claims", "hostile.claims"),
+)
+ROW = "row: "  # how the lines begin on which such a process prints its rows
 KINDS = {
     "digits": "PNG files",
     "digits_csv": "pixels in CSV columns",
@@ -39,61 +42,62 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     """Yield the rows, each as soon as it is measured.
 
     Args:
-        root: of the repository. short: a sample, without times and without notebooks, for the
-            normal tests. show: takes lines of progress.
-        pictures: not used yet.
+        root: of the repository.
+        short: a sample, without times and without notebooks, for the default tests.
+        show: takes lines of progress.
+        pictures: not used.
     """
     with tempfile.TemporaryDirectory(prefix="prove-competitions-") as scratch:
         folder = Path(scratch)
-        if not short:  # the tests of the relay make a dry run of their own
-            for config, kind in KINDS.items():
-                yield _dry_run(root, config, kind, folder, show)
-        for part in (inspected, feeding_speed, jpeg_speed, inference_speed):
-            into = folder / part.__name__.rpartition(".")[2]
-            into.mkdir()
-            yield from part.rows(root, into, short=short, show=show)
-        for name in APART:
-            yield from _apart(root, name, folder / name, short=short, show=show)
+        if short:
+            children = [_started(root, group, folder, short=True) for group in GROUPS]
+            for group, child in zip(GROUPS, children, strict=True):
+                yield from _finished(group, child, folder, show)
+            return
+        for config, kind in KINDS.items():
+            yield _dry_run(root, config, kind, folder, show)
+        for part in (part for group in GROUPS for part in group):
+            child = _started(root, (part,), folder, short=False)
+            yield from _finished((part,), child, folder, show)
 
 
-def _apart(root: Path, name: str, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
-    """Yield the rows of a part that trains and infers within its process, which therefore begins
-    with Keras on JAX on the CPU.
-    """
-    folder.mkdir()
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    words = [
-        sys.executable,
-        "-m",
-        "proofs.competitions.claims",
-        name,
-        str(folder),
-        *(["short"] if short else []),
-    ]
-    with (folder.with_suffix(".log")).open("w+") as log:
-        child = subprocess.Popen(
-            words, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+def _started(
+    root: Path, parts: Sequence[str], folder: Path, *, short: bool
+) -> "subprocess.Popen[str]":
+    """Start a process that prints the rows of these parts."""
+    words = [sys.executable, "-m", "proofs.competitions.claims", ",".join(parts), str(folder)]
+    variables = module_process.environment(root)
+    if short:  # nothing is timed, so the parts share what they compile
+        variables.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
+        variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    with (folder / f"{parts[0]}.log").open("w") as log:
+        return subprocess.Popen(
+            [*words, *(["short"] if short else [])],
+            cwd=root,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         )
-        assert child.stdout is not None  # noqa: S101 - a pipe was asked for
-        for line in child.stdout:
-            if line.startswith(ROW):
-                yield Row(**json.loads(line.removeprefix(ROW)))
-            else:
-                show(line.rstrip("\n"))
-        if child.wait():
-            log.seek(0)
-            raise RuntimeError(
-                f"{' '.join(words)} ended with {child.returncode}:\n{log.read()[-3000:]}"
-            )
+
+
+def _finished(
+    parts: Sequence[str], child: "subprocess.Popen[str]", folder: Path, show: Show
+) -> Iterator[Row]:
+    """Yield the rows that such a process prints, and show its other lines."""
+    assert child.stdout is not None  # noqa: S101 - it is a pipe
+    for line in child.stdout:
+        if line.startswith(ROW):
+            yield Row(**json.loads(line.removeprefix(ROW)))
+        else:
+            show(line.rstrip("\n"))
+    if child.wait():
+        errors = (folder / f"{parts[0]}.log").read_text()[-3000:]
+        raise RuntimeError(f"{', '.join(parts)} ended with {child.returncode}:\n{errors}")
 
 
 def _dry_run(root: Path, config: str, kind: str, folder: Path, show: Show) -> Row:
-    """Run the whole chain of a config in the local Kaggle, and take the score that it got for the
+    """Run the whole chain of a config in the local Kaggle, and return the row of its score on the
     hidden set.
     """
     command = f"invoke dry-run --config {config} --json"
@@ -103,15 +107,11 @@ def _dry_run(root: Path, config: str, kind: str, folder: Path, show: Show) -> Ro
     competition = competitions.EMBEDDED[config.replace("_", "-")]()
     if competition.lower_is_better:
         linear = _ridge(competition)
-        wanted, beside = (
-            f"RMSE at most {RMSE_TIMES:g} times a ridge regression's on the same files",
-            f"ridge {linear:.2f}",
-        )
+        wanted = f"RMSE at most {RMSE_TIMES:g} times a ridge regression's on the same files"
+        beside = f"ridge {linear:.2f}"
     else:
-        wanted, beside = (
-            f"accuracy ≥ {ACCURACY:g}",
-            f"the commonest class {_commonest(competition):.3f}",
-        )
+        wanted = f"accuracy ≥ {ACCURACY:g}"
+        beside = f"the commonest class {_commonest(competition):.3f}"
     if done.code:
         show(done.output[-3000:])
         return Row(name, wanted, f"exit {done.code}", False, seed=0)
@@ -121,31 +121,23 @@ def _dry_run(root: Path, config: str, kind: str, folder: Path, show: Show) -> Ro
 
 
 def _commonest(competition: Competition) -> float:
-    """Return the score of the hidden labels' commonest one for every row."""
+    """Return the score of the most frequent hidden label for every row."""
     ((column, labels),) = competition.solution.items()
     values = list(labels.values())
-    return competition.score(
-        {column: dict.fromkeys(labels, max(set(values), key=values.count))}, competition.solution
-    )
+    answers = dict.fromkeys(labels, max(set(values), key=values.count))
+    return competition.score({column: answers}, competition.solution)
 
 
 def _ridge(competition: Competition) -> float:
-    """Return the score of scikit-learn's ridge regression on the tables as they are, gaps filled
-    with the mean.
-    """
+    """Return the score of ridge regression on the tables, with gaps filled by the mean."""
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     ((column, labels),) = competition.solution.items()
-    train, test = (
-        pd.read_csv(io.BytesIO(files[name]))
-        for files, name in (
-            (competition.training, "train.csv"),
-            (competition.hidden_test, "test.csv"),
-        )
-    )
+    train = pd.read_csv(io.BytesIO(competition.training["train.csv"]))
+    test = pd.read_csv(io.BytesIO(competition.hidden_test["test.csv"]))
     key = test.columns[0]
     names = [name for name in test.columns if name != key]
     linear = make_pipeline(SimpleImputer(), StandardScaler(), RidgeCV(np.logspace(-2, 3, 20)))
@@ -154,13 +146,14 @@ def _ridge(competition: Competition) -> float:
     return competition.score({column: answers}, {column: labels})
 
 
-def main(name: str, folder: Path, *, short: bool) -> None:
-    """Print the rows of a part, each on a line."""
-    part = import_module(f"proofs.{name}.claims")
-    for row in part.rows(
-        Path.cwd(), folder, short=short, show=lambda line: print(line, flush=True)
-    ):
-        print(ROW + json.dumps(asdict(row)), flush=True)
+def main(parts: str, folder: Path, *, short: bool) -> None:
+    """Print the rows of these parts, each on a line."""
+    show = partial(print, flush=True)
+    for name in parts.split(","):
+        into = folder / name
+        into.mkdir()
+        for row in import_module(f"proofs.{name}").rows(Path.cwd(), into, short=short, show=show):
+            show(ROW + json.dumps(asdict(row)))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,13 @@
-"""Feeding: how fast batches of small images come, with the same augmentation: ours beside
-`ImageDataGenerator.flow`, alone and under `fit`.
+"""How fast batches of small images come, beside `ImageDataGenerator.flow`, alone and under `fit`.
 
-`python -m proofs.competitions.feeding_speed` prints one JSON object. The arms take turns in one
-process. Each image carries its number as its label, so that what comes out is counted, in both arms
-and in every epoch that is timed.
+Both arms use the same augmentation and take turns in one process. Each image has its number as its
+label, so that the images of every epoch that is timed are counted. `python -m
+proofs.competitions.feeding_speed` prints one JSON object.
 """
 
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.dataset import Batches
+from proofs.shared import module_process
 from proofs.shared.results_table import Row, Show, last_json
 
 SEED, ROUNDS = 20261121, 5
@@ -33,32 +31,16 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     """Yield the rows, each as soon as it is measured.
 
     Args:
-        root: of the repository. folder: not used. short: images are counted, and nothing is timed.
-            show: takes lines of progress.
+        root: of the repository.
+        folder: not used.
+        short: count images, and time nothing.
+        show: takes lines of progress.
     """
     yield counted_row(counted(EPOCHS[2:] if short else EPOCHS))
     if short:
         return
     show("      batches of ours and of ImageDataGenerator.flow, alone and under fit")
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    run = subprocess.run(
-        [sys.executable, "-m", "proofs.competitions.feeding_speed"],
-        cwd=root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if run.returncode:
-        raise RuntimeError(
-            f"proofs.competitions.feeding_speed ended with {run.returncode}:\n{run.stderr[-3000:]}"
-        )
-    yield from judged(last_json(run.stdout))
+    yield from judged(last_json(module_process.output(root, "proofs.competitions.feeding_speed")))
 
 
 def counted_row(found: dict[str, int]) -> Row:
@@ -66,7 +48,8 @@ def counted_row(found: dict[str, int]) -> Row:
     return Row(
         "Images in an epoch of our batches, whatever the batch, each told by its own pixels",
         f"each exactly once in each of {found['epochs']} epochs; its label with it",
-        f"{found['images']:,} images counted in {found['epochs']} epochs; {found['wrong']} not once, {found['strayed']} with another's label",
+        f"{found['images']:,} images counted in {found['epochs']} epochs; "
+        f"{found['wrong']} not once, {found['strayed']} with another's label",
         not found["wrong"] and not found["strayed"] and found["epochs"] > 0,
         SEED,
     )
@@ -74,11 +57,10 @@ def counted_row(found: dict[str, int]) -> Row:
 
 def judged(found: dict[str, Any]) -> Iterator[Row]:
     """Yield the rows that the measurement gives."""
-    rates, each = (
-        found["images_per_second"],
-        f"{found['images']:,} images an epoch, each once in both arms",
-    )
-    where = f"{SIDE}x{SIDE}x3, batch {BATCH}, shift by {SHIFT} and flip, medians of {ROUNDS}, {found['cores']} cores"
+    rates = found["images_per_second"]
+    each = f"{found['images']:,} images an epoch, each once in both arms"
+    where = f"{SIDE}x{SIDE}x3, batch {BATCH}, shift by {SHIFT} and flip, medians of {ROUNDS}, "
+    where += f"{found['cores']} cores"
     loader, fit = rates["ours"] / rates["theirs"], rates["fit_ours"] / rates["fit_theirs"]
     yield Row(
         f"Loader alone: our batches beside `ImageDataGenerator.flow` ({where})",
@@ -92,11 +74,14 @@ def judged(found: dict[str, Any]) -> Iterator[Row]:
         for name in ("ours", "theirs")
     }
     yield Row(
-        f"An epoch of Keras' `fit` on our batches beside one on `ImageDataGenerator.flow` ({where}); the model has {found['parameters']} "
-        "parameters, so that little but the feed takes time",
-        f"≥ {FIT}x; fit on batches that lie ready faster than either; every image exactly once an epoch",
-        f"{fit:.1f}x (ours {rates['fit_ours']:,}/s, where {binds['ours']} takes most; flow {rates['fit_theirs']:,}/s, where {binds['theirs']} "
-        f"does; on batches that lie ready {rates['fit_ready']:,}/s); {each}",
+        "An epoch of Keras' `fit` on our batches beside one on `ImageDataGenerator.flow` "
+        f"({where}); "
+        f"the model has {found['parameters']} parameters, so that little but the feed takes time",
+        f"≥ {FIT}x; fit on batches that lie ready faster than either; every image exactly once an "
+        "epoch",
+        f"{fit:.1f}x (ours {rates['fit_ours']:,}/s, where {binds['ours']} takes most; "
+        f"flow {rates['fit_theirs']:,}/s, where {binds['theirs']} does; "
+        f"on batches that lie ready {rates['fit_ready']:,}/s); {each}",
         fit >= FIT
         and not found["wrong"]
         and rates["fit_ready"] > max(rates["fit_ours"], rates["fit_theirs"]),
@@ -105,13 +90,11 @@ def judged(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def measured() -> dict[str, Any]:
-    """Return images/s of each arm, the medians of turns, and how many images were not there exactly
-    once in an epoch that was timed.
+    """Return the median images/s of each arm, and how many images did not come exactly once in an
+    epoch that was timed.
     """
     import keras
-    from keras.src.legacy.preprocessing.image import (
-        ImageDataGenerator,
-    )  # which Keras 3 keeps under this name
+    from keras.src.legacy.preprocessing.image import ImageDataGenerator  # its name in Keras 3
 
     draw = np.random.default_rng(SEED)
     pixels = draw.integers(0, 256, (STEPS * BATCH, SIDE, SIDE, 3), np.uint8)
@@ -128,9 +111,7 @@ def measured() -> dict[str, Any]:
     ends: list[int] = []  # of the epochs of ours
 
     class Fed(keras.utils.PyDataset):  # type: ignore[misc]
-        """Batches as `fit` takes them; keeps the numbers of the images that came by, and gives
-        their classes.
-        """
+        """Batches as `fit` takes them; it keeps the numbers of the images, and gives classes."""
 
         def __init__(self, take: Callable[[int], Any], renew: Callable[[], object]) -> None:
             super().__init__()
@@ -200,14 +181,13 @@ def _model() -> Any:
 
 
 def counted(sizes: tuple[tuple[int, int], ...] = EPOCHS) -> dict[str, int]:
-    """Return over how many images and epochs was counted, how often one was not there exactly once,
-    and how often with another's label.
+    """Return how many images and epochs were counted, how many images did not come exactly once,
+    and how many came with another's label.
     """
     wrong = epochs = images = strayed = 0
     for number, batch in sizes:
-        own = (
-            np.arange(number, dtype="<u4").view(np.uint8).reshape(number, 1, 4, 1)
-        )  # an image that says its number
+        # Each image holds its number.
+        own = np.arange(number, dtype="<u4").view(np.uint8).reshape(number, 1, 4, 1)
         batches = Batches(own, np.arange(number), batch=batch, seed=SEED)
         steps = [batches.at(step) for step in range(-(-TURNS * number // batch))]
         seen = np.concatenate([part.reshape(-1, 4).view("<u4")[:, 0] for part, _ in steps])

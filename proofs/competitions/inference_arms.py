@@ -1,4 +1,5 @@
-"""Inferences: the arms of `proofs.competitions.inference_speed`, each in a process of its own:
+"""The arms of `proofs.competitions.inference_speed`, each in a process of its own.
+
 `python -m proofs.competitions.inference_arms PART …` prints one JSON object.
 """
 
@@ -60,19 +61,12 @@ def settings(side: int = 8, width: int = 32, channels: int = 1, suffix: str = ".
 
 
 def trained(folder: Path, config: Config, folds: int = 1) -> Artifact:
-    """Return an artifact of random weights, saved and loaded as training and inference do it; each
-    fold has the same ones.
-    """
+    """Return an artifact of random weights, equal in each fold, saved and loaded as always."""
     keras.utils.set_random_seed(SEED)
     built, target = architectures.build(config), Target("classes", NAMES)
     golden = np.random.default_rng(SEED).integers(0, 256, (8, *config.data.shape), np.uint8)
-    details: dict[str, Any] = {
-        "run_id": "proof",
-        "status": "complete",
-        "versions": {},
-        "metrics": {},
-        "metric": "accuracy",
-    }
+    details: dict[str, Any] = {"run_id": "proof", "status": "complete", "metric": "accuracy"}
+    details |= {"versions": {}, "metrics": {}}
     if folds > 1:
         details["folds"] = [{}] * folds
     own = artifact.weights_of(built)
@@ -92,8 +86,8 @@ def trained(folder: Path, config: Config, folds: int = 1) -> Artifact:
 
 
 def competition(folder: Path, rows: int, files: list[Path] | None = None) -> Path:
-    """Write a test set of that many rows: names of their own for these files, or for 64 PNGs of
-    noise; every row is opened and decoded.
+    """Write a test set of that many rows, each with a name of its own for one of these files, or
+    of 64 PNGs of noise.
     """
     (folder / "test").mkdir(parents=True)
     if files is None:
@@ -112,11 +106,10 @@ def competition(folder: Path, rows: int, files: list[Path] | None = None) -> Pat
 
 @contextmanager
 def cores() -> Iterator[None]:
-    """Let one core compute, as an accelerator would, and another one read files; before the backend
-    starts, which then makes its threads there.
+    """Let one core compute, as an accelerator would, and another one read files.
 
-    A thread stays on the cores of the one that started it, and that is while the caller waits for
-    the first images.
+    Enter it before the backend starts its threads: a thread stays on the cores of the one that
+    started it.
     """
     before = os.sched_getaffinity(0)
     host, device, *_ = sorted(before)
@@ -151,9 +144,8 @@ def cores() -> Iterator[None]:
 
 
 def flow(name: str, folder: Path) -> dict[str, Any]:
-    """Return medians, after a turn that compiles: the seconds of decoding alone, computing alone,
-    and inference with its file, and the
-    share of a turn that the slower of the first two would take.
+    """Return the median seconds of decoding alone, computing alone, and inference with its file,
+    and the share of inference that the slower of the first two takes.
     """
     rows, photograph, side, width = FLOWS[name]
     files = None if photograph is None else jpeg_speed.make(folder, *photograph, 24)
@@ -197,7 +189,7 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
 
 
 def memory(rows: int, folder: Path) -> dict[str, Any]:
-    """Return the largest resident size of this process after it inferred that many rows, in bytes."""
+    """Return the largest resident size of this process after that many rows, in bytes."""
     loaded = trained(folder / "artifact", settings())
     found = inference.infer(
         loaded, folder / "competition", folder / "out", batch=BATCH, show=_quiet
@@ -213,8 +205,11 @@ def memory(rows: int, folder: Path) -> dict[str, Any]:
 
 
 def arm(name: str, folder: Path) -> dict[str, Any]:
-    """Return the seconds from a loaded artifact to submission.csv, with compilation: ours, or
-    `model.predict` (batches of so many, or "fed").
+    """Return the seconds from a loaded artifact to submission.csv, with compilation.
+
+    Args:
+        name: "ours", or for `model.predict` its batch size, or "fed" for a PyDataset.
+        folder: of the artifact and the competition.
     """
     loaded, place = artifact.load(folder / "artifact"), folder / "competition"
     begun = time.perf_counter()
@@ -237,9 +232,7 @@ def arm(name: str, folder: Path) -> dict[str, Any]:
 
 
 class Fed(keras.utils.PyDataset):  # type: ignore[misc]
-    """What overlaps decoding with Keras' own `predict`: batches of 32, decoded in its thread by the
-    same code as ours.
-    """
+    """Batches of 32 that a thread of Keras decodes by our code while `predict` computes."""
 
     def __init__(self, paths: list[Path], form: Shape) -> None:
         super().__init__(workers=1, use_multiprocessing=False, max_queue_size=8)
@@ -253,15 +246,15 @@ class Fed(keras.utils.PyDataset):  # type: ignore[misc]
 
 
 def timely(rows: int, runs: int, folder: Path) -> dict[str, Any]:
-    """Return how runs ended for which about a third of the time that they need was there;
-    compilation is a part of each.
+    """Return how runs ended that had about a third of the time that they need, compilation
+    included.
     """
     config = replace(settings(width=64 if rows > 5000 else 8), views=VIEWS)
     loaded = trained(folder / "artifact", config, FOLDS)
     place = competition(folder / "competition", rows)
     whole = _seconds(lambda: inference.infer(loaded, place, folder / "whole", show=_quiet))
     draw = random.Random(SEED)  # noqa: S311 - lengths of time, no secrets
-    told: list[dict[str, Any]] = []
+    ended: list[dict[str, Any]] = []
     for _ in range(runs):
         speed, began = 3 * draw.uniform(0.9, 1.1), time.monotonic()
         lines: list[str] = []
@@ -277,7 +270,7 @@ def timely(rows: int, runs: int, folder: Path) -> dict[str, Any]:
                 Path(output) / "submission.csv", place / "sample_submission.csv"
             )
         short = [line for line in lines if "Time allows" in line]
-        told.append(
+        ended.append(
             {
                 "valid": written == rows,
                 "in_time": spent <= whole,
@@ -287,7 +280,7 @@ def timely(rows: int, runs: int, folder: Path) -> dict[str, Any]:
                 "folds": any(f"{FOLDS} of {FOLDS} folds" not in line for line in short),
             }
         )
-    return {"rows": rows, "seconds": whole, "runs": told}
+    return {"rows": rows, "seconds": whole, "runs": ended}
 
 
 def _seconds(function: Callable[[], object]) -> float:

@@ -1,9 +1,6 @@
-"""Inferring: as fast as its slower half, in memory that does not grow, and in time."""
+"""Inference is as fast as its slower half, in memory that does not grow, and in time."""
 
-import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,36 +9,39 @@ import numpy as np
 
 from proofs.competitions import inference_arms
 from proofs.competitions.inference_arms import FOLDS, SEED, VIEWS
+from proofs.shared import module_process
 from proofs.shared.results_table import Row, Show, last_json
 
 ROWS, RUNS, AGAINST, AGAIN = 20_000, 20, 4_000, 3
+CORES = "one core computes, as an accelerator, and one decodes"
 SIZES = (1_000, 10_000, 100_000)
 
 
 def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
-    """Yield the rows; `short` has two hurried runs, whose time is not judged."""
+    """Yield the rows; `short` has one run with too little time, and does not judge its time."""
     if not short:
         yield from _flows(root, folder, show)
         yield _memory(root, folder, show)
         yield from _against(root, folder, show)
-    yield _timely(root, folder, *((1_000, 2) if short else (ROWS, RUNS)), show, short=short)
+    yield _timely(root, folder, *((200, 1) if short else (ROWS, RUNS)), show, short=short)
 
 
 def _flows(root: Path, folder: Path, show: Show) -> Iterator[Row]:
-    said = {
+    flows = {
         "decoding": "photographs of 2000x1500, a small network: decoding binds",
         "computing": "8x8 PNGs, a large network: computing binds",
         "both": "photographs of 500x375: neither is small",
     }
-    for name, what in said.items():
+    for name, what in flows.items():
         show(f"      inference beside its halves: {what}")
         found = _python(root, "flow", name, folder / name)
-        taken, number = found["seconds"], found["rows"]
-        share = found["share"]
-        rates = ", ".join(f"{arm} {number / seconds:,.0f}/s" for arm, seconds in taken.items())
+        share, number = found["share"], found["rows"]
+        arms = found["seconds"].items()
+        rates = ", ".join(f"{arm} {number / seconds:,.0f}/s" for arm, seconds in arms)
         yield Row(
-            f"Inference: ≥ 95 % of max(decode-only, forward-only) throughput; {what}; one core computes, as an accelerator, and one decodes",
-            "≥ 95 % of what the slower of the two alone allows (the larger of their times); the file's writing counted",
+            f"Inference: ≥ 95 % of max(decode-only, forward-only) throughput; {what}; {CORES}",
+            "≥ 95 % of what the slower of the two alone allows (the larger of their times); "
+            "the file's writing counted",
             f"{share:.1%} ({rates}; medians of {inference_arms.TURNS}, {number:,} rows, JAX)",
             share >= 0.95,
             SEED,
@@ -79,18 +79,18 @@ def _against(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         for _ in range(AGAIN):
             for name, seconds in taken.items():
                 seconds.append(_python(root, "arm", name, place, backend=backend)["seconds"])
-        same = (place / "ours" / "submission.csv").read_text() == (
-            place / "theirs-32.csv"
-        ).read_text()
+        ours, theirs = place / "ours" / "submission.csv", place / "theirs-32.csv"
+        same = ours.read_text() == theirs.read_text()
         medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
-        told = f"model.predict at 32 {medians['32']:.2f} s, at 1024 {medians['1024']:.2f} s, "
-        told += f"fed by a PyDataset that decodes meanwhile {medians['fed']:.2f} s"
         ratio = min(medians["32"], medians["1024"]) / medians["ours"]
         yield Row(
-            f"≥ 1.3x `model.predict` + CSV, compile counted in both; {backend}; one core computes, as an accelerator, and one decodes",
+            f"≥ 1.3x `model.predict` + CSV, compile counted in both; {backend}; {CORES}",
             "≥ 1.3x; the same file",
-            f"{ratio:.2f}x (ours {medians['ours']:.2f} s with fallback file, golden check and validation; {told}; "
-            f"{AGAINST:,} photographs of 500x375 by the same decoder; medians of {AGAIN}; {'same' if same else 'another'} file)",
+            f"{ratio:.2f}x (ours {medians['ours']:.2f} s with fallback file, golden check and "
+            f"validation; model.predict at 32 {medians['32']:.2f} s, at 1024 "
+            f"{medians['1024']:.2f} s, fed by a PyDataset that decodes meanwhile "
+            f"{medians['fed']:.2f} s; {AGAINST:,} photographs of 500x375 by the same decoder; "
+            f"medians of {AGAIN}; {'same' if same else 'another'} file)",
             ratio >= 1.3 and same,
             SEED,
         )
@@ -98,39 +98,31 @@ def _against(root: Path, folder: Path, show: Show) -> Iterator[Row]:
 
 def _timely(root: Path, folder: Path, number: int, runs: int, show: Show, *, short: bool) -> Row:
     show(f"      {runs} runs with a third of their time")
-    found = _python(root, "timely", number, runs, folder / "timely")
-    told: list[dict[str, Any]] = found["runs"]
-    # In the tests something else may take the machine in between, and of few rows compiling alone
-    # takes more than a third.
-    good = sum(one["valid"] and (short or one["in_time"]) for one in told)
-    left = [one["left_out"] for one in told]
+    if short:  # in this process, which has the backend
+        (folder / "timely").mkdir()
+        found = inference_arms.timely(number, runs, folder / "timely")
+    else:
+        found = _python(root, "timely", number, runs, folder / "timely")
+    ended: list[dict[str, Any]] = found["runs"]
+    # In the tests something else may use the machine, and compiling for few rows alone takes more
+    # than a third of the time.
+    good = sum(one["valid"] and (short or one["in_time"]) for one in ended)
+    left = [one["left_out"] for one in ended]
     return Row(
-        "Deadline: with the clock sped up so that only a third fits, a valid submission is written in time, 20 of 20."
-        + (f" ({runs} here, and the time is not judged)" if short else ""),
+        "Deadline: with the clock sped up so that only a third fits, a valid submission is written "
+        "in time, 20 of 20." + (f" ({runs} here, and the time is not judged)" if short else ""),
         f"{runs} of {runs}",
-        f"{good} of {runs}; {max(one['spent'] for one in told):.0%} of the time at most; {number:,} rows, {VIEWS} views, {FOLDS} folds; views left "
-        f"out {sum(one['views'] for one in told)} times, folds {sum(one['folds'] for one in told)}; mean kept by {min(left):,} to {max(left):,} rows",
+        f"{good} of {runs}; {max(one['spent'] for one in ended):.0%} of the time at most; "
+        f"{number:,} rows, {VIEWS} views, {FOLDS} folds; "
+        f"views left out {sum(one['views'] for one in ended)} times, "
+        f"folds {sum(one['folds'] for one in ended)}; "
+        f"mean kept by {min(left):,} to {max(left):,} rows",
         good == runs,
         SEED,
     )
 
 
 def _python(root: Path, *words: object, backend: str = "jax") -> dict[str, Any]:
-    """Return what a part of `proofs.competitions.inference_arms` prints, in a process of its own."""
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": backend,
-        "JAX_PLATFORMS": "cpu",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "XLA_FLAGS": "",  # one device, whatever the tests have
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "proofs.competitions.inference_arms", *map(str, words)],
-        cwd=root, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(
-            f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stderr[-3000:]}"
-        )
-    return last_json(done.stdout)
+    """Return what a part of `proofs.competitions.inference_arms` prints."""
+    arms = "proofs.competitions.inference_arms"
+    return last_json(module_process.output(root, arms, *words, backend=backend))

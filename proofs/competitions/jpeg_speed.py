@@ -1,19 +1,13 @@
-"""JPEG: how fast photographs become arrays, ours against Keras' `image_dataset_from_directory`, in
-one process and in turn.
+"""How fast photographs become arrays, beside Keras' `image_dataset_from_directory`.
 
-`python -m proofs.competitions.jpeg_speed FOLDER` makes the files there, once, from scikit-learn's
-two photographs, and prints one JSON object; with `short` behind it nothing is timed. The arms do
-not do the same work: Keras takes four pixels of the original for each new one, ours all that it
-covers ("full"), or those of the file decoded at half its size ("reduced"). All three give batch
-after batch, Keras of float32, ours of uint8. `differs` says what that makes of the pixels: each arm
-against the whole decode and resize in floating point with Pillow.
+The photographs are made from the two of scikit-learn. The arms take turns in one process, and they
+do not do the same work: Keras takes four pixels of the original for each new one. Ours takes all
+that it covers ("full"), or those of the file decoded at half its size ("reduced"). `differs`
+compares the pixels of each arm with the whole decode and resize in floating point by Pillow.
 """
 
-import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,7 +19,7 @@ from sklearn.datasets import load_sample_images
 
 from pipeline.data import parallel_decoding
 from pipeline.data.image_decoding import Shape
-from proofs.shared.results_table import Row, Show, last_json
+from proofs.shared.results_table import Row, Show
 
 SEED = 20261121
 SIDE, BATCH, ROUNDS, SHOWN = 224, 64, 9, 40
@@ -33,6 +27,7 @@ FORMS = {name: Shape(SIDE, SIDE, 3, "stretch", name) for name in ("full", "reduc
 # (width, height, files): small photographs, and some as cameras make them, where a JPEG is decoded
 # at a part of its size.
 SIZES = ((500, 375, 1000), (2000, 1500, 60))
+FEW = 8  # files in the short form
 FASTER, CACHED = 1.3, 5
 
 
@@ -40,31 +35,19 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     """Yield the rows, each as soon as it is measured.
 
     Args:
-        root: of the repository. folder: to write the photographs in. short: how pixels differ, and
-            no times. show: takes lines of progress.
+        root: not used.
+        folder: for the photographs.
+        short: compare the pixels of some, and time nothing.
+        show: takes lines of progress.
     """
     show("      photographs by ours and by image_dataset_from_directory")
-    words = [
-        sys.executable,
-        "-m",
-        "proofs.competitions.jpeg_speed",
-        str(folder.absolute()),
-        *(["short"] if short else []),
-    ]
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    run = subprocess.run(
-        words, cwd=root, env=environment, capture_output=True, text=True, check=False
+    sizes = [(width, height, FEW) for width, height, _ in SIZES] if short else SIZES
+    yield from judged(
+        {
+            f"{width}x{height}": measured(folder, width, height, number, short=short)
+            for width, height, number in sizes
+        }
     )
-    if run.returncode:
-        raise RuntimeError(
-            f"proofs.competitions.jpeg_speed ended with {run.returncode}:\n{run.stderr[-3000:]}"
-        )
-    yield from judged(last_json(run.stdout))
 
 
 def judged(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
@@ -76,7 +59,8 @@ def judged(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
             for name, d in differs.items()
         )
         yield Row(
-            f"JPEG {size} to {SIDE}x{SIDE}: levels (mean, largest) and PSNR from the whole decode, resized with antialiasing",
+            f"JPEG {size} to {SIDE}x{SIDE}: levels (mean, largest) and PSNR from the whole decode, "
+            "resized with antialiasing",
             'decode="reduced" nearer to it than Keras in all three, "full" nearer still',
             f"{told}; of {one['compared']} images",
             _nearer(differs["reduced"], differs["keras"])
@@ -90,16 +74,20 @@ def judged(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
         where = f"medians of {ROUNDS}, {one['cores']} cores"
         each = ", ".join(f"{name} {rate:,}/s" for name, rate in rates.items())
         yield Row(
-            f'JPEG {size} to {SIDE}x{SIDE}: ours (decode="reduced") beside `image_dataset_from_directory`, {where}',
+            f'JPEG {size} to {SIDE}x{SIDE}: ours (decode="reduced") beside '
+            f"`image_dataset_from_directory`, {where}",
             f"≥ {FASTER}x",
-            f'{ratios["reduced"]:.2f}x ("full", the default, {ratios["full"]:.2f}x); {each}; {one["images"]} images',
+            f'{ratios["reduced"]:.2f}x ("full", the default, {ratios["full"]:.2f}x); {each}; '
+            f"{one['images']} images",
             ratios["reduced"] >= FASTER,
             SEED,
         )
         yield Row(
-            f"JPEG {size} to {SIDE}x{SIDE}: an epoch from the cache, its sha256 looked at, beside one that decodes",
+            f"JPEG {size} to {SIDE}x{SIDE}: an epoch from the cache, its sha256 looked at, "
+            "beside one that decodes",
             f"≥ {CACHED}x",
-            f'{rates["cached"] / rates["full"]:.1f}x "full", {rates["cached"] / rates["reduced"]:.1f}x "reduced", '
+            f'{rates["cached"] / rates["full"]:.1f}x "full", '
+            f'{rates["cached"] / rates["reduced"]:.1f}x "reduced", '
             f"{rates['cached'] / rates['keras']:.1f}x Keras",
             rates["cached"] >= CACHED * rates["full"],
             SEED,
@@ -114,9 +102,7 @@ def _nearer(one: Mapping[str, float], other: Mapping[str, float], *, equal: bool
 
 
 def make(folder: Path, width: int, height: int, number: int) -> list[Path]:
-    """Write JPEGs of quality 90: crops at random places, resized to 500x375, and as many side by
-    side as the size asks for.
-    """
+    """Write JPEGs of quality 90 from random crops, each resized to 500x375, side by side."""
     inside = folder / f"{width}x{height}" / "all"
     paths = [inside / f"{index:04d}.jpg" for index in range(number)]
     if not all(path.is_file() for path in paths):
@@ -140,7 +126,7 @@ def make(folder: Path, width: int, height: int, number: int) -> list[Path]:
 
 
 def measured(folder: Path, width: int, height: int, number: int, *, short: bool) -> dict[str, Any]:
-    """Return images/s of the arms, which took turns, and how their pixels differ."""
+    """Return how the pixels of the arms differ and, unless `short`, their images/s."""
     import keras
 
     paths = make(folder, width, height, number)
@@ -187,7 +173,7 @@ def measured(folder: Path, width: int, height: int, number: int, *, short: bool)
 
 
 def _differs(paths: list[Path], files: Any) -> dict[str, dict[str, float]]:
-    """Return for each arm mean and largest difference in levels, and PSNR in dB, from the fair
+    """Return the mean and largest difference of each arm, in levels, and its PSNR in dB, from the
     resize of the whole decode.
     """
     fair = np.stack([_fair(path) for path in paths[:SHOWN]])
@@ -213,20 +199,3 @@ def _fair(path: Path) -> np.ndarray:
             for plane in image.split()
         ]
     return np.stack([np.asarray(plane) for plane in planes], axis=-1)
-
-
-def main(folder: Path, *, short: bool) -> None:
-    """Print what was measured."""
-    sizes = [(width, height, 8) for width, height, _ in SIZES] if short else SIZES
-    print(
-        json.dumps(
-            {
-                f"{width}x{height}": measured(folder, width, height, n, short=short)
-                for width, height, n in sizes
-            }
-        )
-    )
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), short=sys.argv[2:] == ["short"])

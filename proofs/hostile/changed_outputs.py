@@ -75,7 +75,7 @@ def announced(folder: Path, *, name: str) -> None:
 
 
 def edited(folder: Path, *, edit: Callable[[Value], Value]) -> None:
-    """Change a manifest, and seal it again: a seal tells who wrote it last, and not that it was us."""
+    """Change a manifest, and seal it again: a seal does not say who wrote it."""
     path = folder / "manifest.json"
     path.write_bytes(checksums.sealed(edit(json.loads(path.read_bytes()))))
 

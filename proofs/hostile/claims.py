@@ -1,5 +1,5 @@
-"""Hostile: names, addresses, archives, arrays, weights and pages made to write elsewhere or to run
-code; nothing of it does.
+"""Names, addresses, archives, arrays, weights and pages that were made to write elsewhere or to run
+code do neither.
 """
 
 import tempfile
@@ -19,14 +19,12 @@ from proofs.hostile.guard import Guard
 from proofs.shared.results_table import Row, Show
 
 SEED = 20261121
-SHORT = 4  # of each family, for the tests
+SHORT = 2  # of each family, in the short form
 
 
 @dataclass(frozen=True)
 class Fended:
-    """How an attack ended. `how`: "refused" or "harmless". `wrong`: what happened that should not
-    have, or "".
-    """
+    """How an attack ended: "refused" or "harmless", and what went wrong, or ""."""
 
     case: Case
     how: str
@@ -37,7 +35,11 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED)
     """Yield the rows; `short` takes a few of each family.
 
     Args:
-        root: of the repository. folder: an empty one.
+        root: of the repository.
+        folder: an empty one.
+        short: see above.
+        show: takes lines of progress.
+        seed: of the short form's cases.
     """
     ended: list[Fended] = []
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -50,13 +52,14 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED)
 
 def some(cases: Sequence[Case], seed: int) -> list[Case]:
     """Return a few of each family, drawn by the seed."""
-    draw, families = Random(seed), dict.fromkeys(case.family for case in cases)  # noqa: S311 - a sample, not a secret
+    draw = Random(seed)  # noqa: S311 - a sample, not a secret
+    families = dict.fromkeys(case.family for case in cases)
     own = [[case for case in cases if case.family == family] for family in families]
     return [case for part in own for case in draw.sample(part, min(SHORT, len(part)))]
 
 
 def fend(guard: Guard, cases: Sequence[Case], show: Show) -> list[Fended]:
-    """Return how each ended, watched; shows those that did harm."""
+    """Run each case under the guard, return how it ended, and show those that did harm."""
     found = []
     for case in cases:
         with guard.watching() as given:
@@ -75,9 +78,8 @@ def attempt(case: Case, given: Path) -> tuple[str, str]:
         return case.act(given), ""
     except (RelayError, PipelineError) as error:
         lines = str(error).strip().splitlines()
-        return REFUSED, "" if len(lines) > 1 or len(
-            str(error)
-        ) > 60 else f"refused in {len(lines)} lines: {error}"
+        told = len(lines) > 1 or len(str(error)) > 60
+        return REFUSED, "" if told else f"refused in {len(lines)} lines: {error}"
     except Broken as error:
         return "", str(error)
     except Exception as error:
@@ -91,40 +93,36 @@ def summary(ended: Sequence[Fended], least: int, seed: int | None) -> Row:
         counts.setdefault(one.case.family, Counter())[one.how or "harmful"] += 1
     wrong = [f"{one.case.family}, {one.case.name}: {one.wrong}" for one in ended if one.wrong]
     total = sum(counts.values(), Counter())
-    figure = f"{len(ended)} cases: " + ", ".join(
-        f"{number} {how}" for how, number in sorted(total.items())
-    )
-    figure += f"; {len(wrong)} wrong" + (f", the first: {wrong[0][:300]}" if wrong else "")
-    told = (
-        f"{family} {', '.join(f'{number} {how}' for how, number in sorted(own.items()))}"
-        for family, own in counts.items()
-    )
+    figure = f"{len(ended)} cases: {_listed(total)}; {len(wrong)} wrong"
+    figure += f", the first: {wrong[0][:300]}" if wrong else ""
+    figure += "".join(f"; {family} {_listed(own)}" for family, own in counts.items())
     return Row(
-        "Hostile archives, names, arrays and weights write nothing outside the folder that a command was given, and run no code",
+        "Hostile archives, names, arrays and weights write nothing outside the folder that a "
+        "command was given, and run no code",
         f"≥ {least} cases; 0 writes outside, 0 code run, 0 tracebacks",
-        f"{figure}; {'; '.join(told)}",
+        figure,
         len(ended) >= least and not wrong,
         seed,
     )
 
 
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {how}" for how, number in sorted(counts.items()))
+
+
 def control(folder: Path) -> Row:
-    """Return the row that shows that the guard sees: careless readers in the place of ours, each of
-    which has to be caught.
-    """
+    """Return the row of the guard itself: it has to catch each careless reader."""
     guard = Guard(folder)
     missed = [name for name, careless in CARELESS.items() if not _seen(guard, careless)]
     with guard.watching() as given:
         (given / "x").write_text("x")
     quiet = not guard.events
-    figure = f"{len(CARELESS) - len(missed)} of {len(CARELESS)}" + (
-        f"; missed: {', '.join(missed)}" if missed else ""
-    )
+    figure = f"{len(CARELESS) - len(missed)} of {len(CARELESS)}"
+    figure += f"; missed: {', '.join(missed)}" if missed else ""
     figure += "" if quiet else f"; and a write inside is told: {guard.events[0]}"
     target = f"{len(CARELESS)} of {len(CARELESS)} told; a write inside is not"
-    return Row(
-        "The guard sees a write outside and code that is run", target, figure, quiet and not missed
-    )
+    claim = "The guard sees a write outside and code that is run"
+    return Row(claim, target, figure, quiet and not missed)
 
 
 def _seen(guard: Guard, careless: Callable[[Path, Guard], object]) -> bool:
@@ -166,9 +164,8 @@ def _configured(given: Path, guard: Guard) -> None:
     from pipeline import config
 
     path = given / "evil.py"  # a config is a program of the user's own, which may do anything
-    path.write_text(
-        f"from pathlib import Path\nPath({str(guard.marker)!r}).touch()\nCONFIG = None\n"
-    )
+    touch = f"from pathlib import Path\nPath({str(guard.marker)!r}).touch()"
+    path.write_text(f"{touch}\nCONFIG = None\n")
     try:
         config.load(str(path))
     except PipelineError:

@@ -1,5 +1,5 @@
-"""Hostile files: arrays, artifacts, checkpoints, results and configs that were made to run code or
-to lead elsewhere, met by the real commands.
+"""Arrays, artifacts, checkpoints, results and configs that were made to run code or to write
+elsewhere, and the real commands that read them.
 """
 
 import hashlib
@@ -10,15 +10,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pipeline.runtime import mounts
 from pipeline.session import resume
 from pipeline.storage import checksums
+from proofs.hostile import change_lists, payloads
 from proofs.hostile import changed_outputs as changes
-from proofs.hostile import payloads
 from proofs.hostile.attack import HARMLESS, REFUSED, Broken, Case
 from proofs.hostile.changed_outputs import Change
 from proofs.hostile.guard import Guard
@@ -30,7 +29,7 @@ from proofs.spoiled_inputs.mutants import SAMPLE, put, rows_of
 
 @contextmanager
 def ground(folder: Path) -> Iterator[tuple[Guard, list[Case]]]:
-    """Give the guard and the cases; inside, there is a trained model, and the commands run on JAX."""
+    """Give the guard and the cases. Inside, there is a trained model, and commands run on JAX."""
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         made = stack.enter_context(Bench(folder, ["digits"]))
@@ -38,7 +37,7 @@ def ground(folder: Path) -> Iterator[tuple[Guard, list[Case]]]:
 
 
 class Cases:
-    """Makes the cases. `top`: of the guard, whose marker the payloads try to make."""
+    """Makes the cases. `top` is the guard's, whose marker the payloads try to make."""
 
     def __init__(self, made: Bench, top: Path) -> None:
         self.made, self.top, self.marker = made, top.resolve(), top.resolve() / "marker"
@@ -48,15 +47,8 @@ class Cases:
         self._complete = self._place / "out"
         self._arrays()
         self._partial = made.folder / "partial"
-        _expect(
-            bench.here(
-                [
-                    *self._words("train", self.digits.config, self._place, self._partial),
-                    "--max-steps",
-                    "2",
-                ]
-            )
-        )
+        words = bench.words("train", self.digits.config, self._place, self._partial)
+        _expect(bench.here([*words, "--max-steps", "2"]))
 
     def _arrays(self) -> None:
         """Make a competition whose images lie in one array, and a model of it."""
@@ -70,23 +62,14 @@ class Cases:
         for name in ("train.csv", SAMPLE):
             (place / name).write_bytes(files[name])
         self.rows, self.tested, self.arrays = rows, tested, place
-        self.array_config, self.zip_config = (
-            self._folder / "arrays.py",
-            self._folder / "zips" / "arrays.py",
-        )
+        self.array_config = self._folder / "arrays.py"
+        self.zip_config = self._folder / "zips" / "arrays.py"
         config = replace(config, name="arrays", data=replace(config.data, kind="arrays"))
         self.array_config.write_text(bench.text_of(config))
         self.zip_config.parent.mkdir()
-        self.zip_config.write_text(
-            bench.text_of(replace(config, data=replace(config.data, test_array="test.npz")))
-        )
-        _expect(bench.here(self._words("train", self.array_config, place, place / "out")))
-
-    def _words(
-        self, command: str, config: Path, place: Path, output: Path, artifact: Path | None = None
-    ) -> list[str]:
-        words = [command, "--config", str(config), "--input", str(place), "--output", str(output)]
-        return words if artifact is None else [*words, "--artifact", str(artifact)]
+        zipped = replace(config, data=replace(config.data, test_array="test.npz"))
+        self.zip_config.write_text(bench.text_of(zipped))
+        _expect(bench.here(bench.words("train", self.array_config, place, place / "out")))
 
     def all(self) -> Iterator[Case]:
         """Yield them, family by family."""
@@ -95,19 +78,17 @@ class Cases:
         for name, content in payloads.arrays(self.marker, self.tested).items():
             yield Case("arrays", f"to predict: {name}", partial(self._array, "test.npy", content))
         for name, content in payloads.archives_of_arrays(self.marker, self.tested).items():
-            yield Case(
-                "arrays", f"in an archive: {name}", partial(self._array, "test.npz", content)
-            )
-        for name, change in self._artifacts():
+            act = partial(self._array, "test.npz", content)
+            yield Case("arrays", f"in an archive: {name}", act)
+        for name, change in change_lists.artifacts(self.marker, self.top):
             yield Case("artifacts", name, partial(self._artifact, change))
-        for name, change in self._checkpoints():
+        for name, change in change_lists.checkpoints(self.marker):
             yield Case("checkpoints", name, partial(self._checkpoint, change))
-        for name, change in self._results():
+        for name, change in change_lists.results(self.marker):
             yield Case("results", name, partial(self._report, change))
         for text in payloads.HTML:
-            yield Case(
-                "pages", text, partial(self._report, partial(self._written, text), title=text)
-            )
+            act = partial(self._report, partial(self._written, text), title=text)
+            yield Case("pages", text, act)
         for name in payloads.CONFIG_NAMES:
             yield Case("config names", repr(name[:30]), partial(self._described, name))
         for name in payloads.names(self.top):
@@ -124,23 +105,13 @@ class Cases:
             if path.is_file():
                 shutil.copyfile(path, place / path.name)
         (place / name).write_bytes(content)
+        out, artifact = given / "out", self.arrays / "out" / "artifact"
         if name == "train.npy":
-            return _ended(
-                bench.here(
-                    [
-                        *self._words("train", self.array_config, place, given / "out"),
-                        "--max-steps",
-                        "1",
-                    ]
-                )
-            )
+            words = bench.words("train", self.array_config, place, out)
+            return _ended(bench.here([*words, "--max-steps", "1"]))
         config = self.array_config if name == "test.npy" else self.zip_config
-        said = bench.here(
-            self._words("infer", config, place, given / "out", self.arrays / "out" / "artifact")
-        )
-        return self._predicted(
-            said, given / "out" / "submission.csv", (place / SAMPLE).read_bytes()
-        )
+        said = bench.here(bench.words("infer", config, place, out, artifact))
+        return self._predicted(said, out / "submission.csv", (place / SAMPLE).read_bytes())
 
     def _predicted(self, said: Said, path: Path, sample: bytes) -> str:
         if path.is_file():
@@ -152,36 +123,23 @@ class Cases:
     def _artifact(self, change: Change, given: Path) -> str:
         shutil.copytree(self.digits.artifact, given / "artifact")
         change(given / "artifact")
-        said = bench.here(
-            self._words("infer", self.digits.config, self._place, given / "out", given / "artifact")
-        )
-        return self._predicted(said, given / "out" / "submission.csv", self.digits.files[SAMPLE])
+        out = given / "out"
+        words = bench.words("infer", self.digits.config, self._place, out, given / "artifact")
+        sample = self.digits.files[SAMPLE]
+        return self._predicted(bench.here(words), out / "submission.csv", sample)
 
     def _checkpoint(self, change: Change, given: Path) -> str:
         shutil.copytree(self._partial, given / "out", ignore=shutil.ignore_patterns("compiled"))
         change(given / "out")
-        return _ended(
-            bench.here(
-                [
-                    *self._words("train", self.digits.config, self._place, given / "out"),
-                    "--max-steps",
-                    "3",
-                ]
-            )
-        )
+        words = bench.words("train", self.digits.config, self._place, given / "out")
+        return _ended(bench.here([*words, "--max-steps", "3"]))
 
     def _report(self, change: Change, given: Path, title: str = "") -> str:
-        shutil.copytree(
-            self._complete,
-            given / "out",
-            ignore=shutil.ignore_patterns("compiled", "checkpoints", "*.png"),
-        )
+        left_out = shutil.ignore_patterns("compiled", "checkpoints", "*.png")
+        shutil.copytree(self._complete, given / "out", ignore=left_out)
         change(given / "out")
-        how = _ended(
-            bench.here(
-                ["report", "--output", str(given / "out"), *([f"--title={title}"] if title else [])]
-            )
-        )
+        more = [f"--title={title}"] if title else []
+        how = _ended(bench.here(["report", "--output", str(given / "out"), *more]))
         page = given / "out" / "report.html"
         if page.is_file():
             found = judgement.active(page.read_text(encoding="utf-8"))
@@ -196,224 +154,49 @@ class Cases:
         files = dict(self.digits.files)
         rows = rows_of(files, SAMPLE)
         put(files, SAMPLE, [rows[0], [name, "0"], *rows[2:]])
-        with suppress(ValueError, OSError):  # a file can be called so, and must not be found
+        with suppress(ValueError, OSError):  # a file may have such a name, and must not be found
             (self.top / "cwd" / name).resolve()
         bench.lay(files, given / "in")
-        said = bench.here(
-            self._words(
-                "infer", self.digits.config, given / "in", given / "out", self.digits.artifact
-            )
-        )
-        return self._predicted(said, given / "out" / "submission.csv", files[SAMPLE])
-
-    # Changes
-
-    def _artifacts(self) -> Iterator[tuple[str, Change]]:
-        for number, name in enumerate(("weights.npz", "golden.npz", "manifest.json") * 4):
-            yield (
-                f"another bit of {name} ({number // 3})",
-                partial(changes.flip, name=name, share=(number // 3 + 0.5) / 4),
-            )
-        for name in ("weights.npz", "golden.npz", "manifest.json"):
-            yield f"without {name}", partial(changes.removed, name=name)
-            yield f"{name} as a link", partial(changes.linked, name=name)
-            yield (
-                f"{name} as a link that leads nowhere",
-                partial(changes.linked, name=name, lost=True),
-            )
-            yield f"{name} as a folder", partial(changes.foldered, name=name)
-            yield f"{name} as a pipe", partial(changes.piped, name=name)
-        yield "weights and golden exchanged", changes.exchanged
-        for name in (
-            "evil.pkl",
-            "sitecustomize.py",
-            "pipeline/__init__.py",
-            "weights.h5",
-            "model.keras",
-        ):
-            yield (
-                f"with {name} beside it",
-                partial(
-                    changes.beside,
-                    name=name,
-                    content=payloads.pickles(self.marker)["a pickle that opens a file"],
-                ),
-            )
-        for name in payloads.names(self.top)[::3]:
-            if "\ud800" not in name:
-                yield f"announces {name[:40]!r}", partial(changes.announced, name=name)
-        for name, edit in changes.EDITS.items():
-            yield name, partial(changes.edited, edit=edit)
-        for name, text in changes.TEXTS.items():
-            yield f"manifest.json: {name}", partial(changes.spoken, text=text)
-        for name, pickle in payloads.pickles(self.marker).items():
-            bad = payloads.npy(pickle, descr="'|O'", shape="(1,)")
-            yield (
-                f"weights with {name}",
-                partial(
-                    changes.packed,
-                    name="weights.npz",
-                    edit=partial(changes.replaced, content=bad),
-                ),
-            )
-            yield (
-                f"golden with {name}",
-                partial(
-                    changes.packed,
-                    name="golden.npz",
-                    edit=partial(changes.replaced, content=bad, name="inputs.npy"),
-                ),
-            )
-            yield (
-                f"weights that are {name}",
-                partial(changes.resealed, name="weights.npz", content=pickle),
-            )
-        for name, edit in changes.WEIGHTS.items():
-            yield f"weights {name}", partial(changes.packed, name="weights.npz", edit=edit)
-            yield f"golden {name}", partial(changes.packed, name="golden.npz", edit=edit)
-
-    def _checkpoints(self) -> Iterator[tuple[str, Change]]:
-        def of(change: Callable[..., object], **more: Any) -> Change:
-            return partial(_of_checkpoint, partial(change, **more))
-
-        for number, name in enumerate(("state.npz", "manifest.json") * 4):
-            yield (
-                f"another bit of {name} ({number // 2})",
-                of(changes.flip, name=name, share=(number // 2 + 0.5) / 4),
-            )
-        for name in ("state.npz", "manifest.json"):
-            yield f"without {name}", of(changes.removed, name=name)
-            yield f"{name} as a folder", of(changes.foldered, name=name)
-            yield f"{name} as a pipe", of(changes.piped, name=name)
-        for name, pickle in payloads.pickles(self.marker).items():
-            yield (
-                f"a state with {name}",
-                of(
-                    changes.state,
-                    edit=partial(
-                        changes.replaced, content=payloads.npy(pickle, descr="'|O'", shape="(1,)")
-                    ),
-                ),
-            )
-            yield f"a state that is {name}", of(changes.stated, content=pickle)
-        for name, edit in changes.WEIGHTS.items():
-            yield f"a state {name}", of(changes.state, edit=edit)
-        for name, text in changes.TEXTS.items():
-            yield f"a manifest: {name}", of(changes.spoken, text=text)
-        for name in (
-            "step-00000002 (copy)",
-            "step-99999999999999999999",
-            "step--0000001",
-            "step-00000002.replaced",
-            "..step-00000009",
-            "step-0000000２",
-        ):
-            yield f"called {name}", of(changes.called, name=name)
-        for name in ("progress.jsonl", "history.csv"):
-            for what, content in {
-                "deep": b"[" * 100_000 + b"\n",
-                "a web page": b"<html>\n",
-                "noise": bytes(range(256)),
-                "NaN": b'{"step": NaN}\n',
-                "a huge step": b'{"step": ' + b"9" * 5000 + b"}\n",
-            }.items():
-                yield f"{name} is {what}", partial(changes.over, name=name, content=content)
-
-    def _results(self) -> Iterator[tuple[str, Change]]:
-        for name, array in (
-            ("validation.npz", "probabilities.npy"),
-            ("examples.npz", "pixels.npy"),
-            ("examples.npz", "indices.npy"),
-        ):
-            for what, content in payloads.arrays(self.marker, 3).items():
-                if "pickle" in what or "shape" in what or "header" in what:
-                    yield (
-                        f"{name}: {array} is {what}",
-                        partial(changes.member, name=name, array=array, content=content),
-                    )
-            for what, pickle in payloads.pickles(self.marker).items():
-                yield f"{name} is {what}", partial(changes.over, name=name, content=pickle)
-        for name in ("validation.csv", "history.csv", "progress.jsonl", "submission.csv"):
-            for what, content in {
-                "deep": b"[" * 100_000 + b"\n",
-                "a web page": b"<html><script>1</script>\n",
-                "noise": bytes(range(256)) * 9,
-                "empty": b"",
-            }.items():
-                yield f"{name} is {what}", partial(changes.over, name=name, content=content)
-        for what, text in changes.TEXTS.items():
-            yield (
-                f"artifact/manifest.json: {what}",
-                partial(_of_artifact, partial(changes.spoken, text=text)),
-            )
-        for what, edit in changes.EDITS.items():
-            yield (
-                f"artifact/manifest.json: {what}",
-                partial(_of_artifact, partial(changes.edited, edit=edit)),
-            )
+        out, artifact = given / "out", self.digits.artifact
+        said = bench.here(bench.words("infer", self.digits.config, given / "in", out, artifact))
+        return self._predicted(said, out / "submission.csv", files[SAMPLE])
 
     def _written(self, text: str, output: Path) -> None:
-        """Put a text into every place of a run that a person may have written: ids, labels, names,
+        """Put a text into every place of a run that a person may write: ids, labels, names,
         versions, the commit.
         """
         path = output / "artifact" / "manifest.json"
-        told = json.loads(path.read_bytes())
-        shown = {old: f"{text}{old}" for old in told["classes"]}
-        told |= {
-            "run_id": text,
-            "git_commit": text,
-            "bundle_sha256": text,
-            "devices": text,
-            "precision": text,
-            "metric": text,
-        }
-        told |= {
-            "classes": list(shown.values()),
-            "versions": {text: text},
-            "parameters": {text: 1},
-            "metrics": {text: 0.5},
-        }
-        told["config"] |= {
-            "name": text,
-            "competition": text,
-            "model": text,
-            "model_options": {text: text},
-        }
-        told["files"] = {text: {"sha256": text, "size": 1}}
-        path.write_bytes(checksums.sealed(told))
-        rows = rows_of({"x": (output / "validation.csv").read_bytes()}, "x")
+        manifest = json.loads(path.read_bytes())
+        shown = {old: f"{text}{old}" for old in manifest["classes"]}
+        manifest |= dict.fromkeys(("run_id", "git_commit", "bundle_sha256"), text)
+        manifest |= dict.fromkeys(("devices", "precision", "metric"), text)
+        manifest |= {"classes": list(shown.values()), "versions": {text: text}}
+        manifest |= {"parameters": {text: 1}, "metrics": {text: 0.5}}
+        manifest["config"] |= dict.fromkeys(("name", "competition", "model"), text)
+        manifest["config"]["model_options"] = {text: text}
+        manifest["files"] = {text: {"sha256": text, "size": 1}}
+        path.write_bytes(checksums.sealed(manifest))
+        header, *rows = rows_of({"x": (output / "validation.csv").read_bytes()}, "x")
         files: dict[str, bytes] = {}
-        put(
-            files,
-            "x",
-            [
-                rows[0],
-                *(
-                    [f"{text}{row[0]}", *(shown.get(value, value) for value in row[1:])]
-                    for row in rows[1:]
-                ),
-            ],
-        )
+        rows = [[f"{text}{row[0]}", *(shown.get(cell, cell) for cell in row[1:])] for row in rows]
+        put(files, "x", [header, *rows])
         (output / "validation.csv").write_bytes(files["x"])
 
-    # What a notebook takes up
+    # What a notebook resumes from
 
     def _resumed(self) -> Iterator[Case]:
         for name in payloads.names(self.top)[::2]:
             yield Case("resumed", f"takes {name[:40]!r}", partial(self._taken, name))
         for what, text in changes.TEXTS.items():
-            yield Case(
-                "resumed", f"an artifact that is mounted: {what}", partial(self._mounted, text)
-            )
+            name = f"an artifact that is mounted: {what}"
+            yield Case("resumed", name, partial(self._mounted, text))
 
     def _taken(self, name: str, given: Path) -> str:
         mounted = given / "input" / "notebooks" / "ann" / "x"
         (mounted / "checkpoints" / "step-00000002").mkdir(parents=True)
         (mounted / "checkpoints" / "step-00000002" / "manifest.json").write_text("{}")
         content = b"{}"
-        with suppress(
-            OSError, ValueError
-        ):  # no disk takes such a name; then nothing is mounted under it
+        with suppress(OSError, ValueError):  # no disk takes some names; they are not mounted
             path = mounted / name
             if path.is_file():
                 content = path.read_bytes()
@@ -441,17 +224,9 @@ class Cases:
         raise Broken("it was found")
 
 
-def _of_artifact(change: Change, output: Path) -> None:
-    change(output / "artifact")
-
-
-def _of_checkpoint(change: Change, output: Path) -> None:
-    change(next((output / "checkpoints").iterdir()))
-
-
 def _expect(said: Said) -> None:
     if said.code:
-        raise RuntimeError(f"What the cases are made of could not be made: {said.text[-1000:]}")
+        raise RuntimeError(f"The cases cannot be made: {said.text[-1000:]}")
 
 
 def _ended(said: Said) -> str:

@@ -1,9 +1,8 @@
-"""Guard: a tree of folders around the one that a command is given, which tells what was written
-outside of it, and what code was run.
+"""A tree of folders around the one that a command is given, which shows what was written outside of
+it, and what code ran.
 
-It looks twice: the tree is read before and after, and the interpreter's own audit events name each
-file that is opened to be written, also those far away from the tree, and each program and each
-class that a pickle asks for.
+The guard looks twice. It reads the tree before and after, and the interpreter's audit events name
+each file that is opened for writing, each program, and each class that a pickle asks for.
 """
 
 import hashlib
@@ -114,7 +113,7 @@ class Guard:
                     path.write_text("as it was")
 
     def _tree(self) -> dict[str, str]:
-        """Return what each path of the tree is, but for the given folder and what may be written."""
+        """Return what each path of the tree is, except where a command may write."""
         found = {}
         for folder, folders, files in os.walk(self.top):
             place = Path(folder)
@@ -155,9 +154,10 @@ class Guard:
         if isinstance(path, int):
             return  # a file that is open already
         base = Path(f"/proc/self/fd/{folder}").readlink() if folder >= 0 else Path.cwd()
-        whole = os.path.abspath(base / os.fsdecode(path))  # noqa: PTH100 - Path.resolve would ask the system
+        whole = os.path.abspath(base / os.fsdecode(path))  # noqa: PTH100 - as text
         # A link inside the folder may lead out of it; the name itself may not exist yet.
-        whole = f"{os.path.realpath(os.path.dirname(whole))}/{os.path.basename(whole)}"  # noqa: PTH119, PTH120
+        parent, name = os.path.split(whole)
+        whole = f"{os.path.realpath(parent)}/{name}"
         if event == "open" and os.path.islink(whole):  # noqa: PTH114
             whole = os.path.realpath(whole)
         if not self._inside(whole) and not whole.startswith(("/dev/null", "/proc/self/")):

@@ -1,7 +1,7 @@
-"""Hostile Kaggle: what comes over the network: names and addresses of files, archives, lists; and
-what a client sends to the local Kaggle.
+"""Hostile names, addresses, archives and lists from the network, and hostile requests to the local
+Kaggle.
 
-The real client asks a local Kaggle, whose answers are changed on their way.
+The real client asks a local Kaggle, whose answers are changed on the way.
 """
 
 import base64
@@ -34,38 +34,24 @@ HANDLE = "rehearsal/digits-train-tpu"
 RUN = Run(HANDLE, 2, "", "")
 GOOD = b"id,label\n1,2\n"
 ADDRESSES = (
-    *(
-        "http://example.com/x",
-        "http://169.254.169.254/latest/meta-data",
-        "http://localhost.example.com/x",
-        "http://127.0.0.1.example.com/x",
-    ),
-    *(
-        "http://[::ffff:169.254.169.254]/x",
-        "http://2852039166/x",
-        "http://user:word@example.com/x",
-        "https://127.0.0.1:9/x",
-        "https://[::1]:9/x",
-    ),
-    *(
-        "file:///etc/hostname",
-        "ftp://127.0.0.1/x",
-        "gopher://127.0.0.1/x",
-        "data:text/plain,evil",
-        "javascript:alert(1)",
-        "//example.com/x",
-    ),
-    *(
-        "/etc/hostname",
-        "../x",
-        "",
-        "http://",
-        "http://[",
-        "http://127.0.0.1:99999/x",
-        "HTTP://EXAMPLE.COM/x",
-        "http://example.com\\@localhost/x",
-    ),
-)
+    "http://example.com/x", "http://169.254.169.254/latest/meta-data",
+    "http://localhost.example.com/x", "http://127.0.0.1.example.com/x",
+    "http://[::ffff:169.254.169.254]/x", "http://2852039166/x", "http://user:word@example.com/x",
+    "https://127.0.0.1:9/x", "https://[::1]:9/x", "file:///etc/hostname", "ftp://127.0.0.1/x",
+    "gopher://127.0.0.1/x", "data:text/plain,evil", "javascript:alert(1)", "//example.com/x",
+    "/etc/hostname", "../x", "", "http://", "http://[", "http://127.0.0.1:99999/x",
+    "HTTP://EXAMPLE.COM/x", "http://example.com\\@localhost/x",
+)  # fmt: skip
+
+# Paths of requests: how they begin and go on, and files of a competition that nobody may read.
+STARTS = ("storage", "upload", "v1/kernels/logs/stream", "api/v1/datasets.DatasetApiService")
+PLACES = (
+    "../../../etc/hostname", "/etc/hostname", "..%2f..%2fetc%2fhostname", "%00", "1/../../../x",
+)  # fmt: skip
+HIDDEN = (
+    "../hidden/sample_submission.csv", "../../../objects/000001", "/etc/hostname", "..", "\0",
+    "test/../../hidden/test",
+)  # fmt: skip
 
 
 @contextmanager
@@ -171,9 +157,8 @@ class Cases:
         yield case("two forms of one name", lambda: [file("\u00e9"), file("e\u0301")])
         yield case("a file in place of a temporary one", lambda: [file("x"), file("x.relay-part")])
         yield case("a list in a list", lambda: [[file("x")]])
-        yield case(
-            "two hundred names that climb", lambda: [file(f"../{number}") for number in range(200)]
-        )
+        climbing = [f"../{number}" for number in range(200)]
+        yield case("two hundred names that climb", lambda: [file(name) for name in climbing])
         for value in (None, 7, True, [], {}, ["x"], {"x": 1}, 1e400):
             yield case(f"the name {value!r}", partial(lambda value: [file(value)], value))
             yield case(
@@ -201,9 +186,8 @@ class Cases:
         does not.
         """
         self._pull(given, [{"fileName": "x.csv", "url": self._shared(content, "x.csv.zip")}])
-        there = [
-            path.relative_to(given).as_posix() for path in given.rglob("*") if not path.is_dir()
-        ]
+        files = (path for path in given.rglob("*") if not path.is_dir())
+        there = [path.relative_to(given).as_posix() for path in files]
         if sorted(Path(name).name for name in there) != [output.NOTE, "x.csv"]:
             raise Broken(f"there is {there}")
         return HARMLESS
@@ -215,14 +199,8 @@ class Cases:
         entry = {"sha256": digest, "size": 7}
 
         def told(files: Any, **more: Any) -> bytes:
-            value = {
-                "run_id": "r1",
-                "weights_sha256": digest,
-                "bundle_sha256": "b1",
-                "files": files,
-                **more,
-            }
-            return artifact_manifest.sealed(value)
+            value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1"}
+            return artifact_manifest.sealed({**value, "files": files, **more})
 
         bad: dict[str, bytes] = {
             f"announces {name[:40]!r}": told({name: entry})
@@ -251,13 +229,8 @@ class Cases:
             "a web page": b"<html><script>alert(1)</script></html>",
         }
         for name, content in bad.items():
-            yield Case(
-                "manifests, pulled",
-                name,
-                partial(
-                    self._refused, {"artifact/manifest.json": content, "artifact/x": b"weights"}
-                ),
-            )
+            pulled = {"artifact/manifest.json": content, "artifact/x": b"weights"}
+            yield Case("manifests, pulled", name, partial(self._refused, pulled))
         lists: dict[str, bytes] = {
             f"lists {name[:40]!r}": json.dumps({"files": {name: entry}}).encode()
             for name in self._names[::3]
@@ -273,27 +246,18 @@ class Cases:
             "is a web page": b"<html>",
         }
         for name, content in lists.items():
-            yield Case(
-                "lists of outputs",
-                name,
-                partial(self._refused, {"outputs.json": content, "x": b"weights"}),
-            )
+            pulled = {"outputs.json": content, "x": b"weights"}
+            yield Case("lists of outputs", name, partial(self._refused, pulled))
         for name, content in {
             "deep": b"[" * 100_000,
             "a list": b"[]",
             "UTF-16": "{}".encode("utf-16"),
             "NaN": b'{"sealed": NaN}',
         }.items():
-            yield Case(
-                "lists of outputs",
-                f"a bundle.json that is {name}",
-                partial(self._pulls, {"bundle.json": content}),
-            )
-            yield Case(
-                "lists of outputs",
-                f"a notebook that is {name}",
-                partial(self._refused, {"__notebook__.ipynb": content}),
-            )
+            act = partial(self._pulls, {"bundle.json": content})
+            yield Case("lists of outputs", f"a bundle.json that is {name}", act)
+            act = partial(self._refused, {"__notebook__.ipynb": content})
+            yield Case("lists of outputs", f"a notebook that is {name}", act)
 
     def _refused(self, files: Mapping[str, bytes], given: Path) -> str:
         self._pull(
@@ -371,44 +335,19 @@ class Cases:
         )
 
     def _asked(self) -> Iterator[Case]:
-        for place in (
-            "../../../etc/hostname",
-            "/etc/hostname",
-            "..%2f..%2fetc%2fhostname",
-            "%00",
-            "1/../../../x",
-        ):
-            for start in (
-                "storage",
-                "upload",
-                "v1/kernels/logs/stream",
-                "api/v1/datasets.DatasetApiService",
-            ):
-                yield Case(
-                    "paths of requests",
-                    f"/{start}/{place}",
-                    partial(self._gets, f"/{start}/{place}"),
-                )
-        for name in (
-            "../hidden/sample_submission.csv",
-            "../../../objects/000001",
-            "/etc/hostname",
-            "..",
-            "\0",
-            "test/../../hidden/test",
-        ):
+        family = "paths of requests"
+        for place in PLACES:
+            for start in STARTS:
+                path = f"/{start}/{place}"
+                yield Case(family, path, partial(self._gets, path))
+        download = "competitions.CompetitionApiService/DownloadDataFile"
+        for name in HIDDEN:
             body = {"competitionName": "digits", "fileName": name}
-            yield Case(
-                "paths of requests",
-                f"a competition's file {name!r}",
-                partial(self._reads, "competitions.CompetitionApiService/DownloadDataFile", body),
-            )
+            act = partial(self._reads, download, body)
+            yield Case(family, f"a competition's file {name!r}", act)
         for method in ("__class__", "_open_session", "close", "Dispatch", "../x", "__init__"):
-            yield Case(
-                "paths of requests",
-                f"the method {method}",
-                partial(self._reads, f"kernels.KernelsApiService/{method}", {}),
-            )
+            act = partial(self._reads, f"kernels.KernelsApiService/{method}", {})
+            yield Case(family, f"the method {method}", act)
 
     def _gets(self, path: str, given: Path) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.local.port, timeout=20)

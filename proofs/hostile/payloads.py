@@ -14,56 +14,19 @@ from pathlib import Path
 ZIP = zipfile.ZipInfo
 # Texts that a page must show, and not follow.
 HTML = (
-    *(
-        "<script>alert(1)</script>",
-        "\"'><img src=x onerror=alert(1)>",
-        "</style></title><script src=//example.com/x></script>",
-    ),
-    *(
-        "javascript:alert(1)",
-        "<svg onload=alert(1)>",
-        "<iframe src=file:///etc/hostname>",
-        "<base href=//example.com>",
-        "]]><script>1</script>",
-    ),
-    *(
-        "<!--",
-        "&lt;script&gt;",
-        "\u202e<b>",
-        "{{7*7}}",
-        "${7*7}",
-        "<meta http-equiv=refresh content=0;url=//example.com>",
-        "<a href=javascript:1>x</a>",
-    ),
-)
+    "<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>",
+    "</style></title><script src=//example.com/x></script>", "javascript:alert(1)",
+    "<svg onload=alert(1)>", "<iframe src=file:///etc/hostname>", "<base href=//example.com>",
+    "]]><script>1</script>", "<!--", "&lt;script&gt;", "\u202e<b>", "{{7*7}}", "${7*7}",
+    "<meta http-equiv=refresh content=0;url=//example.com>", "<a href=javascript:1>x</a>",
+)  # fmt: skip
 # What is no config's name.
 CONFIG_NAMES = (
-    *(
-        "../../evil",
-        "/etc/hostname",
-        "~/.bashrc",
-        "..",
-        ".",
-        "",
-        "digits/../digits",
-        "digits.py",
-        "digits\n",
-        "DIGITS",
-        "__init__",
-        "os",
-        "sys",
-    ),
-    *(
-        "pipeline.configs.digits",
-        "-c",
-        "digits;touch evil",
-        "$(touch evil)",
-        "file:///etc/hostname.py",
-        "http://example.com/x.py",
-        "../x.npy.py",
-    ),
-    *("evil.py", "/dev/null.py", "a/b/c.py", "x" * 300, "\u202edigits", "digits\x7f"),
-)
+    "../../evil", "/etc/hostname", "~/.bashrc", "..", ".", "", "digits/../digits", "digits.py",
+    "digits\n", "DIGITS", "__init__", "os", "sys", "pipeline.configs.digits", "-c",
+    "digits;touch evil", "$(touch evil)", "file:///etc/hostname.py", "http://example.com/x.py",
+    "../x.npy.py", "evil.py", "/dev/null.py", "a/b/c.py", "x" * 300, "\u202edigits", "digits\x7f",
+)  # fmt: skip
 
 
 def names(top: Path) -> tuple[str, ...]:
@@ -73,96 +36,20 @@ def names(top: Path) -> tuple[str, ...]:
     `top`: of the guard; absolute ones lie in it.
     """
     return (
-        *(
-            "../evil",
-            "../../evil",
-            "../../../evil",
-            "a/../../evil",
-            "a/../../../../evil",
-            "./../evil",
-            "a/b/../../../evil",
-            "..",
-            ".",
-            "",
-        ),
-        *(
-            f"{top}/evil",
-            f"//{top}/evil",
-            f"{top}/new/evil",
-            "/evil-of-a-test",
-            "a//evil",
-            "a/./evil",
-            "/",
-            "a/",
-            "../",
-        ),
-        *(
-            "..\\evil",
-            "a\\..\\..\\evil",
-            "C:\\evil",
-            "C:evil",
-            "C:/evil",
-            "\\\\host\\share\\evil",
-            "\\evil",
-            "a/..\\../evil",
-        ),
-        *(
-            "~/.bashrc",
-            "~root/evil",
-            "~",
-            "$HOME/evil",
-            "${HOME}/evil",
-            "%USERPROFILE%/evil",
-            "$(touch evil)",
-            "`touch evil`",
-            ";touch evil",
-        ),
-        *(
-            "evil\0.csv",
-            "../evil\0",
-            "evil\n",
-            "\nevil",
-            "\x1b[31mevil",
-            "evil\x7f",
-            "evil\r",
-            "\u202eevil",
-            "ev\u200bil",
-            "\ud800evil",
-        ),
-        *(
-            "%2e%2e/evil",
-            "..%2fevil",
-            "%2e%2e%2fevil",
-            "\uff0e\uff0e/evil",
-            "..\u2215evil",
-            "..\u2044evil",
-            "．．/evil",
-        ),
-        *(
-            "x" * 300,
-            "x/" * 30 + "x",
-            "x/" * 3000 + "x",
-            "é" * 150,
-            "-rf",
-            "--help",
-            "CON",
-            "NUL",
-            "aux.csv",
-            "evil.",
-            " evil",
-            "evil ",
-            "a:b",
-        ),
-        *(
-            ".pulled.json",
-            "evil.relay-part",
-            ".git/hooks/post-checkout",
-            "pipeline/__init__.py",
-            "sitecustomize.py",
-            "<b>evil",
-            "'; DROP",
-        ),
-    )
+        "../evil", "../../evil", "../../../evil", "a/../../evil", "a/../../../../evil", "./../evil",
+        "a/b/../../../evil", "..", ".", "", f"{top}/evil", f"//{top}/evil", f"{top}/new/evil",
+        "/evil-of-a-test", "a//evil", "a/./evil", "/", "a/", "../", "..\\evil", "a\\..\\..\\evil",
+        "C:\\evil", "C:evil", "C:/evil", "\\\\host\\share\\evil", "\\evil", "a/..\\../evil",
+        "~/.bashrc", "~root/evil", "~", "$HOME/evil", "${HOME}/evil", "%USERPROFILE%/evil",
+        "$(touch evil)", "`touch evil`", ";touch evil", "evil\0.csv", "../evil\0", "evil\n",
+        "\nevil", "\x1b[31mevil", "evil\x7f", "evil\r", "\u202eevil", "ev\u200bil", "\ud800evil",
+        "%2e%2e/evil", "..%2fevil", "%2e%2e%2fevil", "\uff0e\uff0e/evil", "..\u2215evil",
+        "..\u2044evil", "．．/evil", "x" * 300, "x/" * 30 + "x", "x/" * 3000 + "x", "é" * 150,
+        "-rf",
+        "--help", "CON", "NUL", "aux.csv", "evil.", " evil", "evil ", "a:b", ".pulled.json",
+        "evil.relay-part", ".git/hooks/post-checkout", "pipeline/__init__.py", "sitecustomize.py",
+        "<b>evil", "'; DROP",
+    )  # fmt: skip
 
 
 def pickles(marker: Path) -> dict[str, bytes]:
@@ -202,7 +89,7 @@ def npy(
     head: str = "",
     version: bytes = b"\x01\0",
 ) -> bytes:
-    """Return a .npy file with this header, however wrong. `head`: instead of the whole dictionary."""
+    """Return a .npy file with this header, however wrong; `head` replaces the dictionary."""
     text = head or f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
     size = 10 if version == b"\x01\0" else 12
     text += " " * (-(size + len(text) + 1) % 64) + "\n"
@@ -248,7 +135,8 @@ def arrays(marker: Path, rows: int) -> dict[str, bytes]:
         "no shape": npy(pixels, head="{'descr': '|u1', 'fortran_order': False}"),
         "a call in its header": npy(
             pixels,
-            head=f"{{'descr': '|u1', 'fortran_order': False, 'shape': (open({str(marker)!r}, 'w'), 8, 8)}}",
+            head="{'descr': '|u1', 'fortran_order': False, 'shape': "
+            f"(open({str(marker)!r}, 'w'), 8, 8)}}",
         ),
         "an import in its header": npy(pixels, head=f"__import__('os').system('touch {marker}')"),
         "a deep header": npy(pixels, head="(" * 3000 + ")" * 3000),

@@ -1,7 +1,7 @@
-"""Nursery: processes that begin a task at once, since all that they need was imported before. Run
-as a program: TASK FOLDER.
+"""Starts a task in a new process for each line that it reads. Run as a program: TASK FOLDER.
 
-For each line that it reads it starts one, and prints its number and then how it ended.
+Everything is imported before, so the task begins at once. The program prints the number of each
+process, and then how it ended.
 """
 
 import os
@@ -14,12 +14,12 @@ from proofs.kaggle.world import CHAIN, User
 
 
 def main(name: str, folder: str) -> None:
-    """Start one process a line, each as if it were the first that signs in."""
+    """Start one process a line; each logs in for itself."""
     user = User(Path(folder))
     user.connect()
     print("ready", flush=True)
     for _ in sys.stdin:
-        number = os.fork()  # there is one thread here, so nothing is torn apart
+        number = os.fork()  # this process has one thread
         if number == 0:
             try:
                 with redirect_stdout(StringIO()):

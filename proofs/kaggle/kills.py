@@ -1,14 +1,11 @@
-"""Killing: a task's process is killed, or interrupted, at a chosen instant; then the same command
-is given again.
+"""Kills or interrupts the process of a task at a chosen instant, and then runs the same task again.
 
-A stop counts as one that struck only if the task had begun and had not ended: the process says
-"done" when it has.
+A stop counts as one that struck only if the task had begun and had not ended. The process reports
+both.
 """
 
 import math
-import os
 import random
-import shutil
 import signal
 import statistics
 import subprocess
@@ -18,21 +15,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 from proofs.kaggle.fault_schedules import TRIES, Verdict, attempt, half_written
 from proofs.kaggle.task_process import BEGUN, DONE, READY
-from proofs.kaggle.world import AT_MOST, ROOT, TASKS, World
+from proofs.kaggle.world import AT_MOST, PATIENT_SECONDS, ROOT, World, temporary
 
 NAMES = ("push-train", "pull", "publish", "submit")  # the tasks that write
-TIMINGS = 5  # of each, for the length of the window in which it is stopped
+TIMINGS = 5  # of each task, for the window in which it is stopped
 SHARE_AT_LEAST = 0.6  # of the stops have to strike
 SHORTER = 0.7
-DRAWS_AT_LEAST = 40  # so that few stops are not judged by their luck
-END_SECONDS = 20.0  # until a process that was stopped must have ended
-# Python ends by SIGINT itself where the KeyboardInterrupt that we handled came inside an exec(); a
-# shell tells that as 130, too.
+DRAWS_AT_LEAST = 40  # so that few stops do not depend on luck
+# Python ends by SIGINT itself where the KeyboardInterrupt came inside an exec(). A shell reports
+# that as 130, too.
 EXPECTED = {signal.SIGKILL: (-signal.SIGKILL,), signal.SIGINT: (130, -signal.SIGINT)}
 
 Order = tuple[str, float, int]
@@ -41,13 +36,15 @@ Map = Callable[[Callable[..., "Stop"], Sequence[Order]], list["Stop"]]
 
 @dataclass
 class Stop:
-    """What came of one stop.
+    """The result of one stop.
 
     Attributes:
-        name: of the task. verdict: of the same command, given again.
-        struck: whether the task was running. code: how the stopped process ended.
-        seconds: from the signal to its end. objects: what the server has then, as `World.counts`
-            tells it.
+        name: of the task.
+        verdict: on the same task, run again.
+        struck: whether the task was running.
+        code: the exit code of the stopped process.
+        seconds: from the signal to its end.
+        objects: what the server has then, as in `World.counts`.
     """
 
     name: str
@@ -59,52 +56,51 @@ class Stop:
 
 
 def stop(name: str, after: float, number: int) -> Stop:
-    """Stop a task after so many seconds with that signal, then give it again in this one."""
+    """Stop the process of a task after so many seconds with that signal, then run it again here."""
     verdict = Verdict(((name, ()),))
-    with _world(name) as world:
-        with tempfile.TemporaryFile("w+") as said:
-            struck, code, seconds = _stopped(world, name, after, number, said)
-            said.seek(0)
-            last = said.read()[-1000:]
+    with temporary(name) as world:
+        with tempfile.TemporaryFile("w+") as errors:
+            struck, code, seconds = _stopped(world, name, after, number, errors)
+            errors.seek(0)
+            last = errors.read()[-1000:]
         if struck and (code not in EXPECTED[signal.Signals(number)] or "Traceback" in last):
             verdict.wrong.append(f"{name}: ended as {code}: {last}")
-        if not any(
-            attempt(world, name, verdict) for _ in range(TRIES)
-        ):  # what was being made may need another look
+        # What was being made may not be visible at once.
+        if not any(attempt(world, name, verdict) for _ in range(TRIES)):
             verdict.wrong.append(f"{name}: never went through")
-        if world.counts() != AT_MOST[name]:
-            verdict.wrong.append(
-                f"{name}: {world.counts()} are there, {AT_MOST[name]} were asked for"
-            )
+        there, wanted = world.counts(), AT_MOST[name]
+        if there != wanted:
+            verdict.wrong.append(f"{name}: {there} are there, {wanted} were asked for")
         verdict.wrong += half_written(world)
-        return Stop(name, verdict, struck, code, seconds, world.counts())
+        return Stop(name, verdict, struck, code, seconds, there)
 
 
 def length(name: str) -> float:
-    """Return the seconds that the task takes here and now when nobody stops it."""
-    with _world(name) as world, _child(world, name) as child:
+    """Return the seconds that the task takes now when nobody stops it."""
+    with temporary(name) as world, _child(world, name) as child:
         _begin(child)
-        told = _line(child).split()
-        if told[:1] != [DONE]:
-            raise OSError(f"{name} did not end well: {child.wait(END_SECONDS)}")
-        return float(told[1])
+        words = _line(child).split()
+        if words[:1] != [DONE]:
+            raise OSError(f"{name} did not end well: {child.wait(PATIENT_SECONDS)}")
+        return float(words[1])
 
 
 def windows(lengths: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Return how long each task may be waited for before it is stopped: its middle length."""
+    """Return the window in which each task is stopped: the median of its lengths."""
     return {
         name: statistics.median(took for other, took in lengths if other == name) for name in NAMES
     }
 
 
 def stops(wanted: int, number: int, window: dict[str, float], give: Map, seed: int) -> list[Stop]:
-    """Stop the tasks at instants spread over their windows, until as many as wanted struck, as many
-    for each.
+    """Stop the tasks at instants spread over their windows, until enough stops struck each task.
 
     Args:
-        wanted: in all; at most wanted / SHARE_AT_LEAST are tried, or some more where few are
-            wanted.
-        give: calls `stop` for each of these orders, at the same time as far as it can.
+        wanted: number in all. At most wanted / SHARE_AT_LEAST are tried, or DRAWS_AT_LEAST.
+        number: of the signal.
+        window: seconds of each task.
+        give: calls `stop` for each of these orders, in parallel where it can.
+        seed: of the instants.
     """
     draw = random.Random(seed)  # noqa: S311 - instants, no secrets
     each, found, window = math.ceil(wanted / len(NAMES)), list[Stop](), dict(window)
@@ -122,7 +118,7 @@ def stops(wanted: int, number: int, window: dict[str, float], give: Map, seed: i
             return found
         new = give(stop, orders)
         for name in {stopped.name for stopped in new if not stopped.struck}:
-            window[name] *= SHORTER  # it is faster now than when it was measured
+            window[name] *= SHORTER  # the task is faster now than when it was measured
         found += new
 
 
@@ -139,35 +135,21 @@ def enough(found: Sequence[Stop], wanted: int) -> bool:
 
 
 @contextmanager
-def _world(name: str) -> Iterator[World]:
-    folder, environment = Path(tempfile.mkdtemp(prefix="prove-kill-")), dict(os.environ)
-    try:
-        with World(folder / "world") as world:
-            TASKS[name].before(world)
-            yield world
-    finally:
-        os.environ.clear()
-        os.environ.update(environment)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
 def _child(
-    world: World, name: str, said: IO[str] | int = subprocess.DEVNULL
+    world: World, name: str, errors: IO[str] | int = subprocess.DEVNULL
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Give a process that has imported all it needs and waits for a line to begin."""
+    """Start a process that has imported everything and waits for a line to begin."""
     with subprocess.Popen(
         [sys.executable, "-m", "proofs.kaggle.task_process", name, str(world.folder)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=said,
+        stderr=errors,
         text=True,
     ) as child:
         if _line(child) != READY:
-            raise OSError(
-                f"The child for {name} ended before it was ready: {child.wait(END_SECONDS)}"
-            )
+            code = child.wait(PATIENT_SECONDS)
+            raise OSError(f"The child for {name} ended before it was ready: {code}")
         yield child
 
 
@@ -176,11 +158,11 @@ def _begin(child: "subprocess.Popen[str]") -> None:
     child.stdin.write("go\n")
     child.stdin.flush()
     if _line(child) != BEGUN:
-        raise OSError(f"The child did not begin: {child.wait(END_SECONDS)}")
+        raise OSError(f"The child did not begin: {child.wait(PATIENT_SECONDS)}")
 
 
 def _line(child: "subprocess.Popen[str]") -> str:
-    """Return the next of the child's words, whatever libraries say between them; "" where it ended."""
+    """Return the child's next report, without what libraries print; "" where it ended."""
     assert child.stdout is not None  # noqa: S101 - it is a pipe
     for line in child.stdout:
         if line.startswith((READY, BEGUN, DONE)):
@@ -189,13 +171,13 @@ def _line(child: "subprocess.Popen[str]") -> str:
 
 
 def _stopped(
-    world: World, name: str, after: float, number: int, said: IO[str]
+    world: World, name: str, after: float, number: int, errors: IO[str]
 ) -> tuple[bool, int, float]:
-    """Return whether the task was running, how the process ended, and how long that took."""
-    with _child(world, name, said) as child:
+    """Return whether the task was running, the exit code, and the seconds from the signal to it."""
+    with _child(world, name, errors) as child:
         _begin(child)
         time.sleep(after)
         began = time.monotonic()
         child.send_signal(number)
-        code = child.wait(END_SECONDS)
+        code = child.wait(PATIENT_SECONDS)
         return not _line(child).startswith(DONE), code, time.monotonic() - began

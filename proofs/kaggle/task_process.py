@@ -1,8 +1,7 @@
-"""Child: one task in a process of its own, to be killed or interrupted. Run as a program: TASK
-FOLDER.
+"""One task in a process of its own, to be killed or interrupted. Run as a program: TASK FOLDER.
 
-It says READY once everything is imported, waits to be told to begin, says BEGUN then, and DONE with
-the seconds it took when the task is through; so one can tell which instants lie in the task itself.
+The process prints READY once everything is imported, and waits for a line. Then it prints BEGUN,
+and after the task DONE with its seconds. So it is known which instants lie in the task itself.
 """
 
 import signal
@@ -21,8 +20,7 @@ READY, BEGUN, DONE = "ready", "begun", "done"
 
 def main(name: str, folder: str) -> None:
     """Run the task as `tasks.py` does, with its exit codes and messages."""
-    # A shell starts what runs in the background with Ctrl-C ignored, and so would the proof's
-    # children be: it has to say the same there.
+    # A shell starts background processes with Ctrl-C ignored, and their children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     user = User(Path(folder))
 

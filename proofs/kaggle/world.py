@@ -1,8 +1,7 @@
-"""World: a local Kaggle with recorded sessions, a project, and the tasks, each ready to be run and
-to be judged.
+"""A local Kaggle with recorded sessions, a project, and the tasks with a check of each.
 
-The server, the client, the journal and the tasks' own code are the real ones. Only what a notebook
-would have written is recorded, so that a thousand faults can be tried in minutes.
+The server, the client, the journal and the code of the tasks are the real ones. Only what a
+notebook writes is recorded, so that a thousand faults can be tried in minutes.
 """
 
 import hashlib
@@ -10,9 +9,10 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,16 +33,18 @@ from localkaggle.sessions.session import Outcome, Session
 from localkaggle.sessions.session_log import Log
 
 ROOT = Path(__file__).resolve().parents[2]
-PACE = Pace(first=0.02, most=0.06, patience=0.4)
-TIMEOUTS = (0.5, 0.35)
+# Where nothing fails, a client waits long enough for the slowest machine. Where a fault is planned,
+# it gives up soon.
+PATIENT_SECONDS = 60.0
+PACE = Pace(first=0.02, most=0.06, patience=PATIENT_SECONDS)
+HURRIED = Pace(first=0.02, most=0.06, patience=0.4)
+TIMEOUTS, HURRIED_TIMEOUTS = (PATIENT_SECONDS, PATIENT_SECONDS), (0.5, 0.35)
 SESSION_SECONDS = 0.05
 SAMPLE = b"id,label\na,0\nb,0\n"
 
 
 def competition() -> Competition:
-    """Return a competition of two rows under the name of the embedded one, which the config asks
-    for.
-    """
+    """Return a competition of two rows, under the name that the config asks for."""
     files = {"sample_submission.csv": SAMPLE}
     solution = {"label": {"a": "0", "b": "1"}}
     return Competition(
@@ -51,8 +53,9 @@ def competition() -> Competition:
 
 
 class Recorded:
-    """A session that writes what the notebook would have written. Made and used like
-    `localkaggle.sessions.session.Session`.
+    """A session that writes what the notebook would write, instead of running it.
+
+    It is made and used like `localkaggle.sessions.session.Session`.
     """
 
     def __init__(
@@ -63,11 +66,11 @@ class Recorded:
         self._notebook, self._log, self._inputs = notebook, log, inputs
 
     def run(self) -> Outcome:
-        """Write the output of a run and say that it went well."""
+        """Write the output of a run and report success."""
         self._log.start()
         time.sleep(SESSION_SECONDS)
-        told = re.search(r'"bundle_sha256\\+": \\+"([0-9a-f]{64})', self._notebook)
-        sha256 = told[1] if told else ""
+        found = re.search(r'"bundle_sha256\\+": \\+"([0-9a-f]{64})', self._notebook)
+        sha256 = found[1] if found else ""
         (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
         (self.working / "bundle.json").write_text(
             json.dumps({"bundle_sha256": sha256, "sealed": True})
@@ -83,7 +86,7 @@ class Recorded:
         return Outcome("", "", SESSION_SECONDS)
 
     def cancel(self) -> None:
-        """Do nothing: it is over before anybody could."""
+        """Do nothing: the session ends before anybody can cancel it."""
 
 
 def seal(folder: Path) -> None:
@@ -100,50 +103,54 @@ def seal(folder: Path) -> None:
 
 
 def write_artifact(folder: Path, bundle_sha256: str) -> None:
-    """Write an artifact as a training leaves it; its weights follow from the bundle."""
+    """Write an artifact as a training does; its weights follow from the bundle."""
     folder.mkdir(parents=True)
     weights = hashlib.sha512(bundle_sha256.encode()).digest() * 100
     (folder / "weights.npz").write_bytes(weights)
     digest = hashlib.sha256(weights).hexdigest()
-    told = {
+    manifest = {
         "run_id": f"digits-{bundle_sha256[:12]}",
         "weights_sha256": digest,
         "bundle_sha256": bundle_sha256,
         "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
     }
-    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(told))
+    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
 
 
 @dataclass
 class User:
-    """One user and one project, on whatever Kaggle the environment of this process leads to."""
+    """One user and one project, on the Kaggle that the environment of this process names.
+
+    Attributes:
+        folder: of the project's records.
+        deadline_seconds: of the project.
+        hurried: whether the client gives up soon.
+        shown: lines that tasks have shown.
+    """
 
     folder: Path
-    deadline_seconds: float = 5.0
+    deadline_seconds: float = PATIENT_SECONDS
+    hurried: bool = False
     shown: list[str] = field(default_factory=list)
 
     @property
     def project(self) -> Project:
         """The project, whose records are in the folder."""
-        return Project(
-            ROOT,
-            "digits",
-            "digits",
-            "dataset",
-            self.folder / "runs",
-            self.folder / "build",
-            None,
-            self.deadline_seconds,
-        )
+        runs, build = self.folder / "runs", self.folder / "build"
+        words = ("digits", "digits", "dataset")
+        return Project(ROOT, *words, runs, build, None, self.deadline_seconds)
 
     def connect(self) -> Kaggle:
-        """Sign in, as every task does first."""
+        """Log in, as every task does first."""
+        if self.hurried:
+            return Kaggle.connect(pace=HURRIED, timeouts=HURRIED_TIMEOUTS)
         return Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
 
 
 class World(User):
-    """A user with a Kaggle of their own. A context manager; the environment of this process leads
-    there.
+    """A user with a local Kaggle of their own, which the environment of this process names.
+
+    A context manager.
     """
 
     def __enter__(self) -> Self:
@@ -174,19 +181,35 @@ class World(User):
         """Wait until no session runs."""
         for kernel in list(self.local.kernels.kernels.values()):
             for version in list(kernel.versions):
-                version.done.wait(10)
+                version.done.wait(PATIENT_SECONDS)
                 while version.status in ("QUEUED", "RUNNING"):
                     time.sleep(0.005)
 
-    # What there is, by Kaggle's own count
-
     def counts(self) -> tuple[int, int, int]:
-        """Return how many kernel versions, dataset versions and submissions there are."""
+        """Return how many kernel versions, dataset versions and submissions the server has."""
         return (
             sum(len(kernel.versions) for kernel in self.local.kernels.kernels.values()),
             sum(len(dataset.versions) for dataset in self.local.datasets.datasets.values()),
             len(self.local.submissions.submissions),
         )
+
+
+@contextmanager
+def temporary(task: str = "") -> Iterator[World]:
+    """Make a world, prepare it for a task if one is named, and remove it at the end.
+
+    The environment of this process is restored, too.
+    """
+    folder, environment = Path(tempfile.mkdtemp(prefix="prove-world-")), dict(os.environ)
+    try:
+        with World(folder / "world") as world:
+            if task:
+                TASKS[task].before(world)
+            yield world
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 Body = Callable[[User, Kaggle], Any]
@@ -198,9 +221,9 @@ class Task:
     """One task as `tasks.py` composes it.
 
     Attributes:
-        before: brings a world to where the task is given.
-        body: the task; raises as it does. truth: whether what it returned as success is so, by the
-            server's own data.
+        before: prepares a world for the task.
+        body: the task, with its own exceptions.
+        truth: whether the result that it returned is true, by the data of the server.
     """
 
     before: Callable[[World], None]
@@ -275,14 +298,8 @@ def _push_infer(world: User, kaggle: Kaggle) -> Run:
 def _submit(world: User, kaggle: Kaggle) -> Any:
     pushes = _resolved(world, kaggle)
     run = pushes.last_run(relay.INFER)
-    return relay.submit(
-        kaggle,
-        world.project,
-        run,
-        pushes.pulled_folder(run),
-        check=lambda *given: None,
-        show=world.shown.append,
-    )
+    folder, show = pushes.pulled_folder(run), world.shown.append
+    return relay.submit(kaggle, world.project, run, folder, check=lambda *given: None, show=show)
 
 
 def _submitted(world: World, scored: Any) -> bool:
@@ -295,9 +312,7 @@ def _status(world: User, kaggle: Kaggle) -> Any:
 
 
 def _told(world: World, result: tuple[Any, dict[str, Any]]) -> bool:
-    """Return whether each run that is told to be complete is; Kaggle's word for any other may be
-    late.
-    """
+    """Return whether each run that is reported as complete is; other reports may be late."""
     ours = Pushes(world.project).last_run(relay.TRAIN)
     version = world.local.kernels.version(ours.handle, ours.version)
     ended = version is not None and version.status == "COMPLETE"
@@ -306,7 +321,7 @@ def _told(world: World, result: tuple[Any, dict[str, Any]]) -> bool:
 
 
 def _nothing(world: World) -> None:
-    """Begin at the beginning."""
+    """Prepare nothing."""
 
 
 def _after_push(world: World) -> None:
@@ -321,8 +336,7 @@ def _after_run(world: World) -> None:
 def _after_pull(world: World) -> None:
     """Leave what a pull leaves: the same bytes, without the calls."""
     _after_run(world)
-    run = Pushes(world.project).last_run(relay.TRAIN)
-    _copy(world, run)
+    _copy(world, Pushes(world.project).last_run(relay.TRAIN))
 
 
 def _copy(world: World, run: Run) -> None:
@@ -353,8 +367,7 @@ TASKS: dict[str, Task] = {
     "submit": Task(_after_inference, _submit, _submitted),
     "status": Task(_after_push, _status, _told),
 }
-# What each task makes at most: kernel versions, dataset versions, submissions, with what was there
-# before it.
+# The most kernel versions, dataset versions and submissions there may be after each task.
 AT_MOST = {
     "push-train": (1, 0, 0),
     "watch": (1, 0, 0),
@@ -364,7 +377,7 @@ AT_MOST = {
     "submit": (2, 1, 1),
     "status": (1, 0, 0),
 }
-# The whole chain, in order; the second watch and pull differ from the first in the kernel alone.
+# The whole chain, in order. The second watch and pull are of the other kernel.
 CHAIN: dict[str, Task] = {
     **{name: TASKS[name] for name in ("push-train", "watch", "pull", "publish", "push-infer")},
     "watch infer": Task(_nothing, partial(_watch, kernel=relay.INFER), _watched),

@@ -1,12 +1,11 @@
-"""Crash: what a disk may hold after a kill or a loss of power, for every moment of something that
-writes to it.
+"""What a disk may hold after a kill or a loss of power, at every moment of some writing.
 
-A kill leaves a prefix of the changes, the last write perhaps cut off. A loss of power may also undo
-what no fsync had made durable, as POSIX permits it, and more than ext4 does:
+A kill leaves a prefix of the changes; the last write may be partial. A loss of power may also undo
+what no fsync made durable. POSIX permits that, and it is more than ext4 does:
 
-- what was written to a file since its fsync is there, missing, or zeros; each write for itself;
-- names that were made, changed or removed since the fsync of their folder are as before or as after, each call whole and those of
-  one name in order. The fsync of a file does not make its name durable.
+- Each write to a file since its last fsync is there, missing, or zeros.
+- Each change of a name since the last fsync of its folder is done or not. Each call is whole, and
+  the changes of one name stay in order. The fsync of a file does not make its name durable.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Write:
-    """Bytes written to a file; `size` instead, where it was cut to that."""
+    """Bytes written to a file; or the `size` that it was cut to."""
 
     file: int
     offset: int = 0
@@ -48,8 +47,11 @@ Change = Link | Write | Sync
 
 @dataclass
 class Disk:
-    """Files and folders by number: `names` of each folder, `contents` of each file. Number 0 is the
-    top.
+    """Files and folders by number; 0 is the top.
+
+    Attributes:
+        names: of each folder: name to number.
+        contents: of each file.
     """
 
     names: dict[int, dict[str, int]] = field(default_factory=lambda: {TOP: {}})
@@ -64,7 +66,7 @@ class Disk:
         return disk
 
     def add(self, path: str, content: bytes | None) -> Link:
-        """Make a file, or a folder for None, and return the change; it has a number of its own."""
+        """Make a file, or a folder for None, under a new number, and return the change."""
         folder, name = self.place(path)
         number = 1 + max([*self.names, *self.contents])
         if content is None:
@@ -110,8 +112,10 @@ class Disk:
         return Disk(names, contents)
 
     def tree(self, folders: frozenset[int]) -> dict[str, bytes | None]:
-        """Return what can be reached from the top; `folders` tells which numbers are folders where
-        no name is left in them.
+        """Return what can be reached from the top.
+
+        Args:
+            folders: numbers of folders, which may be empty.
         """
         found: dict[str, bytes | None] = {}
 
@@ -129,14 +133,14 @@ class Disk:
 
 @dataclass
 class Recording:
-    """What was there before, and what changed, in order. `folders`: the numbers that are folders."""
+    """What was there before, what changed, in order, and which numbers are folders."""
 
     before: Disk
     changes: list[Change] = field(default_factory=list)
     folders: frozenset[int] = frozenset()
 
     def after(self) -> dict[str, bytes | None]:
-        """Return the tree once all is done and durable."""
+        """Return the tree when everything is done and durable."""
         return self.before.apply(self.changes).tree(self.folders)
 
 
@@ -149,7 +153,7 @@ def read(top: Path) -> dict[str, bytes | None]:
 
 
 def write(tree: Tree, top: Path) -> None:
-    """Make a tree real; nothing is flushed, since nobody pulls the plug here."""
+    """Write a tree into a new folder."""
     top.mkdir(parents=True)
     for path in sorted(tree):
         content = tree[path]
@@ -165,8 +169,9 @@ def states(
     """Yield (whether the work had returned, tree) for every crash, each pair once.
 
     Args:
-        recording: of the work. seed: of what is drawn. randoms: subsets drawn at each moment,
-            beside the named ones.
+        recording: of the work.
+        seed: of what is drawn.
+        randoms: random subsets at each moment, beside the systematic ones.
     """
     draw = random.Random(seed)  # noqa: S311 - a sample, not a secret
     seen = set()
@@ -175,14 +180,13 @@ def states(
         done = len(issued) == len(recording.changes) and whole
         for kept in _names_kept(issued, lost_names, draw, randoms):
             for replaced in _data_kept(issued, lost_data, draw, randoms):
-                chosen: list[Change] = []
-                for place, change in enumerate(issued):
-                    if place in lost_names and place not in kept:
-                        continue
-                    became = replaced.get(place, change)
-                    if became is not None:
-                        chosen.append(became)
-                tree = recording.before.apply(chosen).tree(recording.folders)
+                chosen = (
+                    replaced.get(place, change)
+                    for place, change in enumerate(issued)
+                    if place not in lost_names or place in kept
+                )
+                there = recording.before.apply(change for change in chosen if change is not None)
+                tree = there.tree(recording.folders)
                 key = (done, digest(tree))
                 if key not in seen:
                     seen.add(key)
@@ -190,7 +194,7 @@ def states(
 
 
 def digest(tree: Tree) -> str:
-    """Return what tells one tree from another."""
+    """Return a hash of a tree."""
     parts = hashlib.sha256()
     for path in sorted(tree):
         content = tree[path]
@@ -200,9 +204,7 @@ def digest(tree: Tree) -> str:
 
 
 def _moments(changes: Sequence[Change]) -> Iterator[tuple[list[Change], bool]]:
-    """Yield (what was issued, whether its last change is whole) for every prefix, with each write
-    also cut off at some bytes.
-    """
+    """Yield each prefix, with some in which the last write is partial: (changes, whether whole)."""
     for count in range(len(changes) + 1):
         yield list(changes[:count]), True
         change = changes[count] if count < len(changes) else None
@@ -214,9 +216,7 @@ def _moments(changes: Sequence[Change]) -> Iterator[tuple[list[Change], bool]]:
 
 
 def _volatile(issued: Sequence[Change]) -> tuple[list[int], dict[int, list[int]]]:
-    """Return the places of name changes, and by file those of writes, that no later fsync made
-    durable.
-    """
+    """Return what no later fsync made durable: places of name changes, and of writes by file."""
     names, data = list[int](), dict[int, list[int]]()
     synced: set[int] = set()
     for place in range(len(issued) - 1, -1, -1):
@@ -233,14 +233,14 @@ def _volatile(issued: Sequence[Change]) -> tuple[list[int], dict[int, list[int]]
 def _names_kept(
     issued: Sequence[Change], lost: Sequence[int], draw: random.Random, randoms: int
 ) -> list[set[int]]:
-    """Return which of the volatile name changes happened: all, each prefix, all but one, only one,
-    and some drawn.
+    """Return choices of volatile name changes that happened: each prefix, all but one, only one,
+    and random ones.
     """
-    touched = {}
-    for place in lost:
-        change = issued[place]
-        assert isinstance(change, Link)  # noqa: S101 - for mypy
-        touched[place] = {(folder, name) for folder, name, _ in change.changes}
+    touched = {
+        place: {(folder, name) for folder, name, _ in change.changes}
+        for place in lost
+        if isinstance(change := issued[place], Link)
+    }
 
     def closed(wanted: Iterable[int]) -> set[int]:
         """Add what must have come before: an earlier change of the same name."""
@@ -269,18 +269,15 @@ def _names_kept(
 def _data_kept(
     issued: Sequence[Change], lost: Mapping[int, list[int]], draw: random.Random, randoms: int
 ) -> list[dict[int, Change | None]]:
-    """Return what became of the volatile writes, by place: itself where absent, None where lost,
-    zeros.
+    """Return choices of what became of the volatile writes, by place: None for a lost one; those
+    that are absent happened.
     """
 
     def zeros(place: int) -> Change:
         change = issued[place]
-        assert isinstance(change, Write)  # noqa: S101 - for mypy
-        return (
-            change
-            if change.size is not None
-            else Write(change.file, change.offset, bytes(len(change.content)))
-        )
+        if not isinstance(change, Write) or change.size is not None:
+            return change
+        return Write(change.file, change.offset, bytes(len(change.content)))
 
     everything = [place for places in lost.values() for place in places]
     choices: list[dict[int, Change | None]] = [{}]
@@ -289,10 +286,12 @@ def _data_kept(
         for places in lost.values():
             choices += [{places[-1]: None}, {places[0]: zeros(places[0])}, dict.fromkeys(places)]
         for _ in range(randoms):
-            drawn: dict[int, Change | None] = {}
-            for place in everything:
-                fate = draw.randrange(3)
-                if fate:
-                    drawn[place] = None if fate == 1 else zeros(place)
-            choices.append(drawn)
+            fates = {place: draw.randrange(3) for place in everything}
+            choices.append(
+                {
+                    place: None if fate == 1 else zeros(place)
+                    for place, fate in fates.items()
+                    if fate
+                }
+            )
     return choices

@@ -1,7 +1,7 @@
-"""Recorder: runs a piece of code and notes each change that it makes below a folder.
+"""Runs a piece of code and records each change that it makes below a folder.
 
-It stands between Python's file functions and the system. What it does not watch it cannot miss in
-silence: the changes that were noted must give what is on the disk in the end.
+The recorder replaces Python's file functions. At the end, the recorded changes must give what is on
+the disk, so a call that is not watched does not go unnoticed.
 """
 
 import builtins
@@ -19,8 +19,7 @@ def record(top: Path, work: Callable[[], object]) -> Recording:
     """Run `work` and return each change that it made below `top`.
 
     Raises:
-        RuntimeError: if the changes do not give what `work` left: it writes by a call that is not
-            watched.
+        RuntimeError: if the changes do not give what is on the disk.
     """
     top = top.resolve()
     before = Disk.of(read(top))
@@ -30,13 +29,14 @@ def record(top: Path, work: Callable[[], object]) -> Recording:
     found = Recording(before, recorder.changes, frozenset(recorder.disk.names))
     if found.after() != read(top):
         raise RuntimeError(
-            "The recorded changes do not give what is on the disk; proofs/shared/disk_recorder.py does not watch every call."
+            "The recorded changes do not give what is on the disk: "
+            "proofs/shared/disk_recorder.py does not watch every call."
         )
     return found
 
 
 class _Recorder:
-    """Stands between Python's file functions and the system, for paths below `top`."""
+    """Replaces Python's file functions, for paths below `top`."""
 
     def __init__(self, top: Path, disk: Disk) -> None:
         self.top, self.disk = str(top), disk
@@ -44,7 +44,7 @@ class _Recorder:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Replace the functions of `os` and `io.open` for the time of the context."""
+        """Replace functions of `os`, and `io.open`, while the context lasts."""
         kept = {name: getattr(os, name) for name in _WATCHED}
         opened = io.open
         for name in _WATCHED:
@@ -58,27 +58,26 @@ class _Recorder:
                 setattr(os, name, function)
 
     def note(self, change: Change) -> None:
-        """Take a change that has happened."""
+        """Record a change that has happened."""
         self.changes.append(change)
         self.disk = self.disk.apply([change])
 
     def path(self, path: Any, dir_fd: int | None = None) -> str | None:
-        """Return a path, or an open file's, relative to the top; None if it is not below it."""
+        """Return the path of a name or an open file, relative to the top; None outside of it."""
         if isinstance(path, int):
             path = _opened(path)
         elif dir_fd is not None:
             path = _opened(dir_fd) / path
         whole = os.path.abspath(os.fspath(path))  # noqa: PTH100 - Path.resolve would ask the system
         # The folder itself may lie behind a link; its name may not exist yet.
-        whole = f"{os.path.realpath(os.path.dirname(whole))}/{os.path.basename(whole)}"  # noqa: PTH119, PTH120
+        folder, name = os.path.split(whole)
+        whole = f"{os.path.realpath(folder)}/{name}"
         if whole == self.top:
             return "."
         return whole[len(self.top) + 1 :] if whole.startswith(f"{self.top}/") else None
 
     def made(self, path: str | None, content: bytes | None, *, emptied: bool) -> int | None:
-        """Note that a name was made, or a file emptied, by a call that may do either; return the
-        number.
-        """
+        """Record a call that may make a name or empty a file, and return the number."""
         if path is None:
             return None
         node = self.disk.node(path)
@@ -179,11 +178,8 @@ class _Recorder:
             *rest: Any,
             **more: Any,
         ) -> Any:
-            path = (
-                None
-                if isinstance(file, int) or not set(mode) & set("wax+")
-                else recorder.path(file)
-            )
+            writes = not isinstance(file, int) and set(mode) & set("wax+")
+            path = recorder.path(file) if writes else None
             if path is None:
                 return real(file, mode, buffering, encoding, *rest, **more)
             raw = Raw(file, mode.replace("b", "").replace("t", ""))

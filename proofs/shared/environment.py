@@ -1,4 +1,4 @@
-"""Environment: a fresh clone and a fresh virtual environment, set up with the README's own words."""
+"""A fresh clone and a fresh virtual environment, set up by the commands of the README."""
 
 import os
 import re
@@ -23,32 +23,25 @@ class Done:
 
 def readme_commands(root: Path) -> list[str]:
     """Return the README's shell blocks of one line: first the main job, then the tests."""
-    blocks = re.findall(
-        r"```bash\n(.*?)```", (root / "README.md").read_text(encoding="utf-8"), re.DOTALL
-    )
+    text = (root / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     return [block.strip() for block in blocks if len(block.strip().splitlines()) == 1]
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A copy of the project, with the folder of the programs of its environment."""
+    """A copy of the project, and the folder of its environment's programs."""
 
     root: Path
     programs: Path
 
     def run(self, command: str, *, log: Path, timeout_seconds: float = 3600) -> Done:
-        """Run a shell command as a user would, with this environment active and no configuration of
-        the one outside.
+        """Run a shell command as a user would: this environment is active, and settings of the
+        outer one for Kaggle, XLA and JAX are not.
         """
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("KAGGLE", "XLA", "JAX"))
-        }
-        environment |= {
-            "PATH": f"{self.programs}:{os.environ['PATH']}",
-            "VIRTUAL_ENV": str(self.programs.parent),
-        }
+        outer = ("KAGGLE", "XLA", "JAX")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
+        path = f"{self.programs}:{os.environ['PATH']}"
         began = time.monotonic()
         with log.open("w") as file:
             done = subprocess.run(  # noqa: S602 - the README's own lines are shell
@@ -56,7 +49,7 @@ class Checkout:
                 shell=True,
                 executable="/bin/bash",
                 cwd=self.root,
-                env=environment,
+                env={**kept, "PATH": path, "VIRTUAL_ENV": str(self.programs.parent)},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -66,26 +59,29 @@ class Checkout:
 
 
 def current(root: Path) -> Checkout:
-    """Return the checkout and the environment that this process runs in."""
+    """Return this checkout and this process's environment."""
     return Checkout(root, Path(sys.executable).parent)
 
 
-def fresh(
-    root: Path, folder: Path, show: Show, python: str = sys.executable, *, above: bool = False
-) -> Checkout:
-    """Clone what is committed into `folder` and make an environment there.
+def clone(root: Path, folder: Path) -> Path:
+    """Clone what is committed into `folder`, which must not exist, and return it."""
+    subprocess.run(
+        ["git", "clone", "--quiet", "--no-hardlinks", str(root), str(folder)], check=True
+    )
+    return folder
+
+
+def fresh(root: Path, folder: Path, show: Show, *, above: bool = False) -> Checkout:
+    """Clone what is committed into `folder`, which need not exist, and make an environment there.
 
     Args:
-        above: the new environment finds what this process's has, and what is installed into it goes
-            before that; else it is empty.
+        above: the new environment also has the packages of this process's. What is installed into
+            it comes before them.
     """
     show(f"      a fresh clone and a fresh environment in {folder}")
-    subprocess.run(
-        ["git", "clone", "--quiet", "--no-hardlinks", str(root), str(folder / "kaggle-relay")],
-        check=True,
-    )
-    subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
+    checkout = clone(root, folder / "kaggle-relay")
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     if above:
         (packages,) = folder.glob("venv/lib/python*/site-packages")
         (packages / "beneath.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    return Checkout(folder / "kaggle-relay", folder / "venv" / "bin")
+    return Checkout(checkout, folder / "venv" / "bin")

@@ -1,4 +1,4 @@
-"""Table: rows of claim, target and figure; printed while they come in, and kept in docs/results.md."""
+"""Rows of claim, target and figure: shown as they come in, and kept in docs/results.md."""
 
 import json
 import os
@@ -22,10 +22,11 @@ class Row:
     """One claim.
 
     Attributes:
-        claim: as the issue or the README states it. target: what was asked for. figure: what came
-            out.
-        passed: whether the figure meets the target. seed: of what is random in it; None where
-            nothing is.
+        claim: what is claimed.
+        target: the figure that was asked for.
+        figure: the figure that was measured.
+        passed: whether the figure meets the target.
+        seed: of the random numbers in it; None where there are none.
     """
 
     claim: str
@@ -42,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one subject, with what they were measured on."""
+    """The rows of one subject, and where they were measured."""
 
     subject: str
     rows: tuple[Row, ...]
@@ -67,31 +68,21 @@ class Table:
         lines = [", ".join(f"{name} {value}" for name, value in self.where.items()) + ".", ""]
         lines += ["| claim | target | figure | seed | |", "|---|---|---|---|---|"]
         for row in self.rows:
-            cells = (
-                row.claim,
-                row.target,
-                row.figure,
-                "" if row.seed is None else str(row.seed),
-                row.verdict,
-            )
-            lines.append(
-                "| "
-                + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
-                + " |"
-            )
+            seed = "" if row.seed is None else str(row.seed)
+            cells = (row.claim, row.target, row.figure, seed, row.verdict)
+            texts = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+            lines.append(f"| {' | '.join(texts)} |")
         return "\n".join(lines) + "\n"
 
 
 def measure(subject: str, rows: Iterable[Row], root: Path, *, command: str, show: Show) -> Table:
-    """Take the rows as they come, show each, and return the table."""
-    taken, measured = (
-        [],
-        commit(root),
-    )  # before the rows: a clone is made of it, and work may go on beside
+    """Show each row as it comes, and return the table."""
+    found = list[Row]()
+    measured = commit(root)  # before the rows: the working tree may change meanwhile
     for row in rows:
         seed = "" if row.seed is None else f"  seed {row.seed}"
         show(f"{row.verdict:4}  {row.claim}\n      target {row.target}; figure {row.figure}{seed}")
-        taken.append(row)
+        found.append(row)
     where = {
         "Command": f"`{command}`",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -100,25 +91,27 @@ def measure(subject: str, rows: Iterable[Row], root: Path, *, command: str, show
         "Python": platform.python_version(),
         **{name: version(name) for name in NAMED},
     }
-    return Table(subject, tuple(taken), where)
+    return Table(subject, tuple(found), where)
 
 
 def commit(root: Path) -> str:
     """Return the commit that is measured, and whether the working tree differs from it."""
 
     def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", *words], cwd=root, capture_output=True, text=True, check=False
-        ).stdout.strip()
+        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+        return done.stdout.strip()
 
     head = git("rev-parse", "--short=12", "HEAD")
-    return (
-        head + (" with local changes" if git("status", "--porcelain") else "") if head else "none"
-    )
+    changed = " with local changes" if git("status", "--porcelain") else ""
+    return head + changed if head else "none"
 
 
 def record(table: Table, results: Path) -> None:
-    """Replace the subject's section of docs/results.md, which is marked by comments."""
+    """Replace the subject's section of docs/results.md, between its two comments.
+
+    Raises:
+        ValueError: if there is not exactly one such section.
+    """
     text = results.read_text(encoding="utf-8")
     begin, end = f"<!-- prove {table.subject} -->\n", f"<!-- end {table.subject} -->"
     changed, count = re.subn(

@@ -1,9 +1,8 @@
-"""Bench: small competitions with a trained model each, and the commands of `python -m pipeline` run
-on changed copies of them.
+"""Small competitions with a trained model each, and the commands of `python -m pipeline` on changed
+copies of them.
 
-The commands are called in this process, as `pipeline.__main__.main`, which is what `python -m
-pipeline` calls; a sample of them is started as processes of their own, to see that this makes no
-difference.
+The commands run in this process, through `pipeline.__main__.main`. A sample of them also runs in
+processes of its own, to show that this makes no difference.
 """
 
 import csv
@@ -45,8 +44,8 @@ MEAN = "holds the mean prediction for every id"
 
 @dataclass(frozen=True)
 class Subject:
-    """A competition that is small, its config, and the model that was trained on it. `predicted`:
-    of the whole test set, by id.
+    """A small competition, its config, the model that was trained on it, and that model's
+    predictions for the whole test set, by id.
     """
 
     files: Mapping[str, bytes]
@@ -59,8 +58,11 @@ class Subject:
 class Ended:
     """How a mutant ended.
 
-    `how`: "valid", "refused", "refused, an older file kept" or "refused, the mean prediction left".
-    `wrong`: why it should not have, or "".
+    Attributes:
+        mutant: the mutant.
+        how: "valid", "refused", "refused, an older file kept" or "refused, the mean prediction
+            left".
+        wrong: what is wrong with that, or "".
     """
 
     mutant: Mutant
@@ -69,12 +71,11 @@ class Ended:
 
 
 class Bench:
-    """Makes what the mutants are made of. A context manager; inside, the commands run on JAX, and
-    each model is compiled once.
+    """Trains the models, and runs mutants. A context manager; inside, commands run on JAX, and each
+    model is compiled once.
 
     Args:
-        folder: gets a folder of its own, in memory where there is such a place: tens of thousands
-            of files come and go.
+        folder: gets the files where memory has no place for these tens of thousands.
         slugs: of the competitions.
     """
 
@@ -88,7 +89,8 @@ class Bench:
 
     def __enter__(self) -> Self:
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-        self._stack.enter_context(compiled(self.folder / "compiled"))
+        cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+        self._stack.enter_context(compiled(Path(cache) if cache else self.folder / "compiled"))
         for slug in self._slugs:
             self.subjects[slug] = self._subject(slug)
         return self
@@ -106,60 +108,33 @@ class Bench:
         path, place = self.folder / f"{name}.py", self.folder / slug
         path.write_text(text_of(config_of(name, epochs=6)), encoding="utf-8")
         lay(files, place)
-        for words in (
-            self._train(path, place),
-            self._infer(path, place, place / "out" / "artifact"),
+        out = place / "out"
+        artifact = out / "artifact"
+        for command in (
+            words("train", path, place, out),
+            words("infer", path, place, out, artifact),
         ):
-            said = here(words)
+            said = here(command)
             if said.code:
-                raise RuntimeError(
-                    f"{slug} cannot be trained or predicted as it is: {said.text[-2000:]}"
-                )
-        path.write_text(
-            text_of(config_of(name, epochs=1)), encoding="utf-8"
-        )  # what trains a mutant
-        return Subject(
-            files,
-            path,
-            place / "out" / "artifact",
-            judgement.values((place / "out" / "submission.csv").read_bytes()),
-        )
-
-    def _train(self, config: Path, place: Path) -> list[str]:
-        return [
-            "train",
-            "--config",
-            str(config),
-            "--input",
-            str(place),
-            "--output",
-            str(place / "out"),
-        ]
-
-    def _infer(self, config: Path, place: Path, artifact: Path) -> list[str]:
-        return [
-            "infer",
-            "--config",
-            str(config),
-            "--input",
-            str(place),
-            "--artifact",
-            str(artifact),
-            "--output",
-            str(place / "out"),
-        ]
+                raise RuntimeError(f"{slug} cannot be trained or predicted: {said.text[-2000:]}")
+        # Mutants that train do so for one epoch.
+        path.write_text(text_of(config_of(name, epochs=1)), encoding="utf-8")
+        predicted = judgement.values((out / "submission.csv").read_bytes())
+        return Subject(files, path, artifact, predicted)
 
     def run(
         self, mutant: Mutant, seed: int, command: Callable[[Sequence[str]], Said] | None = None
     ) -> Ended:
-        """Return how the mutant of this seed ended, judged.
+        """Return how the mutant of this seed ended.
 
         Args:
-            command: runs the words after `python -m pipeline`; None calls it here.
+            mutant: the mutant.
+            seed: of what is random in it.
+            command: runs the words after `python -m pipeline`; None does so in this process.
         """
         subject, call = self.subjects[mutant.subject], command or here
         files: Files = dict(subject.files)
-        draw = Random(f"{seed} {mutant.subject} {mutant.name}")  # noqa: S311 - a sample, not a secret
+        draw = Random(f"{seed} {mutant.subject} {mutant.name}")  # noqa: S311 - no secret
         mutant.spoil(files, draw)
         older = OLDER if draw.random() < 0.5 else None
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
@@ -168,9 +143,8 @@ class Bench:
             if mutant.config is not None:
                 source = CONFIGS / config.name if mutant.family == "configs" else config
                 config = Path(scratch) / config.name
-                config.write_text(
-                    mutant.config(source.read_text(encoding="utf-8")), encoding="utf-8", newline=""
-                )
+                text = mutant.config(source.read_text(encoding="utf-8"))
+                config.write_text(text, encoding="utf-8", newline="")
             output, artifact = place / "out", subject.artifact
             output.mkdir()
             if older is not None:
@@ -178,24 +152,24 @@ class Bench:
             with rerun(mutant.rerun):
                 said = Said(0, "")
                 if mutant.train:
-                    said, artifact = call(self._train(config, place)), output / "artifact"
+                    said, artifact = (
+                        call(words("train", config, place, output)),
+                        output / "artifact",
+                    )
                 if said.code == 0:
-                    said = call(self._infer(config, place, artifact))
+                    said = call(words("infer", config, place, output, artifact))
             left = output / "submission.csv"
             strange = [
                 path.name
                 for path in output.iterdir()
-                if path.name.startswith((".submission", "submission.csv.")) and path != left
+                if path.name.startswith((".submission", "submission.csv."))
             ]
             there = left.read_bytes() if left.is_file() else None
             if older is not None and said.code and not strange:
                 wrong = "" if there == older else f"the older file became {(there or b'')[:60]!r}"
                 wrong = wrong or judgement.mute(said, mutant.words)
-                wrong = wrong or (
-                    f"refused, and it should be taken: {said.text[-300:]}"
-                    if mutant.end == VALID
-                    else ""
-                )
+                if mutant.end == VALID:
+                    wrong = wrong or f"refused, and it should be taken: {said.text[-300:]}"
                 return Ended(mutant, "refused, an older file kept", wrong)
             return self._judged(mutant, said, there, files, strange)
 
@@ -218,23 +192,17 @@ class Bench:
             wrong = wrong or f"submission.csv is left, and nobody said so: {said.text[-300:]}"
         if mutant.end == VALID:
             wrong = wrong or f"refused, and it should be taken: {said.text[-300:]}"
-        return Ended(
-            mutant, "refused" if left is None else "refused, the mean prediction left", wrong
-        )
+        how = "refused" if left is None else "refused, the mean prediction left"
+        return Ended(mutant, how, wrong)
 
     def _moved(self, mutant: Mutant, values: Mapping[str, Sequence[str]]) -> str:
-        """Return which prediction became another than that of the whole test set, by its id."""
+        """Return in words how many ids have other predictions than in the whole test set."""
         before = self.subjects[mutant.subject].predicted
-        moved = [
-            name
-            for name, value in values.items()
-            if name in before and not alike(before[name], value)
-        ]
-        return (
-            f"{len(moved)} ids have other predictions, for example {moved[0]!r}"
-            if len(moved) > mutant.touched
-            else ""
-        )
+        there = {name: value for name, value in values.items() if name in before}
+        moved = [name for name, value in there.items() if not alike(before[name], value)]
+        if len(moved) <= mutant.touched:
+            return ""
+        return f"{len(moved)} ids have other predictions, for example {moved[0]!r}"
 
 
 def alike(one: Sequence[str], other: Sequence[str]) -> bool:
@@ -243,6 +211,14 @@ def alike(one: Sequence[str], other: Sequence[str]) -> bool:
         judgement.number(text) and abs(float(text) - float(last)) <= 1e-4 * max(1, abs(float(last)))
         for text, last in zip(one, other, strict=True)
     )
+
+
+def words(
+    command: str, config: Path, place: Path, output: Path, artifact: Path | None = None
+) -> list[str]:
+    """Return the words of a command of `python -m pipeline`."""
+    found = [command, "--config", str(config), "--input", str(place), "--output", str(output)]
+    return [*found, *(["--artifact", str(artifact)] if artifact else [])]
 
 
 def cut(slug: str) -> Files:
@@ -255,15 +231,12 @@ def cut(slug: str) -> Files:
             table = list(csv.reader(io.StringIO(files[name].decode(), newline="")))[: rows + 1]
             put(files, name, table)
             kept |= {row[0] for row in rows_of(files, name)}
-    return {
-        name: content
-        for name, content in files.items()
-        if name.endswith(".csv") or Path(name).stem in kept
-    }
+    kept |= {Path(name).stem for name in files if name.endswith(".csv")}
+    return {name: content for name, content in files.items() if Path(name).stem in kept}
 
 
 def config_of(name: str, *, epochs: int) -> Config:
-    """Return the config of that name, for a training of a second or two."""
+    """Return the config of that name, changed so that training takes a second or two."""
     own = configs.load(name)
     return replace(
         own,
@@ -294,7 +267,7 @@ def lay(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def here(words: Sequence[str]) -> Said:
-    """Return how `python -m pipeline` with these words ends when it is called in this process."""
+    """Return how `python -m pipeline` with these words ends in this process."""
     from pipeline.__main__ import main
 
     shown = io.StringIO()
@@ -310,26 +283,21 @@ def here(words: Sequence[str]) -> Said:
 
 
 def apart(words: Sequence[str]) -> Said:
-    """Return how it ends as a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline", *words],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=300,
-    )
+    """Return how it ends in a process of its own."""
+    command = [sys.executable, "-m", "pipeline", *words]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300)
     return Said(done.returncode, done.stdout + done.stderr)
 
 
 def all_of(bench: Bench, mutants: Sequence[Mutant], seed: int) -> Iterator[Ended]:
-    """Yield how each ends as a process of its own, as many at a time as there are CPUs."""
+    """Yield how each ends in a process of its own, as many at a time as there are CPUs."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(lambda mutant: bench.run(mutant, seed, apart), mutants)
 
 
 @contextmanager
 def rerun(yes: bool) -> Iterator[None]:
-    """Let the commands see that they run in a scored rerun, or that they do not."""
+    """Set or remove the environment variable of a scored rerun."""
     before = os.environ.pop(RERUN, None)
     if yes:
         os.environ[RERUN] = "1"
@@ -343,22 +311,16 @@ def rerun(yes: bool) -> Iterator[None]:
 
 @contextmanager
 def compiled(folder: Path) -> Iterator[None]:
-    """Let commands run on JAX, and keep what is compiled in `folder`, also for processes of their
-    own.
-    """
+    """Let commands run on JAX, and keep what is compiled in `folder`, also for other processes."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
     settings: Any = jax.config
-    names = {
-        "jax_compilation_cache_dir": str(folder),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-    }
+    names: dict[str, Any] = {"jax_compilation_cache_dir": str(folder)}
+    names["jax_persistent_cache_min_compile_time_secs"] = 0.0
     before = {name: getattr(settings, name) for name in names}
-    variables = {
-        "KERAS_BACKEND": "jax",
-        **{name.upper(): str(value) for name, value in names.items()},
-    }
+    variables = {name.upper(): str(value) for name, value in names.items()}
+    variables["KERAS_BACKEND"] = "jax"
     kept = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     for name, value in names.items():

@@ -1,5 +1,4 @@
-"""Judged: what a command said and left, looked at by a reading of its own: Python's csv module, and
-nothing of pipeline/.
+"""Judges what a command said and wrote, by Python's csv module and nothing of pipeline/.
 
 A submission is good if its columns are the sample's, its ids the sample's in the same order, and
 each value one that the competition can score. A refusal is good if it has a documented exit code
@@ -19,9 +18,10 @@ Fits = Callable[[str], bool]
 CODES = (1, 2, 3, 4, 6, 8)
 # A verb where a sentence begins: every message ends with the edit that mends it.
 EDIT = re.compile(
-    r"(?:^|[.;:)\n,] ?|\bor |\band )(?:Add|Append|Begin|Check|Choose|Complete|Copy|Correct|Download|Drop|End|Fill|Free|Give|Infer|Leave|"
-    r"Look|Lower|Make|Merge|Move|Name|Publish|Pull|Push|Put|Raise|Read|Remove|Rename|Replace|Restore|Run|See|Send|Set|Take|Train|Try|Use|"
-    r"Write|add|correct|complete|drop|give|leave|lower|name|pull|remove|replace|set|take|try|use|write)\b"
+    r"(?:^|[.;:)\n,] ?|\bor |\band )(?:Add|Append|Begin|Check|Choose|Complete|Copy|Correct|"
+    r"Download|Drop|End|Fill|Free|Give|Infer|Leave|Look|Lower|Make|Merge|Move|Name|Publish|Pull|"
+    r"Push|Put|Raise|Read|Remove|Rename|Replace|Restore|Run|See|Send|Set|Take|Train|Try|Use|Write|"
+    r"add|correct|complete|drop|give|leave|lower|name|pull|remove|replace|set|take|try|use|write)\b"
 )
 LONGEST = 4000
 
@@ -102,7 +102,7 @@ def mute(said: Said, words: Sequence[str]) -> str:
     Args:
         words: of which the message has to say one: the file, the column, or the value.
 
-    >>> mute(Said(1, "Error: train.csv is missing; expected a table. Complete the download."), ["train.csv"])
+    >>> mute(Said(1, "Error: train.csv is missing. Complete the download."), ["train.csv"])
     ''
     >>> mute(Said(1, "Error: it failed"), ["train.csv"])
     "it names none of ['train.csv']: it failed"

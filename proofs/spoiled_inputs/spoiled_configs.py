@@ -11,75 +11,19 @@ from proofs.spoiled_inputs.mutants import REFUSED, Files, Mutant
 
 # Each is Python. Of YAML's traps: 1e-3 that is a text, no that is a text, a number that is a date.
 ODD = (
-    *(
-        '"1e-3"',
-        '"no"',
-        '"128"',
-        "None",
-        "True",
-        'float("nan")',
-        'float("inf")',
-        "-1",
-        "0",
-        "1.5",
-        "1e400",
-        "10**400",
-        "-0.0",
-        '""',
-        '" "',
-    ),
-    *(
-        "[]",
-        "{}",
-        "()",
-        "b'x'",
-        "object()",
-        "lambda: 1",
-        "'../../x'",
-        "'/etc/hostname'",
-        "'a\\0b'",
-        "'x' * 10_000",
-        "'\\ud800'",
-        "{'a': {}}",
-    ),
-)
+    '"1e-3"', '"no"', '"128"', "None", "True", 'float("nan")', 'float("inf")', "-1", "0", "1.5",
+    "1e400", "10**400", "-0.0", '""', '" "', "[]", "{}", "()", "b'x'", "object()", "lambda: 1",
+    "'../../x'", "'/etc/hostname'", "'a\\0b'", "'x' * 10_000", "'\\ud800'", "{'a': {}}",
+)  # fmt: skip
 INSERTED = (
-    *(
-        "folds",
-        "seed",
-        "keep",
-        "precision",
-        "patience",
-        "session_hours",
-        "target",
-        "metric",
-        "steps_per_call",
-        "micro_batch",
-        "handoff",
-    ),
-    *(
-        "noise_cap",
-        "stall_seconds",
-        "batchnorm_batch",
-        "model_options",
-        "data",
-        "optimizer",
-        "nonsense",
-    ),
-)
+    "folds", "seed", "keep", "precision", "patience", "session_hours", "target", "metric",
+    "steps_per_call", "micro_batch", "handoff", "noise_cap", "stall_seconds", "batchnorm_batch",
+    "model_options", "data", "optimizer", "nonsense",
+)  # fmt: skip
 PLACES = (
-    "kind",
-    "resize",
-    "train_csv",
-    "test_images",
-    "sample_submission",
-    "id_column",
-    "label_column",
-    "suffix",
-    "flip",
-    "group_column",
-    "validation_fraction",
-)
+    "kind", "resize", "train_csv", "test_images", "sample_submission", "id_column", "label_column",
+    "suffix", "flip", "group_column", "validation_fraction",
+)  # fmt: skip
 FROM_JSON = "import json\nfrom pipeline.config import from_json, load\nCONFIG = from_json("
 FILES: dict[str, tuple[Callable[[str], str], bool]] = {
     "empty": (lambda text: "", True),

@@ -1,6 +1,4 @@
-"""Mutants of tables: CSVs in other forms, labels that cannot be learned, and texts in the place of
-numbers.
-"""
+"""Mutants of tables: CSVs in other forms, labels that cannot be learned, and texts as numbers."""
 
 import gzip
 import re
@@ -17,6 +15,7 @@ TARGET = {
     "diabetes": "progression",
     "breast-cancer": "malignant",
 }
+TRAINED = ("train.csv", "'bmi'")
 NUMBER = {"diabetes": "bmi", "breast-cancer": "mean texture"}
 
 
@@ -85,86 +84,36 @@ BROKEN: dict[str, Text] = {
 
 
 def forms() -> Iterator[Mutant]:
-    """Yield each table of each competition in other forms: some say the same, and some cannot be
-    read.
-    """
+    """Yield each table of each competition in equal forms, and in ones that cannot be read."""
+    mutant = partial(Mutant, "forms")
     for subject in TARGET:
         tables = [SAMPLE, "train.csv"] + ([] if subject == "digits" else ["test.csv"])
         for table in tables:
             train = table == "train.csv"
             for name, text in SAME.items():
+                spoil = _text(table, text)
                 if not train:
-                    yield Mutant(
-                        "forms",
-                        f"{table} {name}",
-                        subject,
-                        _text(table, text),
-                        end=VALID,
-                        same=True,
-                    )
-            for name in ("with a byte order mark", "with CRLF") if train else ():
-                yield Mutant(
-                    "forms",
-                    f"{table} {name}",
-                    subject,
-                    _text(table, SAME[name]),
-                    end=VALID,
-                    train=True,
-                )
-            for name, text in BROKEN.items():
-                if not (
-                    train and subject in ("digits-csv", "breast-cancer")
-                ):  # read by the same code as the two others
-                    yield Mutant(
-                        "forms",
-                        f"{table} {name}",
-                        subject,
-                        _text(table, text),
-                        train=train,
-                        words=(table, "id"),
-                    )
+                    yield mutant(f"{table} {name}", subject, spoil, end=VALID, same=True)
+                elif name in ("with a byte order mark", "with CRLF"):
+                    yield mutant(f"{table} {name}", subject, spoil, end=VALID, train=True)
+            # Two of the four train.csv are read by the same code as the others.
+            if not (train and subject in ("digits-csv", "breast-cancer")):
+                for name, text in BROKEN.items():
+                    words, spoil = (table, "id"), _text(table, text)
+                    yield mutant(f"{table} {name}", subject, spoil, train=train, words=words)
         for table in tables[1:]:
-            yield Mutant(
-                "forms",
-                f"{table} with its columns turned round",
-                subject,
-                partial(_turned, table=table),
-                train=table == "train.csv",
-                end=VALID,
-                same=subject != "digits-csv" and table == "test.csv",
-            )
-            yield Mutant(
-                "forms",
-                f"{table} with a column more",
-                subject,
-                partial(_column, table=table),
-                train=table == "train.csv",
-                words=(table,),
-            )
-            yield Mutant(
-                "forms",
-                f"{table} with a column less",
-                subject,
-                partial(_less, table=table),
-                train=table == "train.csv",
-                end=REFUSED,
-                words=(table,),
-            )
-        yield Mutant(
-            "forms",
-            f"{SAMPLE} with a column more",
-            subject,
-            partial(_column, table=SAMPLE),
-            end=REFUSED,
-            words=(SAMPLE,),
-        )
-        yield Mutant(
-            "forms",
-            f"{SAMPLE} with its columns turned round",
-            subject,
-            partial(_turned, table=SAMPLE),
-            words=(SAMPLE, "id"),
-        )
+            train = table == "train.csv"
+            name, spoil = f"{table} with its columns turned round", partial(_turned, table=table)
+            same = subject != "digits-csv" and not train
+            yield mutant(name, subject, spoil, train=train, end=VALID, same=same)
+            name, spoil = f"{table} with a column more", partial(_column, table=table)
+            yield mutant(name, subject, spoil, train=train, words=(table,))
+            name, spoil = f"{table} with a column less", partial(_less, table=table)
+            yield mutant(name, subject, spoil, train=train, end=REFUSED, words=(table,))
+        name, spoil = f"{SAMPLE} with a column more", partial(_column, table=SAMPLE)
+        yield mutant(name, subject, spoil, end=REFUSED, words=(SAMPLE,))
+        name, spoil = f"{SAMPLE} with its columns turned round", partial(_turned, table=SAMPLE)
+        yield mutant(name, subject, spoil, words=(SAMPLE, "id"))
 
 
 def _text(table: str, text: Text) -> Spoil:
@@ -190,62 +139,25 @@ def _less(files: Files, draw: Random, table: str) -> None:
 # Labels
 
 ODD_LABELS = (
-    "",
-    " ",
-    "NaN",
-    "nan",
-    "inf",
-    "1e400",
-    "1,5",
-    "text",
-    "0x10",
-    "1_0",
-    "١",
-    "TRUE",
-    "-0",
-    "3.0",
-    " 3",
-    "99",
-    "a\nb",
-    "<b>",
-    "=1",
-    "\u202e3",
-)
+    "", " ", "NaN", "nan", "inf", "1e400", "1,5", "text", "0x10", "1_0", "١", "TRUE", "-0", "3.0",
+    " 3", "99", "a\nb", "<b>", "=1", "\u202e3",
+)  # fmt: skip
 
 
 def labels() -> Iterator[Mutant]:
     """Yield labels that are empty, unseen, no numbers, too few of a kind, all the same or all
     different.
     """
+    mutant = partial(Mutant, "labels", train=True)
     for subject in ("digits", "diabetes", "breast-cancer"):
         for value in ODD_LABELS:
-            yield Mutant(
-                "labels",
-                f"one is {value!r}",
-                subject,
-                _label(partial(_begins, value=value)),
-                train=True,
-            )
+            yield mutant(f"one is {value!r}", subject, _label(partial(_begins, value=value)))
         for name, change in LABEL_CHANGES.items():
-            yield Mutant("labels", name, subject, _label(change), train=True)
-        yield Mutant(
-            "labels",
-            "of another column",
-            subject,
-            _rename("train.csv", TARGET[subject], "target"),
-            train=True,
-            end=REFUSED,
-            words=("train.csv",),
-        )
+            yield mutant(name, subject, _label(change))
+        spoil = _rename("train.csv", TARGET[subject], "target")
+        yield mutant("of another column", subject, spoil, end=REFUSED, words=("train.csv",))
     for name, change in LABEL_CHANGES.items():
-        yield Mutant(
-            "labels",
-            f"{name}, in 3 folds",
-            "digits",
-            _label(change),
-            train=True,
-            config=folded,
-        )
+        yield mutant(f"{name}, in 3 folds", "digits", _label(change), config=folded)
 
 
 def folded(text: str) -> str:
@@ -261,10 +173,8 @@ def _one_of(rows: list[str], draw: Random, count: int) -> list[str]:
     """Leave so many rows of one label; the others become the next one."""
     chosen, other = sorted(set(rows))[:2]
     kept = [place for place, value in enumerate(rows) if value == chosen][:count]
-    return [
-        other if value == chosen and place not in kept else value
-        for place, value in enumerate(rows)
-    ]
+    lost = {place for place, value in enumerate(rows) if value == chosen} - set(kept)
+    return [other if place in lost else value for place, value in enumerate(rows)]
 
 
 LABEL_CHANGES: dict[str, Callable[[list[str], Random], list[str]]] = {
@@ -284,20 +194,12 @@ LABEL_CHANGES: dict[str, Callable[[list[str], Random], list[str]]] = {
 
 def _label(change: Callable[[list[str], Random], list[str]]) -> Spoil:
     def spoil(files: Files, draw: Random) -> None:
-        rows = rows_of(files, "train.csv")
-        place = next(rows[0].index(name) for name in TARGET.values() if name in rows[0])
-        values = change([row[place] for row in rows[1:]], draw)
-        put(
-            files,
-            "train.csv",
-            [
-                rows[0],
-                *(
-                    [*row[:place], value, *row[place + 1 :]]
-                    for row, value in zip(rows[1:], values, strict=True)
-                ),
-            ],
-        )
+        header, *rows = rows_of(files, "train.csv")
+        place = next(header.index(name) for name in TARGET.values() if name in header)
+        values = change([row[place] for row in rows], draw)
+        for row, value in zip(rows, values, strict=True):
+            row[place] = value
+        put(files, "train.csv", [header, *rows])
 
     return spoil
 
@@ -313,67 +215,14 @@ def _rename(table: str, old: str, new: str) -> Spoil:
 # Numbers
 
 ODD_NUMBERS = (
-    *(
-        "nan",
-        "NaN",
-        "inf",
-        "-inf",
-        "Infinity",
-        "1e400",
-        "-1e400",
-        "1,5",
-        "1 000",
-        "12abc",
-        "",
-        " ",
-        "NA",
-        "?",
-        "-",
-        "0x1F",
-        "1e-320",
-        "1e308",
-        "-0",
-    ),
-    *(
-        "١٢",
-        "1_0",
-        "TRUE",
-        "$5",
-        "5%",
-        "2026-01-01",
-        " 5 ",
-        "+5",
-        ".5",
-        "5.",
-        "--",
-        "∞",
-        "9" * 400,
-        "1e",
-        "e1",
-        "null",
-        "None",
-        "\u00a05",
-        "5\x00",
-    ),
-)
+    "nan", "NaN", "inf", "-inf", "Infinity", "1e400", "-1e400", "1,5", "1 000", "12abc", "", " ",
+    "NA", "?", "-", "0x1F", "1e-320", "1e308", "-0", "١٢", "1_0", "TRUE", "$5", "5%", "2026-01-01",
+    " 5 ", "+5", ".5", "5.", "--", "∞", "9" * 400, "1e", "e1", "null", "None", "\u00a05", "5\x00",
+)  # fmt: skip
 PIXELS = (
-    "256",
-    "-1",
-    "1.5",
-    "nan",
-    "",
-    "x",
-    "1e400",
-    "0.0",
-    "255.0",
-    "-0",
-    " 7",
-    "0x1F",
-    "1_0",
-    "9" * 400,
-    "TRUE",
-    "1e2",
-)
+    "256", "-1", "1.5", "nan", "", "x", "1e400", "0.0", "255.0", "-0", " 7", "0x1F", "1_0",
+    "9" * 400, "TRUE", "1e2",
+)  # fmt: skip
 CATEGORIES = ("1.0", " 1", "3", "", "NA", "male", "1e0", "١", "\x00", "x" * 10_000)
 
 
@@ -381,79 +230,37 @@ def numbers() -> Iterator[Mutant]:
     """Yield texts in the place of numbers, pixels and categories, one of them or all, in tables to
     train on and to predict.
     """
+    mutant = partial(Mutant, "numbers")
     for value in ODD_NUMBERS:
+        what, words = f"{value[:20]!r}", ("test.csv", "'bmi'")
         for subject, column in NUMBER.items():
-            words = ("test.csv", repr(column))
-            yield Mutant(
-                "numbers",
-                f"one is {value[:20]!r}",
-                subject,
-                _cell("test.csv", column, value, 1),
-                words=words,
-            )
-            yield Mutant(
-                "numbers",
-                f"one is {value[:20]!r}, in the rerun",
-                subject,
-                _cell("test.csv", column, value, 1),
-                rerun=True,
-                words=words,
-            )
-        yield Mutant(
-            "numbers",
-            f"one to train on is {value[:20]!r}",
-            "diabetes",
-            _cell("train.csv", "bmi", value, 1),
-            train=True,
-            words=("train.csv", "'bmi'"),
-        )
-        yield Mutant(
-            "numbers",
-            f"all are {value[:20]!r}",
-            "diabetes",
-            _cell("test.csv", "bmi", value, None),
-            words=("test.csv", "'bmi'"),
-        )
+            one, named = _cell("test.csv", column, value, 1), ("test.csv", repr(column))
+            yield mutant(f"one is {what}", subject, one, words=named)
+            yield mutant(f"one is {what}, in the rerun", subject, one, rerun=True, words=named)
+        trained = _cell("train.csv", "bmi", value, 1)
+        yield mutant(f"one to train on is {what}", "diabetes", trained, train=True, words=TRAINED)
+        every = _cell("test.csv", "bmi", value, None)
+        yield mutant(f"all are {what}", "diabetes", every, words=words)
     for value in ("", "nan", "5", "1e300", "x"):
-        yield Mutant(
-            "numbers",
-            f"all to train on are {value!r}",
-            "diabetes",
-            _cell("train.csv", "bmi", value, None),
-            train=True,
-            words=("train.csv", "'bmi'"),
-        )
-    for value in PIXELS:
-        for table in ("test.csv", "train.csv"):
-            yield Mutant(
-                "numbers",
-                f"a pixel of {table} is {value[:20]!r}",
-                "digits-csv",
-                _cell(table, "pixel9", value, 1),
-                train=table == "train.csv",
-                words=(table,),
-            )
-    for value in CATEGORIES:
-        for table in ("test.csv", "train.csv"):
-            yield Mutant(
-                "numbers",
-                f"a category of {table} is {value[:20]!r}",
-                "diabetes",
-                _cell(table, "sex", value, 1),
-                train=table == "train.csv",
-                words=(table,),
-            )
+        every = _cell("train.csv", "bmi", value, None)
+        name = f"all to train on are {value!r}"
+        yield mutant(name, "diabetes", every, train=True, words=TRAINED)
+    for table in ("test.csv", "train.csv"):
+        more = partial(mutant, train=table == "train.csv", words=(table,))
+        for value in PIXELS:
+            name, spoil = f"a pixel of {table} is {value[:20]!r}", _cell(table, "pixel9", value, 1)
+            yield more(name, "digits-csv", spoil)
+        for value in CATEGORIES:
+            name, spoil = f"a category of {table} is {value[:20]!r}", _cell(table, "sex", value, 1)
+            yield more(name, "diabetes", spoil)
 
 
 def _cell(table: str, column: str, value: str, count: int | None) -> Spoil:
     def spoil(files: Files, draw: Random) -> None:
         rows = rows_of(files, table)
-        place, chosen = (
-            rows[0].index(column),
-            draw.sample(range(1, len(rows)), count or len(rows) - 1),
-        )
-        for number in chosen:
-            rows[number] = [*rows[number][:place], value, *rows[number][place + 1 :]]
+        place = rows[0].index(column)
+        for number in draw.sample(range(1, len(rows)), count or len(rows) - 1):
+            rows[number][place] = value
         put(files, table, rows)
 
     return spoil

@@ -1,5 +1,4 @@
-"""Chain: a training cut into sessions, one of them killed, ends with the weights of one long
-session.
+"""A training in several sessions, one of them killed, ends with the weights of one long session.
 
 The bundles, the notebooks and the client are the real ones; the sessions are the local Kaggle's,
 each with 8 virtual devices.
@@ -31,8 +30,8 @@ DIGITS = ROOT / "pipeline" / "configs" / "digits.py"
 
 @dataclass(frozen=True)
 class Size:
-    """How long: the cap of a session, the seconds after which the run stops itself, and epochs that
-    take more than one session.
+    """The cap of a session and the seconds after which the run stops itself, and epochs that take
+    more than one session.
     """
 
     cap: float
@@ -46,8 +45,15 @@ SIZE = Size(60, 45, 420)
 
 @dataclass
 class Ran:
-    """What one training left. `sessions`: Kaggle's word for each version; `steps`: how far each
-    was. `killed_at`: the step, or 0.
+    """The result of one training.
+
+    Attributes:
+        weights_sha256: of the artifact.
+        sessions: the status of each version.
+        steps: what each version resumed from.
+        again: versions that the same command made afterwards.
+        seconds: of the training.
+        killed_at: the step of the kill, or 0.
     """
 
     weights_sha256: str
@@ -74,9 +80,11 @@ def rows(*, show: Show) -> Iterator[Row]:
         f"{len(cut.sessions)} sessions ({', '.join(cut.sessions)}), killed at step {cut.killed_at}"
     )
     yield Row(
-        f"A chain of sessions of {size.cap:g} s, one of them SIGKILLed, ends with the weights of one long session",
+        f"A chain of sessions of {size.cap:g} s, one of them SIGKILLed, ends with the weights of "
+        "one long session",
         "weights_sha256 equal, ≥ 3 sessions",
-        f"{cut.weights_sha256[:12]} and {whole.weights_sha256[:12]}; {ended}; {cut.seconds:.0f} s and {whole.seconds:.0f} s",
+        f"{cut.weights_sha256[:12]} and {whole.weights_sha256[:12]}; {ended}; "
+        f"{cut.seconds:.0f} s and {whole.seconds:.0f} s",
         same
         and len(cut.sessions) >= 3
         and cut.sessions.count("ERROR") == 1
@@ -100,8 +108,10 @@ def rows(*, show: Show) -> Iterator[Row]:
 def _rising(steps: list[str]) -> bool:
     """Return whether each is further than the one before.
 
-    >>> _rising(["partial, step 40 of 120", "partial, step 80 of 120"]), _rising(["partial, step 40 of 120", "nothing"])
-    (True, False)
+    >>> _rising(["partial, step 40 of 120", "partial, step 80 of 120"])
+    True
+    >>> _rising(["partial, step 40 of 120", "nothing"])
+    False
     """
     numbers = [int(text.split("step ")[1].split()[0]) if "step " in text else 0 for text in steps]
     return all(before < after for before, after in zip([0, *numbers], numbers, strict=False))
@@ -113,15 +123,8 @@ def _trained(
     folder.mkdir()
     config = folder / "chained.py"
     config.write_text(_config(size.epochs, hours))
-    ours = Project(
-        ROOT,
-        str(config),
-        "digits",
-        "dataset",
-        folder / "runs",
-        folder / "build",
-        deadline_seconds=1800,
-    )
+    words, places = (str(config), "digits", "dataset"), (folder / "runs", folder / "build")
+    ours = Project(ROOT, *words, *places, deadline_seconds=1800)
     began = time.monotonic()
 
     def tell(line: str) -> None:
@@ -136,7 +139,7 @@ def _trained(
         if kill:
             killer.start()
         done = chained_sessions.train(kaggle, ours, show=tell)
-        killer.left.set()
+        killer.ended.set()
         seconds = time.monotonic() - began
         made = ours.journal().recent("pushes", 100)
         chained_sessions.train(kaggle, ours, show=tell)
@@ -165,17 +168,17 @@ def _config(epochs: int, hours: float) -> str:
 
 
 class Killer(threading.Thread):
-    """Kills one session, once it has saved a step of its own."""
+    """Kills one session after it has saved a step of its own."""
 
     def __init__(self, local: LocalKaggle) -> None:
         super().__init__(daemon=True)
-        self.left = threading.Event()
+        self.ended = threading.Event()
         self.step = 0
         self._local = local
 
     def run(self) -> None:
-        """Look at the session's folder until there is a second step in it."""
-        while not self.left.wait(0.05):
+        """Wait until the session's folder has a second step, and kill the session."""
+        while not self.ended.wait(0.05):
             for kernel in list(self._local.kernels.kernels.values()):
                 version = self._local.kernels.version(f"{kernel.owner}/{kernel.slug}", KILLED)
                 if version is None or version.session is None or version.status != "RUNNING":
@@ -193,7 +196,7 @@ class Killer(threading.Thread):
 
 @contextmanager
 def _environment(local: LocalKaggle) -> Iterator[None]:
-    """Lead this process there, without a token of the user's own, until the context ends."""
+    """Let the environment name that Kaggle, without the user's token, while the context lasts."""
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
         del os.environ[name]

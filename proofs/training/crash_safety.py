@@ -1,5 +1,5 @@
-"""Saving: whatever moment a save is interrupted in, and whatever bit of what it wrote turns,
-nothing torn is taken for whole.
+"""A save that is interrupted at any moment, and any bit that flips in what it wrote, never make a
+corrupt checkpoint look whole.
 """
 
 import random
@@ -92,14 +92,13 @@ def crashes(*, short: bool, show: Show, seed: int = SEED) -> Row:
         judged = judge(checkpoint.save, held, seed=seed, most=most, randoms=3 if short else 12)
         show(f"      {judged.states} crash states of saving {held.name}")
         found.append(judged)
-    states, wrong = (
-        sum(judged.states for judged in found),
-        [text for judged in found for text in judged.wrong],
-    )
+    states = sum(judged.states for judged in found)
+    wrong = [text for judged in found for text in judged.wrong]
     return Row(
-        "A save cut off anywhere, by a kill or a loss of power, leaves the new checkpoint or the one before it"
-        + (" (a sample)" if short else ""),
-        f"≥ {wanted} crash states; 0 torn, lost or older; after it returned always the new one; the next save goes through",
+        "A save cut off anywhere, by a kill or a loss of power, leaves the new checkpoint or the "
+        "one before it" + (" (a sample)" if short else ""),
+        f"≥ {wanted} crash states; 0 torn, lost or older; after it returned always the new one; "
+        "the next save goes through",
         f"{states} states of {len(BEFORE)} saves, {len(wrong)} wrong"
         + (f"; first: {wrong[0]}" if wrong else ""),
         states >= wanted and not wrong,
@@ -127,9 +126,7 @@ def judge(
         before = checkpoint.latest(folder)
 
         def work() -> None:
-            folder.mkdir(
-                exist_ok=True
-            )  # as training does before the first step; it flushes nothing
+            folder.mkdir(exist_ok=True)  # as training does before the first step
             save(folder, held.next, arrays(9), DETAILS)
 
         recording = disk_recorder.record(scratch / "top", work)
@@ -144,9 +141,8 @@ def judge(
             problem = _problem(place / FOLDER, held, before, returned=returned)
             if problem:
                 when = "after it returned" if returned else "while it ran"
-                wrong.append(
-                    f"{held.name}, {when}: {problem}; there was {', '.join(sorted(tree)) or 'nothing'}"
-                )
+                there = ", ".join(sorted(tree)) or "nothing"
+                wrong.append(f"{held.name}, {when}: {problem}; there was {there}")
             shutil.rmtree(place)
         return Judged(len(found), tuple(wrong))
 

@@ -1,8 +1,8 @@
-"""Lives: one training run that is killed with SIGKILL again and again, and goes on until it ends;
-the same run, unbroken.
+"""A training run that is killed with SIGKILL several times before it ends, and the same run without
+a kill.
 
-A process of its own (`python -m proofs.training.killed_runs`), which imports the libraries once and
-forks for each life before JAX has threads.
+`python -m proofs.training.killed_runs` imports the libraries once, and forks for each life of a run
+before JAX has threads.
 """
 
 import hashlib
@@ -21,26 +21,23 @@ from typing import Any
 import numpy as np
 
 SEED = 20261121
-IMAGES, EPOCHS, BATCH = 1600, 5, 16  # 450 steps, 90 of them an epoch
+IMAGES, EPOCHS, BATCH = 1600, 5, 16  # 90 steps an epoch
+EPOCHS_SHORT = 2
 DYING_SECONDS = 0.4  # a life is killed within this time after its first step …
-STARTING_SHARE, STARTING_SECONDS = (
-    0.15,
-    1.5,
-)  # … or, this many of them, within that after its beginning
+STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # … or, this share of them, after its beginning
 LIVES_AT_MOST = 60
 
 
 @dataclass
 class Run:
-    """What came of one run.
+    """The result of one run.
 
     Attributes:
-        kills: (step it stood at, whether a checkpoint was being written) of each.
+        kills: (step, whether a checkpoint was being written) of each.
         weights: sha256 of every array of the last checkpoint, optimizer and averages included.
-        batches: sha256 of each step's images and labels, as trained; a step that came out
-            differently in two lives is None.
-        lost: lives that went on from an older step than the last committed one.
-        unrecoverable: what a life that nobody killed ended with.
+        batches: sha256 of the images and labels of each step; None where two lives differ.
+        lost: lives that resumed from an older step than the last committed one.
+        unrecoverable: errors of lives that were not killed.
     """
 
     kills: list[tuple[int, bool]] = field(default_factory=list)
@@ -50,10 +47,8 @@ class Run:
     unrecoverable: list[str] = field(default_factory=list)
 
 
-def settings() -> Any:
-    """Return the config: AdamW, averages, BatchNorm, dropout, augmentation and two micro-batches a
-    step.
-    """
+def settings(epochs: int) -> Any:
+    """Return a config with AdamW, averages, BatchNorm, dropout, augmentation and micro-batches."""
     from pipeline import config as configs
 
     digits = configs.load("digits")
@@ -68,7 +63,7 @@ def settings() -> Any:
         model_options={"width": 4, "dropout": 0.3},
         batch=BATCH,
         micro_batch=4,
-        epochs=EPOCHS,
+        epochs=epochs,
         warmup_epochs=1,
         keep="best",
         checkpoint_seconds=0,
@@ -77,7 +72,7 @@ def settings() -> Any:
 
 
 def images() -> Any:
-    """Return images of noise with labels: what is in them does not matter here."""
+    """Return images of noise with labels."""
     from pipeline.data.dataset import Examples
     from pipeline.data.labels import Target
 
@@ -88,10 +83,8 @@ def images() -> Any:
     return Examples(tuple(f"i{number}" for number in range(IMAGES)), pixels, labels, classes)
 
 
-def live(folder: Path, report: int) -> None:
-    """Train in this process, and tell each step and each checkpoint on the pipe `report`, a line
-    each.
-    """
+def live(folder: Path, report: int, epochs: int) -> None:
+    """Train in this process, and write a line for each step and checkpoint to the pipe `report`."""
     from pipeline.data import dataset
     from pipeline.session import checkpoint
     from pipeline.training import training
@@ -133,15 +126,18 @@ def live(folder: Path, report: int) -> None:
     watched += ((Step, "train", stepped), (checkpoint, "latest", found))
     for place, name, function in watched:
         setattr(place, name, function)
-    training.train(settings(), folder, folder, examples=images(), show=lambda line: None)
+    training.train(settings(epochs), folder, folder, examples=images(), show=lambda line: None)
 
 
-def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str]) -> int:
-    """Return how a life ended (as `os.waitpid` tells it), having added what it told to `lines`.
+def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str], epochs: int) -> int:
+    """Return the exit status of a life, as `os.waitpid` gives it.
 
     Args:
+        folder: of the run.
         killed: gives the seconds until the kill: from the beginning if negative, else from the
-            first step; None for a life to its end.
+            first step. None does not kill it.
+        lines: takes the lines that it writes.
+        epochs: of the run.
     """
     reads, writes = os.pipe()
     child = os.fork()
@@ -151,7 +147,7 @@ def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str]) -> 
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
         try:
-            live(folder, writes)
+            live(folder, writes, epochs)
         except BaseException:
             import traceback
 
@@ -179,10 +175,10 @@ def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str]) -> 
     return os.waitpid(child, 0)[1]
 
 
-def run(folder: Path, kills: int, seed: int) -> Run:
-    """Kill a run that often, let it end, and return what came of it."""
+def run(folder: Path, kills: int, seed: int, epochs: int) -> Run:
+    """Kill a run that often, let it end, and return the result."""
     folder.mkdir(parents=True)
-    draw, result, committed = random.Random(seed), Run(), 0  # noqa: S311 - reproducible, and nothing is secret
+    draw, result, committed = random.Random(seed), Run(), 0  # noqa: S311 - no secret
 
     def when() -> float:
         if draw.random() < STARTING_SHARE:
@@ -191,7 +187,7 @@ def run(folder: Path, kills: int, seed: int) -> Run:
 
     for _ in range(LIVES_AT_MOST):
         lines: list[str] = []
-        status = fork(folder, when if len(result.kills) < kills else None, lines)
+        status = fork(folder, when if len(result.kills) < kills else None, lines, epochs)
         saving, step = False, committed
         for words in (line.split() for line in lines):
             if words[0] == "from":
@@ -228,18 +224,19 @@ def _digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def main(folder: Path, runs: int, kills: int, seed: int) -> None:
-    """Print one JSON line a run: the unbroken one first, then those that are killed."""
+def main(folder: Path, runs: int, kills: int, seed: int, epochs: int) -> None:
+    """Print one JSON line a run: first one without a kill, then those that are killed."""
     import jax
     import keras  # noqa: F401 - once for all lives
 
     from pipeline.training import training  # noqa: F401
 
-    # Executables are kept for all lives together, so that a life costs a second and not five.
-    jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))  # type: ignore[no-untyped-call]
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
+    # All lives share what is compiled, so that a life takes a second and not five.
+    update: Any = jax.config.update
+    update("jax_compilation_cache_dir", str(folder / "compiled"))
+    update("jax_persistent_cache_min_compile_time_secs", 0.0)
     for number in range(runs + 1):
-        result = run(folder / str(number), kills if number else 0, seed * 1000 + number)
+        result = run(folder / str(number), kills if number else 0, seed * 1000 + number, epochs)
         print(json.dumps(asdict(result)), flush=True)
 
 

@@ -1,9 +1,8 @@
-"""Pace: what the loop adds to its steps, what a checkpoint costs, and how soon a second session
-trains. A process of its own.
+"""What the loop adds to its steps, what a checkpoint costs, and how soon a second session trains.
 
-One core computes, as an accelerator would, and leaves the other to the host: whoever starts this
-sets XLA_FLAGS to `ONE_THREAD`. `python -m proofs.training.loop_overhead loop|saves|start|phases
-FOLDER` prints one JSON object.
+`python -m proofs.training.loop_overhead loop|saves|start|phases FOLDER` prints one JSON object.
+With XLA_FLAGS set to `ONE_THREAD` one core computes, as an accelerator would, and the other is the
+host's.
 """
 
 import gc
@@ -33,11 +32,9 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 SEED = 20261121
 ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
 IMAGES = 60_000
-# What changes of `settings`, steps a chunk, chunks: about 1 ms and 20 ms a step on this kind of
-# machine. Where a step is as short as that, our loop hands over several at once, which is what
-# `steps_per_call` is for; the bare loop and fit make one call a step. A virtual machine is
-# disturbed by up to a tenth from second to second (docs/LOG.md, 2026-11-21), so the arms take turns
-# often, and medians are of many.
+# Changes of `settings`, steps a chunk, chunks: about 1 ms and 20 ms a step on 2 cores. Where a step
+# takes 1 ms, our loop makes several with one call; the bare loop and fit make one call a step. The
+# speed of a virtual machine varies by a tenth from second to second, so the arms take turns often.
 MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
 SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
     "1 ms": ({**MLP, "steps_per_call": 16}, 320, 40),
@@ -82,15 +79,13 @@ def made(config: Config, found: dataset.Examples, output: Path) -> Loop:
     """Return a loop over all the images but the last hundred."""
     output.mkdir(parents=True)
     rows = np.arange(len(found) - 100)
-    batches = dataset.Batches(
-        found.inputs,
-        found.labels,
-        rows=rows,
-        batch=config.batch,
-        seed=0,
-        crop_padding=1,
-        flip=config.data.flip,
-    )
+    words: dict[str, Any] = {
+        "batch": config.batch,
+        "seed": 0,
+        "crop_padding": 1,
+        "flip": config.data.flip,
+    }
+    batches = dataset.Batches(found.inputs, found.labels, rows=rows, **words)
     keras.utils.set_random_seed(0)
     held = found.inputs[-100:], found.labels[-100:]
     applied = learning_rate.apply(config, len(rows))
@@ -98,9 +93,7 @@ def made(config: Config, found: dataset.Examples, output: Path) -> Loop:
 
 
 def loop(folder: Path) -> dict[str, Any]:
-    """Return, for each size, the ms a step of a bare jitted loop, of ours and of Keras' fit, chunk
-    by chunk in turn.
-    """
+    """Return, for each size, the ms a step of a bare jitted loop, of ours and of Keras' fit."""
     found, results = images(IMAGES), {}
     gc.freeze()  # as `training` does, for all arms
     for name, (change, steps, chunks) in SIZES.items():
@@ -123,7 +116,7 @@ def loop(folder: Path) -> dict[str, Any]:
             return (time.perf_counter() - begun) / count * 1e3
 
         def ours(count: int, run: Loop = run) -> float:
-            # Its first step is waited for, and not in "train": it is where compiling would be.
+            # Its first step, which may compile, is not in "train".
             run.seconds.clear()
             with Session(None, 1800, run.output) as session:
                 run.go(
@@ -182,8 +175,8 @@ def _fit(config: Config, run: Loop) -> Callable[[int], float]:
 
 
 def saves(folder: Path) -> dict[str, Any]:
-    """Return what checkpoints at the chosen cadence cost of a run with a large state, and how many
-    programs it compiled after its first steps.
+    """Return what the checkpoints of a run with a large state cost, and how many programs it
+    compiled after its first steps.
     """
     compiled: list[str] = []
 
@@ -227,9 +220,7 @@ def start(folder: Path) -> dict[str, Any]:
 
 
 def phases(folder: Path) -> dict[str, Any]:
-    """Return the names of the programs that a whole run left in its cache, of those that take a
-    batch of images.
-    """
+    """Return the programs in the cache of a whole run that take a batch of images."""
     config = settings(4, 32, epochs=2)
     training.train(config, folder, folder, examples=images(600), show=lambda line: None)
     names = sorted(

@@ -1,8 +1,11 @@
-"""Elastic: one batch on any number of replicas and micro-batches. A process of its own, with eight
-virtual devices.
+"""One batch on any number of replicas and micro-batches, in a process with eight virtual devices.
 
-`python -m proofs.training.replicas FOLDER PART…` prints one JSON object: what
-`proofs.training.claims` makes rows of.
+`python -m proofs.training.replicas FOLDER PART…` prints one JSON object, of which
+`proofs.training.claims` makes rows.
+
+Rounding differs between devices, and ReLU and pooling turn a last bit into a jump. So the distance
+that a move makes is compared with another one: the run stays on its devices, and at that moment
+each weight changes by one unit in the last place.
 """
 
 import hashlib
@@ -10,8 +13,9 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +37,12 @@ SEED = 20261121
 DEVICES = (1, 2, 4, 8)
 IMAGES, BATCH, GROUP = 1010, 64, 8  # an epoch does not end with a step
 MOVED_AT, STEPS_AFTER = 23, 50
+PERTURBED = 2  # runs whose weights are changed by one unit in the last place
 ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
 
 
 def plain(images: Any, num_classes: int, batchnorm_momentum: float, *, width: int = 64) -> Any:
-    """Return logits without BatchNorm and dropout: what a sum over images is, exactly."""
+    """Return logits without BatchNorm and dropout, whose gradient is a sum over images."""
     x = keras.layers.Conv2D(width, 3, padding="same", activation="relu", name="conv_a")(images)
     x = keras.layers.Conv2D(width, 3, padding="same", activation="relu", name="conv_b")(x)
     return keras.layers.Dense(num_classes, dtype="float32", name="logits")(
@@ -49,9 +54,7 @@ architectures.MODELS["plain"] = plain
 
 
 def settings(**change: Any) -> Config:
-    """Return a config with everything in it that could depend on the number of replicas, changed
-    so.
-    """
+    """Return a config with everything in it that could depend on the number of replicas."""
     digits = configs.load("digits")
     base = replace(
         digits,
@@ -69,20 +72,17 @@ def settings(**change: Any) -> Config:
 
 
 class Recorded(Loop):
-    """A run on some of the devices that keeps each step's loss, and each call's batch as the
-    devices hold it.
-    """
+    """A run on some of the devices that records the loss of each step."""
 
     def __init__(self, config: Config, output: Path, devices: int) -> None:
         output.mkdir(parents=True, exist_ok=True)
         draw = np.random.default_rng(SEED)
         labels = (np.arange(IMAGES) % 10).astype(np.int32)
-        # A bright square tells the label, so that there is something to learn.
+        # The place of a bright square is the label, so that there is something to learn.
         pixels = draw.integers(0, 120, (IMAGES, 8, 8, 1), np.uint8)
-        for number, label in enumerate(labels):
-            pixels[
-                number, label // 4 * 2 : label // 4 * 2 + 3, label % 4 * 2 : label % 4 * 2 + 2
-            ] += 120
+        for image, label in zip(pixels, labels, strict=True):
+            top, left = label // 4 * 2, label % 4 * 2
+            image[top : top + 3, left : left + 2] += 120
         batches = dataset.Batches(
             pixels,
             labels,
@@ -105,7 +105,7 @@ class Recorded(Loop):
         self.losses: list[float] = []
 
     def go_to(self, step: int) -> None:
-        """Go on from the newest checkpoint to that step, and save."""
+        """Resume from the newest checkpoint, train to that step, and save."""
         train = self.compiled.train
 
         def recorded(tree: Any, *given: Any) -> Any:
@@ -123,17 +123,21 @@ class Recorded(Loop):
         self.compiled.train = train  # type: ignore[method-assign]
 
 
-def order(folder: Path) -> dict[str, Any]:
-    """Return how many sequences of batches were compared, and how many differed from the first:
-    from every step of two epochs.
+def order(folder: Path, every: int = 1, counts: Sequence[int] = DEVICES) -> dict[str, Any]:
+    """Return how many sequences of batches were compared, and how many differed from the first.
+
+    Args:
+        folder: for the runs.
+        every: how many steps are between two beginnings, over two epochs.
+        counts: of devices.
     """
     last = -(-2 * IMAGES // BATCH)
     first: list[str] | None = None
     compared = differing = 0
     seen: set[int] = set()
-    for devices in DEVICES:
+    for devices in counts:
         run = Recorded(settings(), folder / f"order-{devices}", devices)
-        for start in range(last):
+        for start in range(0, last, every):
             found = []
             for images, labels, _ in run._feed(start, last):
                 # A single CPU gets the arrays as they are.
@@ -148,12 +152,14 @@ def order(folder: Path) -> dict[str, Any]:
             first = first or found
             compared += 1
             differing += found != first[start:]
-    return {"compared": compared, "differing": differing, "devices": sorted(seen), "steps": last}
+    starts = len(range(0, last, every))
+    wanted = {"steps": last, "starts": starts, "wanted": list(counts)}
+    return {"compared": compared, "differing": differing, "devices": sorted(seen), **wanted}
 
 
 def moved(folder: Path, name: str) -> dict[str, Any]:
-    """Return how far a run that moves from 8 devices to 1 in the middle of an epoch is from the one
-    that does not, 50 steps later.
+    """Return how far a run that moves from 8 devices to 1 within an epoch is from one that stays,
+    50 steps later; and how far from it those are whose weights are perturbed at that moment.
     """
     digits = settings()
     optimizer = replace(digits.optimizer, name=name, base_batch=BATCH)
@@ -163,28 +169,54 @@ def moved(folder: Path, name: str) -> dict[str, Any]:
     stays = Recorded(config, folder / f"stays-{name}", 8)
     stays.go_to(to)
     Recorded(config, folder / f"moves-{name}", 8).go_to(MOVED_AT)
+    perturbed = []
+    for number in range(PERTURBED):
+        perturb(folder / f"moves-{name}", folder / f"perturbed-{number}-{name}", number)
+        perturbed.append(Recorded(config, folder / f"perturbed-{number}-{name}", 8))
+        perturbed[-1].go_to(to)
     # One device, four micro-batches a step: memory is another one, too.
     moves = Recorded(replace(config, micro_batch=BATCH // 4), folder / f"moves-{name}", 1)
     moves.go_to(to)
-    ours, theirs = (checkpoint.latest(run.output / "checkpoints") for run in (moves, stays))
-    assert ours is not None and theirs is not None and ours.step == theirs.step == to  # noqa: S101 - the proof's own
-    names = [name for name in theirs.arrays if name.startswith("trainable/")]
-    weights = max(_apart(ours.arrays[name], theirs.arrays[name]) for name in names)
-    losses = max(
-        abs(a - b) / abs(b)
-        for a, b in zip(moves.losses[-STEPS_AFTER:], stays.losses[-STEPS_AFTER:], strict=True)
-    )
     fell = statistics.mean(stays.losses[-5:]) / statistics.mean(stays.losses[:5])
+    ulps = [_distances(run, stays, to) for run in perturbed]
     return {
-        "weights": weights,
-        "losses": losses,
+        "moved": _distances(moves, stays, to),
+        "ulp": {key: max(found[key] for found in ulps) for key in ("weights", "losses")},
+        "steps": to,
         "fell_to": fell,
         "micro_batches": moves.compiled.accumulation,
     }
 
 
+def perturb(source: Path, target: Path, seed: int) -> None:
+    """Write the checkpoint of one run for another, with each weight moved to a number beside it."""
+    found = checkpoint.latest(source / "checkpoints")
+    assert found is not None  # noqa: S101 - the proof's own
+    draw, arrays = np.random.default_rng(seed), dict(found.arrays)
+    for name in [name for name in arrays if name.startswith("trainable/")]:
+        ends = draw.choice(np.array([-np.inf, np.inf], np.float32), arrays[name].shape)
+        arrays[name] = np.nextafter(arrays[name], ends)
+    (target / "checkpoints").mkdir(parents=True)
+    checkpoint.save(target / "checkpoints", found.step, arrays, found.details)
+
+
+def _distances(one: Recorded, other: Recorded, step: int) -> dict[str, float]:
+    """Return how far two runs are apart, relatively: in the weights at that step, and in the losses
+    of the last steps.
+    """
+    found = [checkpoint.latest(run.output / "checkpoints") for run in (one, other)]
+    ours, theirs = (checkpoint.arrays for checkpoint in found if checkpoint is not None)
+    assert all(each is not None and each.step == step for each in found)  # noqa: S101 - ours
+    names = [name for name in theirs if name.startswith("trainable/")]
+    pairs = zip(one.losses[-STEPS_AFTER:], other.losses[-STEPS_AFTER:], strict=True)
+    return {
+        "weights": max(_apart(ours[name], theirs[name]) for name in names),
+        "losses": max(abs(a - b) / abs(b) for a, b in pairs),
+    }
+
+
 def accumulated(folder: Path) -> dict[str, Any]:
-    """Return how far one update by accumulation is from the whole batch's, and both times, in ms."""
+    """Return how far one update by accumulation is from one by the whole batch, and both in ms."""
     digits = settings()
     base = settings(
         model="plain", model_options={"width": 64}, batch=256, warmup_epochs=0, batchnorm_batch=32,
@@ -199,15 +231,9 @@ def accumulated(folder: Path) -> dict[str, Any]:
         images, labels, _ = run._batch(0, 1)
         tree, _ = run.compiled.train(run.state.tree, images, labels, 1)
         runs[micro_batch] = (run.compiled, tree, (images, labels))
-        if micro_batch != 256:
-            whole = runs[256][1]
-            apart = max(
-                apart,
-                *(
-                    _apart(np.asarray(a), np.asarray(b))
-                    for a, b in zip(tree[0], whole[0], strict=True)
-                ),
-            )
+        whole = runs[256][1]
+        pairs = zip(tree[0], whole[0], strict=True)
+        apart = max(apart, *(_apart(np.asarray(a), np.asarray(b)) for a, b in pairs))
 
     def timed(micro_batch: int) -> float:
         step, tree, batch = runs[micro_batch]
@@ -227,7 +253,7 @@ def accumulated(folder: Path) -> dict[str, Any]:
         str(size): statistics.median(a / b for a, b in zip(taken[size], taken[256], strict=True))
         for size in (64, 32)
     }
-    return {"apart": apart, "milliseconds": times, "ratios": ratios}
+    return {"apart": apart, "images": base.batch, "milliseconds": times, "ratios": ratios}
 
 
 def _apart(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -237,10 +263,15 @@ def _apart(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "order": order,
-    "sgd": lambda folder: moved(folder, "sgd"),
-    "adamw": lambda folder: moved(folder, "adamw"),
+    "some": partial(order, every=8, counts=(1, 8)),
+    "sgd": partial(moved, name="sgd"),
+    "adamw": partial(moved, name="adamw"),
     "accumulated": accumulated,
 }
 
 if __name__ == "__main__":
+    # Runs of one program compile it once.
+    update: Any = jax.config.update
+    update("jax_compilation_cache_dir", f"{sys.argv[1]}-compiled")
+    update("jax_persistent_cache_min_compile_time_secs", 0.0)
     print(json.dumps({name: PARTS[name](Path(sys.argv[1])) for name in sys.argv[2:]}))

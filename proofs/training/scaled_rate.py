@@ -1,78 +1,62 @@
-"""Scaling: the rate holds at eight times the batch, the check of it can tell, and the noise scale
-is right.
+"""The scaled learning rate holds at eight times the batch, the check of it notices an unscaled one,
+and the noise scale is right.
 
 `python -m proofs.training.scaled_rate DIGITS STEPS` prints one JSON object: the noise scale over
-that many steps, and a reference beside it.
+that many steps, and a reference.
 """
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline import config as configs
+from proofs.shared import module_process
 from proofs.shared.results_table import Row, Show, last_json
 
 CONFIG = "digits_sgd"
 SAMPLES, WITHIN = 10, 0.3
-STEPS, STEPS_SHORT = 50, 20
+STEPS = 50
 
 
-def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
-    """Yield the rows, each as soon as it is measured.
-
-    Args:
-        root: of the repository. folder: to write in. short: the noise scale alone, over fewer
-            steps. show: takes lines of progress.
-    """
+def rows(root: Path, folder: Path, *, show: Show) -> Iterator[Row]:
+    """Yield the rows, each as soon as it is measured; `folder` is to write in."""
     data = folder / "scaling-digits"
-    _python(root, "localkaggle", "export", "digits", data)
-    if not short:
-        show("      nine runs at two batches")
-        words = (
-            "scale-check",
-            "--config",
-            CONFIG,
-            "--input",
-            data,
-            "--output",
-            folder / "scaling",
-            "--json",
-        )
-        yield from judged(last_json(_python(root, "pipeline", *words, ends=(0, 1))))
+    module_process.output(root, "localkaggle", "export", "digits", data)
+    show("      nine runs at two batches")
+    words = ("--config", CONFIG, "--input", data, "--output", folder / "scaling", "--json")
+    done = module_process.output(root, "pipeline", "scale-check", *words, codes=(0, 1))
+    yield from judged(last_json(done))
     show("      the gradient-noise scale")
-    yield noisy(
-        last_json(
-            _python(root, "proofs.training.scaled_rate", data, STEPS_SHORT if short else STEPS)
-        )
-    )
+    done = module_process.output(root, "proofs.training.scaled_rate", data, STEPS)
+    yield noisy(last_json(done))
 
 
 def judged(checked: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the rows that the result of a check gives."""
+    """Yield the rows of the result of a check."""
     scaled, unscaled, limits = checked["scaled"], checked["unscaled"], checked["limits"]
-    target = f"gap ≤ {limits['gap']:g} s.d., ≤ {limits['ratio']:g}x the epochs to the target, spread ≤ {limits['spread']:g}x"
+    target = f"gap ≤ {limits['gap']:g} s.d., ≤ {limits['ratio']:g}x the epochs to the target, "
+    target += f"spread ≤ {limits['spread']:g}x"
     yield Row(
-        "SGD at 8 times the batch with the rate scaled: loss against epochs, beside the batch that it was tuned at",
+        "SGD at 8 times the batch with the rate scaled: loss against epochs, beside the batch that "
+        "it was tuned at",
         target,
-        _told(scaled),
+        _figure(scaled),
         bool(scaled["holds"]),
         configs.load(CONFIG).seed,
     )
     yield Row(
         "The same check of the same batch with the rate unscaled",
         "does not hold",
-        _told(unscaled),
+        _figure(unscaled),
         not unscaled["holds"],
         configs.load(CONFIG).seed,
     )
 
 
 def noisy(found: Mapping[str, Any]) -> Row:
-    """Return the row that a noise scale and its reference give; None is an infinite one."""
+    """Return the row of a noise scale and its reference; None is an infinite one."""
     ours, reference = found["ours"]["scale"], found["reference"]["scale"]
     off = ours / reference - 1 if ours and reference else None
     more = found["reference"]["steps"] / found["ours"]["steps"]
@@ -88,9 +72,7 @@ def noisy(found: Mapping[str, Any]) -> Row:
 
 
 def measured(folder: Path, steps: int) -> dict[str, Any]:
-    """Return the noise over the first steps of the run, from its own batches ("ours"), and from
-    others ("reference").
-    """
+    """Return the noise over the first steps of a run, from its own batches and from others."""
     from pipeline.training import gradient_noise, training
 
     config = configs.load(CONFIG)
@@ -102,36 +84,10 @@ def measured(folder: Path, steps: int) -> dict[str, Any]:
     }
 
 
-def _told(arm: Mapping[str, Any]) -> str:
+def _figure(arm: Mapping[str, Any]) -> str:
     gap = "diverged" if arm["gap"] is None else f"{arm['gap']:+.1f} s.d. at epoch {arm['epoch']}"
-    return f"{gap}, {'never at the target' if arm['ratio'] is None else format(arm['ratio'], '.2f') + 'x the epochs'}"
-
-
-def _python(root: Path, *words: object, ends: tuple[int, ...] = (0,)) -> str:
-    """Return what a module of the project prints, run in a process of its own that ends with one of
-    these.
-    """
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "XLA_FLAGS": "",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
-    }
-    run = subprocess.run(
-        [sys.executable, "-m", *map(str, words)],
-        cwd=root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if run.returncode not in ends:
-        raise RuntimeError(
-            f"{' '.join(map(str, words))} ended with {run.returncode}:\n{run.stderr[-3000:]}"
-        )
-    return run.stdout
+    ratio = arm["ratio"]
+    return f"{gap}, {'never at the target' if ratio is None else f'{ratio:.2f}x the epochs'}"
 
 
 if __name__ == "__main__":

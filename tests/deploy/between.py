@@ -1,10 +1,10 @@
-"""A wire between the real client and the local Kaggle that can be cut, slowed and spoken into.
+"""A proxy between the real client and the local Kaggle that can drop, delay and answer requests.
 
-The client sees a proxy; what `say` was told comes first, everything else goes through to the local
-Kaggle.
+Answers that a test gives to `say` come first; every other request goes through.
 """
 
 import http.client
+import itertools
 import json
 import threading
 from collections.abc import Iterable, Iterator
@@ -59,6 +59,10 @@ class Between:
         of the words above.
         """
         self._said[operation] = iter(answers)
+
+    def always(self, operation: str, answer: Any) -> None:
+        """Answer every call of that operation so."""
+        self.say(operation, itertools.repeat(answer))
 
     def serve(self, name: str, data: bytes) -> str:
         """Return an address at which this file can be downloaded."""

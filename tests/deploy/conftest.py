@@ -1,23 +1,27 @@
-"""A small project to deploy: a package of two modules and two plain-Python notebooks that run in
-seconds.
-"""
+"""Fixtures: a small project to deploy, and a real client whose server says what a test says."""
 
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.kernel import artifact_manifest
 from tests.deploy.between import Between
 from tests.deploy.small import INFER, TRAIN, write_kernel
 
+# No test asks how fast the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The root of a small project, with things in it that must stay at home."""
+    """Return the root of a small project with things in it that must stay at home."""
     root = tmp_path / "project"
     package = root / "pipeline"
     (package / "configs").mkdir(parents=True)
@@ -41,37 +45,42 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
-    """What answers the real client here: only what a test says."""
+    """Give the server that answers the real client; it says only what a test says."""
     with Between("http://127.0.0.1:9") as between:
-        for name, value in {
-            "http_proxy": between.address,
-            "KAGGLE_USERNAME": "ann",
-            "KAGGLE_KEY": "not-a-key",
-        }.items():
-            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("http_proxy", between.address)
+        monkeypatch.setenv("KAGGLE_USERNAME", "ann")
+        monkeypatch.setenv("KAGGLE_KEY", "not-a-key")
         yield between
 
 
 @pytest.fixture
 def kaggle(between: Between) -> Kaggle:
-    """A real client on that wire, in a hurry."""
-    return Kaggle.connect(pace=Pace(first=0.01, most=0.2, patience=5), timeouts=(2, 5))
+    """Return a real client of that server that retries quickly, and waits for slow machines."""
+    return Kaggle.connect(pace=Pace(first=0.01, most=0.2, patience=60), timeouts=(60, 60))
 
 
 @pytest.fixture
 def shown() -> list[str]:
-    """The lines that were shown; pass `shown.append`."""
+    """Return the list of shown lines; pass `shown.append`."""
     return []
 
 
 @pytest.fixture
+def built(root: Path) -> bundle.Bundle:
+    """Return the bundle of the small project's training."""
+    return bundle.build(
+        "train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root
+    )
+
+
+@pytest.fixture
 def artifact(tmp_path: Path) -> Path:
-    """Return an artifact that is whole: weights and the manifest that seals them."""
+    """Return a whole artifact: weights, and the manifest that seals them."""
     folder = tmp_path / "artifact"
     folder.mkdir()
     (folder / "weights.npz").write_bytes(b"weights")
     digest = hashlib.sha256(b"weights").hexdigest()
     files = {"weights.npz": {"sha256": digest, "size": 7}}
-    told = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
-    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(told))
+    manifest = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
+    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
     return folder

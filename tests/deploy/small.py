@@ -3,14 +3,23 @@
 import json
 from pathlib import Path
 
-TRAIN = """# %% [markdown]
-# # Train
-
-# %%
+HEAD = """# %%
 import hashlib
 import json
 from pathlib import Path
 
+def seal(names):
+    files = {}
+    for path in map(Path, names):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        files[str(path)] = {"sha256": digest, "size": path.stat().st_size}
+    Path("outputs.json").write_text(json.dumps({"files": files}))
+
+"""
+TRAIN = (
+    "# %% [markdown]\n# # Train\n\n"
+    + HEAD
+    + """
 from pipeline import model
 
 origin = json.loads(Path("bundle.json").read_text())
@@ -29,41 +38,26 @@ manifest["manifest_sha256"] = hashlib.sha256(text().encode()).hexdigest()
 Path("artifact/manifest.json").write_text(text())
 Path("curve.png").write_bytes(b"not really a picture")
 
-def seal(names):
-    files = {
-        name: {"sha256": hashlib.sha256(Path(name).read_bytes()).hexdigest(), "size": Path(name).stat().st_size}
-        for name in names
-    }
-    Path("outputs.json").write_text(json.dumps({"files": files}))
-
-
 seal(["bundle.json", "curve.png", "artifact/manifest.json", "artifact/weights.npz"])
 print("trained")
 """
-INFER = """# %%
-import hashlib
-import json
-from pathlib import Path
-
+)
+INFER = (
+    HEAD
+    + """
 expect = json.loads(Path("bundle.json").read_text())["expect"]
 root = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "input").is_dir())
 found = [path for path in root.glob("input/**/manifest.json")]
 manifest = json.loads(found[0].read_text())
-assert manifest["run_id"] == expect["run_id"] and manifest["weights_sha256"] == expect["weights_sha256"], found
+for key in ("run_id", "weights_sha256"):
+    assert manifest[key] == expect[key], found
 sample = next(iter(root.glob("input/**/sample_submission.csv")))
 Path("submission.csv").write_bytes(sample.read_bytes())
-
-def seal(names):
-    files = {
-        name: {"sha256": hashlib.sha256(Path(name).read_bytes()).hexdigest(), "size": Path(name).stat().st_size}
-        for name in names
-    }
-    Path("outputs.json").write_text(json.dumps({"files": files}))
-
 
 seal(["bundle.json", "submission.csv"])
 print("inferred")
 """
+)
 FAIL = """# %%
 print("before \\x1b[31mred\\x1b[0m")
 raise ValueError("the batch does not fit")

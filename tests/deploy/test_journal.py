@@ -94,10 +94,12 @@ def test_a_journal_of_an_older_version_opens_and_none_of_it_is_believed(tmp_path
     path = tmp_path / "journal.sqlite"
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(
-            "CREATE TABLE pushes (id INTEGER PRIMARY KEY, at TEXT NOT NULL, outcome TEXT NOT NULL, kernel, version)"
+            "CREATE TABLE pushes (id INTEGER PRIMARY KEY, at TEXT NOT NULL, outcome TEXT NOT NULL,"
+            " kernel, version)"
         )
         base.execute(
-            "INSERT INTO pushes (at, outcome, kernel, version) VALUES ('2026-11-21', 'done', 'train-tpu', 3)"
+            "INSERT INTO pushes (at, outcome, kernel, version)"
+            " VALUES ('2026-11-21', 'done', 'train-tpu', 3)"
         )
 
     journal = Journal(path)

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import pytest
 from localkaggle.__main__ import main
 from localkaggle.competitions import NAMES
 from localkaggle.sessions.session import namespaces
-from tests.localkaggle.pushed_notebooks import notebook
+from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, notebook, soon
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = """
@@ -72,20 +71,20 @@ def test_an_export_does_not_mix_with_files_that_are_there(tmp_path):
     done = localkaggle("export", "digits", tmp_path)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == f"Error: {tmp_path} is not an empty folder; expected one, or a new name.\nChoose another.\n"
+    assert done.stderr == (
+        f"Error: {tmp_path} is not an empty folder; expected one or a new one.\n"
+        "python -m localkaggle export digits OTHER_FOLDER\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_an_export_does_not_take_a_file_for_a_folder(tmp_path):
+def test_an_export_does_not_take_a_file_for_a_folder(tmp_path, capsys):
     """Exit code 2, and the file is as it was."""
     (tmp_path / "mine.txt").write_text("mine")
 
-    done = localkaggle("export", "digits", tmp_path / "mine.txt")
+    code = main(["export", "digits", str(tmp_path / "mine.txt")])
 
-    assert done.returncode == 2 and "is not an empty folder" in done.stderr
+    assert code == 2 and "is not an empty folder" in capsys.readouterr().err
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
@@ -108,9 +107,10 @@ def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path):
     done = localkaggle("export", "titanic", tmp_path / "titanic")
 
     assert (done.returncode, done.stdout) == (2, "")
-    known = ", ".join(NAMES)
-    said = f"Error: there is no competition 'titanic' here; expected one of: {known}.\nCorrect the name.\n"
-    assert done.stderr == said
+    assert done.stderr == (
+        f"Error: there is no competition 'titanic' here; expected one of: {', '.join(NAMES)}.\n"
+        f"python -m localkaggle export digits {tmp_path}/titanic\n"
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -128,12 +128,14 @@ def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path):
         ("export", "digits"),
     ],
 )
-def test_what_it_does_not_understand_is_answered_with_its_usage(words):
+def test_what_it_does_not_understand_is_answered_with_its_usage(words, capsys):
     """Exit code 2."""
-    done = localkaggle(*words)
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("usage: python -m localkaggle") and "Traceback" not in done.stderr
+    out, errors = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert errors.startswith("usage: python -m localkaggle") and "Traceback" not in errors
 
 
 # serve
@@ -155,7 +157,12 @@ class Served:
         }
         words = ["sh", "-c", f"{self.lines}\n{script}"]
         return subprocess.run(
-            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+            words,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_AT_MOST,
         )
 
 
@@ -212,10 +219,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         f"keras/weights={given}",
     )
     with serving(folder, *words) as served:
-        assert (
-            f"# A Kaggle on 127.0.0.1:{port}, competitions: {', '.join(NAMES)}; its files are in {folder}\n"
-            in served.lines
-        )
+        hosted = f"competitions: {', '.join(NAMES)}"
+        said = f"# A Kaggle on 127.0.0.1:{port}, {hosted}; its files are in {folder}\n"
+        assert said in served.lines
         yield served
 
 
@@ -230,8 +236,8 @@ def dataset(served, tmp_path_factory) -> Path:
         "licenses": [{"name": "CC0-1.0"}],
     }
     (folder / "dataset-metadata.json").write_text(json.dumps(settings))
-    script = "kaggle datasets create -q; until kaggle datasets status rehearsal/strange-data | grep ready; do :; done"
-    done = served.shell(script, folder)
+    ready = "kaggle datasets status rehearsal/strange-data | grep ready"
+    done = served.shell(f"kaggle datasets create -q; until {ready}; do :; done", folder)
     assert done.stdout.splitlines()[-1] == "ready", done.stdout + done.stderr
     return folder
 
@@ -380,11 +386,7 @@ def test_ctrl_c_ends_it_with_its_sessions(tmp_path):
     )
     with serving(tmp_path / "kaggle") as served:
         done = served.shell("kaggle kernels push", tmp_path / "endless")
-        deadline = time.monotonic() + 30
-        while (
-            not list(served.folder.glob("sessions/*/working/begun")) and time.monotonic() < deadline
-        ):
-            time.sleep(0.02)
+        assert soon(lambda: list(served.folder.glob("sessions/*/working/begun"))), done.stderr
         sessions = psutil.Process(served.process.pid).children(recursive=True)
         os.killpg(served.process.pid, signal.SIGINT)
         out, errors = served.process.communicate(timeout=60)

@@ -1,9 +1,10 @@
-"""Server: what the wire and the kernels service answer, to Kaggle's own client and to anybody else."""
+"""Server: what the HTTP handler and the kernels service answer Kaggle's client and others."""
 
 import base64
 import http.client
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,6 @@ from pathlib import Path
 import kagglesdk.kernels.types.kernels_api_service as types
 import pytest
 import requests
-from kagglesdk import KaggleClient
-from kagglesdk.kaggle_env import KaggleEnv
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWorkerStatus
 from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
 
@@ -20,7 +19,8 @@ from localkaggle import http_handler
 from localkaggle.competitions import Competition
 from localkaggle.server import LocalKaggle
 from localkaggle.services.kernels import SOURCE_BYTES
-from tests.localkaggle.pushed_notebooks import finished, notebook, ran, save
+from localkaggle.services.protocol import make
+from tests.localkaggle.pushed_notebooks import finished, notebook, ran, refused, save, signed_in
 
 STATUS = "kernels.KernelsApiService/GetKernelSessionStatus"
 FOR_EVER = 3600.0
@@ -55,10 +55,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKaggle]:
     Somebody else has a kernel there too; no call can make one for another account.
     """
     with LocalKaggle(tmp_path_factory.mktemp("ended"), competitions=(), queue_seconds=0) as kaggle:
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in kaggle.environment.items():
-                patch.setenv(name, value)
-            pushing = KaggleClient(env=KaggleEnv.LOCAL, username="rehearsal", password=kaggle.key)
+        with signed_in(kaggle.environment) as pushing:
             cell = """
 import os, pathlib
 pathlib.Path("deep").mkdir()
@@ -91,11 +88,8 @@ def kept(client, **fields):
 
 def asked(cls, slug: str = "small-kernel", label: str | None = None, owner: str = "rehearsal"):
     """Return a request about a kernel, or about one version of it."""
-    request = cls()
-    request.user_name, request.kernel_slug = owner, slug
-    if label is not None:
-        request.version_label = label
-    return request
+    labelled = {} if label is None else {"version_label": label}
+    return make(cls, user_name=owner, kernel_slug=slug, **labelled)
 
 
 def status(client, **words):
@@ -111,31 +105,29 @@ def output(client, size: int | None = None, token: str | None = None, **words):
 
 
 def download(client, path: str, number: int = 1, slug: str = "small-kernel"):
-    request = types.ApiDownloadKernelOutputRequest()
-    request.owner_slug, request.kernel_slug, request.file_path, request.version_number = (
-        "rehearsal",
-        slug,
-        path,
-        number,
+    request = make(
+        types.ApiDownloadKernelOutputRequest,
+        owner_slug="rehearsal",
+        kernel_slug=slug,
+        file_path=path,
+        version_number=number,
     )
     return client.kernels.kernels_api_client.download_kernel_output(request)
-
-
-def code(caught) -> int:
-    return caught.value.response.status_code
 
 
 # A run
 
 
-def test_a_version_is_queued_then_runs_then_is_complete(start, client):
+def test_a_version_is_queued_then_runs_then_is_complete(start, client, monkeypatch):
     """No word is skipped; while it runs its log can be read, and its output cannot."""
-    kaggle = start(competitions=(), queue_seconds=1)
+    kaggle, leave = start(competitions=()), threading.Event()
+    monkeypatch.setattr(kaggle.kernels._closing, "wait", lambda seconds: not leave.wait(300))
     connected = client(kaggle)
     save(connected, notebook(GATED))
     version = kaggle.kernels.version("rehearsal/small-kernel", 1)
 
     seen = [status(connected).status]
+    leave.set()
     while "before" not in output(connected).log:
         assert not version.done.wait(0.02)
     seen.append(status(connected).status)
@@ -245,9 +237,8 @@ def test_an_unknown_or_malformed_label_is_no_version(ended, client, label):
     connected = client(ended)
 
     for ask in (status, output):
-        with pytest.raises(requests.HTTPError, match="Not found") as caught:
+        with refused(404, "Not found"):
             ask(connected, label=label)
-        assert code(caught) == 404
 
 
 def test_a_new_kernel_gets_its_address_from_its_title(kaggle, client):
@@ -258,9 +249,8 @@ def test_a_new_kernel_gets_its_address_from_its_title(kaggle, client):
 
     assert answer.ref == "/code/rehearsal/what-it-is-called"
     assert status(connected, slug="what-it-is-called").status == KernelWorkerStatus.NEW_SCRIPT
-    with pytest.raises(requests.HTTPError) as caught:
+    with refused(403):
         status(connected, slug="as-asked")
-    assert code(caught) == 403
 
 
 def test_an_old_kernel_keeps_its_address_under_a_new_title(kaggle, client):
@@ -300,22 +290,16 @@ def test_a_title_that_another_kernel_has_makes_a_version_of_that_one(kaggle, cli
 )
 def test_a_title_or_slug_that_makes_no_address_is_refused(kaggle, client, fields):
     """400, and no kernel comes of it."""
-    with pytest.raises(requests.HTTPError, match=r"title|slug") as caught:
+    with refused(400, r"title|slug"):
         kept(client(kaggle), **{"new_title": "A Good Title", **fields})
-
-    assert code(caught) == 400
     assert kaggle.kernels.kernels == {} and not (kaggle.folder / "sessions").exists()
 
 
 def test_nobody_pushes_for_somebody_else(kaggle, client):
     """Kaggle says it inside a success."""
     connected = client(kaggle)
-    request = types.ApiSaveKernelRequest()
-    request.slug, request.new_title, request.text = (
-        "stranger/small-kernel",
-        "Small Kernel",
-        notebook("1"),
-    )
+    fields = {"slug": "stranger/small-kernel", "new_title": "Small Kernel", "text": notebook("1")}
+    request = make(types.ApiSaveKernelRequest, **fields)
 
     assert connected.kernels.kernels_api_client.save_kernel(request).error == "Kernel not found"
     assert kaggle.kernels.kernels == {}
@@ -336,10 +320,8 @@ def test_a_missing_kernel_and_somebody_elses_look_the_same(ended, client, owner,
         "list_kernel_files": types.ApiListKernelFilesRequest,
     }[method]
 
-    with pytest.raises(requests.HTTPError, match=r"Permission 'kernels\.get' was denied") as caught:
+    with refused(403, r"Permission 'kernels\.get' was denied"):
         getattr(connected.kernels.kernels_api_client, method)(asked(cls, slug=slug, owner=owner))
-
-    assert code(caught) == 403
 
 
 def test_a_kernel_gives_back_what_was_pushed(start, client, small):
@@ -393,10 +375,8 @@ def test_a_source_is_smaller_than_a_megabyte(kaggle, client):
     quick = {"kernel_type": "script", "kernel_execution_type": KernelExecutionType.QUICK_SAVE}
 
     assert save(connected, "é" * (SOURCE_BYTES // 2 - 1) + "e", **quick).version_number == 1
-    with pytest.raises(requests.HTTPError, match="must be less than 1 megabytes") as caught:
+    with refused(400, "must be less than 1 megabytes"):
         save(connected, "é" * (SOURCE_BYTES // 2), **quick)
-
-    assert code(caught) == 400
     assert len(kaggle.kernels.kernels["rehearsal/small-kernel"].versions) == 1
 
 
@@ -452,7 +432,7 @@ def test_an_unverified_account_gets_a_cpu_in_silence(start, client):
     gpu = save(connected, notebook("1"), machine_shape="NvidiaTeslaT4")
 
     assert (tpu.error, tpu.version_number, gpu.error) == ("", 1, "")
-    given = [version.given for version in kaggle.kernels.kernels["rehearsal/small-kernel"].versions]
+    given = [version.shape for version in kaggle.kernels.kernels["rehearsal/small-kernel"].versions]
     assert given == ["", "NvidiaTeslaT4"]
     assert kaggle.kernels.version("rehearsal/small-kernel", 1).request.machine_shape == "TpuV5E8"
 
@@ -483,15 +463,15 @@ def test_a_push_gets_the_machine_that_kaggle_would_give(kaggle, client, metadata
 
     assert not save(client(kaggle), notebook("1", **metadata), **quick, **fields).error
 
-    assert kaggle.kernels.version("rehearsal/small-kernel", 1).given == given
+    assert kaggle.kernels.version("rehearsal/small-kernel", 1).shape == given
 
 
 def test_an_unknown_machine_is_refused(kaggle, client):
     """It is not taken for a CPU."""
-    with pytest.raises(requests.HTTPError, match="Invalid machine shape: TpuV9") as caught:
+    with refused(400, "Invalid machine shape: TpuV9"):
         save(client(kaggle), notebook("1"), machine_shape="TpuV9")
 
-    assert (code(caught), kaggle.kernels.kernels) == (400, {})
+    assert kaggle.kernels.kernels == {}
 
 
 # Output
@@ -530,10 +510,8 @@ def test_the_same_output_is_listed_with_sizes(ended, client):
 @pytest.mark.parametrize("token", ["x", "-1", "1.5", "../1"])
 def test_a_page_that_nobody_gave_out_is_refused(ended, client, token):
     """400, instead of the first page once more."""
-    with pytest.raises(requests.HTTPError, match="Invalid page token") as caught:
+    with refused(400, "Invalid page token"):
         output(client(ended), token=token)
-
-    assert code(caught) == 400
 
 
 def test_a_listed_file_can_be_fetched_whole_or_from_some_place_on(ended, client):
@@ -572,10 +550,8 @@ def test_nothing_but_output_files_can_be_downloaded(ended, client, path):
     """Neither folders, nor links, nor what lies beside the output."""
     (ended.kernels.version("rehearsal/small-kernel", 1).folder / "beside.txt").touch()
 
-    with pytest.raises(requests.HTTPError) as caught:
+    with refused(404):
         download(client(ended), path)
-
-    assert code(caught) == 404
 
 
 @pytest.mark.parametrize(
@@ -620,15 +596,15 @@ def test_no_log_without_credentials_or_version(ended, handle, label, auth, expec
     )
 
 
-# The wire
+# HTTP
 
 
 def test_a_wrong_key_is_refused(kaggle, client):
     """401, before anything is looked at."""
-    with pytest.raises(requests.HTTPError, match="Unauthorized") as caught:
+    with refused(401, "Unauthorized"):
         save(client(kaggle, key="0" * 32), notebook("1"))
 
-    assert (code(caught), kaggle.kernels.kernels) == (401, {})
+    assert kaggle.kernels.kernels == {}
 
 
 @pytest.mark.parametrize(
@@ -874,18 +850,9 @@ def test_an_output_can_be_fetched_whatever_its_name_is(ended, client, name):
     """An address holds no letter that an address may not hold, and nobody's name adds a header."""
     path = ended.kernels.version("rehearsal/small-kernel", 1).working / name
     path.write_text("whole")
-    request = types.ApiDownloadKernelOutputRequest()
-    request.owner_slug, request.kernel_slug, request.version_number, request.file_path = (
-        "rehearsal",
-        "small-kernel",
-        1,
-        name,
-    )
 
     try:
-        assert (
-            client(ended).kernels.kernels_api_client.download_kernel_output(request).text == "whole"
-        )
+        assert download(client(ended), name).text == "whole"
     finally:
         path.unlink()
 

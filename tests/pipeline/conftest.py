@@ -84,7 +84,7 @@ def trained(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 @pytest.fixture
 def written_config(tmp_path: Path) -> Callable[[Config], Path]:
-    """Return a function that writes a config as a file of the form of pipeline/configs/digits.py."""
+    """Return a function that writes a config to a file like pipeline/configs/digits.py."""
 
     def write(config: Config) -> Path:
         path = tmp_path / f"{config.name}.py"

@@ -515,13 +515,15 @@ class Model:
     weights = ()
 
 def save(folder, run):
-    artifact.save(folder, model=Model(), config=config.load("digits"), target=Target("classes", ("a",)), encoding=None,
-        prior=np.ones(1), golden_inputs=np.zeros(1, np.uint8),
+    artifact.save(folder, model=Model(), config=config.load("digits"),
+        target=Target("classes", ("a",)), encoding=None, prior=np.ones(1),
+        golden_inputs=np.zeros(1, np.uint8),
         golden_outputs=np.full(1, run), details={name: run for name in artifact.KEYS})
 
 def count(event, arguments):
     global left
-    if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "os.chmod"):
+    if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree",
+            "os.chmod"):
         left -= 1
         if left < 0:
             os._exit(9)
@@ -538,10 +540,12 @@ while status:
         save(folder, 1)
         os._exit(0)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    there = [path for path in (folder, folder.with_name(".artifact-old")) if (path / "golden.npz").is_file()]
+    places = (folder, folder.with_name(".artifact-old"))
+    there = [path for path in places if (path / "golden.npz").is_file()]
     assert there, (moment, list(folder.parent.iterdir()))
     save(folder, 2)
-    assert [path.name for path in folder.parent.iterdir()] == ["artifact"], list(folder.parent.iterdir())
+    names = [path.name for path in folder.parent.iterdir()]
+    assert names == ["artifact"], names
     moment += 1
 assert moment > 8
 """

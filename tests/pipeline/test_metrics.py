@@ -598,7 +598,8 @@ def test_a_k_that_is_no_whole_number_from_1_is_refused(number):
     """None of these is read as another number."""
     with pytest.raises(
         ConfigError,
-        match=r"(?s)metric='map@.* cannot work: expected map@<k>, where <k> is a whole number.*\"map@2\"",
+        match=r"(?s)metric='map@.* cannot work: expected map@<k>, where <k> is a whole number"
+        r".*\"map@2\"",
     ):
         metrics.find(f"map@{number}", "classes")
 
@@ -652,7 +653,8 @@ def test_an_unknown_kind_of_target_is_refused():
     for call in (lambda: metrics.find("auc", "boxes"), lambda: metrics.default("boxes")):
         with pytest.raises(
             ConfigError,
-            match="target='boxes' cannot work: expected one of classes, ordinal, multilabel, regression",
+            match="target='boxes' cannot work: "
+            "expected one of classes, ordinal, multilabel, regression",
         ):
             call()
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,11 +14,8 @@ KEY = "0123456789abcdef" * 2
 
 
 @pytest.fixture
-def good(root: Path):
-    """A notebook and its metadata that pass."""
-    built = bundle.build(
-        "train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root
-    )
+def good(built):
+    """Return a notebook and metadata that pass."""
     return json.loads(built.notebook.read_text()), dict(built.metadata)
 
 
@@ -101,13 +97,14 @@ def test_a_planted_key_stops_the_bundle_and_is_not_repeated(root, leak):
         )
 
     message = str(caught.value)
-    assert (
-        KEY not in message
-        and "KGAT_" not in message
-        and "eyJ" not in message
-        and "YW5u" not in message
-    )
+    assert not [part for part in (KEY, "KGAT_", "eyJ", "YW5u") if part in message]
     assert not (root / "out").exists()
+
+
+def test_a_build_says_how_near_to_the_limit_it_is():
+    """Who adds a module sees it before the gate refuses."""
+    assert gate.share_of_limit(436_319) == "436 kB, 48 % of the 900 kB that the gate allows"
+    assert gate.share_of_limit(899_999).startswith("900 kB, 100 % of")
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,10 @@ not repeated.
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 
-from deploy.bundle import bundle, gate
+from deploy.bundle import gate
 from deploy.errors import UsageError
 from deploy.kernel import artifact_manifest as manifests
 from deploy.kernel import push_and_watch
@@ -16,13 +15,6 @@ from deploy.relay import publish, submit
 from tests.deploy.between import Between
 
 HEX32 = hashlib.md5(b"a key", usedforsecurity=False).hexdigest()
-
-
-@pytest.fixture
-def built(root: Path):
-    return bundle.build(
-        "train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root
-    )
 
 
 def plant(notebook, metadata, where):
@@ -50,23 +42,9 @@ def plant(notebook, metadata, where):
 @pytest.mark.parametrize(
     "where",
     [
-        *(
-            "the last cell",
-            "lines of a cell",
-            "cell metadata",
-            "a name in cell metadata",
-            "an output",
-            "an attachment",
-        ),
-        *(
-            "the notebook's metadata",
-            "title",
-            "id",
-            "machine_shape",
-            "dataset_sources",
-            "model_sources",
-            "keywords",
-        ),
+        *("the last cell", "lines of a cell", "cell metadata", "a name in cell metadata"),
+        *("an output", "an attachment", "the notebook's metadata", "title", "id", "machine_shape"),
+        *("dataset_sources", "model_sources", "keywords"),
     ],
 )
 def test_a_secret_in_anything_that_a_push_sends_is_refused_and_not_repeated(built, where):
@@ -115,15 +93,15 @@ def test_an_artifact_with_a_secret_in_a_text_is_not_published(
     planted = f'token = "KGAT_{HEX32}"'
     if name == "notes.md":
         files[name] += planted.encode()
-    told = {
+    listed = {
         file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
         for file, data in files.items()
     }
     manifest = {
         "run_id": "r1",
-        "weights_sha256": told["weights.npz"]["sha256"],
+        "weights_sha256": listed["weights.npz"]["sha256"],
         "bundle_sha256": "",
-        "files": told,
+        "files": listed,
     }
     files["manifest.json"] = manifests.sealed(
         {**manifest, "config": planted if name == "manifest.json" else ""}

@@ -61,7 +61,7 @@ def test_the_order_is_the_client_s(home, monkeypatch):
 
 
 def test_the_client_s_own_lookup_takes_the_same_token(home, monkeypatch, tmp_path):
-    """This module only foretells it."""
+    """This module only predicts it."""
     from kagglesdk.kaggle_env import get_access_token_from_env
 
     expected = []
@@ -90,13 +90,13 @@ def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch, g
     if given:
         (home / ".kaggle").rmdir()
     code = "from kaggle.api.kaggle_api_extended import KaggleApi; print(KaggleApi.config_dir)"
-    foretold = credential_lookup.config_folder()
+    expected = credential_lookup.config_folder()
 
-    told = subprocess.run(
+    actual = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
 
-    assert told.splitlines()[-1] == str(foretold)
+    assert actual.splitlines()[-1] == str(expected)
 
 
 @pytest.mark.parametrize(

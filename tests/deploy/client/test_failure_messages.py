@@ -1,4 +1,4 @@
-"""What an answer means: the codes are told apart, and a pause asked for is kept within reason."""
+"""Each code gets its own error, and a requested pause is kept within reason."""
 
 import json
 
@@ -26,25 +26,15 @@ def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
         (403, {"code": 403, "message": "Permission 'kernels.get' was denied"}, Denied, 3),
         (404, {"code": 404, "message": "Not found"}, NotFound, 4),
         (404, b"<html>gone</html>", NotFound, 4),
-        (
-            400,
-            {"code": 400, "message": "The kernel source must be less than 1 megabytes"},
-            Refused,
-            4,
-        ),
-        (
-            400,
-            {"code": 400, "message": "Maximum batch TPU session count of 1 reached."},
-            NoQuota,
-            7,
-        ),
+        (400, {"code": 400, "message": "The source must be less than 1 megabytes"}, Refused, 4),
+        (400, {"code": 400, "message": "Maximum batch TPU session count of 1"}, NoQuota, 7),
         (429, {"error": {"code": 429, "message": "Too many requests"}}, NoQuota, 7),
         (200, {"code": 403, "message": "said inside a 200"}, Denied, 3),
     ],
 )
 def test_each_refusal_is_its_own_error(status, body, kind, code):
     """The client calls an expired login "a wrong kernel slug"; the codes themselves are clear."""
-    verdict = failure_messages.judge("look", answered(status, body))
+    verdict = failure_messages.error_for("look", answered(status, body))
 
     assert type(verdict) is kind and verdict.exit_code == code
 
@@ -52,15 +42,11 @@ def test_each_refusal_is_its_own_error(status, body, kind, code):
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_a_server_error_leaves_it_unknown_what_happened(status):
     """A push was seen to be answered by a 500 and to exist."""
-    assert failure_messages.judge("push", answered(status, b"<html>")) is None
+    assert failure_messages.error_for("push", answered(status, b"<html>")) is None
 
 
 @given(
-    st.one_of(
-        st.text(alphabet="0123456789.,:-+eEx ", max_size=30),
-        st.floats().map(str),
-        st.integers().map(str),
-    )
+    st.text(alphabet="0123456789.,:-+eEx ", max_size=30) | (st.floats() | st.integers()).map(str)
 )
 def test_a_pause_is_never_negative_nor_longer_than_two_minutes(text):
     """Retry-After was seen wrong, negative, as a date, and as an hour."""
@@ -87,15 +73,12 @@ def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status):
     assert error.response is not None
     error.response.request = requests.Request("GET", "https://storage.googleapis.com/x").prepare()
 
-    verdict = failure_messages.judge("download x", error)
+    verdict = failure_messages.error_for("download x", error)
 
-    assert (
-        type(verdict) is Expired
-        and verdict.exit_code == 6
-        and "Give the command again" in str(verdict)
-    )
+    assert type(verdict) is Expired and verdict.exit_code == 6
+    assert "Run the same command again" in str(verdict)
     error.response.request.method = "POST"
-    assert not isinstance(failure_messages.judge("download x", error), Expired)
+    assert not isinstance(failure_messages.error_for("download x", error), Expired)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +86,10 @@ def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status):
     [(500, ["ann/digits-artifact"], True), (500, [], False), (502, ["ann/digits-artifact"], False)],
 )
 def test_a_push_that_its_dataset_poisons_gets_another_way(status, datasets, known):
-    """Kaggle answers 500, for ever, for a dataset that was deleted and made again under its name."""
+    """Kaggle answers 500 for ever if a dataset was deleted and made again under its name."""
     lost = Ambiguous("no answer")
     lost.__cause__ = answered(status, {"code": status, "message": "Internal error"})
 
-    assert ('write handoff="kernel"' in failure_messages.poisoned(lost, datasets)) is known
+    assert (
+        'write handoff="kernel"' in failure_messages.deleted_dataset_advice(lost, datasets)
+    ) is known

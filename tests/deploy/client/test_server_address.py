@@ -1,4 +1,4 @@
-"""Which Kaggle is spoken to is known before it is asked, and told without a secret."""
+"""The address of the Kaggle is known before anything is asked, and shown without secrets."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_without_a_proxy_it_is_localhost_itself(monkeypatch):
 
 
 def test_an_environment_that_the_client_would_ignore_is_refused(monkeypatch):
-    """It would be taken for the site in silence."""
+    """The client would silently take it for the site."""
     monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "TEST")
 
     with pytest.raises(UsageError, match="Unset it"):

@@ -82,8 +82,8 @@ def test_a_broken_manifest_proves_nothing(artifact, text):
 def test_an_edited_manifest_is_refused(artifact, change):
     """Its files are whole, and inference would refuse it on the GPU."""
     path = artifact / "manifest.json"
-    told = {**json.loads(path.read_text()), **change}
-    path.write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+    manifest = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
     with pytest.raises(
         Unverified,
@@ -119,9 +119,9 @@ def test_a_manifest_without_a_seal_is_refused(artifact):
         | st.lists(st.booleans()),
     )
 )
-def test_both_sides_seal_a_manifest_alike(told):
+def test_both_sides_seal_a_manifest_alike(manifest):
     """Neither imports the other."""
-    assert artifact_manifest.sealed(told) == checksums.sealed(told)
+    assert artifact_manifest.sealed(manifest) == checksums.sealed(manifest)
 
 
 def test_no_artifact_is_a_usage_error_that_says_what_to_run(tmp_path):

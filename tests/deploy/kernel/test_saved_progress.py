@@ -1,4 +1,4 @@
-"""What a training left is read from its folder alone, and nothing torn is taken for whole."""
+"""A training's progress is read from its folder alone, and nothing corrupt counts as whole."""
 
 from pathlib import Path
 
@@ -47,8 +47,8 @@ def test_the_newest_whole_checkpoint_counts_and_goes_along_with_its_history(tmp_
 
 
 @pytest.mark.parametrize("name", ["state.npz", "manifest.json"])
-def test_a_torn_checkpoint_is_passed_over(tmp_path, name):
-    """By a kill, or by one bit."""
+def test_a_corrupt_checkpoint_is_skipped(tmp_path, name):
+    """A kill corrupts it, or one bit."""
     saved(tmp_path, 20, 40)
     path = tmp_path / "checkpoints" / "step-00000040" / name
     content = bytearray(path.read_bytes())
@@ -60,7 +60,7 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path, name):
     assert found is not None and found.step == 20
 
 
-def test_without_a_whole_checkpoint_nothing_was_left(tmp_path):
+def test_without_a_whole_checkpoint_nothing_is_saved(tmp_path):
     """An empty folder, or one with a save that was under way."""
     (tmp_path / "checkpoints" / ".writing-x").mkdir(parents=True)
 
@@ -68,7 +68,7 @@ def test_without_a_whole_checkpoint_nothing_was_left(tmp_path):
 
 
 def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
-    """They are code, and one that was cut off is none; and a dataset is spared them."""
+    """They are code, and a killed session leaves partial ones; a dataset carries none."""
     saved(executables(tmp_path), 40)
     unlisted = saved_progress.read(tmp_path)
     provenance.seal(tmp_path, "partial")
@@ -102,12 +102,12 @@ def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
     saved(tmp_path, 40)
     (tmp_path / "artifact").mkdir()
     (tmp_path / "artifact" / "manifest.json").write_text("{}")
-    told = [str(saved_progress.read(tmp_path))]
+    words = [str(saved_progress.read(tmp_path))]
     for status in ("complete", "partial"):
         provenance.seal(tmp_path, status)
-        told.append(str(saved_progress.read(tmp_path)))
+        words.append(str(saved_progress.read(tmp_path)))
 
-    assert told == ["complete", "complete", "partial, step 40 of 120"]
+    assert words == ["complete", "complete", "partial, step 40 of 120"]
 
 
 def test_a_file_that_was_changed_after_the_pull_is_refused(tmp_path):
@@ -121,19 +121,11 @@ def test_a_file_that_was_changed_after_the_pull_is_refused(tmp_path):
 
 def test_the_names_of_the_files_tell_before_a_download():
     """In words; of folds only which one it is."""
-    assert (
-        saved_progress.glance(
-            ["artifact/manifest.json", "checkpoints/step-00000040/manifest.json"], []
-        )
-        == "complete"
-    )
-    assert (
-        saved_progress.glance(["checkpoints/step-00000040/manifest.json"], []) == "partial, step 40"
-    )
-    assert (
-        saved_progress.glance(
-            [f"fold-{n}/checkpoints/step-00000040/manifest.json" for n in (2, 10)], []
-        )
-        == "partial, in fold-10"
-    )
-    assert saved_progress.glance(["submission.csv"], []) == ""
+    checkpoint = "checkpoints/step-00000040/manifest.json"
+    for names, words in (
+        (["artifact/manifest.json", checkpoint], "complete"),
+        ([checkpoint], "partial, step 40"),
+        ([f"fold-{n}/{checkpoint}" for n in (2, 10)], "partial, in fold-10"),
+        (["submission.csv"], ""),
+    ):
+        assert saved_progress.describe(names, []) == words

@@ -19,7 +19,6 @@ from kagglesdk.competitions.types.submission_status import SubmissionStatus
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
 
-from deploy.bundle import bundle
 from deploy.client.retries import Pace
 from deploy.errors import DeadlinePassed, RunFailed, Unreachable
 from deploy.kernel import output, push_and_watch
@@ -106,8 +105,8 @@ def test_no_other_enumeration_is_read():
     """What the Kaggle side reads as `.name` of an enumeration is one of the three."""
     read = [
         line.strip()
-        for name in ("responses.py", "client.py")  # the others see plain texts
-        for line in (ROOT / "deploy" / "client" / name).read_text(encoding="utf-8").splitlines()
+        for path in (ROOT / "deploy" / "client").glob("*.py")  # the others see plain texts
+        for line in path.read_text(encoding="utf-8").splitlines()
         if re.search(r"(status|kind|type|state)\)?\.name\b", line)
     ]
     named = {
@@ -128,8 +127,8 @@ def test_no_other_enumeration_is_read():
 @pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
 def test_watch_knows_what_a_word_means(kaggle, between, shown, answer, end):
     """A run that is not over is not called over, and the other way round."""
-    between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
-    between.say("ListKernelSessionOutput", itertools.repeat({"log": ""}))
+    between.always("GetKernelSessionStatus", (200, answer))
+    between.always("ListKernelSessionOutput", {"log": ""})
 
     assert end in ended(
         lambda: push_and_watch.watch(kaggle, RUN, deadline_seconds=SECONDS, show=shown.append)
@@ -141,31 +140,26 @@ def test_pull_takes_the_output_of_what_has_ended_alone(kaggle, between, tmp_path
     """What a run has written until now would look like all of it. Of one that failed, all that is
     there.
     """
-    between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
+    between.always("GetKernelSessionStatus", (200, answer))
     listed = {"files": [{"fileName": "a.txt", "url": between.serve("a.txt", b"a")}]}
-    between.say("ListKernelSessionOutput", itertools.repeat(listed))
+    between.always("ListKernelSessionOutput", listed)
 
-    told = ended(lambda: output.pull(kaggle, RUN, tmp_path))
+    outcome = ended(lambda: output.pull(kaggle, RUN, tmp_path))
 
-    assert told == (WAITS if end == WAITS else SUCCESS)
+    assert outcome == (WAITS if end == WAITS else SUCCESS)
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith("-v2")] == [
         "digits-infer-gpu-v2"
-    ] * (told == SUCCESS)
+    ] * (outcome == SUCCESS)
 
 
 @pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
 def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
-    kaggle, between, root, answer, end
+    kaggle, between, built, answer, end
 ):
     """A second session is one too many, and cannot be stopped."""
-    built = bundle.build(
-        "train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root
-    )
     metadata = {"currentVersionNumber": 7, "competitionDataSources": ["digits"]}
-    between.say(
-        "GetKernel", itertools.repeat({"metadata": metadata, "blob": {"source": built.sha256}})
-    )
-    between.say("GetKernelSessionStatus", itertools.repeat((200, answer)))
+    between.always("GetKernel", {"metadata": metadata, "blob": {"source": built.sha256}})
+    between.always("GetKernelSessionStatus", (200, answer))
     between.say("SaveKernel", [{"versionNumber": 8}])
 
     ended(lambda: push_and_watch.push(kaggle, built, timeout_seconds=3600))
@@ -176,15 +170,13 @@ def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
 
 def takes_all(between: Between, artifact: Path) -> None:
     """Let a dataset service take every upload and give the same bytes back."""
-    between.say(
-        "StartBlobUpload", itertools.repeat({"token": "t", "createUrl": "http://localhost/put/x"})
-    )
-    between.say("put", itertools.repeat((200, b"")))
+    between.always("StartBlobUpload", {"token": "t", "createUrl": "http://localhost/put/x"})
+    between.always("put", (200, b""))
     between.say("CreateDataset", [{"status": "ok"}])
     between.say("CreateDatasetVersion", [{"status": "ok"}])
     names = ("manifest.json", "weights.npz")
     sizes = [{"name": name, "totalBytes": (artifact / name).stat().st_size} for name in names]
-    between.say("ListDatasetFiles", itertools.repeat({"datasetFiles": sizes}))
+    between.always("ListDatasetFiles", {"datasetFiles": sizes})
     urls = {name: between.serve(name, (artifact / name).read_bytes()) for name in names}
 
     def located():
@@ -231,12 +223,12 @@ def test_publish_adds_no_version_while_another_is_on_its_way(
     ours.
     """
     takes_all(between, artifact)
-    between.say("GetDataset", itertools.repeat({"currentVersionNumber": 4}))
-    between.say("GetDatasetStatus", itertools.repeat((200, answer)))
+    between.always("GetDataset", {"currentVersionNumber": 4})
+    between.always("GetDatasetStatus", (200, answer))
 
-    told = ended(lambda: publish(kaggle, artifact, shown, end))
+    outcome = ended(lambda: publish(kaggle, artifact, shown, end))
 
-    assert told == (WAITS if end == WAITS else SUCCESS)
+    assert outcome == (WAITS if end == WAITS else SUCCESS)
     assert between.count("CreateDatasetVersion") == 0
 
 
@@ -258,11 +250,9 @@ def submit(kaggle, file, shown, **more):
 def file(tmp_path: Path, between: Between) -> Path:
     """What is submitted to a competition that takes it."""
     url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
-    between.say("DownloadDataFile", itertools.repeat((302, {}, {"Location": url})))
-    between.say(
-        "GetSubmissionLimits", itertools.repeat({"numToday": 3, "numTotal": 9, "numAllowedNow": 2})
-    )
-    between.say("ListSubmissions", itertools.repeat({"submissions": []}))
+    between.always("DownloadDataFile", (302, {}, {"Location": url}))
+    between.always("GetSubmissionLimits", {"numToday": 3, "numTotal": 9, "numAllowedNow": 2})
+    between.always("ListSubmissions", {"submissions": []})
     between.say("CreateCodeSubmission", [{"message": "ok", "ref": 7}])
     path = tmp_path / "submission.csv"
     path.write_text("id,label\n1,0\n")
@@ -272,9 +262,9 @@ def file(tmp_path: Path, between: Between) -> Path:
 @pytest.mark.parametrize(("answer", "end"), answers(SUBMISSION))
 def test_submit_knows_what_a_word_means(kaggle, between, file, shown, answer, end):
     """The score counts with the word alone, and the failure comes with its reason."""
-    told: dict[str, object] = {"ref": 7, "errorDescription": "Notebook Timeout", **answer}
-    told |= {"publicScore": "0.5"} if answer.get("status") != "ERROR" else {}
-    between.say("GetSubmission", itertools.repeat((200, told)))
+    answered: dict[str, object] = {"ref": 7, "errorDescription": "Notebook Timeout", **answer}
+    answered |= {"publicScore": "0.5"} if answer.get("status") != "ERROR" else {}
+    between.always("GetSubmission", (200, answered))
 
     assert end in ended(lambda: submit(kaggle, file, shown))
     assert between.count("CreateCodeSubmission") == 1
@@ -283,9 +273,7 @@ def test_submit_knows_what_a_word_means(kaggle, between, file, shown, answer, en
 @pytest.mark.parametrize("score", [None, "", "nan", "inf", "pending"])
 def test_complete_without_a_number_is_waited_with(kaggle, between, file, shown, score):
     """A blank score once cost nineteen hours."""
-    between.say(
-        "GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": score})
-    )
+    between.always("GetSubmission", {"ref": 7, "status": "COMPLETE", "publicScore": score})
 
     assert ended(lambda: submit(kaggle, file, shown)) == WAITS
 
@@ -296,10 +284,8 @@ def test_no_second_submission_is_spent_unless_the_first_failed(
 ):
     """Whatever the list says of the first: also where it cannot be read."""
     listed = {"ref": 4, "description": f"digits [run {RUN}]", **answer}
-    between.say("ListSubmissions", itertools.repeat({"submissions": [listed]}))
-    between.say(
-        "GetSubmission", itertools.repeat({"ref": 7, "status": "COMPLETE", "publicScore": "0.5"})
-    )
+    between.always("ListSubmissions", {"submissions": [listed]})
+    between.always("GetSubmission", {"ref": 7, "status": "COMPLETE", "publicScore": "0.5"})
 
     ended(lambda: submit(kaggle, file, shown))
 

@@ -265,9 +265,9 @@ def test_the_unseen_competition_can_be_learned(made):
         asked = colour(competition.hidden_test[f"images_test/{name}"])
         return min(means, key=lambda kind: float(np.linalg.norm(asked - means[kind])))
 
-    told = {name: nearest(name) for name in competition.solution["variety"]}
+    predicted = {name: nearest(name) for name in competition.solution["variety"]}
 
-    assert accuracy({"variety": told}, competition.solution) > 0.9
+    assert accuracy({"variety": predicted}, competition.solution) > 0.9
 
 
 def test_no_pixel_of_the_unseen_competition_is_in_two_sets(monkeypatch):
@@ -355,8 +355,10 @@ def test_what_is_learned_from_a_table_holds_in_the_hidden_one(made, slug, model,
 
     model.fit(measured(header, train), np.array([float(row[place]) for row in train]))
     learned = measured(test_header, test)
-    told = model.predict_proba(learned)[:, 1] if slug == "breast-cancer" else model.predict(learned)
-    text = [str(int(value)) if slug == "digits-csv" else repr(float(value)) for value in told]
+    predicted = (
+        model.predict_proba(learned)[:, 1] if slug == "breast-cancer" else model.predict(learned)
+    )
+    text = [str(int(value)) if slug == "digits-csv" else repr(float(value)) for value in predicted]
     score = competition.score({target: dict(zip(ids, text, strict=True))}, {target: solution})
 
     assert score < enough if competition.lower_is_better else score > enough
@@ -425,7 +427,8 @@ def test_the_two_test_sets_differ(made, slug):
 
 def test_to_know_of_the_competitions_loads_nothing_heavy():
     """A command that only names them answers at once."""
-    code = "import sys, localkaggle.competitions; print({'sklearn', 'numpy', 'PIL', 'pandas'} & set(sys.modules))"
+    heavy = {"sklearn", "numpy", "PIL", "pandas"}
+    code = f"import sys, localkaggle.competitions; print({heavy} & set(sys.modules))"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
@@ -546,39 +549,39 @@ def column(values) -> dict[str, dict[str, str]]:
 @given(st.lists(st.tuples(numbers, numbers), min_size=1))
 def test_rmse_is_that_of_scikit_learn(pairs):
     """Which the local Kaggle does not use."""
-    truth, told = zip(*pairs, strict=True)
+    truth, predicted = zip(*pairs, strict=True)
 
-    assert rmse(column(told), column(truth)) == pytest.approx(
-        sklearn.metrics.root_mean_squared_error(truth, told)
+    assert rmse(column(predicted), column(truth)) == pytest.approx(
+        sklearn.metrics.root_mean_squared_error(truth, predicted)
     )
 
 
 @given(binary.filter(lambda pairs: len({label for label, _ in pairs}) == 2))
 def test_auc_is_that_of_scikit_learn(pairs):
     """With equal values too."""
-    truth, told = zip(*pairs, strict=True)
+    truth, predicted = zip(*pairs, strict=True)
 
-    assert auc(column(told), column(truth)) == pytest.approx(
-        sklearn.metrics.roc_auc_score(truth, told)
+    assert auc(column(predicted), column(truth)) == pytest.approx(
+        sklearn.metrics.roc_auc_score(truth, predicted)
     )
 
 
 @given(binary.filter(lambda pairs: len({label for label, _ in pairs}) == 2))
 def test_auc_of_the_opposite_is_what_is_left_of_one(pairs):
     """Only the order of the values counts."""
-    truth, told = zip(*pairs, strict=True)
+    truth, predicted = zip(*pairs, strict=True)
 
-    assert auc(column(told), column(truth)) + auc(
-        column([-value for value in told]), column(truth)
+    assert auc(column(predicted), column(truth)) + auc(
+        column([-value for value in predicted]), column(truth)
     ) == pytest.approx(1)
 
 
 @given(st.lists(st.tuples(st.integers(-3, 12), st.integers(-3, 12)), min_size=1))
 def test_accuracy_is_that_of_scikit_learn(pairs):
     """Whole numbers are compared as numbers."""
-    truth, told = zip(*pairs, strict=True)
-    padded = {"x": {name: f" {value}" for name, value in column(told)["x"].items()}}
+    truth, predicted = zip(*pairs, strict=True)
+    padded = {"x": {name: f" {value}" for name, value in column(predicted)["x"].items()}}
 
     assert accuracy(padded, column(truth)) == pytest.approx(
-        sklearn.metrics.accuracy_score(truth, told)
+        sklearn.metrics.accuracy_score(truth, predicted)
     )

@@ -1,8 +1,7 @@
 """A server hosts every competition under its slug, and builds none before it is asked for."""
 
 import threading
-from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import kagglesdk.competitions.types.competition_api_service as types
@@ -10,46 +9,21 @@ import pytest
 
 from localkaggle.competitions import EMBEDDED, NAMES
 from localkaggle.competitions.hosted import Hosted
-from localkaggle.sessions.session import Outcome
-from localkaggle.sessions.session_log import Log
-from tests.localkaggle.pushed_notebooks import ran
+from localkaggle.services.protocol import make
+from tests.localkaggle.pushed_notebooks import Scripted, ran
 
 
-class Answering:
-    """A session that writes zero for every row of the sample, and in a rerun a word in the place of
-    the last, if the notebook says so.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        notebook: str,
-        *,
-        inputs: Mapping[str, Path],
-        rerun: bool,
-        log: Log,
-        **rest: Any,
-    ) -> None:
-        self.working, self._inputs = folder / "working", inputs
-        self._spoilt = rerun and "spoilt" in notebook
-
-    def run(self) -> Outcome:
-        """Write submission.csv and say that it went well."""
-        self.working.mkdir(parents=True)
-        (folder,) = self._inputs.values()
-        text = (folder / "sample_submission.csv").read_text()
-        (self.working / "submission.csv").write_text(
-            text.rsplit(",", 1)[0] + ",much\n" if self._spoilt else text
-        )
-        return Outcome("", "", 0.0)
-
-    def cancel(self) -> None:
-        """Do nothing: it is over before anybody could."""
+def answer(session: Scripted) -> None:
+    """Write zero for every row of the sample, or what cannot be scored if the notebook says so."""
+    (folder,) = session.inputs.values()
+    text = (folder / "sample_submission.csv").read_text()
+    if session.rerun and "spoilt" in session.notebook:
+        text = text.rsplit(",", 1)[0] + ",much\n"
+    (session.working / "submission.csv").write_text(text)
 
 
 def files(client: Any, slug: str) -> set[str]:
-    request = types.ApiListDataFilesRequest()
-    request.competition_name, request.page_size = slug, 1000
+    request = make(types.ApiListDataFilesRequest, competition_name=slug, page_size=1000)
     return {
         file.name
         for file in client.competitions.competition_api_client.list_data_files(request).files
@@ -57,19 +31,19 @@ def files(client: Any, slug: str) -> set[str]:
 
 
 def scored(kaggle: Any, client: Any, slug: str, cell: str) -> Any:
-    """Push a notebook, submit it, and return what is told of the submission in the end."""
+    """Push a notebook, submit it, and return the submission at its end."""
     version = ran(kaggle, client, cell, competition_data_sources=[slug])
-    request = types.ApiCreateCodeSubmissionRequest()
-    request.competition_name, request.kernel_owner, request.kernel_slug = (
-        slug,
-        "rehearsal",
-        "small-kernel",
+    request = make(
+        types.ApiCreateCodeSubmissionRequest,
+        competition_name=slug,
+        kernel_owner="rehearsal",
+        kernel_slug="small-kernel",
+        kernel_version=version.number,
+        file_name="submission.csv",
     )
-    request.kernel_version, request.file_name = version.number, "submission.csv"
     ref = client.competitions.competition_api_client.create_code_submission(request).ref
     kaggle.submissions.submissions[ref].thread.join(60)
-    asked = types.ApiGetSubmissionRequest()
-    asked.ref = ref
+    asked = make(types.ApiGetSubmissionRequest, ref=ref)
     return client.competitions.competition_api_client.get_submission(asked)
 
 
@@ -99,7 +73,7 @@ def test_every_competition_takes_a_code_submission(start, client, slug, score, s
     """The sample has its score on the hidden test set; what cannot be scored has Kaggle's name for
     that, with the reason.
     """
-    kaggle = start(session=Answering)
+    kaggle = start(session=partial(Scripted, answer))
     connected = client(kaggle)
 
     good, spoilt = (scored(kaggle, connected, slug, cell) for cell in ("'fine'", "'spoilt'"))

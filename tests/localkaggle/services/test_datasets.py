@@ -6,18 +6,26 @@ import io
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import kagglesdk.blobs.types.blob_api_service as blob_types
 import kagglesdk.datasets.types.dataset_api_service as types
 import pytest
 import requests
-from kagglesdk import KaggleClient
-from kagglesdk.kaggle_env import KaggleEnv
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
 
 from localkaggle.server import LocalKaggle
-from tests.localkaggle.pushed_notebooks import finished, notebook, save
+from localkaggle.services.protocol import make
+from tests.localkaggle.pushed_notebooks import (
+    Scripted,
+    finished,
+    notebook,
+    refused,
+    save,
+    signed_in,
+    soon,
+)
 
 FOR_EVER = 3600.0
 HANDLE = "rehearsal/small-data"
@@ -42,10 +50,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKaggle]:
     Somebody else has a dataset there too; no call can make one for another account.
     """
     with LocalKaggle(tmp_path_factory.mktemp("stored"), competitions=(), ready_seconds=0) as kaggle:
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in kaggle.environment.items():
-                patch.setenv(name, value)
-            sending = KaggleClient(env=KaggleEnv.LOCAL, username="rehearsal", password=kaggle.key)
+        with signed_in(kaggle.environment) as sending:
             top, deep, later = (
                 upload(sending, name, name.encode()) for name in ("a.txt", "a.txt", "b.txt")
             )
@@ -63,8 +68,7 @@ def process(kaggle: LocalKaggle) -> None:
 
 
 def announce(client, name: str, size: int):
-    request = blob_types.ApiStartBlobUploadRequest()
-    request.name, request.content_length = name, size
+    request = make(blob_types.ApiStartBlobUploadRequest, name=name, content_length=size)
     return client.blobs.blob_api_client.start_blob_upload(request)
 
 
@@ -81,51 +85,45 @@ def upload(client, name: str, content: bytes) -> str:
 
 
 def new_files(tokens) -> list:
-    files = []
-    for token in tokens:
-        files.append(types.ApiDatasetNewFile())
-        files[-1].token = token
-    return files
+    return [make(types.ApiDatasetNewFile, token=token) for token in tokens]
 
 
 def folder(name: str, tokens=(), folders=()):
-    made = types.ApiUploadDirectoryInfo()
-    made.name, made.files, made.directories = name, new_files(tokens), list(folders)
-    return made
+    return make(
+        types.ApiUploadDirectoryInfo,
+        name=name,
+        files=new_files(tokens),
+        directories=list(folders),
+    )
 
 
 def create(client, *tokens: str, folders=(), **fields):
     """Make a dataset of what was uploaded."""
-    request = types.ApiCreateDatasetRequest()
-    request.owner_slug, request.slug, request.title, request.is_private = (
-        "rehearsal",
-        "small-data",
-        "Small data",
-        True,
-    )
-    request.files, request.directories = new_files(tokens), list(folders)
-    for name, value in fields.items():
-        setattr(request, name, value)
+    usual = {
+        "owner_slug": "rehearsal",
+        "slug": "small-data",
+        "title": "Small data",
+        "is_private": True,
+        "files": new_files(tokens),
+        "directories": list(folders),
+    }
+    request = make(types.ApiCreateDatasetRequest, **{**usual, **fields})
     return client.datasets.dataset_api_client.create_dataset(request)
 
 
 def add(client, *tokens: str, notes: str = ""):
     """Add a version of what was uploaded."""
-    request, body = (
-        types.ApiCreateDatasetVersionRequest(),
-        types.ApiCreateDatasetVersionRequestBody(),
-    )
-    body.files, body.version_notes = new_files(tokens), notes
-    request.owner_slug, request.dataset_slug, request.body = "rehearsal", "small-data", body
+    files = new_files(tokens)
+    body = make(types.ApiCreateDatasetVersionRequestBody, files=files, version_notes=notes)
+    handle = {"owner_slug": "rehearsal", "dataset_slug": "small-data"}
+    request = make(types.ApiCreateDatasetVersionRequest, **handle, body=body)
     return client.datasets.dataset_api_client.create_dataset_version(request)
 
 
 def ask(client, method: str, owner: str = "rehearsal", slug: str = "small-data", **fields):
     """Ask something about a dataset."""
-    request = getattr(types, f"Api{method.title().replace('_', '')}Request")()
-    request.owner_slug, request.dataset_slug = owner, slug
-    for name, value in fields.items():
-        setattr(request, name, value)
+    kind = getattr(types, f"Api{method.title().replace('_', '')}Request")
+    request = make(kind, owner_slug=owner, dataset_slug=slug, **fields)
     return getattr(client.datasets.dataset_api_client, method)(request)
 
 
@@ -150,10 +148,6 @@ def archive(**files: str) -> bytes:
 def tree(place: Path) -> set[Path]:
     """Return all files below."""
     return {path for path in place.rglob("*") if path.is_file()}
-
-
-def code(caught) -> int:
-    return caught.value.response.status_code
 
 
 # Uploads
@@ -237,10 +231,10 @@ def test_another_size_than_announced_is_no_upload(kaggle, client, body):
     announced = announce(connected, "a.txt", 5)
 
     assert put(announced.create_url, body).status_code != 200
-    with pytest.raises(requests.HTTPError, match="was never uploaded") as caught:
+    with refused(400, "was never uploaded"):
         create(connected, announced.token)
 
-    assert (code(caught), kaggle.datasets.datasets) == (400, {})
+    assert kaggle.datasets.datasets == {}
 
 
 def test_an_empty_file_is_a_file(kaggle, client):
@@ -265,12 +259,12 @@ def test_an_upload_that_was_not_announced_is_not_found(stored, client):
 )
 def test_a_name_that_could_be_a_path_is_not_announced(stored, client, name):
     """Names come over the network."""
-    before = set(stored.datasets.blobs)
+    before = set(stored.uploads.blobs)
 
-    with pytest.raises(requests.HTTPError, match="Invalid file name") as caught:
+    with refused(400, "Invalid file name"):
         announce(client(stored), name, 1)
 
-    assert (code(caught), set(stored.datasets.blobs)) == (400, before)
+    assert set(stored.uploads.blobs) == before
 
 
 # A first version
@@ -293,9 +287,8 @@ def test_a_version_is_current_only_when_it_is_ready(slow, client):
     before = ask(connected, "get_dataset")
     assert (before.current_version_number, before.versions, invalid()) == (0, [], [HANDLE])
     for version in (None, 1):
-        with pytest.raises(requests.HTTPError) as caught:
+        with refused(404):
             names(connected, version)
-        assert code(caught) == 404
 
     process(slow)
 
@@ -379,22 +372,20 @@ def test_a_slug_that_could_be_a_path_is_refused(kaggle, client, slug):
     token = upload(connected, "a.txt", b"a")
     before = tree(kaggle.folder.parent)
 
-    with pytest.raises(requests.HTTPError, match="Invalid slug") as caught:
+    with refused(400, "Invalid slug"):
         create(connected, token, slug=slug)
 
-    assert (code(caught), tree(kaggle.folder.parent)) == (400, before)
+    assert tree(kaggle.folder.parent) == before
 
 
 def test_nobody_creates_for_somebody_else(kaggle, client):
     """403."""
     connected = client(kaggle)
 
-    with pytest.raises(
-        requests.HTTPError, match=r"Permission 'datasets\.create' was denied"
-    ) as caught:
+    with refused(403, r"Permission 'datasets\.create' was denied"):
         create(connected, upload(connected, "a.txt", b"a"), owner_slug="stranger")
 
-    assert (code(caught), kaggle.datasets.datasets) == (403, {})
+    assert kaggle.datasets.datasets == {}
 
 
 @pytest.mark.parametrize(
@@ -412,12 +403,8 @@ def test_nobody_creates_for_somebody_else(kaggle, client):
 )
 def test_a_missing_dataset_and_somebody_elses_look_the_same(stored, client, owner, slug, method):
     """403, as Kaggle says it."""
-    with pytest.raises(
-        requests.HTTPError, match=r"Permission 'datasets\.get' was denied"
-    ) as caught:
+    with refused(403, r"Permission 'datasets\.get' was denied"):
         ask(client(stored), method, owner=owner, slug=slug)
-
-    assert code(caught) == 403
 
 
 def test_nobody_adds_to_what_is_not_theirs(kaggle, client):
@@ -425,10 +412,8 @@ def test_nobody_adds_to_what_is_not_theirs(kaggle, client):
     connected = client(kaggle)
     token = upload(connected, "a.txt", b"a")
 
-    with pytest.raises(requests.HTTPError, match="denied") as caught:
+    with refused(403, "denied"):
         add(connected, token)
-
-    assert code(caught) == 403
     assert create(connected, token).status == "ok"
 
 
@@ -441,11 +426,10 @@ def test_a_second_version_waits_until_the_first_is_ready(slow, client):
     create(connected, upload(connected, "a.txt", b"a"))
     token = upload(connected, "b.txt", b"b")
 
-    with pytest.raises(requests.HTTPError, match="still being processed") as caught:
+    with refused(403, "still being processed"):
         add(connected, token)
     process(slow)
 
-    assert code(caught) == 403
     assert add(connected, token).status == "ok"
     assert len(slow.datasets.datasets[HANDLE].versions) == 2
 
@@ -462,11 +446,10 @@ def test_the_old_version_is_current_while_the_new_one_is_processed(slow, client)
         1,
         ["a.txt"],
     )
-    with pytest.raises(requests.HTTPError) as caught:
+    with refused(404):
         names(connected, 2)
     process(slow)
 
-    assert code(caught) == 404
     described = ask(connected, "get_dataset")
     assert (described.current_version_number, names(connected)) == (2, ["b.txt"])
     assert [version.version_notes for version in described.versions] == [
@@ -494,9 +477,8 @@ def test_a_version_that_is_not_there_is_not_found(stored, client, version):
     connected = client(stored)
 
     for read in (lambda: names(connected, version), lambda: fetch(connected, "b.txt", version)):
-        with pytest.raises(requests.HTTPError) as caught:
+        with refused(404):
             read()
-        assert code(caught) == 404
 
 
 def test_a_version_that_is_refused_leaves_nothing(kaggle, client):
@@ -569,10 +551,10 @@ def test_a_name_in_a_zip_that_leads_outside_is_refused(kaggle, client, tmp_path,
     token = upload(connected, "pack.zip", archive(**evil))
     before = tree(tmp_path)
 
-    with pytest.raises(requests.HTTPError, match="Invalid name in the archive") as caught:
+    with refused(400, "Invalid name in the archive"):
         create(connected, token)
 
-    assert (code(caught), tree(tmp_path), kaggle.datasets.datasets) == (400, before, {})
+    assert (tree(tmp_path), kaggle.datasets.datasets) == (before, {})
     assert not Path("/evil.txt").exists()
     assert create(connected, upload(connected, "good.txt", b"g")).status == "ok"
     assert names(connected) == ["good.txt"]
@@ -599,10 +581,10 @@ def test_a_folders_name_that_leads_outside_is_refused(kaggle, client, tmp_path, 
     token = upload(connected, "a.txt", b"a")
     before = tree(tmp_path)
 
-    with pytest.raises(requests.HTTPError, match="Invalid folder name") as caught:
+    with refused(400, "Invalid folder name"):
         create(connected, folders=[folder(name, [token])])
 
-    assert (code(caught), tree(tmp_path), kaggle.datasets.datasets) == (400, before, {})
+    assert (tree(tmp_path), kaggle.datasets.datasets) == (before, {})
 
 
 def test_two_files_of_one_name_are_refused(kaggle, client):
@@ -610,10 +592,10 @@ def test_two_files_of_one_name_are_refused(kaggle, client):
     connected = client(kaggle)
     tokens = [upload(connected, "a.txt", content) for content in (b"one", b"two")]
 
-    with pytest.raises(requests.HTTPError, match=r"Duplicate file name: a\.txt") as caught:
+    with refused(400, r"Duplicate file name: a\.txt"):
         create(connected, *tokens)
 
-    assert (code(caught), kaggle.datasets.datasets) == (400, {})
+    assert kaggle.datasets.datasets == {}
     assert list(tree(kaggle.folder / "datasets")) == []
 
 
@@ -623,10 +605,10 @@ def test_a_blob_that_was_never_uploaded_is_refused(kaggle, client, arrives):
     connected = client(kaggle)
     token = announce(connected, "a.txt", 1).token if arrives else "blob-999999"
 
-    with pytest.raises(requests.HTTPError, match=f"Blob {token} was never uploaded") as caught:
+    with refused(400, f"Blob {token} was never uploaded"):
         create(connected, token)
 
-    assert (code(caught), kaggle.datasets.datasets) == (400, {})
+    assert kaggle.datasets.datasets == {}
 
 
 # Reading
@@ -655,10 +637,8 @@ def test_files_are_listed_in_pages_with_their_sizes(kaggle, client):
 @pytest.mark.parametrize("token", ["x", "-1", "1.0"])
 def test_a_page_that_nobody_gave_out_is_refused(stored, client, token):
     """400, instead of the first page once more."""
-    with pytest.raises(requests.HTTPError, match="Invalid page token") as caught:
+    with refused(400, "Invalid page token"):
         ask(client(stored), "list_dataset_files", page_token=token)
-
-    assert code(caught) == 400
 
 
 def test_a_whole_version_is_downloaded_as_a_zip(stored, client):
@@ -705,29 +685,28 @@ def test_nothing_but_its_files_can_be_downloaded(stored, client, name):
     """Neither a folder, nor another version's file by a path."""
     assert (stored.folder / "datasets" / "rehearsal--small-data--v2" / "b.txt").is_file()
 
-    with pytest.raises(requests.HTTPError) as caught:
+    with refused(404):
         fetch(client(stored), name, 1)
-
-    assert code(caught) == 404
 
 
 # Mounting
 
 
-def test_a_session_keeps_the_version_that_was_current_when_it_was_pushed(kaggle, client):
+def test_a_session_keeps_the_version_that_was_current_when_it_was_pushed(start, client):
     """A newer one is for the next session, even while the older one still runs."""
+
+    def read(session: Scripted) -> None:
+        assert soon((session.working / "go").exists)
+        data = session.inputs[f"datasets/{HANDLE}"]
+        found = sorted(path.name for path in data.iterdir())
+        session.log.add("stdout", f"found {found} {(data / 'a.txt').read_text()}")
+
+    kaggle = start(competitions=(), ready_seconds=0, session=partial(Scripted, read))
     connected = client(kaggle)
-    reading = """
-import os, pathlib, time
-while not pathlib.Path("go").exists():
-    time.sleep(0.02)
-data = pathlib.Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle"), "input/datasets/rehearsal/small-data")
-print("found", sorted(path.name for path in data.iterdir()), (data / "a.txt").read_text())
-"""
     create(connected, upload(connected, "a.txt", b"one"), upload(connected, "old.txt", b""))
-    save(connected, notebook(reading), dataset_data_sources=[HANDLE])
+    save(connected, notebook("1"), dataset_data_sources=[HANDLE])
     add(connected, upload(connected, "a.txt", b"two"))
-    save(connected, notebook(reading), dataset_data_sources=[HANDLE])
+    save(connected, notebook("1"), dataset_data_sources=[HANDLE])
     versions = [kaggle.kernels.version("rehearsal/small-kernel", number) for number in (1, 2)]
     for version in versions:
         (version.working / "go").touch()

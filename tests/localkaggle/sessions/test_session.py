@@ -12,9 +12,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,11 @@ import nbformat
 import psutil
 import pytest
 import requests
-from kagglesdk import KaggleClient
-from kagglesdk.kaggle_env import KaggleEnv
 
 from localkaggle.server import LocalKaggle
+from localkaggle.services.protocol import make
 from localkaggle.sessions import session
-from tests.localkaggle.pushed_notebooks import finished, notebook, save
+from tests.localkaggle.pushed_notebooks import finished, notebook, save, signed_in, soon
 
 ROOT = Path(__file__).resolve().parents[3]
 SANDBOX = ROOT / "localkaggle" / "sessions" / "sandbox.py"
@@ -84,7 +82,11 @@ Path("of-a-kernel.txt").write_text("of a kernel")
 print("to the output")
 print("to the error stream", file=sys.stderr)
 subprocess.Popen(["sleep", "600"], start_new_session=True)
-tell(devices=len(jax.devices()), environment=dict(os.environ), connected=attempt(connect, "127.0.0.1", PORT))
+tell(
+    devices=len(jax.devices()),
+    environment=dict(os.environ),
+    connected=attempt(connect, "127.0.0.1", PORT),
+)
 """
 GPU = """
 import jax
@@ -98,25 +100,32 @@ def with_the_project(name):
 
 def of_processes(name):
     texts = [attempt(Path(path).read_bytes) for path in glob.glob(f"/proc/[0-9]*/{name}")]
-    return [text.decode(errors="replace").replace("\\0", "\\n") for text in texts if isinstance(text, bytes)]
+    texts = [text.decode(errors="replace") for text in texts if isinstance(text, bytes)]
+    return [text.replace("\\0", "\\n") for text in texts]
 
 needed = [sys.prefix, sys.base_prefix, *map(os.path.realpath, [sys.executable, *sys.path])]
-files = [path for path in glob.glob("/kaggle/input/**", recursive=True) if os.path.isfile(path) and not os.path.islink(path)]
+paths = glob.glob("/kaggle/input/**", recursive=True)
+files = [path for path in paths if os.path.isfile(path) and not os.path.islink(path)]
+new = ["/kaggle/input/new", "/kaggle/input/datasets/new"]
+home = glob.glob(f"{HOME}/*", include_hidden=True)
+covered = [SERVER, *(f"{PROJECT}/{name}" for name in PACKAGES)]
+devices = [path for path in glob.glob("/dev/**", recursive=True) if os.path.exists(path)]
+remount = ["mount", "-o", "remount,bind,rw", "/usr"]
 tell(
     folder=os.getcwd(),
     mounted=mounted(),
-    content=[Path(path).read_text() for path in sorted(glob.glob("/kaggle/input/**/of-a-*.txt", recursive=True))],
-    inputs=sorted({attempt(change, path).split(": '")[0] for path in [*files, "/kaggle/input/new", "/kaggle/input/datasets/new"]}),
+    content=[Path(path).read_text() for path in sorted(files) if "/of-a-" in path],
+    inputs=sorted({attempt(change, path).split(": '")[0] for path in [*files, *new]}),
     host=[attempt(change, f"{folder}/planted") for folder in ("/etc", "/home", "/usr", "/var")],
     output=attempt(change, "/kaggle/working/new"),
     scratch=attempt(change, tempfile.mkdtemp() + "/new"),
     imports=[attempt(importlib.import_module, name) for name in PACKAGES],
     project=[with_the_project(name) for name in MODULES],
-    looks_empty=[glob.glob(f"{path}/*") for path in [SERVER, *(f"{PROJECT}/{name}" for name in PACKAGES)]],
-    home=[path for path in glob.glob(f"{HOME}/*", include_hidden=True) if not any(f"{part}/".startswith(f"{path}/") for part in needed)],
+    looks_empty=[glob.glob(f"{path}/*") for path in covered],
+    home=[path for path in home if not any(f"{part}/".startswith(f"{path}/") for part in needed)],
     temporary=[attempt(change, f"{folder}/{MARK}") for folder in ("/tmp", "/var/tmp")],
-    disks=[path for path in glob.glob("/dev/**", recursive=True) if os.path.exists(path) and stat.S_ISBLK(os.stat(path).st_mode)],
-    remounted=subprocess.run(["mount", "-o", "remount,bind,rw", "/usr"], capture_output=True).returncode == 0,
+    disks=[path for path in devices if stat.S_ISBLK(os.stat(path).st_mode)],
+    remounted=subprocess.run(remount, capture_output=True).returncode == 0,
     made_disk=attempt(os.mknod, "/kaggle/tmp/disk", stat.S_IFBLK | 0o600, os.makedev(7, 0)),
     environment=dict(os.environ),
     kaggles=[1 for text in of_processes("environ") if "KAGGLE_KERNEL_RUN_TYPE=Batch" in text],
@@ -130,7 +139,7 @@ tell(
 
 
 @dataclass(frozen=True)
-class Told:
+class Finished:
     """A finished version, and what its notebook wrote into facts.json."""
 
     version: Any
@@ -143,23 +152,13 @@ class Told:
 
 
 def unique(name: str) -> str:
-    """Return a slug that no other run of these tests has, so that its processes are nobody else's."""
+    """Return a slug of this run of the tests alone, so that its processes are nobody else's."""
     return f"{name}-{uuid4().hex[:8]}"
-
-
-@contextmanager
-def led(environment: Mapping[str, str]) -> Iterator[Any]:
-    """Give Kaggle's client, led by that environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        user, key = environment["KAGGLE_USERNAME"], environment["KAGGLE_KEY"]
-        yield KaggleClient(env=KaggleEnv.LOCAL, username=user, password=key)
 
 
 def push(environment: Mapping[str, str], slug: str, text: str, **fields: Any) -> int:
     """Push a notebook and return the version's number."""
-    with led(environment) as client:
+    with signed_in(environment) as client:
         answer = save(client, text, slug, **fields)
     assert not answer.error
     return int(answer.version_number)
@@ -172,25 +171,29 @@ def ended(kaggle: LocalKaggle, slug: str, *cells: str, text: str = "", **fields:
     )
 
 
-def tells(kaggle: LocalKaggle, slug: str, *cells: str, **fields: Any) -> Told:
-    """Run a notebook that tells facts."""
+def run_for_facts(kaggle: LocalKaggle, slug: str, *cells: str, **fields: Any) -> Finished:
+    """Run a notebook that writes facts, and return them with its version."""
     version = ended(kaggle, slug, TOOLS, *cells, **fields)
     assert version.status == "COMPLETE", printed(version)
-    return Told(version, json.loads((version.working / "facts.json").read_text()))
+    return Finished(version, json.loads((version.working / "facts.json").read_text()))
 
 
 def with_dataset(kaggle: LocalKaggle) -> None:
     """Make the dataset rehearsal/small-dataset of one file."""
     content = b"of a dataset"
-    upload = blob_types.ApiStartBlobUploadRequest()
-    upload.name, upload.content_length = "of-a-dataset.txt", len(content)
-    request, file = dataset_types.ApiCreateDatasetRequest(), dataset_types.ApiDatasetNewFile()
-    request.owner_slug, request.slug, request.title = "rehearsal", "small-dataset", "Small Dataset"
-    with led(kaggle.environment) as client:
+    upload = make(
+        blob_types.ApiStartBlobUploadRequest, name="of-a-dataset.txt", content_length=len(content)
+    )
+    with signed_in(kaggle.environment) as client:
         announced = client.blobs.blob_api_client.start_blob_upload(upload)
         assert requests.put(announced.create_url, data=content, timeout=30).ok
-        file.token = announced.token
-        request.files = [file]
+        request = make(
+            dataset_types.ApiCreateDatasetRequest,
+            owner_slug="rehearsal",
+            slug="small-dataset",
+            title="Small Dataset",
+            files=[make(dataset_types.ApiDatasetNewFile, token=announced.token)],
+        )
         assert client.datasets.dataset_api_client.create_dataset(request).status == "ok"
 
 
@@ -212,14 +215,6 @@ def of_session(slug: str) -> list[int]:
         except psutil.Error:
             continue  # it ended since it was listed, or belongs to another user
     return found
-
-
-def soon(happened: Callable[[], object]) -> bool:
-    """Wait until something has happened, and tell whether it did."""
-    deadline = time.monotonic() + 30
-    while not happened() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return bool(happened())
 
 
 @pytest.fixture(scope="module")
@@ -264,15 +259,15 @@ def kaggle_2026(sandboxed, begin) -> LocalKaggle:
 
 
 @pytest.fixture(scope="module")
-def tpu(kaggle_2026, port) -> Told:
+def tpu(kaggle_2026, port) -> Finished:
     """A TPU session that asked for the internet."""
-    return tells(
+    return run_for_facts(
         kaggle_2026, unique("tpu-session"), port, TPU, machine_shape="TpuV5E8", enable_internet=True
     )
 
 
 @pytest.fixture(scope="module")
-def gpu(kaggle_2026, tpu, port) -> Told:
+def gpu(kaggle_2026, tpu, port) -> Finished:
     """A GPU session without internet, with a source of each kind; one is the output of the TPU
     session.
     """
@@ -291,7 +286,7 @@ def gpu(kaggle_2026, tpu, port) -> Told:
         "dataset_data_sources": ["rehearsal/small-dataset"],
         "kernel_data_sources": [f"rehearsal/{tpu.slug}"],
     }
-    return tells(
+    return run_for_facts(
         kaggle_2026,
         "gpu-session",
         port,
@@ -303,7 +298,7 @@ def gpu(kaggle_2026, tpu, port) -> Told:
 
 
 @pytest.fixture(scope="module")
-def flat(sandboxed, begin, port) -> Told:
+def flat(sandboxed, begin, port) -> Finished:
     """A session that asked for the internet on an offline Kaggle with the flat layout; a script's
     output is one of its sources.
     """
@@ -320,8 +315,9 @@ def flat(sandboxed, begin, port) -> Told:
         "dataset_data_sources": ["rehearsal/small-dataset"],
         "kernel_data_sources": ["rehearsal/small-script"],
     }
-    facts = 'tell(mounted=mounted(), environment=dict(os.environ), connected=attempt(connect, "127.0.0.1", PORT))'
-    return tells(kaggle, "flat-session", port, facts, enable_internet=True, **sources)
+    connected = 'connected=attempt(connect, "127.0.0.1", PORT)'
+    facts = f"tell(mounted=mounted(), environment=dict(os.environ), {connected})"
+    return run_for_facts(kaggle, "flat-session", port, facts, enable_internet=True, **sources)
 
 
 # Folders
@@ -638,6 +634,7 @@ KAGGLE = """
 import json, sys, threading
 from pathlib import Path
 from localkaggle.server import LocalKaggle
+from localkaggle.services.protocol import make
 
 with LocalKaggle(Path(sys.argv[1]), competitions=(), queue_seconds=0) as kaggle:
     print(json.dumps(kaggle.environment), flush=True)
@@ -776,11 +773,11 @@ tell(
 
 
 @pytest.fixture(scope="module")
-def remapped(begin, port) -> Told:
+def remapped(begin, port) -> Finished:
     """A session without internet on a machine where namespaces are not permitted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "namespaces", lambda: ())
-        return tells(
+        return run_for_facts(
             begin(), unique("remapped-session"), port, REMAPPED, competition_data_sources=["digits"]
         )
 

@@ -1,4 +1,4 @@
-"""Files become arrays and arrays become batches; nothing is dropped, and what is broken is named."""
+"""Files become arrays and arrays become batches. Nothing is dropped; broken files are named."""
 
 import re
 import shutil
@@ -331,7 +331,7 @@ def test_a_run_tells_which_image_it_left_out(tmp_path, tiny):
     spoil_empty(folder)
     found = dataset.read_training(folder, tiny)
 
-    training._tell(
+    training._show_plan(
         tiny, found, [folds.split(found, tiny)], learning_rate.apply(tiny, 89), lines.append
     )
 
@@ -561,7 +561,7 @@ def test_an_id_may_name_folders_below_the_place(competition, tiny):
 
 
 def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, monkeypatch):
-    """Its row stays in its place, and is told with the block; in the scored rerun only all may not."""
+    """Its row keeps its place, and the block names it. In the scored rerun all but one may be."""
     monkeypatch.delenv(image_files.RERUN, raising=False)
     for name in ("e004", "e009"):
         (competition / "test" / f"{name}.png").unlink()
@@ -795,7 +795,7 @@ def test_large_images_are_kept_decoded_and_small_ones_are_not(
 
 @pytest.fixture
 def people(tmp_path, tiny):
-    """Return a folder with a table of numbers and categories, some of them missing, and its config."""
+    """Return a folder with a table of numbers and categories, some missing, and its config."""
     train = ["id,age,port,survived", "a,20,S,1", "b,40,S,0", "c,NA,C,1", "d,30,,0"]
     (tmp_path / "train.csv").write_text("\n".join(train))
     (tmp_path / "test.csv").write_text("id,age,port\ny,40,X\nx,,C\n")

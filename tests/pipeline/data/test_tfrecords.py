@@ -71,9 +71,13 @@ def both(competition: Path, tiny: Config) -> tuple[Path, Config, Config]:
                 competition / "tfrecords" / f"{part}{shard:02d}-{len(contents)}.tfrec", contents
             )
     own = replace(
-        tiny.data, kind="tfrecords", train_records="tfrecords/train*.tfrec", test_records="tfrecords/test*.tfrec",
-        id_column="image_name", label_column="class",
-    )  # fmt: skip
+        tiny.data,
+        kind="tfrecords",
+        train_records="tfrecords/train*.tfrec",
+        test_records="tfrecords/test*.tfrec",
+        id_column="image_name",
+        label_column="class",
+    )
     return competition, tiny, replace(tiny, data=own)
 
 
@@ -150,7 +154,7 @@ def length(path, ends):
 
 @pytest.mark.parametrize("spoil", [cut, turned, length])
 def test_a_file_that_is_damaged_is_named_with_its_record(both, spoil):
-    """Cut off, or a bit turned in the pixels, or in a length: nothing of it is taken for an image."""
+    """Truncated, or with a bit flipped in pixels or a length: nothing of it is an image."""
     folder, _, recorded = both
     path = folder / "tfrecords" / "train01-32.tfrec"
     ends = [
@@ -166,17 +170,35 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, spoil):
 @pytest.mark.parametrize(
     ("contents", "said"),
     [
-        ([example(image=b"a", id="a"), example(image=b"b", name="b")], r"b\.tfrec, record 2: it has no value of 'id'; it has 'image'"),
+        (
+            [example(image=b"a", id="a"), example(image=b"b", name="b")],
+            r"b\.tfrec, record 2: it has no value of 'id'; it has 'image'",
+        ),
         ([example(id="a", picture=b"")], r"record 1: it has no value of 'image'; it has 'id'"),
-        ([example(id="a", image=[b"", b""])], r"record 1: 'image' holds 2 values, the first of type bytes; expected the bytes of one"),
-        ([example(id="a", image=[1, 2, 3])], r"record 1: 'image' holds 3 values, the first of type int"),
+        (
+            [example(id="a", image=[b"", b""])],
+            r"record 1: 'image' holds 2 values, the first of type bytes; expected the bytes of one",
+        ),
+        (
+            [example(id="a", image=[1, 2, 3])],
+            r"record 1: 'image' holds 3 values, the first of type int",
+        ),
         ([example(id=b"\xff", image=b"a")], r"record 1: 'id' is not a text"),
         ([b"\xff\xff no example"], r"record 1: it is not a tf.train.Example"),
         ([example()], r"record 1: it has no value of 'image', 'id'; it has no feature"),
         ([], r"hold no record"),
     ],
-    ids=["no id", "no image", "two images", "pixels", "bytes as id", "another message", "nothing", "no record"],
-)  # fmt: skip
+    ids=[
+        "no id",
+        "no image",
+        "two images",
+        "pixels",
+        "bytes as id",
+        "another message",
+        "nothing",
+        "no record",
+    ],
+)
 def test_a_record_that_cannot_be_used_is_named(tmp_path, contents, said):
     """With its number, what was expected and the edit."""
     written(tmp_path / "b.tfrec", contents)
@@ -220,7 +242,8 @@ def test_a_record_without_a_row_and_an_id_that_comes_twice_are_refused(both):
     written(path, [*kept, example(image_name="more", image=b"")])
     with pytest.raises(
         DataError,
-        match=r"22 images and sample_submission\.csv asks for 21: 1 images have no row, for example more",
+        match=r"22 images and sample_submission\.csv asks for 21: "
+        r"1 images have no row, for example more",
     ):
         read_test(folder, recorded)
     written(path, [*kept, kept[0]])
@@ -236,7 +259,8 @@ def test_tensorflow_takes_no_device_for_it(both):
     code = (
         "import sys; from pathlib import Path; from pipeline.data import dataset, tfrecords\n"
         "assert 'tensorflow' not in sys.modules\n"
-        f"parts, table = tfrecords.read(Path({str(folder)!r}), 'tfrecords/train*', 'image', ('image_name',))\n"
+        f"folder, features = Path({str(folder)!r}), ('image_name',)\n"
+        "parts, table = tfrecords.read(folder, 'tfrecords/train*', 'image', features)\n"
         "from tensorflow.python.eager import context\n"
         "print(len(parts), context.context()._initialized)\n"
     )

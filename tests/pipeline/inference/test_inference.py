@@ -17,6 +17,7 @@ from pipeline.data import image_files
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
 from pipeline.inference import forward_pass, inference, multi_gpu
+from tests.pipeline.one_ulp import EPS, SEEDS, TIMES, nudged
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,6 +46,19 @@ def infer(
         capture_output=True,
         text=True,
     )
+
+
+@pytest.fixture(scope="module")
+def bound(trained) -> float:
+    """Return how far a prediction may be from that of a program that adds in another order."""
+    loaded = artifact.load(trained[1] / "artifact")
+    weights = [loaded.weights, *(nudged(loaded.weights, seed) for seed in SEEDS)]
+    config = replace(loaded.config, folds=len(weights))
+    folds = replace(loaded, config=config, weights=artifact.joined(weights))
+    pixels = read_test(trained[0], loaded.config).inputs(np.arange(21))
+    outputs = inference.restore(folds).outputs(pixels)
+    whole, *others = (loaded.target.predictions(one) for one in outputs)
+    return TIMES * (max(float(np.abs(other - whole).max()) for other in others) + EPS)
 
 
 def test_both_backends_write_the_same_submission(trained, tiny, written_config, tmp_path):
@@ -80,12 +94,12 @@ def test_every_test_image_gets_its_own_label(trained):
 
     assert len(found.ids) == 21
     assert list(found.labels) == [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids]
-    assert found.values.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert found.values.sum(axis=1) == pytest.approx(1, abs=TIMES * EPS)
     assert (found.broken, found.left_out) == ({}, 0)
 
 
 @pytest.mark.parametrize("batch", [1, 4, 21, 64])
-def test_padding_changes_no_prediction(trained, batch):
+def test_padding_changes_no_prediction(trained, bound, batch):
     """Whatever fills the last batch."""
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
@@ -94,11 +108,11 @@ def test_padding_changes_no_prediction(trained, batch):
 
     found = inference.averaged(loaded, models, pixels, batch)
 
-    assert np.max(np.abs(found - inference.averaged(loaded, models, pixels, 7))) < 1e-5
+    assert np.max(np.abs(found - inference.averaged(loaded, models, pixels, 7))) < bound
 
 
 @pytest.mark.parametrize(("size", "batch"), [(1, None), (4, 3), (16, 2), (64, None)])
-def test_neither_blocks_nor_batches_change_a_prediction(trained, monkeypatch, size, batch):
+def test_neither_blocks_nor_batches_change_a_prediction(trained, bound, monkeypatch, size, batch):
     """Memory does not grow with the test set, and each row stays in its place."""
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
@@ -113,7 +127,7 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, monkeypatch, si
         show=quiet,
     )
 
-    assert found.values == pytest.approx(whole.values, abs=1e-5)
+    assert found.values == pytest.approx(whole.values, abs=bound)
 
 
 def test_a_test_image_is_looked_up_by_its_row(trained):
@@ -178,7 +192,7 @@ def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(
 def test_more_than_one_in_ten_broken_test_images_are_refused(
     trained, competition, tmp_path, monkeypatch
 ):
-    """Someone can mend it; in the scored rerun nobody can, and only a test set of nothing else is
+    """Someone can fix it; in the scored rerun nobody can, and only a test set of nothing else is
     refused.
     """
     loaded = artifact.load(trained[1] / "artifact")
@@ -223,13 +237,13 @@ def three(trained, monkeypatch) -> tuple[artifact.Artifact, Clock]:
     """
     loaded = artifact.load(trained[1] / "artifact")
     weights = artifact.joined([loaded.weights] * 3)
-    clock, take = Clock(), forward_pass.Forward.take
+    clock, collect = Clock(), forward_pass.Forward.collect
 
-    def timed(self: forward_pass.Forward, asked: forward_pass.Asked) -> list[np.ndarray]:
-        clock.now += len(asked.folds)
-        return take(self, asked)
+    def timed(self: forward_pass.Forward, submitted: forward_pass.Submitted) -> list[np.ndarray]:
+        clock.now += len(submitted.folds)
+        return collect(self, submitted)
 
-    monkeypatch.setattr(forward_pass.Forward, "take", timed)
+    monkeypatch.setattr(forward_pass.Forward, "collect", timed)
     monkeypatch.setattr(forward_pass, "BLOCK", 4)  # six blocks
     return replace(loaded, config=replace(loaded.config, folds=3, views=2), weights=weights), clock
 
@@ -298,7 +312,7 @@ def test_images_are_decoded_as_in_training_whatever_another_config_says(trained,
 # -- several views of an image
 
 
-def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained):
+def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, bound):
     """The unchanged image first; five ways to move it, since this training moved its images and
     mirrored none.
     """
@@ -312,15 +326,15 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained):
 
     found = inference.predict(replace(loaded, config=replace(loaded.config, views=2)), test, models)
 
-    assert found.values == pytest.approx(np.mean(wanted, axis=0), abs=1e-6)
-    assert not np.allclose(*wanted, atol=1e-4)
+    assert found.values == pytest.approx(np.mean(wanted, axis=0), abs=8 * EPS)
+    assert np.abs(wanted[0] - wanted[1]).max() > 10 * bound
     with pytest.raises(
         ConfigError, match=r"views=6 cannot work: expected at most 5.*flip=False, crop_padding=1"
     ):
         replace(loaded.config, views=6)
 
 
-def test_the_config_of_today_says_how_many_views_and_the_artifact_which(trained, tmp_path):
+def test_the_config_of_today_says_how_many_views_and_the_artifact_which(trained, bound, tmp_path):
     """An artifact need not be trained again to be looked at twice; but what its training did to its
     images stays what it was.
     """
@@ -335,21 +349,21 @@ def test_the_config_of_today_says_how_many_views_and_the_artifact_which(trained,
     )
 
     assert list(found.labels) == [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids]
-    assert not np.allclose(found.values, predicted(folder, loaded).values, atol=1e-4)
+    assert np.abs(found.values - predicted(folder, loaded).values).max() > 10 * bound
 
 
 # -- several processes
 
 
-def test_two_processes_predict_what_one_does(trained, competition, tmp_path):
-    """One file that cannot be read is told of, whoever met it."""
+def test_two_processes_predict_what_one_does(trained, bound, competition, tmp_path):
+    """One file that cannot be read is named, whichever process met it."""
     (competition / "test" / "e007.png").write_bytes(b"<html>")
     loaded, lines = artifact.load(trained[1] / "artifact"), []
     one = inference.infer(loaded, competition, tmp_path / "one", show=quiet)
 
     two = inference.infer(loaded, competition, tmp_path / "two", processes=2, show=lines.append)
 
-    assert two.values == pytest.approx(one.values, abs=1e-5)
+    assert two.values == pytest.approx(one.values, abs=bound)
     assert two.broken == one.broken and two.left_out == 0
     assert (tmp_path / "two" / "submission.csv").read_bytes() == (
         tmp_path / "one" / "submission.csv"
@@ -360,9 +374,9 @@ def test_two_processes_predict_what_one_does(trained, competition, tmp_path):
 
 
 def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(
-    trained, tmp_path, monkeypatch
+    trained, bound, tmp_path, monkeypatch
 ):
-    """The second one cannot even start; where no time is left its rows have the mean prediction, in
+    """The second one cannot even start; where no time is left all rows have the mean prediction, in
     a valid file.
     """
     folder, loaded, lines = trained[0], artifact.load(trained[1] / "artifact"), list[str]()
@@ -378,8 +392,13 @@ def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(
 
     assert any("process 2 ended with 1 after 0 of 11 rows" in line for line in lines)
     assert "Rows 10 to 20 are computed here" in lines
-    assert found.values == pytest.approx(predicted(folder, loaded).values, abs=1e-5)
+    assert found.values == pytest.approx(predicted(folder, loaded).values, abs=bound)
 
+    def hang(job: Path, number: int) -> subprocess.Popen[bytes]:
+        (job / multi_gpu.LOG).touch()
+        return subprocess.Popen(["sleep", "600"])
+
+    monkeypatch.setattr(multi_gpu, "_start", hang)
     late = inference.infer(
         loaded, folder, tmp_path / "late", processes=2, seconds=0.5, show=lines.append
     )
@@ -417,23 +436,27 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
 
 
 def test_a_training_after_an_inference_begins_with_the_weights_that_it_would_have_begun_with():
-    """To the bit: what inference compiled in haste for weights that it throws away is nobody
-    else's, and haste ends with it.
+    """To the bit: no other code gets the programs that inference compiled without optimizations,
+    and later programs are optimized again.
     """
     code = """
 import hashlib, sys, jax, keras
+from dataclasses import replace
 from pipeline import config
 from pipeline.inference import inference
 from pipeline.models import architectures
 
 def drawn():
     keras.utils.set_random_seed(0)
-    return hashlib.sha256(b"".join(weight.tobytes() for weight in architectures.build(config.load("digits")).get_weights())).hexdigest()
+    # One layer, whose kernel and scales are drawn as those of any other.
+    one = replace(config.load("digits"), model="mlp", model_options={"depth": 1})
+    weights = architectures.build(one).get_weights()
+    return hashlib.sha256(b"".join(weight.tobytes() for weight in weights)).hexdigest()
 
 found = []
 if sys.argv[1] == "after":
     try:
-        with inference._hastily():
+        with inference._unoptimized():
             found = [drawn()]
             raise KeyError
     except KeyError:
@@ -447,18 +470,20 @@ print(drawn(), *found)
         "JAX_COMPILATION_CACHE_DIR": "",
     }
 
-    plain, after = (
-        subprocess.run(
+    both = [  # at the same time
+        subprocess.Popen(
             [sys.executable, "-c", code, when],
             cwd=ROOT,
             env=environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            check=True,
-        ).stdout.split()
+        )
         for when in ("alone", "after")
-    )
+    ]
+    plain, after = (process.communicate()[0].split() for process in both)
 
+    assert [process.returncode for process in both] == [0, 0]
+    assert (len(plain), len(after)) == (1, 2)
     assert after[0] == plain[0]
 
 

@@ -92,7 +92,7 @@ def test_the_batch_doubles_while_that_pays_and_the_best_one_stays(growths, power
         if not batch.growing:
             break
         rates[batch.size] = rate
-        batch.told(rate=rate, compiling=0.0, left=1000.0)
+        batch.measured(rate=rate, compiling=0.0, remaining=1000.0)
         rate *= growth
 
     assert FIRST <= batch.size <= 2**power
@@ -106,7 +106,7 @@ def test_the_batch_doubles_while_that_pays_and_the_best_one_stays(growths, power
 def test_a_doubling_has_to_earn_what_compiling_costs():
     """With a second's work left it is not begun, however much faster it may be."""
     batch = Batch(None, 1024)
-    batch.told(rate=1000.0, compiling=2.0, left=1.0)
+    batch.measured(rate=1000.0, compiling=2.0, remaining=1.0)
 
     assert (batch.size, batch.growing) == (32, False)
 
@@ -114,7 +114,7 @@ def test_a_doubling_has_to_earn_what_compiling_costs():
 def test_out_of_memory_goes_back_a_step_for_good():
     """Down to one row, below which there is nothing."""
     batch = Batch(None, 128)
-    batch.told(rate=1000.0, compiling=0.0, left=100.0)
+    batch.measured(rate=1000.0, compiling=0.0, remaining=100.0)
 
     assert batch.failed() and (batch.size, batch.growing) == (32, False)
     assert [batch.failed() for _ in range(6)] == [True] * 5 + [False]

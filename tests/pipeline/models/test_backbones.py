@@ -24,9 +24,11 @@ from pipeline.session import checkpoint
 from pipeline.training import learning_rate, training
 from pipeline.training import train_state as states
 from pipeline.training.train_step import Step
+from tests.pipeline import rounding
 from tests.pipeline.conftest import write_competition
 
 ROOT = Path(__file__).resolve().parents[3]
+SUMMED = 16 * 4 * 4  # numbers in the longest sum of a gradient: images of a batch, and pixels
 # Of the names and shapes of all weights, the first digits of a sha256: made with Keras 3.15.1 and
 # 3.13.2 alike.
 NAMES = {
@@ -54,12 +56,16 @@ digits = config.load("digits")
 pixels = (np.arange(32 * 32 * 3).reshape(1, 32, 32, 3) % 256).astype(np.uint8)
 found = {}
 for name, backbone in backbones.BACKBONES.items():
-    chosen = replace(digits, data=Data(height=32, width=32, channels=3), model=name, model_options={"pretrained": "none"})
-    with keras.StatelessScope(initialize_variables=False):  # without a number in them: names and shapes are what is looked at
+    data, options = Data(height=32, width=32, channels=3), {"pretrained": "none"}
+    chosen = replace(digits, data=data, model=name, model_options=options)
+    application = getattr(keras.applications, backbone.application)
+    with keras.StatelessScope(initialize_variables=False):  # names and shapes need no numbers
         built = architectures.build(chosen)
         twice = architectures.build(chosen)
-        theirs = getattr(keras.applications, backbone.application)(include_top=False, weights=None, input_shape=(32, 32, 3))
-    weights, again = ([(weight_names.weight(w), tuple(w.shape)) for w in each.weights] for each in (built, twice))
+        theirs = application(include_top=False, weights=None, input_shape=(32, 32, 3))
+    weights, again = (
+        [(weight_names.weight(w), tuple(w.shape)) for w in each.weights] for each in (built, twice)
+    )
     ours = keras.Model(built.input, built.get_layer("prepared").output)(pixels)
     if backbone.prepares:
         kinds = (keras.layers.Conv2D, keras.Sequential)
@@ -72,7 +78,7 @@ for name, backbone in backbones.BACKBONES.items():
         "stable": weights == again and len({path for path, _ in weights}) == len(weights),
         "apart": float(np.abs(np.asarray(ours) - np.asarray(wanted)).max()),
         "theirs": sum(int(np.prod(w.shape)) for w in theirs.weights),
-        "ours": sum(int(np.prod(shape)) for path, shape in weights if not path.startswith("logits/")),
+        "ours": sum(int(np.prod(s)) for path, s in weights if not path.startswith("logits/")),
     }
 print(json.dumps(found))
 """
@@ -178,7 +184,8 @@ def test_names_and_shapes_of_weights_are_those_of_every_keras(survey, name):
 
 @pytest.mark.parametrize("name", backbones.BACKBONES)
 def test_pixels_are_prepared_as_the_application_does(survey, name):
-    assert survey[name]["apart"] < 1e-6
+    # Eight roundings of numbers below 4.4, such as 1 / 0.229. A level is 0.007 or more.
+    assert survey[name]["apart"] <= 8 * 4.4 * rounding.EPS
 
 
 @pytest.mark.parametrize("name", backbones.BACKBONES)
@@ -297,8 +304,11 @@ def test_an_image_too_small_for_a_backbone_is_refused(small):
         architectures.build(replace(small, data=replace(small.data, height=31)))
 
 
-def stepped(config, steps=3, replicas=1):
-    """Return the state's arrays by name before and after some steps on one random batch."""
+def stepped(config, steps=3, replicas=1, nudge=0.0):
+    """Return the state's arrays by name before and after some steps on one random batch.
+
+    `nudge`: the share by which each weight is larger or smaller at the start.
+    """
     distribution = None
     if replicas > 1:
         distribution = keras.distribution.DataParallel(
@@ -310,6 +320,7 @@ def stepped(config, steps=3, replicas=1):
         applied = learning_rate.apply(config, 320)
         built = architectures.build(config, applied.batchnorm_momentum)
         backbones.load_published(built, config)
+        built.set_weights(rounding.nudged(built.get_weights(), nudge))
         optimizer = learning_rate.optimizer(applied)
         optimizer.build(built.trainable_variables)
         state = states.initial(built, optimizer, average=True, counted=True)
@@ -361,7 +372,7 @@ def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
     alone.
     """
     plain = replace(small, warmup_epochs=0, optimizer=replace(small.optimizer, momentum=0.0))
-    changes = {}
+    changes, bound = {}, SUMMED * rounding.EPS
     for rate in (1.0, 0.25, 0.0):
         before, after = stepped(
             replace(plain, model_options={"pretrained": "none", "backbone_rate": rate}), steps=1
@@ -373,22 +384,25 @@ def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
     for name, change in changes[1.0].items():
         head = name.startswith("trainable/logits/")
         for rate in (0.25, 0.0):
-            assert np.allclose(
-                changes[rate][name], change * (1 if head else rate), rtol=1e-3, atol=1e-6
-            )
-    assert np.abs(changes[1.0]["trainable/stem_conv/kernel"]).max() > 0
+            wanted = change * (1 if head else rate)
+            assert np.allclose(changes[rate][name], wanted, rtol=bound, atol=bound)
+    assert np.abs(changes[1.0]["trainable/stem_conv/kernel"]).max() > 4 * bound
 
 
 @pytest.mark.parametrize("batchnorm", ["frozen", "groups"])
 def test_a_backbone_is_trained_alike_whatever_the_machine(small, batchnorm):
+    """But for rounding, whose effect on three steps is measured beside it."""
     config = replace(
         small, warmup_epochs=0, model_options={"pretrained": "none", "batchnorm": batchnorm}
     )
     _, whole = stepped(config)
+    _, other = stepped(config, nudge=SUMMED * rounding.EPS)
 
     for change, replicas in (({"micro_batch": 8}, 1), ({}, 2)):
         _, parts = stepped(replace(config, **change), replicas=replicas)
-        assert all(np.allclose(parts[name], whole[name], rtol=1e-3, atol=1e-5) for name in whole)
+        for name in whole:
+            bound = 2 * np.abs(other[name] - whole[name]).max() + SUMMED * rounding.EPS
+            assert np.abs(parts[name] - whole[name]).max() <= bound, name
 
 
 def test_a_pretrained_run_goes_on_bit_for_bit_and_infers_without_the_file(small, tmp_path):

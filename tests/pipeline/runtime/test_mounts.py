@@ -114,7 +114,7 @@ def test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise(monkeyp
 
 
 def test_the_folders_of_a_competition_are_not_searched_for_an_artifact(tmp_path):
-    """They can hold a hundred thousand images behind a network; and what lies in them is not ours."""
+    """They can hold a hundred thousand images behind a network, and nothing in them is ours."""
     for place in ("competitions/digits/train", "competitions/digits", "digits/train/x"):
         put(tmp_path / place / "manifest.json", json.dumps({"run_id": "r1"}))
     folder = put(

@@ -1,4 +1,4 @@
-"""A kill at any moment leaves a whole checkpoint behind, and a torn one is never taken for one."""
+"""A kill at any moment leaves a valid checkpoint, and a corrupt one is never used."""
 
 import gc
 import json
@@ -174,7 +174,8 @@ from pathlib import Path
 import numpy as np
 from pipeline.session import checkpoint
 
-EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "tempfile.mkdtemp")
+EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree",
+    "tempfile.mkdtemp")
 
 def save(folder, value):
     return checkpoint.save(folder, 4, {"a": np.full(3, value)}, {})

@@ -39,9 +39,13 @@ def command(competition, tiny, written_config, tmp_path):
             "--json",
         ]
         child = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", *words], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-m", "pipeline", *words],
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "XLA_FLAGS": ""},
-        )  # fmt: skip
+        )
         return child, tmp_path / "out"
 
     return begin
@@ -62,8 +66,8 @@ def test_a_run_stops_itself_before_its_session_is_over_and_goes_on_in_the_next(c
     assert code == 0, error
     assert json.loads(said.splitlines()[-1])["status"] == "partial"
     assert (
-        "session_hours=0.00333333 is nearly over. The state is saved; the same command again goes on from there."
-        in said
+        "session_hours=0.00333333 is nearly over. "
+        "The state is saved; the same command again resumes from there." in said
     )
     found = checkpoint.latest(out / "checkpoints")
     assert found is not None
@@ -150,7 +154,8 @@ def test_a_run_that_hangs_says_where_and_ends(tmp_path):
 def test_a_run_that_hangs_ends_even_if_it_cannot_write_where(tmp_path):
     """A disk that is full is one of the reasons to hang."""
     (tmp_path / STALLED).mkdir()
-    script = "import sys, time; from pathlib import Path; from pipeline.session.time_limit import Session\n"
+    script = "import sys, time; from pathlib import Path\n"
+    script += "from pipeline.session.time_limit import Session\n"
     script += "with Session(None, 1.0, Path(sys.argv[1])): time.sleep(30)"
 
     run = subprocess.run(
@@ -218,9 +223,10 @@ def test_a_session_in_another_thread_goes_without_signals(tmp_path):
 
 def test_the_age_is_that_of_the_process():
     """A notebook imports the package minutes after its process began."""
+    script = "import time; time.sleep(0.5)\n"
+    script += "from pipeline.session.time_limit import age; print(age())"
     run = subprocess.run(
-        [sys.executable, "-c", "import time; time.sleep(0.5)\nfrom pipeline.session.time_limit import age; print(age())"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
 
     assert 0.5 <= float(run.stdout) < 30

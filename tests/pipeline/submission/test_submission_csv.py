@@ -65,7 +65,8 @@ def test_a_number_out_of_range_is_refused_where_there_is_one(tmp_path, many):
 
     with pytest.raises(
         SubmissionError,
-        match=r"(?s)1 values of 'p' are not finite.*8 values of 'p' are not from 0 to 1, for example '1\.05'",
+        match=r"(?s)1 values of 'p' are not finite.*"
+        r"8 values of 'p' are not from 0 to 1, for example '1\.05'",
     ):
         submission_csv.check(path, many, within=(0, 1))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.training.async_dispatch import LEAST, MOST, Calls, allowed
+from pipeline.training.async_dispatch import MAX_CALLS, MIN_CALLS, CallQueue, allowed
 
 
 @given(st.floats(0, 1e6), st.integers(0, 10**15))
@@ -15,7 +15,7 @@ def test_some_are_under_way_whatever_they_take_and_never_very_many(seconds, size
     """Not even a step of minutes with a batch of gigabytes is waited for before the next one is
     made.
     """
-    assert LEAST <= allowed(seconds, size) <= MOST
+    assert MIN_CALLS <= allowed(seconds, size) <= MAX_CALLS
 
 
 @given(st.floats(1e-6, 1e3), st.floats(1, 10), st.integers(1, 10**12))
@@ -30,31 +30,32 @@ def test_calls_end_in_their_order_and_none_is_left_out(size):
     """Large batches leave few under way, small ones many; all are told once, but those still under
     way.
     """
-    calls, told = Calls(), []
+    calls, told = CallQueue(), []
     for step in range(1, 101):
         calls.add(step, jax.jit(jnp.sin)(np.float32(step)))
         told += [done for done, _ in calls.ended(size)]
 
     newest = calls.last()
     assert newest is not None and newest[0] == 100
-    assert told == list(range(1, len(told) + 1)) and 100 - MOST <= len(told) <= 100 - LEAST
+    assert told == list(range(1, len(told) + 1))
+    assert 100 - MAX_CALLS <= len(told) <= 100 - MIN_CALLS
 
 
 def test_devices_of_one_cpu_have_few_calls_under_way():
     """With many, a collective of JAX 0.7.2 waited for a thread that found no place to run, and
     ended the process.
     """
-    calls, told = Calls(several=True), []
+    calls, told = CallQueue(several=True), []
     for step in range(1, 101):
         calls.add(step, np.float32(step))
         told += [done for done, _ in calls.ended(1)]
 
-    assert told == list(range(1, 101 - LEAST))
+    assert told == list(range(1, 101 - MIN_CALLS))
 
 
 def test_nothing_is_under_way_after_an_epoch_was_waited_for():
     """Its end reads what all calls gave."""
-    calls = Calls()
+    calls = CallQueue()
     calls.add(1, np.float32(0))
 
     calls.restart()

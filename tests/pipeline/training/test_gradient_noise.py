@@ -14,6 +14,7 @@ from pipeline.errors import CheckpointError, ConfigError
 from pipeline.training import gradient_noise, learning_rate, training
 from pipeline.training.gradient_noise import Noise
 from pipeline.training.loop import Loop
+from tests.pipeline.one_ulp import EPS, TIMES
 
 
 @pytest.mark.parametrize("sigma", [0.5, 4.0])
@@ -76,12 +77,13 @@ def test_sizes_that_tell_nothing_are_refused(small, large, squares):
             32,
             300.0,
             256,
-            "past the noise scale of about 300: more than 300 images a step buy little; take batch 256",
+            "past the noise scale of about 300: more than 300 images a step buy little;"
+            " take batch 256",
         ),
         (256, 32, 300.0, 256, "within the noise scale"),
         (256, 32, math.inf, 256, "within"),
         (256, 32, 10.0, 32, "take batch 32"),
-        (32, 32, 10.0, 32, "32 is the least"),
+        (32, 32, 10.0, 32, "32 is the smallest batch that was asked for"),
     ],
 )
 def test_a_batch_past_the_scale_is_capped_with_the_reason(batch, unit, scale, best, said):
@@ -140,8 +142,13 @@ def test_the_squares_are_those_of_the_gradients_that_training_applies(trained, t
         moved(group, pixels[start : start + 8], labels[start : start + 8])
         for start in range(0, 32, 8)
     ]
-    assert of_small == pytest.approx(np.mean(groups), rel=1e-3)
-    assert of_large == pytest.approx(moved(whole, pixels, labels), rel=1e-3)
+    # A weight that moved is rounded, which changes its square by as much as each other number near.
+    weights = [np.asarray(value) for value in whole.state.tree[0]]
+    norm = math.sqrt(sum(float((value.astype(float) ** 2).sum()) for value in weights)) / 0.1
+    bound = TIMES * EPS * (1 + norm / math.sqrt(of_large))
+    assert bound < 0.05
+    assert of_small == pytest.approx(np.mean(groups), rel=bound)
+    assert of_large == pytest.approx(moved(whole, pixels, labels), rel=bound)
     assert of_small > of_large > 0
 
 
@@ -206,7 +213,7 @@ def test_a_file_of_something_else_is_not_taken_for_the_measurement(tiny, tmp_pat
 
 
 def test_the_batch_that_a_run_began_with_stays_or_is_refused(tiny, tmp_path):
-    """A run may go on on more of them than it began on."""
+    """A run may resume on more devices than it began on."""
     config = replace(tiny, noise_cap=True)
     kept = {"config": config.to_json(), "batch": 12, "reason": "Take batch 12.", "noise": {}}
     (tmp_path / "noise.json").write_text(json.dumps(kept))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pipeline.config import load
 from pipeline.config.config import OPTIMIZERS
 from pipeline.training import learning_rate
+from tests.pipeline.one_ulp import EPS
 
 DIGITS = load("digits")
 IMAGES = 50_000
@@ -99,7 +100,7 @@ def test_a_beta_of_which_nothing_is_left_stays_as_it_was(kappa, left):
         (8, 0.9, None),
         (9, 0.9, "at the edge of the square-root rule for beta_1=0.9: scaled it is 0.1"),
         (10, 0.9, "past the square-root rule for beta_1=0.9"),
-        (11, 0.9, "beta_1 stays 0.9 while the rate and the other numbers are scaled"),
+        (11, 0.9, "beta_1 stays 0.9 while the learning rate and the other numbers are scaled"),
         (8, 0.0, None),
         (64, 0.0, None),
         (1, 0.05, None),
@@ -115,12 +116,6 @@ def test_the_end_of_the_square_root_rule_is_told_before_it_is_reached(kappa, bet
 
     assert bool(warnings) == bool(said)
     assert not said or said in warnings[0]
-
-
-@given(kappas, st.floats(0.5, 0.999))
-def test_averages_forget_as_fast_per_image(kappa, momentum):
-    """A step at kappa times the batch is kappa steps of the average."""
-    assert learning_rate.scaled_average(momentum, kappa) == pytest.approx(momentum**kappa)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -145,7 +140,7 @@ def test_the_rate_rises_linearly_and_falls_along_a_cosine():
     rate = learning_rate.schedule(applied)
 
     found = [float(rate(step)) for step in (0, 5, 10, 60, 110)]
-    assert found == pytest.approx([0, 0.5, 1, 0.5, 0], abs=1e-6)
+    assert found == pytest.approx([0, 0.5, 1, 0.5, 0], abs=8 * EPS)
 
 
 def test_without_a_warm_up_the_rate_begins_at_its_peak():
@@ -154,7 +149,7 @@ def test_without_a_warm_up_the_rate_begins_at_its_peak():
 
     rate = learning_rate.schedule(applied)
 
-    assert [float(rate(0)), float(rate(100))] == pytest.approx([1, 0], abs=1e-6)
+    assert [float(rate(0)), float(rate(100))] == pytest.approx([1, 0], abs=8 * EPS)
 
 
 @given(st.integers(1, 5000), st.integers(1, 512), st.integers(1, 20))
@@ -226,4 +221,4 @@ def test_the_keras_optimizer_has_the_applied_numbers(name, kind):
         )
     made.build([keras.Variable(np.zeros(3))])
     made.iterations.assign(applied.warmup_steps)
-    assert float(made.learning_rate) == pytest.approx(applied.peak_rate, rel=1e-4)
+    assert float(made.learning_rate) == pytest.approx(applied.peak_rate, rel=8 * EPS)

@@ -21,7 +21,7 @@ def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_re
         jax.numpy.ones((1 << 50,), "float32").block_until_ready()
 
     assert "set a micro_batch below 64 in the config, which changes no result" in str(found.value)
-    assert "goes on from the last state that was saved" in str(found.value)
+    assert "resumes from the last checkpoint" in str(found.value)
 
 
 def test_another_refusal_of_the_devices_stays_what_it_is():

@@ -1,4 +1,4 @@
-"""What a step computes follows from the batch; replicas and micro-batches decide only how it fits."""
+"""The batch decides what a step computes; replicas and micro-batches decide only how it fits."""
 
 import hashlib
 import json
@@ -18,10 +18,11 @@ from pipeline.models import architectures
 from pipeline.training import learning_rate
 from pipeline.training import train_state as states
 from pipeline.training.train_step import Step
+from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
 
 ROOT = Path(__file__).resolve().parents[3]
 BATCH = 32
-computed = {}  # by what was asked of `after`
+compiled, computed = {}, {}  # by what `begun` and `after` were asked for
 
 
 @pytest.fixture
@@ -68,19 +69,38 @@ def made(config, replicas=1):
         keras.distribution.set_distribution(None)
 
 
-def after(config, batch, replicas=1, steps=1):
-    """Return the state's arrays by name after some steps with the same batch; what several tests
-    ask for is computed once.
-    """
-    asked = json.dumps(
-        [config.to_json(), replicas, steps, *(hashlib.sha256(array).hexdigest() for array in batch)]
-    )
-    if asked not in computed:
+def begun(config, replicas):
+    """Return (step, state, arrays at the start); it is compiled once for all tests."""
+    asked = json.dumps([config.to_json(), replicas])
+    if asked not in compiled:
         step, state = made(config, replicas)
+        compiled[asked] = step, state, state.arrays()
+    return compiled[asked]
+
+
+def after(config, batch, replicas=1, steps=1, seed=None):
+    """Return the state's arrays by name after some steps with the same batch, computed once for all
+    tests; `seed`: from nudged weights.
+    """
+    hashes = [hashlib.sha256(array).hexdigest() for array in batch]
+    asked = json.dumps([config.to_json(), hashes, replicas, steps, seed])
+    if asked not in computed:
+        step, state, arrays = begun(config, replicas)
+        if seed is not None:
+            weights = {name: arrays[name] for name in arrays if name.startswith("trainable/")}
+            arrays = arrays | nudged(weights, seed)
+        state = state.restored(arrays)
         for _ in range(steps):
             state.tree, _ = step.train(state.tree, *step.put(*batch, axis=1), 1)
         computed[asked] = state.arrays()
     return computed[asked]
+
+
+def rounding(config, batch, steps=1):
+    """Return how far the state after some steps may be from that of another order of additions."""
+    whole = after(config, batch, steps=steps)
+    nudges = (after(config, batch, steps=steps, seed=seed) for seed in SEEDS)
+    return TIMES * max(apart(other, whole) for other in nudges)
 
 
 def apart(ours, theirs):
@@ -102,7 +122,7 @@ def test_micro_batches_add_up_to_the_batch(small, batch, micro_batch):
     """BatchNorm and dropout included, since both belong to a group and not to a micro-batch."""
     whole, parts = after(small, batch), after(replace(small, micro_batch=micro_batch), batch)
 
-    assert apart(parts, whole) < 1e-6
+    assert apart(parts, whole) < rounding(small, batch)
     assert all(
         np.array_equal(parts[name], whole[name]) for name in whole if whole[name].dtype.kind in "iu"
     )
@@ -111,23 +131,28 @@ def test_micro_batches_add_up_to_the_batch(small, batch, micro_batch):
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_replicas_add_up_to_the_batch(small, batch, replicas):
     """Each takes its own groups."""
-    assert apart(after(small, batch, replicas), after(small, batch)) < 1e-6
+    assert apart(after(small, batch, replicas), after(small, batch)) < rounding(small, batch)
 
 
 def test_a_group_may_span_replicas(small, batch):
     """Eight replicas have four images each, and a group has eight."""
-    assert apart(after(small, batch, 8), after(small, batch)) < 1e-5
-    assert apart(after(replace(small, micro_batch=2), batch, 8), after(small, batch)) < 1e-5
+    for config in (small, replace(small, micro_batch=2)):
+        assert apart(after(config, batch, 8), after(small, batch)) < rounding(small, batch)
 
 
-def test_mixtures_are_the_same_whatever_the_machine(small, batch):
+def test_mixtures_are_the_same_whatever_the_machine(small, batch, monkeypatch):
     """Each image has its partner in its own group, and its share from (seed, step, group)."""
-    mixing = replace(small, data=replace(small.data, mixup=0.4, cutmix=1.0))
-    whole = after(mixing, batch, steps=2)
+    # Shares of another distribution, which compiles in a tenth of the time; two groups, one layer.
+    uniform = jax.random.uniform
+    monkeypatch.setattr(jax.random, "beta", lambda key, a, b, *more: uniform(key, *more))
+    plain = replace(small, batch=16, model="mlp", model_options={"width": 8, "depth": 1})
+    mixing = replace(plain, data=replace(small.data, mixup=0.4, cutmix=1.0))
+    batch = tuple(array[:, :16] for array in batch)
+    whole, bound = after(mixing, batch, steps=2), rounding(mixing, batch, steps=2)
 
     for change, replicas in (({"micro_batch": 8}, 1), ({}, 8)):
-        assert apart(after(replace(mixing, **change), batch, replicas, steps=2), whole) < 1e-5
-    assert apart(after(small, batch, steps=2), whole) > 1e-3
+        assert apart(after(replace(mixing, **change), batch, replicas, steps=2), whole) < bound
+    assert apart(after(plain, batch, steps=2), whole) > 10 * bound
 
 
 def test_a_group_of_one_image_has_nothing_to_mix(small):
@@ -139,7 +164,9 @@ def test_a_group_of_one_image_has_nothing_to_mix(small):
 
 def test_batchnorm_s_group_is_what_changes_the_result(small, batch):
     """The opposite of the tests above, so that they can fail."""
-    assert apart(after(replace(small, batchnorm_batch=16), batch), after(small, batch)) > 1e-3
+    other = after(replace(small, batchnorm_batch=16), batch)
+
+    assert apart(other, after(small, batch)) > 10 * rounding(small, batch)
 
 
 def test_dropout_differs_between_groups_and_between_steps(small, batch):
@@ -147,23 +174,16 @@ def test_dropout_differs_between_groups_and_between_steps(small, batch):
     images, labels = (np.concatenate([array[:, :8]] * 4, axis=1) for array in batch)
     config = replace(small, model_options={"width": 4, "dropout": 0.5})
 
-    one, four = (
-        after(replace(config, batchnorm_batch=8), (images, labels)),
-        after(config, (images, labels), 4),
-    )
-    still = after(
-        replace(config, optimizer=replace(config.optimizer, base_rate=1e-9)),
-        (images, labels),
-        steps=2,
-    )
-    first = after(
-        replace(config, optimizer=replace(config.optimizer, base_rate=1e-9)), (images, labels)
-    )
-    loss = float(first["totals/loss"])
+    standing = replace(config, optimizer=replace(config.optimizer, base_rate=1e-9))
 
-    assert apart(one, four) < 1e-6
+    one, four = after(config, (images, labels)), after(config, (images, labels), 4)
+    first, both = (after(standing, (images, labels), steps=steps) for steps in (1, 2))
+
+    bound = rounding(config, (images, labels))
+    assert apart(one, four) < bound
     # In a step that changes nothing, other units are dropped than in the one before.
-    assert float(still["totals/loss"]) != pytest.approx(2 * loss, rel=1e-4)
+    loss = float(first["totals/loss"])
+    assert abs(float(both["totals/loss"]) / (2 * loss) - 1) > 10 * bound
 
 
 def test_a_step_has_one_all_reduce_whatever_the_accumulation(small, batch):
@@ -192,7 +212,7 @@ def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
     state.tree, totals = step.train(state.tree, *step.put(*several, axis=1), 3)
 
     assert int(totals[2]) == 3 * BATCH
-    assert apart(state.arrays(), after(small, batch, steps=3)) < 1e-5
+    assert apart(state.arrays(), after(small, batch, steps=3)) < rounding(small, batch, steps=3)
 
 
 @pytest.mark.parametrize("micro_batch", [3, 4, 24])
@@ -213,21 +233,24 @@ def test_the_micro_batch_is_halved_until_groups_cannot_be_split(small):
 
 
 def test_a_run_that_does_not_fit_into_memory_goes_on_with_smaller_micro_batches(tmp_path):
-    """A real refusal: the process may have only so much memory, and XLA says so."""
+    """A real refusal: the process may have half of the memory that XLA says the batch needs."""
     script = ROOT / "tests" / "pipeline" / "starved.py"
     run = subprocess.run(
-        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False, cwd=ROOT,
-        env={**os.environ, "XLA_FLAGS": "", "STARVED_BYTES": "250000000"},
-    )  # fmt: skip
+        [sys.executable, script, tmp_path],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": ""},
+    )
 
     assert run.returncode == 0, run.stderr[-2000:]
     found = json.loads(run.stdout.splitlines()[-1])
     lines = [
         line
         for line in found["lines"]
-        if line.startswith("Out of memory at 256 images a replica; going on with")
+        if line.startswith("Out of memory at 256 images a replica; retrying with")
     ]
     assert len(lines) == 1
-    assert "Batch 256 and the rate stay" in lines[0]
+    assert "Batch 256 and the learning rate stay" in lines[0]
     assert found["micro_batch"] < 256
     assert found["lines"][-1].startswith("Artifact starved-")

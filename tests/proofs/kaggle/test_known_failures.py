@@ -1,6 +1,4 @@
-"""Every known way in which a client and Kaggle fail each other ends as documented: the rows K01 to
-K50.
-"""
+"""Every known failure between a client and Kaggle ends as documented: the rows K01 to K50."""
 
 import os
 import shutil
@@ -10,9 +8,9 @@ import pytest
 
 from deploy.client import secrets
 from deploy.relay import publish
-from localkaggle.services.datasets import Datasets
+from localkaggle.services.uploads import Uploads
 from pipeline import artifact
-from proofs.kaggle import known_failures
+from proofs.kaggle import known_failures, wrong_weights
 from proofs.kaggle.failure_cases import CASES
 from proofs.kaggle.known_failures import ELSEWHERE, Outcome
 
@@ -68,7 +66,7 @@ def test_a_row_without_its_test_is_told():
 
 def test_a_publish_after_a_killed_one_is_whole():
     """Whatever was uploaded before the kill."""
-    row = known_failures.hybrid(3, seed=1)
+    row = wrong_weights.hybrid(3, seed=1)
 
     assert row.passed, row.figure
 
@@ -77,10 +75,10 @@ def test_a_storage_that_mixes_uploads_is_noticed(monkeypatch):
     """As where a resumed upload keeps what came before: the bytes that came back are not those that
     were sent.
     """
-    receive = Datasets.receive
+    receive = Uploads.receive
 
     def keeping(
-        self: Datasets, token: str, content_range: str | None, body: bytes
+        self: Uploads, token: str, content_range: str | None, body: bytes
     ) -> tuple[int, dict[str, str]]:
         answer = receive(self, token, content_range, body)
         blob = self.blobs[token]
@@ -93,16 +91,16 @@ def test_a_storage_that_mixes_uploads_is_noticed(monkeypatch):
             shutil.copyfile(older[0].path, blob.path)
         return answer
 
-    monkeypatch.setattr(Datasets, "receive", keeping)
+    monkeypatch.setattr(Uploads, "receive", keeping)
 
-    row = known_failures.hybrid(3, seed=1)
+    row = wrong_weights.hybrid(3, seed=1)
 
     assert not row.passed and "other bytes than were sent" in row.figure
 
 
 def test_the_weights_of_another_run_are_refused_at_home_and_on_kaggle():
     """By push-infer while nothing is spent, and by infer whatever is mounted."""
-    row = known_failures.stale(3, seed=1)
+    row = wrong_weights.stale(3, seed=1)
 
     assert row.passed, row.figure
 
@@ -130,6 +128,6 @@ def test_a_side_that_takes_the_weights_of_another_run_is_noticed(monkeypatch, wh
     """At home, and on Kaggle: each is looked at alone."""
     monkeypatch.setattr(where, name, lambda *given, **named: None)
 
-    row = known_failures.stale(4, seed=1)
+    row = wrong_weights.stale(4, seed=1)
 
     assert not row.passed and said in row.figure

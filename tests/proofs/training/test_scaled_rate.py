@@ -1,4 +1,4 @@
-"""That each row of the proof of scaling can miss; the rows themselves take too long for the tests."""
+"""Each row of the proof of scaling can miss. The rows themselves take too long for the tests."""
 
 import json
 import subprocess
@@ -34,7 +34,8 @@ def test_what_must_not_be_is_told(arm, value, expected):
 @pytest.mark.parametrize(
     ("which", "name", "value"),
     [
-        ("ours", "scale", 170.0), ("ours", "scale", 90.0), ("ours", "scale", None), ("reference", "scale", None),
+        ("ours", "scale", 170.0), ("ours", "scale", 90.0), ("ours", "scale", None),
+        ("reference", "scale", None),
         ("ours", "scale", 0.0), ("reference", "steps", 50),
     ],
 )  # fmt: skip

@@ -56,11 +56,13 @@ def test_runs_that_end_as_the_unbroken_one_pass():
         (lambda runs: setattr(runs[3], "lost", 1), [True, False]),
         (lambda runs: runs[3].unrecoverable.append("Traceback"), [True, False]),
         (lambda runs: runs.__delitem__(slice(20, None)), [False, True]),
-        (lambda runs: [run.kills.__setitem__(slice(None), [(s, False) for s, _ in run.kills]) for run in runs], [False, True]),
+        (lambda runs: [run.kills.__setitem__(slice(None), [(s, False) for s,
+        _ in run.kills]) for run in runs], [False, True]),
         (lambda runs: [run.kills.__delitem__(slice(4, None)) for run in runs], [False, True]),
     ],
     ids=[
-        "other weights", "no end", "another batch", "a batch of two kinds", "a missing step", "a step that none made", "an older step",
+        "other weights", "no end", "another batch", "a batch of two kinds", "a missing step",
+        "a step that none made", "an older step",
         "a life that fails", "few kills", "none inside a save", "few in one run",
     ],
 )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Calls about competitions: read its files, submit to it, read the scores."""
+
+from pathlib import Path
+from typing import Any
+
+from deploy.client import failure_messages, file_transfer, responses
+from deploy.client.responses import Limits, Scored, split
+from deploy.client.retries import Exchange
+from deploy.errors import Ambiguous
+
+
+class CompetitionCalls(Exchange):
+    """What Kaggle is asked about competitions."""
+
+    _competitions: Any
+    _competitions_types: Any
+
+    def download_competition_file(self, competition: str, name: str, path: Path) -> None:
+        """Download one file of the competition to `path`."""
+        request = self._file_request(competition, name)
+        what = f"download {name} of the competition {competition}"
+        self._read(
+            what, lambda: file_transfer.save(self._competitions.download_data_file(request), path)
+        )
+
+    def open_competition_file(self, competition: str, name: str) -> None:
+        """Ask for one file of the competition, and read nothing of it."""
+        request = self._file_request(competition, name)
+        what = f"open {name} of the competition {competition}"
+        self._read(what, lambda: self._competitions.download_data_file(request).close())
+
+    def _file_request(self, competition: str, name: str) -> Any:
+        request = self._competitions_types.ApiDownloadDataFileRequest()
+        request.competition_name, request.file_name = competition, name
+        return request
+
+    def competition_files(self, competition: str) -> list[str]:
+        """Return the names of the competition's files, from the first page."""
+        request = self._competitions_types.ApiListDataFilesRequest()
+        request.competition_name, request.page_size = competition, 100
+
+        def ask() -> list[str]:
+            files = self._competitions.list_data_files(request).files or ()
+            return [responses.text(file.name) for file in files]
+
+        return self._read(f"list the files of the competition {competition}", ask)
+
+    def submit_code(
+        self, competition: str, handle: str, version: int, *, file_name: str, description: str
+    ) -> int:
+        """Submit a kernel version and return the submission's number.
+
+        Sent once; may raise `Ambiguous`.
+        """
+        request = self._competitions_types.ApiCreateCodeSubmissionRequest()
+        request.competition_name = competition
+        request.kernel_owner, request.kernel_slug = split(handle)
+        request.kernel_version = version
+        request.file_name, request.submission_description = file_name, description
+        what = f"submit {handle} version {version} to {competition}"
+
+        def order() -> tuple[int, str]:
+            answer = self._competitions.create_code_submission(request)
+            return responses.number(answer.ref), responses.text(answer.message)
+
+        ref, message = self._write(what, order)
+        if ref < 1:
+            raise Ambiguous(
+                f"Kaggle accepted the call to {what} but gave no number: {message!r}.\n"
+                f"{failure_messages.LOOK}"
+            )
+        return ref
+
+    def get_submission(self, ref: int) -> Scored:
+        """Return the submission with that number."""
+        request = self._competitions_types.ApiGetSubmissionRequest()
+        request.ref = ref
+
+        return self._read(
+            f"look at submission {ref}", lambda: self._scored(self._plain("GetSubmission", request))
+        )
+
+    def list_submissions(self, competition: str) -> list[Scored]:
+        """Return our team's latest submissions, newest first: up to 1,000, those of months."""
+        what = f"list the submissions to {competition}"
+        found: dict[int, Scored] = {}
+        request = self._competitions_types.ApiListSubmissionsRequest()
+        request.competition_name, request.page_size = competition, 100
+
+        def ask() -> list[Scored]:
+            rows = self._plain("ListSubmissions", request).get("submissions") or ()
+            return [self._scored(row) for row in rows]
+
+        for request.page in range(1, 11):
+            listed = self._read(what, ask)
+            found.update({item.ref: item for item in listed})
+            if len(listed) < request.page_size:
+                break
+        return list(found.values())
+
+    def _plain(self, name: str, request: Any) -> Any:
+        return self._http.call("competitions.CompetitionApiService", name, request, responses.Plain)
+
+    def _scored(self, row: dict[str, Any]) -> Scored:
+        return responses.scored(row, self._competitions_types.ApiSubmission.from_dict)
+
+    def submission_limits(self, competition: str) -> Limits:
+        """Return how many submissions are left; all zeros if our team is not known yet."""
+        request = self._competitions_types.ApiGetSubmissionLimitsRequest()
+        request.competition_name = competition
+        what = f"ask for the submission limits of {competition}"
+        answer = self._read(what, lambda: self._competitions.get_submission_limits(request))
+        return Limits(
+            *map(responses.number, (answer.num_today, answer.num_total, answer.num_allowed_now))
+        )

@@ -1,0 +1,188 @@
+"""Calls about kernels: push one, follow a run, list its output.
+
+A call about a run names its version. Without it Kaggle answers for the latest, whoever made that.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from deploy.client import failure_messages, file_transfer, responses
+from deploy.client.responses import KernelStatus, Quota, Saved, Source, split
+from deploy.client.retries import Exchange
+from deploy.errors import BadAnswer, UsageError
+
+# Fields of kernel-metadata.json that GetKernel returns; for SOURCES, the client's name of each.
+ASKED = ("enable_internet", "is_private", "machine_shape")
+SOURCES = {
+    f"{kind}_sources": f"{kind}_data_sources"
+    for kind in ("dataset", "competition", "kernel", "model")
+}
+INVALID = ("tags", *SOURCES)
+SETTINGS = ("language", "kernel_type", "enable_gpu", "enable_tpu", *ASKED)
+
+
+class KernelCalls(Exchange):
+    """What Kaggle is asked about kernels."""
+
+    # The client ships no types: everything behind these names is Any.
+    _kernels: Any
+    _kernels_types: Any
+
+    def save_kernel(self, metadata: Mapping[str, Any], text: str, *, timeout_seconds: int) -> Saved:
+        """Push a kernel. Sent once; may raise `Ambiguous`.
+
+        Args:
+            metadata: as in kernel-metadata.json.
+            text: the notebook.
+            timeout_seconds: after which Kaggle ends the session.
+        """
+        request = self._kernels_types.ApiSaveKernelRequest()
+        request.slug, request.new_title = metadata["id"], metadata["title"]
+        request.text = text
+        for name in SETTINGS:
+            setattr(request, name, metadata[name])
+        for name, field in SOURCES.items():
+            setattr(request, field, list(metadata.get(name, [])))
+        request.session_timeout_seconds = timeout_seconds
+        what = f"push {metadata['id']}"
+
+        def order() -> Saved:
+            answer = self._kernels.save_kernel(request)
+            return Saved(
+                responses.number(answer.version_number),
+                responses.text(answer.url),
+                failure_messages.error_text(what, answer.error),
+                {kind: responses.texts(getattr(answer, f"invalid_{kind}")) for kind in INVALID},
+            )
+
+        return self._write(what, order)
+
+    def kernel_status(self, handle: str, version: int) -> KernelStatus:
+        """Return the state of a version; UNKNOWN(word) for a word that the client does not know."""
+        request = self._about_kernel("GetKernelSessionStatus", handle, version)
+
+        def ask() -> KernelStatus:
+            try:
+                answer = self._kernels.get_kernel_session_status(request)
+            except KeyError as error:
+                return KernelStatus(f"UNKNOWN({error.args[0]})", "")
+            return KernelStatus(answer.status.name, responses.text(answer.failure_message))
+
+        return self._read(f"ask for the status of {handle} version {version}", ask)
+
+    def kernel_output(self, handle: str, version: int) -> tuple[dict[str, str], str]:
+        """Return the output of a version, from all pages, and its log.
+
+        Returns:
+            {name: signed address}, and the log as Kaggle stores it. The names are the server's:
+            validate them before use.
+        """
+        what = f"list the output of {handle} version {version}"
+        request = self._about_kernel("ListKernelSessionOutput", handle, version)
+        files: dict[str, str] = {}
+        log = ""
+        for page in self._pages(what, request, 100, self._kernels.list_kernel_session_output):
+            log = log or page.log or ""
+            for file in page.files or ():
+                if not isinstance(file.file_name, str) or not isinstance(file.url, str):
+                    raise BadAnswer(
+                        f"Could not {what}: a file has no name or no address.\n"
+                        "Try again in a minute."
+                    )
+                if file.file_name in files:
+                    raise BadAnswer(
+                        f"Could not {what}: {file.file_name!r} is listed twice.\nTry again."
+                    )
+                files[file.file_name] = file.url
+        return files, log
+
+    def kernel_log(self, handle: str, version: int) -> list[str]:
+        """Return the lines of a version's log, as far as Kaggle has them."""
+        request = self._about_kernel("ListKernelSessionOutput", handle, version)
+        request.page_size = 1
+
+        def ask() -> str:
+            return responses.text(self._kernels.list_kernel_session_output(request).log)
+
+        return responses.log_lines(self._read(f"read the log of {handle} version {version}", ask))
+
+    def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
+        """Yield (stream, text) of a version's log as it is written, from its beginning.
+
+        It ends with the run or the connection, and never retries.
+
+        Raises:
+            requests.RequestException, ValueError: if the connection breaks.
+        """
+        endpoint = self._http._endpoint
+        base = endpoint if "api." in endpoint else f"{endpoint}/api"
+        with (
+            file_transfer.copied(self._http._session, self._timeouts) as session,
+            session.get(
+                f"{base}/v1/kernels/logs/stream/{handle}",
+                params={"versionLabel": f"v{version}"},
+                headers={"Accept": "text/event-stream, */*", "Content-Type": None},
+                stream=True,
+                allow_redirects=False,
+            ) as answer,
+        ):
+            answer.raise_for_status()
+            if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
+                yield from responses.log_pieces(answer.text)
+                return
+            for line in answer.iter_lines(chunk_size=None, decode_unicode=True):
+                if line == "data: END_OF_LOG":
+                    return
+                if line.startswith("data:"):
+                    yield from responses.log_pieces(f"[{line.removeprefix('data:')}]")
+
+    def get_kernel(self, handle: str, version: int | None = None) -> Source | None:
+        """Return a version of our kernel, by default the current one; None if it does not exist."""
+        request = self._about_kernel("GetKernel", handle, version)
+
+        def ask() -> Source:
+            answer = self._kernels.get_kernel(request)
+            metadata, blob = answer.metadata, answer.blob
+            asks = {name: getattr(metadata, name, None) for name in ASKED}
+            asks |= {
+                name: responses.texts(getattr(metadata, field, None))
+                for name, field in SOURCES.items()
+            }
+            newest = responses.number(metadata.current_version_number)
+            return Source(version or newest, responses.text(blob.source if blob else ""), asks)
+
+        return self._mine(handle, f"look at {handle}", ask)
+
+    def quota(self, patience: float | None = None) -> Quota:
+        """Return the accelerator time left this week.
+
+        Args:
+            patience: seconds to retry; by default those of the pace.
+        """
+        request = self._kernels_types.ApiGetAcceleratorQuotaStatisticsRequest()
+        answer = self._read(
+            "ask for the quota",
+            lambda: self._kernels.get_accelerator_quota_statistics(request),
+            patience,
+        )
+        return Quota(
+            responses.seconds_left(answer.gpu_quota),
+            responses.seconds_left(answer.tpu_quota),
+            responses.moment(answer.quota_refresh_time),
+        )
+
+    def download(self, url: str, path: Path) -> None:
+        """Download a signed address of `kernel_output`. Raises `Expired` if it is not valid."""
+        self._read(f"download {path.name}", lambda: file_transfer.fetch(self._anonymous, url, path))
+
+    def _about_kernel(self, call: str, handle: str, version: int | None) -> Any:
+        request = getattr(self._kernels_types, f"Api{call}Request")()
+        request.user_name, request.kernel_slug = split(handle)
+        if version is not None:
+            if version < 1:
+                raise UsageError(
+                    f"{handle}: got version {version}; expected 1 or more.\nCorrect the version."
+                )
+            request.version_label = f"v{version}"  # the real server does not find a bare number
+        return request

@@ -1,0 +1,55 @@
+"""Runs a module of the project in a process of its own, with a fresh Keras backend on the CPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def environment(root: Path, *, backend: str = "jax", flags: str = "") -> dict[str, str]:
+    """Return the environment variables of such a process.
+
+    Args:
+        root: of the repository.
+        backend: of Keras.
+        flags: for XLA. Without any there is one device, whatever this process has.
+    """
+    return {
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "XLA_FLAGS": flags,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+    }
+
+
+def output(
+    root: Path, *words: object, backend: str = "jax", flags: str = "", codes: tuple[int, ...] = (0,)
+) -> str:
+    """Return what `python -m` with these words prints.
+
+    Args:
+        root: of the repository.
+        words: the module and its arguments.
+        backend: of Keras.
+        flags: for XLA.
+        codes: the exit codes with which it may end.
+
+    Raises:
+        RuntimeError: if it ends with another exit code.
+    """
+    command = list(map(str, words))
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=root,
+        env=environment(root, backend=backend, flags=flags),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in codes:
+        raise RuntimeError(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}"
+        )
+    return done.stdout
