@@ -157,7 +157,7 @@ def test_no_text_of_a_run_becomes_markup(tmp_path):
 
 
 @given(st.text(max_size=60), st.text(max_size=200))
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_any_text_comes_through_an_element_as_it_is(name, value):
     """Written, and read by a parser of HTML; a control character as its picture."""
     template = '<p title="{{ value|plain }}">{{ name }}{{ value|quoted(300) }}</p>'
