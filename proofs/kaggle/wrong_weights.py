@@ -213,6 +213,6 @@ def _not_inferred(world: World, expect: dict[str, str], draw: random.Random) -> 
     try:
         artifacts.load(mounts.artifact(inputs, expect["run_id"]), expect)
     except ArtifactError as error:
-        said = "An old dataset version is mounted"
+        said = "version of the dataset is mounted"
         return [] if said in str(error) else [f"infer: {error}"]
     return ["infer: took the weights of another run"]
