@@ -74,7 +74,7 @@ def build(
 
     Example: invoke build --kernel train-tpu
     """
-    from deploy.bundle import gate
+    from deploy.bundle import push_rules
     from deploy.relay import relay
 
     ours, artifact = project(config), None
@@ -82,7 +82,7 @@ def build(
         artifact = resolved_pushes(config).last_artifact()
     built = relay.build(ours, kernel, owner or owner_of_a_build(), artifact=artifact)
     show(f"Built {built.notebook}, bundle {built.sha256}. Nothing was sent.")
-    show(f"Size: {gate.share_of_limit(built.size)}")
+    show(f"Size: {push_rules.share_of_limit(built.size)}")
     return {
         "handle": built.handle,
         "notebook": str(built.notebook),

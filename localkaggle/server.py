@@ -33,7 +33,7 @@ from localkaggle.services.protocol import ApiError, make
 from localkaggle.services.storage import Storage
 from localkaggle.services.submissions import Submissions
 from localkaggle.services.uploads import Uploads
-from localkaggle.sessions.machines import machine
+from localkaggle.sessions.machine_shapes import machine
 from localkaggle.sessions.session import Limits, Session
 from localkaggle.sessions.session_log import Log
 

@@ -21,7 +21,7 @@ import numpy as np
 from pipeline import config as config_module
 from pipeline.config import Config
 from pipeline.data.labels import Target
-from pipeline.data.tabular import Encoding
+from pipeline.data.table_features import Encoding
 from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading, writing
 from pipeline.models import weight_names
 from pipeline.storage import npz

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from deploy.bundle import gate, imports
+from deploy.bundle import imports, push_rules
 from deploy.errors import UsageError, writing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +129,7 @@ def build(
         needs: owner/slug of a dataset that a training reads; "": none.
 
     Raises:
-        UsageError: if a name is wrong or the gate refuses the bundle (deploy/bundle/gate.py).
+        UsageError: if a name is wrong or the gate refuses the bundle (deploy/bundle/push_rules.py).
             Nothing is written then.
         DiskError: if `out` cannot be written.
     """
@@ -215,7 +215,7 @@ def build(
     notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
     text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     size = len(text.encode())
-    gate.check(notebook, metadata, size=size, offline=infers)
+    push_rules.check(notebook, metadata, size=size, offline=infers)
 
     folder = out / kernel
     path = folder / f"{kernel}.ipynb"

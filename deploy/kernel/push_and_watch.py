@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from deploy.bundle import gate
+from deploy.bundle import push_rules
 from deploy.bundle.bundle import Bundle
 from deploy.client import credentials, failure_messages
 from deploy.client.client import Kaggle
@@ -99,7 +99,7 @@ def push(
         adopted(run, show)
         return run
     text = bundle.notebook.read_text(encoding="utf-8")  # it may have been edited since the build
-    gate.without_secrets(f"the bundle of {bundle.handle}", text)
+    push_rules.without_secrets(f"the bundle of {bundle.handle}", text)
     try:
         saved = kaggle.save_kernel(bundle.metadata, text, timeout_seconds=timeout_seconds)
     except Ambiguous as error:

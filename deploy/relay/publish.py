@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.bundle import bundle, gate
+from deploy.bundle import bundle, push_rules
 from deploy.client.client import Kaggle
 from deploy.errors import (
     Ambiguous,
@@ -248,15 +248,15 @@ def publish(
 
 def _require_no_secrets(staging: Path, name: str) -> None:
     """Raise `UsageError` if a secret seems to be in a text, a file's name or the dataset's name."""
-    gate.without_secrets("the dataset's name", name)
+    push_rules.without_secrets("the dataset's name", name)
     for path in sorted(staging.iterdir()):
-        gate.without_secrets("a file's name", path.name)
+        push_rules.without_secrets("a file's name", path.name)
         if path.stat().st_size <= TEXT_AT_MOST:
             try:
                 text = path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 continue  # numbers
-            gate.without_secrets(path.name, text)
+            push_rules.without_secrets(path.name, text)
 
 
 def _current_version(

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.bundle import gate
+from deploy.bundle import push_rules
 from deploy.client import failure_messages
 from deploy.client.client import Kaggle
 from deploy.client.responses import Scored
@@ -111,7 +111,7 @@ def submit(
             f"{submission} is missing; expected what {run} wrote. A training writes none: submit"
             f" the inference that came after it.\ninvoke pull --run {run}"
         )
-    gate.without_secrets("the submission's description", message)
+    push_rules.without_secrets("the submission's description", message)
     if not _as_written(submission, run):
         show(
             f"{submission.parent} holds no list of what a run wrote: this file's origin is not"

@@ -18,7 +18,7 @@ from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWor
 
 from localkaggle.services.protocol import SLUG, ApiError, make, page, require, slug
 from localkaggle.services.storage import Redirect, Storage, file_names
-from localkaggle.sessions.machines import RETIRED, SESSIONS, SHAPES, WEEKLY_SECONDS, machine
+from localkaggle.sessions.machine_shapes import RETIRED, SESSIONS, SHAPES, WEEKLY_SECONDS, machine
 from localkaggle.sessions.session import Outcome, Session
 from localkaggle.sessions.session_log import Log
 

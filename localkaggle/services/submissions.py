@@ -22,7 +22,7 @@ from localkaggle.services.kernels import Kernels, Version
 from localkaggle.services.protocol import ApiError, make
 from localkaggle.services.storage import Redirect, Storage, list_files
 from localkaggle.services.uploads import Uploads
-from localkaggle.sessions.machines import machine
+from localkaggle.sessions.machine_shapes import machine
 from localkaggle.sessions.session import Session
 
 FILE = "submission.csv"

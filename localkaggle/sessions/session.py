@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from localkaggle.sessions import processes
-from localkaggle.sessions.machines import machine
+from localkaggle.sessions.machine_shapes import machine
 from localkaggle.sessions.session_log import Log
 
 HERE = Path(__file__).resolve().parent

@@ -13,9 +13,16 @@ import numpy as np
 import pandas as pd
 
 from pipeline.config import Config
-from pipeline.data import crop_and_flip, image_files, labels, rand_augment, tabular, tfrecords
+from pipeline.data import (
+    crop_and_flip,
+    image_files,
+    labels,
+    rand_augment,
+    table_features,
+    tfrecords,
+)
 from pipeline.data.labels import Target
-from pipeline.data.tabular import Encoding
+from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError
 
 # One seed gives independent streams of random numbers: drawing from one never moves another.
@@ -94,10 +101,10 @@ def read_training(
         path = folder / data.train_csv
         # Only image files are found by id.
         needed = [data.id_column, *names] if data.kind == "images" else names
-        table = tabular.read_table(path, needed, advice, optional=(data.id_column,))
+        table = table_features.read_table(path, needed, advice, optional=(data.id_column,))
     ids = tuple(map(str, range(len(table))))
     if data.id_column in table.columns:
-        ids = tabular.unique_ids(table[data.id_column], path)
+        ids = table_features.unique_ids(table[data.id_column], path)
     encoding, broken = None, {}
     if data.kind in ("images", "tfrecords"):
         paths = parts or image_files.find(folder, data.train_images, ids, data)
@@ -109,13 +116,13 @@ def read_training(
             kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
             inputs, table, ids = inputs[kept], table.iloc[kept], tuple(ids[row] for row in kept)
     elif data.kind == "pixels":
-        inputs = tabular.pixels(path, data, (data.id_column, *names), advice)
+        inputs = table_features.pixels(path, data, (data.id_column, *names), advice)
     elif data.kind == "arrays":
         advice = "Set data.train_array in the config."
-        inputs = tabular.array(folder / data.train_array, data, len(ids), advice)
+        inputs = table_features.array(folder / data.train_array, data, len(ids), advice)
     else:
-        encoding = tabular.fit(table, data, path)
-        inputs = tabular.encode(table, encoding, path)
+        encoding = table_features.fit(table, data, path)
+        inputs = table_features.encode(table, encoding, path)
     target, values = labels.read(table, config, path)
     groups = None if data.group_column is None else _groups(table[data.group_column], path)
     return Examples(ids, inputs, values, target, groups, encoding, broken)

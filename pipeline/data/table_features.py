@@ -17,7 +17,7 @@ import pandas as pd
 
 from pipeline.config.data_layout import Data
 from pipeline.errors import DataError, reading
-from pipeline.storage import csv_text
+from pipeline.storage import csv_files
 
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 ROWS = 2048  # read at a time, as numbers, which take four times the memory of pixels
@@ -47,10 +47,10 @@ def read_table(
                 f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
                 f"Expected a table with the columns {', '.join(names)}. {advice}"
             )
-    table = csv_text.read(path, DataError, advice, {*names, *optional})
+    table = csv_files.read(path, DataError, advice, {*names, *optional})
     missing = [name for name in names if name not in table.columns]
     if missing:
-        header = ", ".join(csv_text.header(path, DataError, advice)[:20])
+        header = ", ".join(csv_files.header(path, DataError, advice)[:20])
         raise DataError(
             f"{path} has the columns {header[:1000]}; expected also {', '.join(missing)[:1000]}.\n"
             "Set id_column, label_column and the other columns in the config to the table's own."
@@ -205,7 +205,7 @@ def pixels(
             )
 
         def read(kind: type) -> list[np.ndarray]:
-            # pandas skips blank lines, as `pipeline.storage.csv_text` does, which has already
+            # pandas skips blank lines, as `pipeline.storage.csv_files` does, which has already
             # counted the fields of each row.
             parts = pd.read_csv(
                 path, usecols=names, dtype=kind, encoding="utf-8-sig", engine="c", chunksize=ROWS

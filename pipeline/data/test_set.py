@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from pipeline.config import Config
-from pipeline.data import image_files, tabular
-from pipeline.data.tabular import Encoding
+from pipeline.data import image_files, table_features
+from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError, reading
-from pipeline.storage import csv_text
+from pipeline.storage import csv_files
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,10 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     first = data.id_column
     with reading(sample, DataError, advice):
         if sample.is_file():
-            first = csv_text.header(sample, DataError, advice)[0]
-    ids = tabular.unique_ids(tabular.read_table(sample, (first,), advice)[first], sample)
+            first = csv_files.header(sample, DataError, advice)[0]
+    ids = table_features.unique_ids(
+        table_features.read_table(sample, (first,), advice)[first], sample
+    )
     if data.kind in ("images", "tfrecords"):
         return TestSet(ids, image_files.test_blocks(folder, ids, data))
 
@@ -68,27 +70,27 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     rows: np.ndarray | None = None
     if data.kind == "arrays":
         if path.is_file():
-            table = csv_text.read(path, DataError, advice, id_columns)
+            table = csv_files.read(path, DataError, advice, id_columns)
             rows = _rows_of_ids(table, id_columns, ids, path, sample)
         advice = "Set data.test_array in the config."
-        inputs = tabular.array(folder / data.test_array, data, len(ids), advice)
+        inputs = table_features.array(folder / data.test_array, data, len(ids), advice)
         return TestSet(ids, in_blocks(inputs, rows))
 
     group = (data.group_column,) if data.group_column else ()
     others = (*id_columns, *group, *data.labels)
     names = (*data.numeric_columns, *data.categorical_columns)
-    table = tabular.read_table(path, names, advice, optional=others)
+    table = table_features.read_table(path, names, advice, optional=others)
     rerun = bool(os.environ.get(image_files.RERUN))  # nobody is there to fix the table
     broken: dict[int, str] = {}
     if data.kind == "pixels":
-        inputs = tabular.pixels(path, data, others, advice, broken if rerun else None)
+        inputs = table_features.pixels(path, data, others, advice, broken if rerun else None)
     elif encoding is None:
         raise DataError(
             "The artifact has no encoding of the table; expected one.\n"
             "Train again with this config."
         )
     else:
-        inputs = tabular.encode(table, encoding, path, lenient=rerun)
+        inputs = table_features.encode(table, encoding, path, lenient=rerun)
     rows = _rows_of_ids(table, id_columns, ids, path, sample)
     if rows is not None:
         broken = {place: broken[row] for place, row in enumerate(rows) if row in broken}
@@ -130,7 +132,7 @@ def _rows_of_ids(
     column = next((name for name in columns if name in table.columns), None)
     if column is None:
         return None
-    rows = {name: row for row, name in enumerate(tabular.unique_ids(table[column], path))}
+    rows = {name: row for row, name in enumerate(table_features.unique_ids(table[column], path))}
     differing = [*sorted(set(ids) - set(rows)), *sorted(set(rows) - set(ids))]
     if differing:
         raise DataError(

@@ -27,7 +27,7 @@ import numpy as np
 from pipeline import config as configs
 from pipeline.artifact import Artifact
 from pipeline.data.labels import Target
-from pipeline.data.tabular import Encoding
+from pipeline.data.table_features import Encoding
 from pipeline.errors import writing
 from pipeline.inference.block_prediction import Report, Show
 

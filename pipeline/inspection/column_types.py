@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pipeline.data.tabular import MISSING
+from pipeline.data.table_features import MISSING
 
 NUMBER, CATEGORY, OUT = "number", "category", "left out"
 FEW = 12  # distinct whole numbers: up to so many are a category

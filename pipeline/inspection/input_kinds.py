@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import Data
-from pipeline.data import tabular
+from pipeline.data import table_features
 from pipeline.errors import DataError
 from pipeline.inspection import column_types, duplicates_and_leaks
 from pipeline.inspection.column_types import CATEGORY, NUMBER, OUT, Column
@@ -109,8 +109,10 @@ def _pixels(contents: Contents) -> Inputs | None:
             "all as numbers."
         )
     folder = contents.folder
-    pixels = tabular.pixels(folder / contents.train, data, others, FIX.format("train_csv"))
-    test_pixels = tabular.pixels(folder / contents.test, data, others, FIX.format("test_csv"))
+    pixels = table_features.pixels(folder / contents.train, data, others, FIX.format("train_csv"))
+    test_pixels = table_features.pixels(
+        folder / contents.test, data, others, FIX.format("test_csv")
+    )
     names = contents.pixels
     text = f"columns of pixels: {len(names)}, {names[0]} to {names[-1]}, whole numbers 0 to 255"
     shown = f"{'x'.join(map(str, shape))} (height x width x channels), by rows"
@@ -160,7 +162,7 @@ def _arrays(contents: Contents) -> Inputs | None:
     )
 
     def read(name: str, count: int, option: str) -> np.ndarray:
-        return tabular.array(contents.folder / name, data, count, FIX.format(option))
+        return table_features.array(contents.folder / name, data, count, FIX.format(option))
 
     pixels = read(train, len(contents.train_table), "train_array")
     test_pixels = read(test, len(contents.sample_table), "test_array")

@@ -18,7 +18,7 @@ from pipeline.data.image_decoding import ENDINGS
 from pipeline.errors import DataError
 from pipeline.inspection import pixel_columns
 from pipeline.runtime import mounts
-from pipeline.storage import csv_text
+from pipeline.storage import csv_files
 
 FOUND, CHOSEN, UNKNOWN, WARNING = "found", "chosen", "unknown", "warning"
 ADVICE = "Give a folder as Kaggle mounts it, with a sample submission, a table of labels, and data."
@@ -96,7 +96,7 @@ def read(folder: Path, given: Given) -> Contents:
     """
     tables, images, arrays = _list_files(folder)
     sample = _find_sample(folder, tables, given.sample)
-    wanted = csv_text.read(folder / sample, DataError, ADVICE)
+    wanted = csv_files.read(folder / sample, DataError, ADVICE)
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
             f"{folder / sample} has {len(wanted.columns)} columns "
@@ -111,7 +111,7 @@ def read(folder: Path, given: Given) -> Contents:
     pixels = pixel_columns.find(folder / train, headers[train])
 
     def read_table(name: str) -> pd.DataFrame:
-        return csv_text.read(folder / name, DataError, ADVICE, set(headers[name]) - set(pixels))
+        return csv_files.read(folder / name, DataError, ADVICE, set(headers[name]) - set(pixels))
 
     labelled = read_table(train)
     if not len(labelled):
@@ -235,7 +235,7 @@ def _check_option(folder: Path, tables: Collection[str], given: str, option: str
 
 def _header(path: Path) -> list[str]:
     """Return the names of a table's columns. Raises `DataError` where they are a row of data."""
-    names = csv_text.header(path, DataError, ADVICE)
+    names = csv_files.header(path, DataError, ADVICE)
     numbers = [float(name) for name in names if _is_number(name)]
     rising = len(numbers) > 1 and all(one < other for one, other in pairwise(numbers))
     data = any(name.lower().endswith(ENDINGS) for name in names) or 2 * len(numbers) >= len(names)
@@ -269,7 +269,7 @@ def _find_test(
         # Ids may begin at 1 in both sets; the test set is the one without labels.
         if name == given.train or asked <= _folded(header):
             continue
-        kept = csv_text.read(folder / name, DataError, ADVICE, {first, header[0]})
+        kept = csv_files.read(folder / name, DataError, ADVICE, {first, header[0]})
         if first in kept and set(kept[first]) == ids:
             same.append(name)
         elif TESTS.search(Path(name).stem) and len(kept) == len(wanted):

@@ -1,7 +1,7 @@
 """Models: from a `Config` to an uncompiled Keras functional model, alike on JAX and TensorFlow.
 
 A model takes images, uint8 `(batch, height, width, channels)`, or rows of a table, float32 `(batch,
-features)` as `pipeline.data.tabular` makes them. It returns float32 outputs `(batch,
+features)` as `pipeline.data.table_features` makes them. It returns float32 outputs `(batch,
 Config.outputs)`, which `pipeline.data.labels` reads. It scales pixels and embeds categories itself,
 so that training and inference cannot differ. Layers have names, since weights are stored by name.
 

@@ -19,7 +19,7 @@ import pandas as pd
 from pipeline.errors import ConfigError, ReportError, reading
 from pipeline.runtime import provenance
 from pipeline.session.progress_log import HISTORY, LINES
-from pipeline.storage import checksums, csv_text
+from pipeline.storage import checksums, csv_files
 from pipeline.training import hard_examples
 from pipeline.training.hard_examples import Examples
 
@@ -116,7 +116,7 @@ def read(output: Path) -> Results:
     validation = target = probabilities = examples = submission = None
     classes = tuple(map(str, manifest.get("classes") or ()))
     if exists(VALIDATION, "everything about single classes and rows; a run writes it at its end"):
-        texts = csv_text.read(output / VALIDATION, ReportError, FIX)
+        texts = csv_files.read(output / VALIDATION, ReportError, FIX)
         kind = (manifest.get("target") or {}).get("kind")
         if kind == REGRESSION and "label" not in texts:
             missing[VALIDATION] = "predictions: a page does not show several numbers at once yet"
@@ -131,7 +131,7 @@ def read(output: Path) -> Results:
         if exists(hard_examples.FILE, "pictures of the worst rows"):
             examples = hard_examples.load(output / hard_examples.FILE, rows=len(validation))
     if (output / SUBMISSION).is_file():
-        rows = csv_text.read(output / SUBMISSION, ReportError, FIX)
+        rows = csv_files.read(output / SUBMISSION, ReportError, FIX)
         submission = len(rows), checksums.sha256(output / SUBMISSION)
     return Results(
         complete=complete,

@@ -19,7 +19,7 @@ from pipeline import metrics
 from pipeline.config import Config
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
-from pipeline.storage import csv_text
+from pipeline.storage import csv_files
 from pipeline.submission import submission_csv
 
 ROUNDING = 1e-6  # by which a mean of probabilities may be outside 0 to 1
@@ -40,7 +40,7 @@ class Form:
     def __init__(self, target: Target, metric: str, sample: Path) -> None:
         advice = "Set data.sample_submission in the config."
         self._target, self._metric, self._sample = target, metrics.find(metric, target.kind), sample
-        self._columns = csv_text.header(sample, SubmissionError, advice)[1:]
+        self._columns = csv_files.header(sample, SubmissionError, advice)[1:]
         self._regression = target.kind == "regression"
         names, columns = target.names, self._columns
         if len(columns) > 1 or (self._regression and len(names) > 1):

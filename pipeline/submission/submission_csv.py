@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.errors import DataError, PipelineError, SubmissionError, reading
-from pipeline.storage import atomic_file, csv_text
+from pipeline.storage import atomic_file, csv_files
 
 # int() and float() accept more than a CSV reader does: 1_0, other scripts' digits, blanks.
 WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -157,7 +157,7 @@ def _read(path: Path, kind: type[PipelineError]) -> pd.DataFrame:
                 f"{path} is missing; expected a CSV.\n"
                 "Correct the path, or run the step that writes it."
             )
-    return csv_text.read(path, kind, "Write it again.")
+    return csv_files.read(path, kind, "Write it again.")
 
 
 def _read_sample(path: Path) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from pipeline.data.padded_batches import padded
 from pipeline.errors import DivergedError
 from pipeline.models import architectures, backbones, weight_names
 from pipeline.session import checkpoint
-from pipeline.session.checkpoint_writer import Saver
+from pipeline.session.checkpoint_schedule import Saver
 from pipeline.session.progress_log import HISTORY, LINES, Fold, Progress
 from pipeline.session.time_limit import Session
 from pipeline.training import learning_rate, out_of_memory, run_origin

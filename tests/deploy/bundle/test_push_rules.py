@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.bundle import bundle, gate
+from deploy.bundle import bundle, push_rules
 from deploy.errors import UsageError
 
 KEY = "0123456789abcdef" * 2
@@ -43,7 +43,7 @@ def test_metadata_that_kaggle_would_take_in_silence_is_refused(good, key, value,
     notebook, metadata = good
 
     with pytest.raises(UsageError, match=said):
-        gate.check(notebook, {**metadata, key: value}, size=1000, offline=False)
+        push_rules.check(notebook, {**metadata, key: value}, size=1000, offline=False)
 
 
 def test_inference_may_not_ask_for_the_internet(good):
@@ -51,7 +51,7 @@ def test_inference_may_not_ask_for_the_internet(good):
     notebook, metadata = good
 
     with pytest.raises(UsageError, match="enable_internet"):
-        gate.check(notebook, metadata, size=1000, offline=True)
+        push_rules.check(notebook, metadata, size=1000, offline=True)
 
 
 def test_a_notebook_with_a_pin_or_without_a_kernel_or_too_large_is_refused_with_all_reasons_at_once(
@@ -63,7 +63,7 @@ def test_a_notebook_with_a_pin_or_without_a_kernel_or_too_large_is_refused_with_
     del notebook["cells"][0]["source"]
 
     with pytest.raises(UsageError) as caught:
-        gate.check(notebook, metadata, size=900_000, offline=False)
+        push_rules.check(notebook, metadata, size=900_000, offline=False)
 
     for reason in ("metadata.kaggle", "kernelspec", "900,000", "not a valid notebook"):
         assert reason in str(caught.value)
@@ -103,8 +103,8 @@ def test_a_planted_key_stops_the_bundle_and_is_not_repeated(root, leak):
 
 def test_a_build_says_how_near_to_the_limit_it_is():
     """Who adds a module sees it before the gate refuses."""
-    assert gate.share_of_limit(436_319) == "436 kB, 48 % of the 900 kB that the gate allows"
-    assert gate.share_of_limit(899_999).startswith("900 kB, 100 % of")
+    assert push_rules.share_of_limit(436_319) == "436 kB, 48 % of the 900 kB that the gate allows"
+    assert push_rules.share_of_limit(899_999).startswith("900 kB, 100 % of")
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_prose_and_hashes_are_no_keys(good, innocent):
     notebook, metadata = good
     notebook["cells"][-1]["source"] = innocent
 
-    gate.check(notebook, metadata, size=1000, offline=False)
+    push_rules.check(notebook, metadata, size=1000, offline=False)
 
-    assert list(gate.secrets(notebook, metadata)) == []
+    assert list(push_rules.secrets(notebook, metadata)) == []
 
 
 @given(
@@ -135,4 +135,4 @@ def test_a_token_is_found_wherever_it_stands(token, before, after):
     """Property: whatever surrounds it."""
     notebook = {"cells": [{"source": f"{before}KGAT_{token}{after}"}]}
 
-    assert list(gate.secrets(notebook, {}))
+    assert list(push_rules.secrets(notebook, {}))

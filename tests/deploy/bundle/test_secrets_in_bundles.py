@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from deploy.bundle import gate
+from deploy.bundle import push_rules
 from deploy.errors import UsageError
 from deploy.kernel import artifact_manifest as manifests
 from deploy.kernel import push_and_watch
@@ -53,7 +53,7 @@ def test_a_secret_in_anything_that_a_push_sends_is_refused_and_not_repeated(buil
     plant(notebook, metadata, where)
 
     with pytest.raises(UsageError, match="a Kaggle token seems to be in") as caught:
-        gate.check(notebook, metadata, size=1000, offline=False)
+        push_rules.check(notebook, metadata, size=1000, offline=False)
 
     assert HEX32[:12] not in str(caught.value)
 
@@ -65,7 +65,7 @@ def test_the_line_that_names_a_cell_shows_no_part_of_a_key(built, before):
     notebook["cells"][-1]["source"] = f"{'x' * (before - 12)} KAGGLE_KEY={HEX32}"
 
     with pytest.raises(UsageError) as caught:
-        gate.check(notebook, built.metadata, size=1000, offline=False)
+        push_rules.check(notebook, built.metadata, size=1000, offline=False)
 
     assert HEX32[:6] not in str(caught.value)
 

@@ -21,7 +21,7 @@ from deploy.journal import Journal
 from proofs.kaggle import planted_secrets as proof
 
 ROOT = Path(__file__).resolve().parents[3]
-PLANTING = {"tests/deploy/setup/test_doctor.py", "tests/deploy/bundle/test_gate.py"} | {
+PLANTING = {"tests/deploy/setup/test_doctor.py", "tests/deploy/bundle/test_push_rules.py"} | {
     f"tests/deploy/client/test_{name}.py" for name in ("credential_lookup", "secrets")
 }
 # Drawn at each start, so that this file holds none. The ends have a letter and a digit, however the

@@ -16,11 +16,11 @@ import pytest
 
 from pipeline import artifact
 from pipeline import config as configs
-from pipeline.data import tabular
+from pipeline.data import table_features
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 from pipeline.inference import inference
 from pipeline.session import checkpoint
-from pipeline.storage import checksums, csv_text
+from pipeline.storage import checksums, csv_files
 from pipeline.submission import submission_csv
 from pipeline.training import gradient_noise, scale_check
 
@@ -57,7 +57,7 @@ def test_a_table_with_a_nul_is_refused_by_its_line(tmp_path):
     with pytest.raises(
         DataError, match=r"x\.csv could not be read as a CSV: line 3 holds a NUL.*\nExpected UTF-8"
     ):
-        csv_text.read(tmp_path / "x.csv", DataError, "Download it again.")
+        csv_files.read(tmp_path / "x.csv", DataError, "Download it again.")
 
 
 def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tmp_path):
@@ -65,7 +65,7 @@ def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tm
     (tmp_path / "x.csv").write_text(f"{'long ' * 1000},b\n1,2\n")
 
     with pytest.raises(DataError, match=r"expected also y+\.\nSet id_column") as caught:
-        tabular.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
+        table_features.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
 
     assert len(str(caught.value)) < 2500
 
@@ -88,7 +88,9 @@ def test_a_member_that_is_no_array_is_refused_as_test_images(tmp_path):
     with pytest.raises(
         DataError, match=r"test\.npz is no array: ValueError: 'x' in it is no array.*\nSet"
     ):
-        tabular.array(path, configs.load("digits").data, 1, "Set data.test_array in the config.")
+        table_features.array(
+            path, configs.load("digits").data, 1, "Set data.test_array in the config."
+        )
 
 
 @pytest.mark.parametrize("name", ["weights.npz", "golden.npz"])
@@ -212,7 +214,7 @@ def test_what_numpy_says_of_a_deep_header_does_not_fill_the_screen(tmp_path):
     )
 
     with pytest.raises(DataError, match=r"x\.npy is no array") as caught:
-        tabular.array(
+        table_features.array(
             tmp_path / "x.npy", configs.load("digits").data, 1, "Set data.test_array in the config."
         )
 

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.config import Data
-from pipeline.data import tabular
-from pipeline.data.tabular import Encoding
+from pipeline.data import table_features
+from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError
 from tests.pipeline.rounding import EPS
 
@@ -40,7 +40,7 @@ def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(val
     )
     absent = np.array([value is None for value in values])
 
-    found = tabular.encode(table, tabular.fit(table, PEOPLE, TABLE), TABLE)
+    found = table_features.encode(table, table_features.fit(table, PEOPLE, TABLE), TABLE)
 
     assert (found.dtype, found.shape) == (np.float32, (len(values), *PEOPLE.shape))
     assert np.array_equal(found[:, 3], absent)
@@ -51,9 +51,9 @@ def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(val
 
 def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown():
     """The most frequent first; what is beyond most_categories counts as unknown, too."""
-    encoding = tabular.fit(people(["1"] * 6, ["Q", "S", "C", "S", "C", "S"]), PEOPLE, TABLE)
+    encoding = table_features.fit(people(["1"] * 6, ["Q", "S", "C", "S", "C", "S"]), PEOPLE, TABLE)
 
-    found = tabular.encode(people(["1"] * 5, ["S", "C", "Q", "X", ""]), encoding, TABLE)
+    found = table_features.encode(people(["1"] * 5, ["S", "C", "Q", "X", ""]), encoding, TABLE)
 
     assert encoding.categories == {"port": ("S", "C")}
     assert list(found[:, -1]) == [1, 2, 0, 0, 0]
@@ -62,14 +62,17 @@ def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown()
 @given(st.permutations(["S", "C", "Q", "B", "A"]))
 def test_the_order_of_the_rows_does_not_move_a_category(ports):
     """Equally frequent ones are in the order of their texts."""
-    assert tabular.fit(people(["1"] * 5, ports), PEOPLE, TABLE).categories["port"] == ("A", "B")
+    assert table_features.fit(people(["1"] * 5, ports), PEOPLE, TABLE).categories["port"] == (
+        "A",
+        "B",
+    )
 
 
 def test_an_encoding_survives_json():
     """It travels in the artifact; the columns stay in the config's order, in which the model reads
     them.
     """
-    encoding = tabular.fit(people(["1", "2.5", ""], ["S", "ß", ""]), PEOPLE, TABLE)
+    encoding = table_features.fit(people(["1", "2.5", ""], ["S", "ß", ""]), PEOPLE, TABLE)
 
     again = Encoding.from_json(json.loads(json.dumps(encoding.to_json(), sort_keys=True)), PEOPLE)
 
@@ -96,7 +99,7 @@ def test_the_encoding_of_another_table_is_refused(change):
     """Other columns, or numbers that cannot be: the model would read something else than what it
     learned.
     """
-    value = tabular.fit(people(["1", "2"], ["S", "C"]), PEOPLE, TABLE).to_json()
+    value = table_features.fit(people(["1", "2"], ["S", "C"]), PEOPLE, TABLE).to_json()
 
     with pytest.raises((KeyError, TypeError, ValueError)):
         Encoding.from_json({**value, **change}, PEOPLE)
@@ -114,7 +117,7 @@ def test_the_encoding_of_another_table_is_refused(change):
 def test_a_column_that_holds_no_numbers_is_refused(ages, said):
     """With the file, the column and the texts."""
     with pytest.raises(DataError, match=said) as caught:
-        tabular.fit(people(ages, ["S"] * len(ages)), PEOPLE, TABLE)
+        table_features.fit(people(ages, ["S"] * len(ages)), PEOPLE, TABLE)
 
     assert "train.csv" in str(caught.value)
 
@@ -124,7 +127,7 @@ def test_pixels_are_columns_by_rows(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("label,a,b,c,id,d,e,f\n5,0,1,2,x,3,4,255\n\n6,9,9,9,y,9,9,9\n")
 
-    found = tabular.pixels(path, IMAGES, ("id", "label"), "")
+    found = table_features.pixels(path, IMAGES, ("id", "label"), "")
 
     assert found.dtype == np.uint8
     assert found[:, :, :, 0].tolist() == [[[0, 1, 2], [3, 4, 255]], [[9] * 3] * 2]
@@ -146,7 +149,7 @@ def test_columns_that_are_no_pixels_are_refused(tmp_path, text, said):
     path.write_text(text)
 
     with pytest.raises(DataError, match=f"(?s){said}"):
-        tabular.pixels(path, IMAGES, (), "Set data.train_csv in the config.")
+        table_features.pixels(path, IMAGES, (), "Set data.train_csv in the config.")
 
 
 @pytest.mark.parametrize("name", ["train.npy", "train.npz"])
@@ -156,7 +159,7 @@ def test_an_array_of_images_is_taken_with_or_without_channels(tmp_path, name, sh
     wanted = np.arange(24, dtype=np.uint8).reshape(shape)
     np.save(tmp_path / name, wanted) if name.endswith("npy") else np.savez(tmp_path / name, wanted)
 
-    found = tabular.array(tmp_path / name, IMAGES, 4, "")
+    found = table_features.array(tmp_path / name, IMAGES, 4, "")
 
     assert found.shape == (4, 2, 3, 1)
     assert np.array_equal(found.ravel(), wanted.ravel())
@@ -181,7 +184,7 @@ def test_what_is_no_array_of_images_is_refused(tmp_path, content, said):
         path.write_bytes(content)
 
     with pytest.raises(DataError, match=said):
-        tabular.array(path, IMAGES, 4, "Set data.train_array in the config.")
+        table_features.array(path, IMAGES, 4, "Set data.train_array in the config.")
 
 
 def test_a_file_of_two_arrays_is_refused(tmp_path):
@@ -189,25 +192,27 @@ def test_a_file_of_two_arrays_is_refused(tmp_path):
     np.savez(tmp_path / "train.npz", a=np.zeros(1), b=np.zeros(1))
 
     with pytest.raises(DataError, match=r"2 arrays \(a, b\)"):
-        tabular.array(tmp_path / "train.npz", IMAGES, 4, "")
+        table_features.array(tmp_path / "train.npz", IMAGES, 4, "")
 
 
 def test_a_category_is_the_same_with_gaps_in_its_column_and_without():
     """Pandas writes 3 as 3.0 where a row of the column has none."""
-    seen = tabular.fit(people(["1", "2", "3"], ["3", "3", "S"]), PEOPLE, TABLE)
+    seen = table_features.fit(people(["1", "2", "3"], ["3", "3", "S"]), PEOPLE, TABLE)
 
     assert seen.categories["port"] == ("3", "S")
-    assert tabular.encode(people(["1", "1"], ["3.0", " S"]), seen, TABLE)[:, -1].tolist() == [1, 2]
+    assert table_features.encode(people(["1", "1"], ["3.0", " S"]), seen, TABLE)[
+        :, -1
+    ].tolist() == [1, 2]
 
 
 def test_a_text_among_numbers_is_refused_and_in_the_scored_rerun_taken_for_missing():
-    seen = tabular.fit(people(["1", "2", "3"], ["S"] * 3), PEOPLE, TABLE)
+    seen = table_features.fit(people(["1", "2", "3"], ["S"] * 3), PEOPLE, TABLE)
     odd = people(["2", "many", "1e300"], ["S"] * 3)
 
     with pytest.raises(
         DataError, match="1 texts in 'age' that are not finite numbers, for example 'many'"
     ):
-        tabular.encode(odd, seen, TABLE)
-    found = tabular.encode(odd, seen, TABLE, lenient=True)
+        table_features.encode(odd, seen, TABLE)
+    found = table_features.encode(odd, seen, TABLE, lenient=True)
     assert found[:, 3].tolist() == [0, 1, 0]
-    assert np.isfinite(found).all() and found[2, 1] == tabular.FARTHEST
+    assert np.isfinite(found).all() and found[2, 1] == table_features.FARTHEST

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import DiskError
-from pipeline.session.checkpoint_writer import FIRST_SECONDS, SHARE, Saver
+from pipeline.session.checkpoint_schedule import FIRST_SECONDS, SHARE, Saver
 
 
 def costing(*seconds: float) -> Saver:
