@@ -266,9 +266,9 @@ def timely(rows: int, runs: int, folder: Path) -> dict[str, Any]:
             given = {"seconds": whole, "clock": clock, "show": lines.append}
             found = inference.infer(loaded, place, Path(output), **given)  # type: ignore[arg-type]
             spent = clock()
-            written = submission_csv.check(
-                Path(output) / "submission.csv", place / "sample_submission.csv"
-            )
+            sample = place / "sample_submission.csv"
+            # Where there was no time at all, every row keeps the mean.
+            written = submission_csv.check(Path(output) / "submission.csv", sample, constant=True)
         short = [line for line in lines if "Time allows" in line]
         ended.append(
             {

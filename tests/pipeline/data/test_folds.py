@@ -573,7 +573,7 @@ def test_curves_and_confusion_of_all_folds_are_drawn(folded, tmp_path):
     paths = training_figures.of_training(out, show=said.append)
 
     assert [path.name for path in paths] == ["curves.png", "confusion.png", "time.png"]
-    assert [len(history) for history in training_figures._histories(out)] == [3, 3, 3]
+    assert [len(pd.read_csv(path)) for path in training_figures._histories(out)] == [3, 3, 3]
     shutil.rmtree(out / "fold-3")
     assert [
         path.name for path in training_figures.of_training(out, status="partial", show=said.append)
