@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 GUARD = Path(__file__).resolve().parent / "guard"
@@ -83,6 +84,13 @@ sys.path.insert(0, str(GUARD))
 import sitecustomize  # noqa: E402 - the guard; child processes get it through PYTHONPATH
 
 sitecustomize.install()
+# No test asks how fast the machine is.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)

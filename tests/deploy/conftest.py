@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
@@ -13,10 +12,6 @@ from deploy.client.retries import Pace
 from deploy.kernel import artifact_manifest
 from tests.deploy.between import Between
 from tests.deploy.small import INFER, TRAIN, write_kernel
-
-# No test asks how fast the machine is.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_equal_weights_make_equal_bytes(folder, tiny, tmp_path):
     assert manifest == loaded.manifest
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(name=st.sampled_from(NAMES[1:]), place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_found_before_anything_is_parsed(
     trained, tmp_path_factory, name, place, bit

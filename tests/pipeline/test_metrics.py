@@ -226,7 +226,7 @@ def test_a_metric_is_what_its_definition_says(name, target):
     definition has none.
     """
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(rows_of(target))
     def agrees(rows):
         expected = DEFINITIONS[name](*rows)
@@ -248,7 +248,7 @@ def test_perfect_predictions_have_the_best_value_and_none_is_out_of_range(name, 
         (1, {"qwk": -1, "r2": -math.inf}.get(name, 0)) if metric.greater_is_better else (0, 0)
     )
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=20)
     @given(rows_of(target))
     def holds(rows):
         truth, predicted = rows
@@ -286,7 +286,7 @@ def test_the_order_of_the_rows_does_not_matter(name, target):
 def test_auc_sees_only_the_order_of_the_scores(rising, target):
     """A strictly rising function changes nothing, so the scores need not be probabilities."""
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     @given(rows_of(target))
     def holds(rows):
         truth, predicted = rows
@@ -299,7 +299,7 @@ def test_auc_sees_only_the_order_of_the_scores(rising, target):
     holds()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows_of("regression"))
 def test_the_root_mean_square_is_no_less_than_the_mean(rows):
     """By the inequality of the means."""
@@ -309,7 +309,7 @@ def test_the_root_mean_square_is_no_less_than_the_mean(rows):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows_of("classes"))
 def test_map_rises_with_k_up_to_the_number_of_classes(rows):
     """It begins as the accuracy, with the same answer to ties; more labels never cost anything, and

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.errors import Unverified, UsageError
@@ -33,7 +33,6 @@ def test_a_whole_artifact_is_verified(artifact):
     assert (found.run_id, found.bundle_sha256) == ("r1", "")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 1023), st.integers(1, 255))
 def test_one_changed_byte_is_found(artifact, place, change):
     """Property: any byte, any change."""

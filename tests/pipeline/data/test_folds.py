@@ -64,7 +64,7 @@ labels_of_many = st.lists(st.integers(6, 25), min_size=2, max_size=5).map(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     labels_of_many, st.integers(2, 6), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False)
 )
@@ -94,7 +94,7 @@ def test_every_image_validates_once_and_each_label_is_shared_out_evenly(
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), min_size=20, max_size=120),
     st.one_of(st.none(), st.integers(2, 5)),

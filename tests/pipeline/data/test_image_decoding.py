@@ -257,7 +257,7 @@ def test_the_first_picture_of_a_camera_s_many_is_taken():
     assert np.array_equal(found, exactly(written(first, "JPEG"), 16, 16))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(RESIZES[1:]), st.sampled_from([1, 3]))
 def test_every_size_becomes_the_one_that_was_asked_for(
     height, width, down, across, resize, channels
@@ -472,7 +472,7 @@ def test_a_bomb_is_refused_by_its_header():
             decode(bytes(content), Shape(8, 8, 1, "stretch"))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.sampled_from(["PNG", "JPEG", "WEBP"]),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=8),

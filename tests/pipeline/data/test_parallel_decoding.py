@@ -78,7 +78,7 @@ def test_any_order_and_any_repetition_is_one(folder):
     assert sorted(broken) == [place for place, row in enumerate(rows) if row in (7, 40, 82)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, COUNT), st.integers(1, 100), st.integers(0, 4), st.sampled_from([1, 2, 3]))
 def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size, ahead, workers):
     """Whatever their size, and however many are decoded ahead."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -168,7 +168,7 @@ CELLS = st.one_of(
 COLUMN = st.sampled_from([CELLS, st.sampled_from(["0", "1"]), st.floats(0, 1).map(str)])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_config_that_is_proposed_reads_its_folder_or_there_is_a_message(data, tmp_path_factory):
     """Whatever is in the cells: nothing else is raised, and nothing is proposed that training or

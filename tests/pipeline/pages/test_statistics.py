@@ -11,7 +11,6 @@ from pipeline.pages import statistics
 
 
 @given(st.integers(1, 10**7), st.floats(0, 1))
-@settings(deadline=None)
 def test_the_interval_of_a_share_is_wilson_s(rows, share):
     """Near 0 and 1 too, where the usual one would leave the scale."""
     right = round(share * rows)
@@ -32,7 +31,7 @@ labelled = st.integers(2, 6).flatmap(
 
 
 @given(labelled)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_precision_recall_and_f1_are_scikit_learn_s(drawn):
     """A share of nothing is no number, and in no mean; for scikit-learn it is 0."""
     number, pairs = drawn
@@ -54,7 +53,7 @@ def test_precision_recall_and_f1_are_scikit_learn_s(drawn):
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 1), st.booleans()), min_size=1, max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_calibration_is_scikit_learn_s_and_no_row_is_lost(rows):
     """Each row is in one bin; the error lies between 0 and 1."""
     confidence, right = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import __main__ as command_line
@@ -157,7 +157,7 @@ def test_no_text_of_a_run_becomes_markup(tmp_path):
 
 
 @given(st.text(max_size=60), st.text(max_size=200))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_text_comes_through_an_element_as_it_is(name, value):
     """Written, and read by a parser of HTML; a control character as its picture."""
     template = '<p title="{{ value|plain }}">{{ name }}{{ value|quoted(300) }}</p>'
@@ -308,9 +308,7 @@ def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content
 
 
 @given(st.data())
-@settings(
-    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=15)
 def test_whatever_a_file_holds_there_is_a_page_or_a_message(tmp_path, data):
     """Cut off, or with other bytes in the middle."""
     output = tmp_path / "run"

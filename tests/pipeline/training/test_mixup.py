@@ -26,7 +26,7 @@ def partner(values):
     return np.roll(values, 1, axis=0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), step=st.integers(0, 10**6), group=st.integers(0, 10**4))
 def test_mixup_is_the_weighted_mean_of_an_image_and_its_partner(seed, step, group):
     found, own = mixed(mixup.key(seed, step, group), IMAGES, 0.4, 0.0)
@@ -39,7 +39,7 @@ def test_mixup_is_the_weighted_mean_of_an_image_and_its_partner(seed, step, grou
     assert np.abs(found - (weight * IMAGES + (1 - weight) * partner(IMAGES))).max() <= bound
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), step=st.integers(0, 10**6), group=st.integers(0, 10**4))
 def test_cutmix_replaces_a_rectangle_of_the_area_that_it_says(seed, step, group):
     """Of other values than the image's own, so that each pixel tells whose it is."""
