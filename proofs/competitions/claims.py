@@ -18,7 +18,7 @@ import pandas as pd
 
 from localkaggle import competitions
 from localkaggle.competitions import Competition
-from proofs.shared import environment, module_process
+from proofs.shared import environment, module_process, perturbed_start
 from proofs.shared.results_table import Row, Show, last_json
 
 # What a first convolutional network reaches on scikit-learn's digits.
@@ -165,4 +165,5 @@ def main(parts: str, folder: Path, *, short: bool) -> None:
 
 
 if __name__ == "__main__":
+    perturbed_start.install()
     main(sys.argv[1], Path(sys.argv[2]), short=sys.argv[3:] == ["short"])

@@ -15,8 +15,8 @@ import jupytext
 
 from deploy.bundle import bundle
 from proofs.house import layout
-from proofs.shared import environment
-from proofs.shared.results_table import Row, Show
+from proofs.shared import environment, perturbed_start
+from proofs.shared.results_table import Row, Show, last_json
 
 BEFORE = "07ff1c6"  # the last commit with one floor
 LIMITS = {"train-tpu": 450_000, "infer-gpu": 320_000}  # bytes
@@ -49,6 +49,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield from _bundles(root, folder, _sizes(old, folder / "old"))
         yield _lines(root, old)
         yield from _continued(root, old, folder, show)
+        yield from _rounded(root, folder, show)
         yield from _tests(root, old, folder, show)
 
 
@@ -191,6 +192,28 @@ def _continued(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]
     yield Row(claim, "the same bytes", "the same bytes" if same else "they differ", same)
 
 
+def _rounded(root: Path, folder: Path, show: Show) -> Iterator[Row]:
+    """Run two short proofs with a start one ulp away, and with fewer instructions."""
+    variables = {f"{perturbed_start.ASKED}=1": "the start perturbed by one ulp"}
+    variables |= {_limited(isa): f"XLA's CPU instructions limited to {isa}" for isa in ISAS}
+    for area in ("training", "competitions"):
+        for variable, words in variables.items():
+            show(f"      {variable} invoke prove {area} --short")
+            log = folder / f"{area}-{len(variable)}.log"
+            command = f"{variable} python -m proofs {area} --short --json"
+            done = environment.current(root).run(command, log=log)
+            claim = f"`invoke prove {area} --short` with {words}"
+            held = (
+                [row["passed"] for row in last_json(done.output)["rows"]] if not done.code else []
+            )
+            figure = f"exit {done.code}, {sum(held)} of {len(held)} rows"
+            yield Row(claim, "every row", figure, bool(held) and all(held))
+
+
+def _limited(isa: str) -> str:
+    return f"RELAY_XLA_FLAGS=--xla_cpu_max_isa={isa}"
+
+
 def _tests(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]:
     """Run the default tests: of both commits, beside busy loops, and with fewer instructions."""
     checkout = environment.current(root)
@@ -212,8 +235,9 @@ def _tests(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]:
     yield Row(claim, "all pass", _said(busy), not busy.code)
     for isa in ISAS:
         show(f"      the tests with XLA's instructions limited to {isa}")
-        flags = f"RELAY_XLA_FLAGS=--xla_cpu_max_isa={isa}"
-        done = checkout.run(f"{flags} {TESTS}", log=folder / f"{isa}.log", timeout_seconds=7200)
+        done = checkout.run(
+            f"{_limited(isa)} {TESTS}", log=folder / f"{isa}.log", timeout_seconds=7200
+        )
         claim = f"Default tests with XLA's CPU instructions limited to {isa}"
         yield Row(claim, "all pass", _said(done), not done.code)
 

@@ -19,7 +19,8 @@ def environment(root: Path, *, backend: str = "jax", flags: str = "") -> dict[st
         "KERAS_BACKEND": backend,
         "JAX_PLATFORMS": "cpu",
         "TF_CPP_MIN_LOG_LEVEL": "2",
-        "XLA_FLAGS": flags,
+        # RELAY_XLA_FLAGS: what `invoke prove house` adds, for fewer instructions.
+        "XLA_FLAGS": " ".join([flags, os.environ.get("RELAY_XLA_FLAGS", "")]).strip(),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
     }
 

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from proofs.shared import perturbed_start
+
 SEED = 20261121
 IMAGES, EPOCHS, BATCH = 1600, 5, 16  # 90 steps an epoch
 EPOCHS_SHORT = 2
@@ -241,4 +243,5 @@ def main(folder: Path, runs: int, kills: int, seed: int, epochs: int) -> None:
 
 
 if __name__ == "__main__":
+    perturbed_start.install()
     main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

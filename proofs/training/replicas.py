@@ -32,6 +32,7 @@ from pipeline.session.time_limit import Session
 from pipeline.training import learning_rate
 from pipeline.training.loop import Loop
 from pipeline.training.train_step import Step
+from proofs.shared import perturbed_start
 
 SEED = 20261121
 DEVICES = (1, 2, 4, 8)
@@ -270,6 +271,7 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 if __name__ == "__main__":
+    perturbed_start.install()
     # Runs of one program compile it once.
     update: Any = jax.config.update
     update("jax_compilation_cache_dir", f"{sys.argv[1]}-compiled")
