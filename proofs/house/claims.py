@@ -139,7 +139,7 @@ def _imported(root: Path, kernel: str, folder: Path) -> set[str]:
 
 
 def _lines(root: Path, old: Path) -> Row:
-    """Count lines at one width of code: prose at 07ff1c6 stays as wide as it was, which helps it."""
+    """Count lines at one width of code; the prose of 07ff1c6 stays as wide as it was."""
     now, before = _counted(root), _counted(old)
     wrapped = old.with_name("wrapped")
     subprocess.run(["git", "clone", "--quiet", str(old), str(wrapped)], check=True)
