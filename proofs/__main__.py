@@ -33,7 +33,9 @@ def prove(subject: str, *, short: bool, record: bool, json: bool) -> dict[str, A
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser("python -m proofs", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "invoke prove", description=__doc__, epilog="Example: invoke prove relay --short"
+    )
     parser.add_argument("subject", help=f"one of: {', '.join(SUBJECTS)}")
     for option in ("--short", "--record", "--json"):
         parser.add_argument(option, action="store_true")

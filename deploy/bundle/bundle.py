@@ -229,8 +229,14 @@ def build(
 
 def _needed(root: Path, config: Path, name: str, cells: str) -> dict[str, Path]:
     """Return {path in the bundle: file} of the config, and of all that it and the cells import."""
-    package = "import pipeline.configs"  # which finds the config
-    sources = {name: cells, str(config): imports.read(config), "pipeline.configs": package}
+    own = config.resolve() == (root / "pipeline" / "configs" / config.name).resolve()
+    # `pipeline.configs` finds the config. One of its own files may import its neighbours by a dot.
+    sources = {
+        name: cells,
+        "the config": f"import pipeline.configs{f'.{config.stem}' if own else ''}",
+    }
+    if not own:
+        sources[str(config)] = imports.read(config)
     files = imports.needed(root, sources) | {f"pipeline/configs/{config.stem}.py": config}
     return dict(sorted(files.items()))
 

@@ -277,11 +277,15 @@ def test_a_user_s_own_file_travels_because_it_is_imported(root):
     (own / "net.py").write_text("from .layers import block\n")
     (own / "layers.py").write_text('WORDS = ["python", "-m", "pipeline.mine.worker"]\nblock = 1\n')
     (own / "worker.py").write_text("import numpy\n")
-    (root / "pipeline" / "configs" / "mine.py").write_text("from pipeline.mine import net\n")
+    (root / "pipeline" / "configs" / "mine.py").write_text(
+        "from pipeline.mine import net\nfrom .beside import more\n"
+    )
+    (root / "pipeline" / "configs" / "beside.py").write_text("more = 1\n")
 
     travels = set(written(build(root, config="mine")))
 
     assert {f"pipeline/mine/{name}.py" for name in ("net", "layers", "worker")} <= travels
+    assert "pipeline/configs/beside.py" in travels
 
 
 @pytest.mark.parametrize(
