@@ -1,4 +1,4 @@
-"""Rounding: how far two computations of one result may be apart, on any CPU.
+"""One ulp: how far two trainings of one result may be apart, on any CPU.
 
 Programs that add in another order round otherwise, and how much that moves a result depends on the
 result. So it is measured in the same run: each weight at the start moves to a neighbouring number.
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-EPS = float(np.finfo(np.float32).eps)
 # How often the measured effect another order of additions may move a result by. A neighbouring
 # number is one rounding; a result has as many as its additions have, of either sign.
 TIMES = 32

@@ -18,7 +18,8 @@ from pipeline.data import image_files
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
 from pipeline.inference import forward_pass, inference, multi_gpu
-from tests.pipeline.one_ulp import EPS, SEEDS, TIMES, nudged
+from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
+from tests.pipeline.rounding import EPS
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,7 +14,8 @@ from pipeline.errors import CheckpointError, ConfigError
 from pipeline.training import gradient_noise, learning_rate, training
 from pipeline.training.gradient_noise import Noise
 from pipeline.training.loop import Loop
-from tests.pipeline.one_ulp import EPS, TIMES
+from tests.pipeline.one_ulp import TIMES
+from tests.pipeline.rounding import EPS
 
 
 @pytest.mark.parametrize("sigma", [0.5, 4.0])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline.config import load
 from pipeline.config.config import OPTIMIZERS
 from pipeline.training import learning_rate
-from tests.pipeline.one_ulp import EPS
+from tests.pipeline.rounding import EPS
 
 DIGITS = load("digits")
 IMAGES = 50_000

@@ -15,7 +15,7 @@ from pipeline.data import labels as target
 from pipeline.errors import ConfigError
 from pipeline.training import mixup
 from pipeline.training.train_step import Step
-from tests.pipeline.one_ulp import EPS
+from tests.pipeline.rounding import EPS
 
 DIGITS = configs.load("digits")
 IMAGES = np.random.default_rng(0).integers(0, 256, (16, 12, 10, 3), np.uint8)

@@ -24,7 +24,8 @@ from pipeline.training import train_state as states
 from pipeline.training.loop import Loop
 from pipeline.training.train_step import Step
 from tests.pipeline.conftest import write_competition
-from tests.pipeline.one_ulp import EPS, SEEDS, TIMES, nudged
+from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
+from tests.pipeline.rounding import EPS
 
 ROOT = Path(__file__).resolve().parents[3]
 
