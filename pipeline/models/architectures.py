@@ -11,6 +11,7 @@ keras.applications are in `pipeline.models.backbones`.
 
 import inspect
 import math
+import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -131,6 +132,16 @@ MODELS: dict[str, Callable[..., Any]] = {
     "wide_resnet": wide_resnet,
     "mlp": mlp,
 }
+
+
+def seed(number: int) -> None:
+    """Seed what first weights and dropout are drawn with.
+
+    Keras takes the seeds of both from Python's `random` (3.13 to 3.15: `make_default_seed`, read
+    2026-11-22). `keras.utils.set_random_seed` seeds that, too; but first it imports TensorFlow,
+    which takes three seconds of every start (measured, 2 cores) and looks for accelerators.
+    """
+    random.seed(number)
 
 
 def build(config: Config, batchnorm_momentum: float | None = None) -> Any:

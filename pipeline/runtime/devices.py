@@ -103,11 +103,3 @@ def precision(wanted: str, here: Devices) -> str:
         capability = str(getattr(jax.devices()[0], "compute_capability", "0"))
         return "mixed_bfloat16" if float(capability or 0) >= 8.0 else "float32"
     return "float32"
-
-
-def hide_from_tensorflow() -> None:
-    """Keep TensorFlow, which only reads files in training, off the accelerator's memory."""
-    import tensorflow as tf
-
-    for kind in ("GPU", "TPU"):
-        tf.config.set_visible_devices([], kind)

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 
 from pipeline.config import Config
 from pipeline.config.compatibility import changes
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, reading
+from pipeline.models import architectures
 from pipeline.storage import atomic_file
 from pipeline.training import learning_rate, out_of_memory
 from pipeline.training.loop import Loop
@@ -112,7 +112,7 @@ def measure(
             "Raise batch, or lower batchnorm_batch in the config."
         )
 
-    keras.utils.set_random_seed(config.seed)
+    architectures.seed(config.seed)
     trained = dataset.Batches.of(examples, config, rows)
     run = Loop(
         config, applied, trained, (examples.inputs[held], examples.labels[held]), Path(), print, {}

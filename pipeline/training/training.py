@@ -91,7 +91,6 @@ def read(
     Args:
         config, folder, cache, show: as `pipeline.data.dataset.read_training` takes them.
     """
-    devices.hide_from_tensorflow()
     published(config)  # fails now if it cannot be fetched, and not after an hour of decoding
     return dataset.read_training(folder, config, cache=cache, show=show)
 
@@ -357,7 +356,7 @@ def _fit(
     gc.collect()  # frees what the fold before this one has on the devices
     rows, held = pair
     batches = dataset.Batches.of(examples, config, rows)
-    keras.utils.set_random_seed(config.seed)
+    architectures.seed(config.seed)
     spent: dict[str, float] = {}
     validation = examples.inputs[held], examples.labels[held]
     run = Loop(config, applied, batches, validation, place, show, spent, fold)
