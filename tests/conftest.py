@@ -63,10 +63,10 @@ os.environ.update(
     no_proxy="",
     KERAS_BACKEND="jax",
     JAX_PLATFORMS="cpu",
-    # RELAY_XLA_FLAGS: what `invoke prove house` adds, to run the tests with fewer instructions.
-    XLA_FLAGS=" ".join(
-        ["--xla_force_host_platform_device_count=8", os.environ.get("RELAY_XLA_FLAGS", "")]
-    ).strip(),
+    # Unoptimized: tests compile hundreds of small programs, and run each for a moment. By
+    # RELAY_XLA_FLAGS, whose flags come last and win, `invoke prove house` runs them optimized, too.
+    XLA_FLAGS="--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
+    + os.environ.get("RELAY_XLA_FLAGS", ""),
     # XLA has a thread for each of the eight, which wait for each other; if one of them is taken by
     # something else, it ends the process.
     PJRT_NPROC="16",

@@ -74,10 +74,9 @@ def _started(
 ) -> "subprocess.Popen[str]":
     """Start a process that prints the rows of these parts."""
     words = [sys.executable, "-m", "proofs.competitions.claims", ",".join(parts), str(folder)]
-    variables = module_process.environment(root)
-    if short:  # nothing is timed, so the parts share what they compile
-        variables.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
-        variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    # In the short form nothing is timed, so the parts share what they compile.
+    flags, compiled = (module_process.UNOPTIMIZED, folder / "compiled") if short else ("", None)
+    variables = module_process.environment(root, flags=flags, compiled=compiled)
     with (folder / f"{parts[0]}.log").open("w") as log:
         return subprocess.Popen(
             [*words, *(["short"] if short else [])],

@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter, defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -24,10 +25,16 @@ def modules(root: Path) -> list[Path]:
     return sorted(path for top in FLOORS for path in (root / top).rglob("*.py"))
 
 
+@cache
+def nodes(text: str) -> tuple[ast.AST, ...]:
+    """Return every node of a module's text; many rules look at the same text."""
+    return tuple(ast.walk(ast.parse(text)))
+
+
 def imports(path: Path) -> set[str]:
     """Return the full name of every module that a file imports, also inside a function."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -37,11 +44,11 @@ def imports(path: Path) -> set[str]:
 
 def upwards(root: Path) -> list[str]:
     """Return the imports that lead to the same floor or to one above."""
-    found = []
+    found, arrows = [], _arrows(root)
     for top, text in FLOORS.items():
         floors = [floor.split("|") for floor in text.split()]
         level = {f"{top}.{name}": place for place, floor in enumerate(floors) for name in floor}
-        for (own, other), path in _arrows(root).items():
+        for (own, other), path in arrows.items():
             if level.get(other, -1) >= level.get(own, len(floors)):
                 found.append(f"{path.relative_to(root)} imports {other}")
     return found

@@ -228,15 +228,8 @@ def _digest(folder: Path) -> str:
 
 def main(folder: Path, runs: int, kills: int, seed: int, epochs: int) -> None:
     """Print one JSON line a run: first one without a kill, then those that are killed."""
-    import jax
-    import keras  # noqa: F401 - once for all lives
+    from pipeline.training import training  # noqa: F401 - once for all lives
 
-    from pipeline.training import training  # noqa: F401
-
-    # All lives share what is compiled, so that a life takes a second and not five.
-    update: Any = jax.config.update
-    update("jax_compilation_cache_dir", str(folder / "compiled"))
-    update("jax_persistent_cache_min_compile_time_secs", 0.0)
     for number in range(runs + 1):
         result = run(folder / str(number), kills if number else 0, seed * 1000 + number, epochs)
         print(json.dumps(asdict(result)), flush=True)

@@ -3,9 +3,8 @@
 `python -m proofs.training.replicas FOLDER PART…` prints one JSON object, of which
 `proofs.training.claims` makes rows.
 
-Rounding differs between devices, and ReLU and pooling turn a last bit into a jump. So the distance
-that a move makes is compared with another one: the run stays on its devices, and at that moment
-each weight changes by one unit in the last place.
+Rounding differs between devices. So the distance that a move makes is compared with another one:
+the run stays on its devices, and at that moment each weight changes by one unit in the last place.
 """
 
 import hashlib
@@ -51,7 +50,24 @@ def plain(images: Any, num_classes: int, batchnorm_momentum: float, *, width: in
     )
 
 
-architectures.MODELS["plain"] = plain
+def smooth(images: Any, num_classes: int, batchnorm_momentum: float, *, width: int = 8) -> Any:
+    """Return logits with BatchNorm and dropout, by functions without a corner.
+
+    At a corner, as of ReLU and of the largest of four pixels, a last bit becomes a jump: two runs
+    that round differently are then a billionth or a thousandth apart, by chance.
+    """
+    x = images
+    for number, filters in enumerate((width, 2 * width)):
+        x = keras.layers.Conv2D(filters, 3, padding="same", use_bias=False, name=f"conv_{number}")(
+            x
+        )
+        x = keras.layers.BatchNormalization(momentum=batchnorm_momentum, name=f"bn_{number}")(x)
+        x = keras.layers.AveragePooling2D(2, name=f"pool_{number}")(keras.activations.gelu(x))
+    x = keras.layers.Dropout(0.3, name="drop")(keras.layers.Flatten(name="flat")(x))
+    return keras.layers.Dense(num_classes, dtype="float32", name="logits")(x)
+
+
+architectures.MODELS.update(plain=plain, smooth=smooth)
 
 
 def settings(**change: Any) -> Config:
@@ -65,7 +81,8 @@ def settings(**change: Any) -> Config:
         epochs=8,
         warmup_epochs=1,
         data=replace(digits.data, flip=True),
-        model_options={"width": 8, "dropout": 0.3},
+        model="smooth",
+        model_options={},
         checkpoint_seconds=3600,
         progress_seconds=3600,
     )
@@ -124,20 +141,23 @@ class Recorded(Loop):
         self.compiled.train = train  # type: ignore[method-assign]
 
 
-def order(folder: Path, every: int = 1, counts: Sequence[int] = DEVICES) -> dict[str, Any]:
+def order(
+    folder: Path, every: int = 1, counts: Sequence[int] = DEVICES, made: Sequence[Recorded] = ()
+) -> dict[str, Any]:
     """Return how many sequences of batches were compared, and how many differed from the first.
 
     Args:
         folder: for the runs.
         every: how many steps are between two beginnings, over two epochs.
         counts: of devices.
+        made: the runs on that many devices, if there are any already.
     """
     last = -(-2 * IMAGES // BATCH)
     first: list[str] | None = None
     compared = differing = 0
     seen: set[int] = set()
-    for devices in counts:
-        run = Recorded(settings(), folder / f"order-{devices}", devices)
+    runs = made or [Recorded(settings(), folder / f"order-{count}", count) for count in counts]
+    for run in runs:
         for start in range(0, last, every):
             found = []
             for images, labels, _ in run._feed(start, last):
@@ -158,10 +178,21 @@ def order(folder: Path, every: int = 1, counts: Sequence[int] = DEVICES) -> dict
     return {"compared": compared, "differing": differing, "devices": sorted(seen), **wanted}
 
 
+def short(folder: Path) -> dict[str, Any]:
+    """Return what `moved` finds for SGD, and `order` for two of its runs, a sample of the steps."""
+    found, *runs = _moved(folder, "sgd", perturbed=1)
+    return {"sgd": found, "order": order(folder, every=8, counts=(1, 8), made=runs)}
+
+
 def moved(folder: Path, name: str) -> dict[str, Any]:
     """Return how far a run that moves from 8 devices to 1 within an epoch is from one that stays,
     50 steps later; and how far from it those are whose weights are perturbed at that moment.
     """
+    return _moved(folder, name, PERTURBED)[0]
+
+
+def _moved(folder: Path, name: str, perturbed: int) -> tuple[dict[str, Any], Recorded, Recorded]:
+    """Return what `moved` does, the run that moves to one device, and the one that stays."""
     digits = settings()
     optimizer = replace(digits.optimizer, name=name, base_batch=BATCH)
     change: dict[str, Any] = {"sgd": {"base_rate": 0.01}, "adamw": {"weight_decay": 0.01}}[name]
@@ -170,23 +201,24 @@ def moved(folder: Path, name: str) -> dict[str, Any]:
     stays = Recorded(config, folder / f"stays-{name}", 8)
     stays.go_to(to)
     Recorded(config, folder / f"moves-{name}", 8).go_to(MOVED_AT)
-    perturbed = []
-    for number in range(PERTURBED):
+    others = []
+    for number in range(perturbed):
         perturb(folder / f"moves-{name}", folder / f"perturbed-{number}-{name}", number)
-        perturbed.append(Recorded(config, folder / f"perturbed-{number}-{name}", 8))
-        perturbed[-1].go_to(to)
+        others.append(Recorded(config, folder / f"perturbed-{number}-{name}", 8))
+        others[-1].go_to(to)
     # One device, four micro-batches a step: memory is another one, too.
     moves = Recorded(replace(config, micro_batch=BATCH // 4), folder / f"moves-{name}", 1)
     moves.go_to(to)
     fell = statistics.mean(stays.losses[-5:]) / statistics.mean(stays.losses[:5])
-    ulps = [_distances(run, stays, to) for run in perturbed]
-    return {
+    ulps = [_distances(run, stays, to) for run in others]
+    found = {
         "moved": _distances(moves, stays, to),
         "ulp": {key: max(found[key] for found in ulps) for key in ("weights", "losses")},
         "steps": to,
         "fell_to": fell,
         "micro_batches": moves.compiled.accumulation,
     }
+    return found, moves, stays
 
 
 def perturb(source: Path, target: Path, seed: int) -> None:
@@ -264,7 +296,7 @@ def _apart(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "order": order,
-    "some": partial(order, every=8, counts=(1, 8)),
+    "short": short,
     "sgd": partial(moved, name="sgd"),
     "adamw": partial(moved, name="adamw"),
     "accumulated": accumulated,
@@ -272,8 +304,4 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 if __name__ == "__main__":
     perturbed_start.install()
-    # Runs of one program compile it once.
-    update: Any = jax.config.update
-    update("jax_compilation_cache_dir", f"{sys.argv[1]}-compiled")
-    update("jax_persistent_cache_min_compile_time_secs", 0.0)
     print(json.dumps({name: PARTS[name](Path(sys.argv[1])) for name in sys.argv[2:]}))
