@@ -32,7 +32,6 @@ def small(tiny):
     return replace(
         tiny,
         batch=BATCH,
-        model="mlp",
         model_options={"width": 8, "depth": 1, "dropout": 0.5},
         optimizer=replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=8),
     )
@@ -56,7 +55,7 @@ def made(config, replicas=1):
         )
     keras.distribution.set_distribution(distribution)
     try:
-        keras.utils.set_random_seed(config.seed)
+        architectures.seed(config.seed)
         applied = learning_rate.apply(config, 320)
         built = architectures.build(config, applied.batchnorm_momentum)
         optimizer = learning_rate.optimizer(applied)
