@@ -142,11 +142,8 @@ def test_a_group_may_span_replicas(small, batch):
         assert apart(after(config, batch, 8), after(small, batch)) < rounding(small, batch)
 
 
-def test_mixtures_are_the_same_whatever_the_machine(small, batch, monkeypatch):
+def test_mixtures_are_the_same_whatever_the_machine(small, batch, uniform_shares):
     """Each image has its partner in its own group, and its share from (seed, step, group)."""
-    # Shares of another distribution, which compiles in a tenth of the time.
-    uniform = jax.random.uniform
-    monkeypatch.setattr(jax.random, "beta", lambda key, a, b, *more: uniform(key, *more))
     mixing = replace(small, data=replace(small.data, mixup=0.4, cutmix=1.0))
     whole, bound = after(mixing, batch, steps=2), rounding(mixing, batch, steps=2)
 
