@@ -54,7 +54,9 @@ def competition(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny() -> Config:
-    """Return a config for that competition which trains in a few seconds."""
+    """Return a config for that competition which trains in a few seconds: of one layer, since that
+    compiles soonest.
+    """
     digits = configs.load("digits")
     return replace(
         digits,
@@ -63,7 +65,8 @@ def tiny() -> Config:
         batch=16,
         epochs=8,
         warmup_epochs=1,
-        model_options={"width": 4, "dropout": 0.1},
+        model="mlp",
+        model_options={"width": 16, "depth": 1, "dropout": 0.1},
         batchnorm_momentum=0.8,  # 44 steps are too few for statistics that forget more slowly
         optimizer=replace(digits.optimizer, base_rate=2e-2, base_batch=8),
         progress_seconds=0,
@@ -80,6 +83,15 @@ def trained(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     lines: list[str] = []
     training.train(tiny, folder, folder.parent / "out", show=lines.append)
     return folder, folder.parent / "out", lines
+
+
+@pytest.fixture
+def uniform_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the shares of mixtures from another distribution, which compiles ten times sooner."""
+    import jax
+
+    uniform = jax.random.uniform
+    monkeypatch.setattr(jax.random, "beta", lambda key, a, b, *more: uniform(key, *more))
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """What commit 07ff1c6 wrote is read: an artifact always, a checkpoint until batches change.
 
-Both are of the config `tiny` and of `write_competition`, trained on 8 virtual CPU devices.
+Both are of `write_competition` and of the config `tiny`, which had four convolutions then, trained
+on 8 virtual CPU devices.
 """
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +43,9 @@ def test_a_checkpoint_of_07ff1c6_resumes(tmp_path, tiny):
     before = json.loads(next(OLD.glob("partial/checkpoints/*/manifest.json")).read_text())
     shown: list[str] = []
 
-    trained = training.train(tiny, folder, output, show=shown.append)
+    four = replace(tiny, model="small_cnn", model_options={"width": 4, "dropout": 0.1})
+
+    trained = training.train(four, folder, output, show=shown.append)
 
     steps = [
         json.loads(line)["step"] for line in (output / "progress.jsonl").read_text().splitlines()

@@ -446,14 +446,14 @@ def test_a_training_after_an_inference_begins_with_the_weights_that_it_would_hav
     and later programs are optimized again.
     """
     code = """
-import hashlib, sys, jax, keras
+import hashlib, sys, jax
 from dataclasses import replace
 from pipeline import config
 from pipeline.inference import inference
 from pipeline.models import architectures
 
 def drawn():
-    keras.utils.set_random_seed(0)
+    architectures.seed(0)
     # One layer, whose kernel and scales are drawn as those of any other.
     one = replace(config.load("digits"), model="mlp", model_options={"depth": 1})
     weights = architectures.build(one).get_weights()

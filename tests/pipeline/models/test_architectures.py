@@ -128,7 +128,7 @@ def test_what_training_never_saw_adds_no_noise(gaps):
         kind="table", numeric_columns=("a", "b"), categorical_columns=("c",), most_categories=5
     )
     config = replace(DIGITS, data=data, model="mlp", model_options={"dropout": 0.0}, num_classes=3)
-    keras.utils.set_random_seed(0)
+    architectures.seed(0)
     built = architectures.build(config)
     random = np.random.default_rng(0)
     rows = np.zeros((64, 5), np.float32)  # two numbers, two marks of what is missing, one category

@@ -17,6 +17,7 @@ import pytest
 
 from pipeline.session import checkpoint
 from pipeline.session.time_limit import STALLED, Session, age
+from pipeline.training import training
 
 ROOT = Path(__file__).resolve().parents[3]
 FOR_EVER = 100_000  # epochs
@@ -59,14 +60,14 @@ def ended(child):
 
 def test_a_run_stops_itself_before_its_session_is_over_and_goes_on_in_the_next(command):
     """Exit code 0, since this is what was asked for."""
-    child, out = command(session_hours=12 / 3600, epochs=FOR_EVER)
+    child, out = command(session_hours=6 / 3600, epochs=FOR_EVER)
 
     code, said, error = ended(child)
 
     assert code == 0, error
     assert json.loads(said.splitlines()[-1])["status"] == "partial"
     assert (
-        "session_hours=0.00333333 is nearly over. "
+        "session_hours=0.00166667 is nearly over. "
         "The state is saved; the same command again resumes from there." in said
     )
     found = checkpoint.latest(out / "checkpoints")
@@ -74,19 +75,21 @@ def test_a_run_stops_itself_before_its_session_is_over_and_goes_on_in_the_next(c
     assert f"Stopped at step {found.step} of" in said
 
 
-def test_a_run_that_is_asked_to_stop_saves_its_state(command):
+def test_a_run_that_is_asked_to_stop_saves_its_state(competition, tiny, tmp_path):
     """SIGTERM, as a scheduler sends it before it kills."""
-    child, out = command(epochs=FOR_EVER, checkpoint_seconds=3600)
-    for line in child.stdout:
+    said: list[str] = []
+
+    def show(line: str) -> None:
+        said.append(line)
         if '"step"' in line:
-            break
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    child.send_signal(signal.SIGTERM)
-    code, said, error = ended(child)
+    config = replace(tiny, epochs=FOR_EVER, checkpoint_seconds=3600)
+    run = training.train(config, competition, tmp_path / "out", show=show)
 
-    assert code == 0, error
-    assert "asked to stop (SIGTERM)" in said
-    assert checkpoint.latest(out / "checkpoints") is not None
+    assert run.status == "partial"
+    assert "asked to stop (SIGTERM)" in said[-1]
+    assert checkpoint.latest(tmp_path / "out" / "checkpoints") is not None
 
 
 @pytest.fixture

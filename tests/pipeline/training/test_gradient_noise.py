@@ -111,7 +111,7 @@ def test_the_squares_are_those_of_the_gradients_that_training_applies(trained, t
         batch=32,
         batchnorm_batch=8,
         warmup_epochs=0,
-        model_options={"width": 4, "dropout": 0.0},
+        model_options={"width": 4, "depth": 1, "dropout": 0.0},
         optimizer=replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=32, momentum=0.0),
     )
     images = training.read(plain, trained[0])
