@@ -16,6 +16,7 @@ from deploy.journal import Journal
 from localkaggle.server import USER, LocalKaggle
 from proofs.kaggle.canaries import Canary, canaries
 from proofs.kaggle.watched_shell import Echo, Shell
+from proofs.kaggle.world import competition
 from proofs.shared.results_table import Row
 
 RUN, PULLED = f"{USER}/digits-train-tpu/1", "digits-train-tpu-v1"
@@ -148,7 +149,8 @@ def planted(root: Path, folder: Path, *, seed: int = 0) -> list[Result]:
     project = folder / "project"
     left_out = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "tests", "docs")
     shutil.copytree(root, project, ignore=left_out)
-    with LocalKaggle(folder / "kaggle", offline=True) as local, Echo() as echo:
+    hosted = [competition()]
+    with LocalKaggle(folder / "kaggle", competitions=hosted, offline=True) as local, Echo() as echo:
         local.key, local.token = there["environment"][0].value, there["error page"][1].value
         in_use = dict(canary.text.split("=", 1) for canary in there["environment"])
         shell = Shell(project, {**local.environment, **in_use, "VERBOSE": "1"})

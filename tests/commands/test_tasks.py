@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 import tasks
 from deploy.errors import UsageError
 from localkaggle.server import LocalKaggle
+from proofs.kaggle.world import competition
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS_AFTER = 300.0  # seconds: no measure of speed
@@ -211,46 +213,78 @@ def test_a_reader_that_has_enough_is_no_error():
     assert done.stdout.startswith("PASS  python") and done.stderr == ""
 
 
-@pytest.mark.parametrize("hours", ["abc", "nan", "-1", "1e9", "inf"])
-def test_a_number_that_makes_no_sense_is_refused(hours):
+REFUSED = """
+import contextlib, io, json, sys
+from invoke.main import program
+
+told = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        try:
+            program.run(["invoke", *words])
+        except SystemExit as end:
+            told.append([end.code, shown.getvalue()])
+print(json.dumps(told))
+"""
+
+
+def refused(commands: list[list[str]]) -> Iterator[str]:
+    """Yield what each of these commands, given in one process, says, each with exit code 2."""
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED, json.dumps(commands)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANGS_AFTER,
+    )
+    for code, said in json.loads(done.stdout.splitlines()[-1]):
+        assert (code, "Traceback" in said) == (2, False)
+        yield said
+
+
+def test_a_number_that_makes_no_sense_is_refused():
     """A wait that never ends is none."""
-    done = invoke("watch", "--run", "ann/digits-train-tpu/1", "--hours", hours)
+    numbers = ["abc", "nan", "-1", "1e9", "inf"]
 
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert "--hours" in done.stderr
+    said = refused(
+        [["watch", "--run", "ann/digits-train-tpu/1", "--hours", number] for number in numbers]
+    )
+
+    assert ["--hours" in text for text in said] == [True] * len(numbers)
 
 
-@pytest.mark.parametrize(
-    "run", ["ann/x/0", "ann/x/" + "9" * 5000, "ann/" + "x" * 300 + "/1", "a b/c/1", "../../etc/1"]
-)
-def test_a_run_that_cannot_be_is_refused(run):
+def test_a_run_that_cannot_be_is_refused():
     """Before anybody is asked about it."""
-    done = invoke("watch", "--run", run)
+    runs = ["ann/x/0", f"ann/x/{'9' * 5000}", f"ann/{'x' * 300}/1", "a b/c/1", "../../etc/1"]
 
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert len(done.stderr) < 500
+    said = refused([["watch", "--run", run] for run in runs])
+
+    assert [0 < len(text) < 500 for text in said] == [True] * len(runs)
 
 
-def test_a_push_is_not_made_where_nobody_can_be_asked(tmp_path, monkeypatch):
-    """A script has to say that it means it."""
-    with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
+    """A local Kaggle with two rows of digits; the environment leads there."""
+    with LocalKaggle(tmp_path / "kaggle", competitions=[competition()], offline=True) as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)
+        yield local
 
-        done = invoke("push-train", "--json")
 
-        assert (done.returncode, not local.kernels.kernels) == (2, True)
+def test_a_push_is_not_made_where_nobody_can_be_asked(local):
+    """A script has to say that it means it."""
+    done = invoke("push-train", "--json")
+
+    assert (done.returncode, not local.kernels.kernels) == (2, True)
     assert "--yes" in done.stderr and "hours are left this week" in done.stdout
 
 
-def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(tmp_path, monkeypatch):
+def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(local):
     """For a script that gives the same command again then."""
-    with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
-        for name, value in local.environment.items():
-            monkeypatch.setenv(name, value)
-        local.kernels.used_seconds["TPU"] = 20 * 3600.0
+    local.kernels.used_seconds["TPU"] = 20 * 3600.0
 
-        done = invoke("push-train", "--until-done", "--yes", "--json")
+    done = invoke("push-train", "--until-done", "--yes", "--json")
 
     told = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, told["exit_code"], not local.kernels.kernels) == (7, 7, True)
@@ -258,14 +292,11 @@ def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(tmp_path, mo
     assert "To resume then:\ninvoke push-train --until-done --config digits" in told["error"]
 
 
-def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(tmp_path, monkeypatch):
+def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(local):
     """A byte now and then keeps a connection alive for ever; the system's timer ends it."""
-    with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
-        for name, value in local.environment.items():
-            monkeypatch.setenv(name, value)
-        local.faults.plan({0: "one byte a second"})
+    local.faults.plan({0: "one byte a second"})
 
-        done = invoke("status", "--minutes", "0.05", "--json")
+    done = invoke("status", "--minutes", "0.05", "--json")
 
     assert done.returncode == 5
     assert "longer than 0.05 minutes" in json.loads(done.stdout.splitlines()[-1])["error"]

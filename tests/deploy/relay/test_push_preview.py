@@ -17,6 +17,7 @@ from deploy.relay import push_preview, relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from localkaggle.server import LocalKaggle
+from proofs.kaggle.world import competition
 from tests.deploy.between import RESET, Between
 
 FOR_EVER = 3600.0
@@ -25,7 +26,8 @@ GONE = (404, {"code": 404, "message": "Not found"})
 
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
-    with LocalKaggle(tmp_path / "kaggle", queue_seconds=FOR_EVER) as local:
+    given = {"competitions": [competition()], "queue_seconds": FOR_EVER}
+    with LocalKaggle(tmp_path / "kaggle", **given) as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)
         yield local

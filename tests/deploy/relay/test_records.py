@@ -8,24 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client.retries import Pace
 from deploy.errors import Unverified, UsageError
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
-from proofs.kaggle import world as worlds
 from proofs.kaggle.world import CHAIN, TASKS, Recorded, World, competition
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path) -> Iterator[World]:
     """A Kaggle with recorded sessions, and a patient user; the environment leads there."""
-    monkeypatch.setattr(worlds, "PACE", Pace(first=0.02, most=0.06, patience=30))
-    monkeypatch.setattr(worlds, "TIMEOUTS", (10.0, 30.0))
     environment = dict(os.environ)
     try:
-        with World(tmp_path / "world", deadline_seconds=60) as world:
+        with World(tmp_path / "world", deadline_seconds=3600) as world:
             yield world
     finally:
         os.environ.clear()
@@ -109,7 +105,9 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
     TASKS["submit"].before(world)
     first = Pushes(world.project).last_run(relay.TRAIN)
     pulled(world, relay.TRAIN)
-    with LocalKaggle(tmp_path / "second", offline=True, queue_seconds=3600) as second:
+    with LocalKaggle(
+        tmp_path / "second", competitions=[competition()], offline=True, queue_seconds=3600
+    ) as second:
         os.environ.update(second.environment)
         with pytest.raises(UsageError, match="knows no push"):
             Pushes(world.project).last_run(relay.TRAIN)

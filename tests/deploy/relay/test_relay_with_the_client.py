@@ -16,6 +16,7 @@ from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
+from proofs.kaggle.world import competition
 from tests.deploy.between import RESET_AFTER, Between
 from tests.deploy.small import FAIL, write_kernel
 
@@ -25,7 +26,13 @@ def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
     """A local Kaggle, behind a wire that passes everything through unless a test says otherwise."""
     from localkaggle.server import LocalKaggle
 
-    with LocalKaggle(tmp_path / "kaggle", offline=True) as local:
+    with LocalKaggle(
+        tmp_path / "kaggle",
+        competitions=[competition()],
+        offline=True,
+        queue_seconds=0.01,
+        ready_seconds=0.05,
+    ) as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)
         with Between(local.environment["http_proxy"]) as wire:
@@ -35,7 +42,7 @@ def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
 
 @pytest.fixture
 def live(wire: Between) -> Kaggle:
-    return Kaggle.connect(pace=Pace(first=0.1, most=0.5, patience=10))
+    return Kaggle.connect(pace=Pace(first=0.02, most=0.1, patience=60))
 
 
 def project(root: Path, handoff: str = "dataset") -> Project:

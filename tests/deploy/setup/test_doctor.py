@@ -101,13 +101,11 @@ def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(
     there or here.
     """
     from localkaggle.server import LocalKaggle
+    from proofs.kaggle.world import competition
 
-    with LocalKaggle(tmp_path / "kaggle") as local:
+    with LocalKaggle(tmp_path / "kaggle", competitions=[competition()]) as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)
-        assert local.competitions[
-            "digits"
-        ]  # made before anybody waits for it with this test's patience
         before = sorted(whole.rglob("*"))
 
         rows = examine(whole, show=shown.append)
