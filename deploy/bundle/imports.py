@@ -8,6 +8,7 @@ it, or starts it as a process: a text that is exactly the name of a module, as i
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from deploy.errors import UsageError
@@ -54,12 +55,17 @@ def read(path: Path) -> str:
         ) from error
 
 
-def _imported(where: str, text: str, package: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield (module, member) for each import. A member is a module, a name in one, or ""."""
+@cache  # a relay builds several bundles of almost the same files
+def _imported(where: str, text: str, package: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
+    """Return (module, member) for each import. A member is a module, a name in one, or ""."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"{where} is not Python: {error}.\nFix it, then build again.") from error
+    return tuple(_imports(tree, package))
+
+
+def _imports(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)

@@ -9,11 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
-from deploy.bundle import imports
 from localkaggle.faults import KINDS
 from proofs.kaggle import (
     fault_schedules,
@@ -69,7 +67,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     began = time.monotonic()
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    with ProcessPoolExecutor(WORKERS, context, _remember_imports) as pool:
+    with ProcessPoolExecutor(WORKERS, context) as pool:
         yield from _matrix(pool, short=short, show=show)
         yield from _generated(pool, short=short, show=show)
         yield from _stops(pool, short=short, show=show)
@@ -83,12 +81,6 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         minutes = (time.monotonic() - began) / 60
         target, figure = f"≤ {MINUTES} min", f"{minutes:.1f} min"
         yield Row("All of these rows, 2 cores", target, figure, minutes <= MINUTES)
-
-
-def _remember_imports() -> None:
-    """Let this process parse the files of a bundle once, and not for every push."""
-    parse = imports._imported
-    imports._imported = cache(lambda *given: tuple(parse(*given)))  # type: ignore[assignment]
 
 
 def _matrix(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterator[Row]:

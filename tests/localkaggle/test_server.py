@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import kagglesdk.kernels.types.kernels_api_service as types
@@ -20,7 +21,15 @@ from localkaggle.competitions import Competition
 from localkaggle.server import LocalKaggle
 from localkaggle.services.kernels import SOURCE_BYTES
 from localkaggle.services.protocol import make
-from tests.localkaggle.pushed_notebooks import finished, notebook, ran, refused, save, signed_in
+from tests.localkaggle.pushed_notebooks import (
+    Scripted,
+    finished,
+    notebook,
+    ran,
+    refused,
+    save,
+    signed_in,
+)
 
 STATUS = "kernels.KernelsApiService/GetKernelSessionStatus"
 FOR_EVER = 3600.0
@@ -148,8 +157,15 @@ def test_a_version_is_queued_then_runs_then_is_complete(start, client, monkeypat
 
 def test_a_log_can_be_followed_while_the_run_goes(start, client):
     """As server-sent events, from the first line on, until Kaggle's word for the end."""
-    kaggle = start(competitions=())
-    save(client(kaggle), notebook(GATED))
+    go = threading.Event()
+
+    def act(session: Scripted) -> None:
+        session.log.add("stdout", "before\n")
+        assert go.wait(300)
+        session.log.add("stdout", "after\n")
+
+    kaggle = start(competitions=(), session=partial(Scripted, act))
+    save(client(kaggle), notebook("1"))
     version = kaggle.kernels.version("rehearsal/small-kernel", 1)
 
     path = "/v1/kernels/logs/stream/rehearsal/small-kernel"
@@ -158,49 +174,32 @@ def test_a_log_can_be_followed_while_the_run_goes(start, client):
     events = (line.removeprefix("data: ") for line in lines if line)
     first = next(json.loads(event) for event in events if "before" in event)
     still_running = not version.done.is_set()
-    (version.working / "go").touch()
+    go.set()
     rest = list(events)
 
     assert answer.headers["Content-Type"] == "text/event-stream"
-    assert (first["stream_name"], first["data"].strip(), still_running) == (
-        "stdout",
-        "before",
-        True,
-    )
+    assert (first["stream_name"], first["data"], still_running) == ("stdout", "before\n", True)
     assert any("after" in event for event in rest) and rest[-1] == "END_OF_LOG"
 
 
 def test_a_run_that_throws_is_an_error_and_says_so(start, client):
-    """The reason is in the status, the traceback in the log; what it wrote before is there."""
-    kaggle = start(competitions=())
+    """The reason is in the status, what it threw in the log; what it wrote before is there."""
+
+    def act(session: Scripted) -> None:
+        (session.working / "early.txt").write_text("x")
+        raise RuntimeError("of my own")
+
+    kaggle = start(competitions=(), session=partial(Scripted, act))
     connected = client(kaggle)
 
-    ran(
-        kaggle,
-        connected,
-        "open('early.txt', 'w').write('x')",
-        "raise RuntimeError('of my own')",
-        "print('never')",
-    )
+    ran(kaggle, connected, "1")
 
     answer, listed = status(connected), output(connected)
     assert (
         answer.status == KernelWorkerStatus.ERROR and "threw an exception" in answer.failure_message
     )
-    assert "RuntimeError: of my own" in listed.log and "never\\n" not in listed.log
-    assert "early.txt" in [file.file_name for file in listed.files]
-
-
-def test_whoever_ends_the_server_ends_its_sessions(tmp_path, client):
-    """A run outlives neither the server nor the test."""
-    with LocalKaggle(tmp_path, competitions=(), queue_seconds=0) as kaggle:
-        connected = client(kaggle)
-        save(connected, notebook(GATED))
-        version = kaggle.kernels.version("rehearsal/small-kernel", 1)
-        while "before" not in version.log.text():
-            assert not version.done.wait(0.02)
-
-    assert (version.done.is_set(), version.status) == (True, "CANCEL_ACKNOWLEDGED")
+    assert "of my own" in listed.log
+    assert [file.file_name for file in listed.files] == ["early.txt"]
 
 
 # Versions, slugs, titles

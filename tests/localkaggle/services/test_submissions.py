@@ -3,6 +3,7 @@ is seen.
 """
 
 import io
+import shutil
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,14 +39,6 @@ SMALL = Competition(
     score=accuracy,
     daily_submissions=2,
 )
-# Copies the sample submission, and prints what only this kind of run sees.
-COPYING = """
-import os, pathlib, shutil
-folder = pathlib.Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle"), "input/competitions/small")
-shutil.copy(folder / "sample_submission.csv", "submission.csv")
-kind = "rerun" if os.environ.get("KAGGLE_IS_COMPETITION_RERUN") else "first run"
-print(kind, sorted(os.listdir(folder / "test")))
-"""
 
 
 @pytest.fixture
@@ -330,9 +323,16 @@ def test_submissions_of_one_competition_do_not_count_in_another(start, client):
 
 def test_of_a_rerun_only_the_score_is_seen(start, client):
     """Not its log, nor its output, nor the hidden test set: they are where the first run's were."""
-    kaggle = start(competitions=[SMALL])
+
+    def act(session: Scripted) -> None:
+        folder, kind = session.inputs["competitions/small"], "re" if session.rerun else "first "
+        shutil.copy(folder / "sample_submission.csv", session.working / "submission.csv")
+        test = [path.name for path in (folder / "test").iterdir()]
+        session.log.add("stdout", f"{kind}run {test}\n")
+
+    kaggle = start(competitions=[SMALL], session=partial(Scripted, act))
     connected = client(kaggle)
-    version = ran(kaggle, connected, COPYING, competition_data_sources=["small"])
+    version = ran(kaggle, connected, "1", competition_data_sources=["small"])
     assert version.status == "COMPLETE"
 
     def shown() -> tuple[str, list[str], str]:

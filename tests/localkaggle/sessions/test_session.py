@@ -26,6 +26,7 @@ import psutil
 import pytest
 import requests
 
+from localkaggle.competitions import Competition
 from localkaggle.server import LocalKaggle
 from localkaggle.services.protocol import make
 from localkaggle.sessions import session
@@ -36,6 +37,15 @@ SANDBOX = ROOT / "localkaggle" / "sessions" / "sandbox.py"
 PACKAGES = ("pipeline", "deploy", "localkaggle")
 PLANTED = "a token of the developer"
 READ_ONLY = "OSError: [Errno 30] Read-only file system"
+LITTLE = Competition(
+    slug="little",
+    title="Little",
+    training={"train.csv": b"id,label\nt,0\n", "train/t.txt": b"one"},
+    visible_test={"sample_submission.csv": b"id,label\nseen,0\n"},
+    hidden_test={"sample_submission.csv": b"id,label\nh,0\n", "test/h.txt": b"hidden"},
+    solution={"label": {"h": "1"}},
+    score=lambda given, solution: 1.0,
+)
 
 # What the notebooks below share: `attempt` gives what an action gave, or its error as text.
 TOOLS = """
@@ -226,7 +236,7 @@ def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Lo
         patch.setenv("GITHUB_TOKEN", PLANTED)
 
         def start(**options: Any) -> LocalKaggle:
-            options = {"queue_seconds": 0.05, "ready_seconds": 0, **options}
+            options = {"competitions": [LITTLE], "queue_seconds": 0, "ready_seconds": 0, **options}
             return stack.enter_context(LocalKaggle(tmp_path_factory.mktemp("kaggle"), **options))
 
         yield start
@@ -282,7 +292,7 @@ def gpu(kaggle_2026, tpu, port) -> Finished:
         "MARK": tpu.slug,
     }
     sources = {
-        "competition_data_sources": ["digits"],
+        "competition_data_sources": ["little"],
         "dataset_data_sources": ["rehearsal/small-dataset"],
         "kernel_data_sources": [f"rehearsal/{tpu.slug}"],
     }
@@ -311,7 +321,7 @@ def flat(sandboxed, begin, port) -> Finished:
         kernel_type="script",
     )
     sources = {
-        "competition_data_sources": ["digits"],
+        "competition_data_sources": ["little"],
         "dataset_data_sources": ["rehearsal/small-dataset"],
         "kernel_data_sources": ["rehearsal/small-script"],
     }
@@ -326,7 +336,7 @@ def flat(sandboxed, begin, port) -> Finished:
 def test_sources_are_mounted_as_on_kaggle(gpu, tpu):
     """The layout of 2026: by kind, and by owner."""
     assert gpu.facts["mounted"] == [
-        "competitions/digits/train.csv",
+        "competitions/little/train.csv",
         "datasets/rehearsal/small-dataset/of-a-dataset.txt",
         f"notebooks/rehearsal/{tpu.slug}/of-a-kernel.txt",
     ]
@@ -335,7 +345,7 @@ def test_sources_are_mounted_as_on_kaggle(gpu, tpu):
 
 def test_sources_can_be_mounted_flat(flat):
     """The layout that many notebooks were written for; a script is run like a notebook."""
-    names = ["digits/train.csv", "small-dataset/of-a-dataset.txt", "small-script/of-a-kernel.txt"]
+    names = ["little/train.csv", "small-dataset/of-a-dataset.txt", "small-script/of-a-kernel.txt"]
 
     assert flat.facts["mounted"] == names
 
@@ -389,7 +399,7 @@ def test_not_even_with_the_project_on_the_path(gpu):
 
 def test_the_server_and_the_project_look_empty(gpu, kaggle_2026):
     """They hold the hidden test set, and what a bundle may lack."""
-    assert list(kaggle_2026.folder.glob("competitions/digits/hidden/test/*.png"))
+    assert list(kaggle_2026.folder.glob("competitions/little/hidden/test/h.txt"))
     assert gpu.facts["looks_empty"] == [[]] * 4
 
 
@@ -596,29 +606,24 @@ def test_a_kernel_that_dies_is_an_exception(bench):
 
 
 @pytest.mark.parametrize(
-    ("metadata", "says"),
+    ("text", "says"),
     [
-        ({}, "No kernel name found in notebook"),
         (
-            {"kernelspec": {"name": "julia-1.9", "display_name": "Julia", "language": "julia"}},
-            "No such kernel",
+            json.dumps({**json.loads(notebook("print('hello')")), "metadata": {}}),
+            "No kernel name found in notebook",
         ),
-        (None, "Notebook does not appear to be JSON"),
+        ("print('hello')", "Notebook does not appear to be JSON"),
     ],
-    ids=["no kernelspec", "another language's kernelspec", "no notebook"],
+    ids=["no kernelspec", "no notebook"],
 )
-def test_what_cannot_be_executed_fails_with_the_reason_in_its_log(bench, metadata, says):
+def test_what_cannot_be_executed_fails_with_the_reason_in_its_log(bench, text, says):
     """A push is taken as on Kaggle, which looks into it later."""
-    text = "print('hello')"
-    if metadata is not None:
-        text = json.dumps({**json.loads(notebook(text)), "metadata": metadata})
-
     version = ended(bench, "no-notebook", text=text)
 
     assert version.status == "ERROR" and says in printed(version)
 
 
-def test_all_sessions_end_with_their_kaggle(sandboxed, tmp_path):
+def test_all_sessions_end_with_their_kaggle(tmp_path):
     """Leaving its context waits for them."""
     slug = unique("endless")
     with LocalKaggle(tmp_path / "kaggle", competitions=(), queue_seconds=0) as kaggle:
@@ -626,7 +631,7 @@ def test_all_sessions_end_with_their_kaggle(sandboxed, tmp_path):
         version = kaggle.kernels.version(f"rehearsal/{slug}", 1)
         assert soon(lambda: "begun" in printed(version)) and of_session(slug)
 
-    assert version.status == "CANCEL_ACKNOWLEDGED"
+    assert version.done.is_set() and version.status == "CANCEL_ACKNOWLEDGED"
     assert not of_session(slug)
 
 
@@ -778,7 +783,7 @@ def remapped(begin, port) -> Finished:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "namespaces", lambda: ())
         return run_for_facts(
-            begin(), unique("remapped-session"), port, REMAPPED, competition_data_sources=["digits"]
+            begin(), unique("remapped-session"), port, REMAPPED, competition_data_sources=["little"]
         )
 
 
@@ -796,7 +801,7 @@ def test_without_namespaces_paths_are_remapped_and_the_log_says_so(remapped):
         "the internet cannot be switched off" in first["data"]
         and remapped.facts["connected"] == "connected"
     )
-    assert remapped.facts["mounted"] == ["competitions/digits/train.csv"]
+    assert remapped.facts["mounted"] == ["competitions/little/train.csv"]
     assert remapped.facts["same"] and remapped.facts["scratch"]
     assert PLANTED not in remapped.facts["environment"].values()
     assert remapped.version.files() == ["__notebook__.ipynb", "facts.json"]
@@ -807,7 +812,7 @@ def test_tidying_up_after_remapped_paths_keeps_the_sources(remapped):
     folder = Path(remapped.facts["environment"]["LOCALKAGGLE_ROOT"])
 
     assert not folder.exists()
-    assert len(list(folder.parents[2].glob("competitions/digits/visible/train/*.png"))) == 1197
+    assert list(folder.parents[2].glob("competitions/little/visible/train/t.txt"))
 
 
 def test_nothing_survives_the_end_of_a_notebook_with_remapped_paths(remapped):

@@ -3,11 +3,11 @@
 import base64
 import hashlib
 import json
+import pickle
 import re
 import shutil
-import subprocess
-import sys
 from contextlib import suppress
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,16 +16,32 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from invoke.main import program
 
+from deploy.client import secrets
 from pipeline import __main__ as command_line
 from pipeline.errors import ConfigError, DiskError, PipelineError, ReportError
-from pipeline.pages import html
+from pipeline.pages import charts, html
 from pipeline.report import report
 from pipeline.storage import checksums
 from pipeline.training import hard_examples
 from tests.pipeline.handmade import AWKWARD, manifest, progress, run, validation
 
 ROOT = Path(__file__).resolve().parents[3]
+DRAWN: dict[bytes, str] = {}
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(monkeypatch):
+    """Draw a chart of the same numbers once: that takes most of the time of a page."""
+
+    def remembered(draw, *numbers):
+        key = pickle.dumps((draw.__name__, numbers))
+        DRAWN[key] = DRAWN.get(key) or draw(*numbers)
+        return DRAWN[key]
+
+    for name in ("curves", "rate", "reliability", "scatter", "throughput"):
+        monkeypatch.setattr(charts, name, partial(remembered, getattr(charts, name)))
 
 
 class Page(HTMLParser):
@@ -87,8 +103,9 @@ def test_each_target_has_its_own_parts(tmp_path, target):
     assert ("Residuals" in shown.text) == (target == "regression")
 
 
-def test_equal_runs_give_equal_bytes(tmp_path):
+def test_equal_runs_give_equal_bytes(tmp_path, monkeypatch):
     """A page that differs tells of a run that does."""
+    monkeypatch.undo()  # each of them is drawn
     pages = [report.write(run(tmp_path / name)).read_bytes() for name in ("a", "b")]
 
     assert pages[0] == pages[1]
@@ -384,20 +401,22 @@ def test_the_command_prints_the_path(tmp_path, capsys):
     assert json.loads(printed[2])["exit_code"] == 2
 
 
-def test_the_task_leaves_a_pulled_folder_as_it_is(tmp_path):
+def test_the_task_leaves_a_pulled_folder_as_it_is(tmp_path, monkeypatch, capsys):
     """The next pull compares it with what the run wrote; the page lies beside it."""
     output = run(tmp_path / "insects-train-tpu-v3")
     pulled = {"run": "ann/insects-train-tpu/3", "server": "s", "at": "a"}
     (output / ".pulled.json").write_text(json.dumps(pulled))
     before = sorted(output.rglob("*"))
 
-    command = [sys.executable, "-m", "invoke", "report", "--run", str(output), "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    monkeypatch.setattr(secrets, "guard_tracebacks", lambda: None)  # those of this process
+    command = ["invoke", "--search-root", str(ROOT), "report", "--run", str(output), "--json"]
+    program.run(command, exit=False)
 
-    result = json.loads(done.stdout.splitlines()[-1])
+    printed = capsys.readouterr().out
+    result = json.loads(printed.splitlines()[-1])
     assert result["report"] == str(tmp_path / "insects-train-tpu-v3-report.html")
     assert Path(result["report"]).is_file() and sorted(output.rglob("*")) == before
-    assert f"The training in {output}" in done.stdout
+    assert f"The training in {output}" in printed
 
 
 def test_a_manifest_alone_has_its_number(tmp_path):
