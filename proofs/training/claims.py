@@ -50,11 +50,14 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     ):
         folder = Path(scratch)
         if short:  # nothing is timed, so the processes share the machine
+            killed = pool.submit(lambda: list(_killed(root, folder, short=True, show=show)))
             moved = pool.submit(_elastic, root, folder, short=True, show=show)
-        yield from _killed(root, folder, short=short, show=show)
-        yield from crash_safety.rows(short=short, show=show)
-        yield from moved.result() if short else _elastic(root, folder, short=False, show=show)
-        if not short:
+            yield from crash_safety.rows(short=True, show=show)
+            yield from [*killed.result(), *moved.result()]
+        else:
+            yield from _killed(root, folder, short=False, show=show)
+            yield from crash_safety.rows(short=False, show=show)
+            yield from _elastic(root, folder, short=False, show=show)
             yield from _paced(root, folder, show)
             yield _by_hand(root, folder, show)
             yield from chained_sessions.rows(show=show)
