@@ -34,7 +34,7 @@ DRAWN = {
     "numbers": 110,
     "configs": 130,
 }
-SHORT = 3
+SHORT = 2
 
 
 def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED) -> Iterator[Row]:
