@@ -47,14 +47,7 @@ KINDS = {
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
-    """Yield the rows, each as soon as it is measured.
-
-    Args:
-        root: of the repository.
-        short: a sample, without times and without notebooks, for the default tests.
-        show: takes lines of progress.
-        pictures: not used.
-    """
+    """Yield the rows; `short` makes a sample, without times and without notebooks."""
     with tempfile.TemporaryDirectory(prefix="prove-competitions-") as scratch:
         folder = Path(scratch)
         if short:

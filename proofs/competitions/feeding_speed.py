@@ -28,14 +28,7 @@ TURNS = 3
 
 
 def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
-    """Yield the rows, each as soon as it is measured.
-
-    Args:
-        root: of the repository.
-        folder: not used.
-        short: count images, and time nothing.
-        show: takes lines of progress.
-    """
+    """Yield the rows; `short` counts images, and times nothing."""
     yield counted_row(counted(EPOCHS[2:] if short else EPOCHS))
     if short:
         return

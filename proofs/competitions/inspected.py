@@ -38,14 +38,8 @@ FIELDS = (
 
 
 def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
-    """Yield the rows, each as soon as it is measured.
-
-    Args:
-        root: of the repository.
-        folder: empty.
-        short: fewer labelled rows, and training and inference in this process; else the whole chain
-            in a fresh clone.
-        show: takes lines of progress.
+    """Yield the rows; `short` has fewer labelled rows, and trains and infers in this process, in
+    place of the whole chain in a fresh clone.
     """
     clone = root if short else environment.clone(root, folder / "clone")
     checkout = Checkout(clone, Path(sys.executable).parent)

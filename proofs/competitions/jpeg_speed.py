@@ -32,14 +32,7 @@ FASTER, CACHED = 1.3, 5
 
 
 def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
-    """Yield the rows, each as soon as it is measured.
-
-    Args:
-        root: not used.
-        folder: for the photographs.
-        short: compare the pixels of some, and time nothing.
-        show: takes lines of progress.
-    """
+    """Yield the rows; `short` compares the pixels of some photographs, and times nothing."""
     show("      photographs by ours and by image_dataset_from_directory")
     sizes = [(width, height, FEW) for width, height, _ in SIZES] if short else SIZES
     yield from judged(

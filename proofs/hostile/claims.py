@@ -32,15 +32,7 @@ class Fended:
 
 
 def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED) -> Iterator[Row]:
-    """Yield the rows; `short` takes a few of each family.
-
-    Args:
-        root: of the repository.
-        folder: an empty one.
-        short: see above.
-        show: takes lines of progress.
-        seed: of the short form's cases.
-    """
+    """Yield the rows; `short` takes a few of each family."""
     ended: list[Fended] = []
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         for part in (kaggle_answers, files):

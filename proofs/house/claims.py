@@ -32,14 +32,7 @@ TESTS = "pytest -q -p no:cacheprovider"
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
-    """Yield the rows, each as soon as it is measured.
-
-    Args:
-        root: of the repository.
-        short: leave out what runs the tests or trains.
-        show: takes lines of progress.
-        pictures: not used; the house draws none.
-    """
+    """Yield the rows; `short` leaves out what runs the tests or trains."""
     yield from _structure(root)
     with tempfile.TemporaryDirectory(prefix="prove-house-") as scratch:
         folder = Path(scratch)

@@ -56,14 +56,7 @@ VERSIONS = (
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
-    """Yield the rows, each as soon as it is measured.
-
-    Args:
-        root: of the repository.
-        short: a sample, for the default tests, of what they do not run in full themselves.
-        show: takes lines of progress.
-        pictures: not used.
-    """
+    """Yield the rows; `short` makes a sample of what the default tests do not run in full."""
     began = time.monotonic()
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)

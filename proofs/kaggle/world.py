@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, cast
 
 from deploy.client.client import Kaggle
@@ -168,12 +167,7 @@ class World(User):
         os.environ.update(self.local.environment)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

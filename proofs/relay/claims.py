@@ -50,14 +50,8 @@ RUNS = {"eight": (8, ""), "one": (1, ""), "parts": (1, ", micro_batch=32")}
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
-    """Yield the rows, each as soon as it is measured.
-
-    Args:
-        root: of the repository.
-        short: take this environment, and only the tests that the rows name; else a fresh clone, a
-            fresh environment, and all tests.
-        show: takes lines of progress.
-        pictures: a folder for dry-run.png, the pictures of the run; None keeps none.
+    """Yield the rows; `short` takes this environment, and only the tests that the rows name, in
+    place of a fresh clone, a fresh environment, and all tests. `pictures` gets dry-run.png.
     """
     folder = Path(tempfile.mkdtemp(prefix="prove-relay-"))
     try:

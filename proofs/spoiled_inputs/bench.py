@@ -19,7 +19,6 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Any, Self
 
 from localkaggle.competitions import EMBEDDED
@@ -95,12 +94,7 @@ class Bench:
             self.subjects[slug] = self._subject(slug)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     def _subject(self, slug: str) -> Subject:

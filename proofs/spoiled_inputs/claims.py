@@ -38,15 +38,7 @@ SHORT = 2
 
 
 def rows(root: Path, folder: Path, *, short: bool, show: Show, seed: int = SEED) -> Iterator[Row]:
-    """Yield the rows; `short` takes a few of each family, and starts no process.
-
-    Args:
-        root: of the repository.
-        folder: an empty one.
-        short: see above.
-        show: takes lines of progress.
-        seed: of the mutants that are drawn.
-    """
+    """Yield the rows; `short` takes a few of each family, and starts no process."""
     drawn = sample(everything(root), seed, short=short)
     with Bench(folder, sorted({mutant.subject for mutant in drawn})) as made:
         ended = list(run(made, drawn, seed, show))

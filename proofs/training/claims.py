@@ -36,14 +36,7 @@ EPS = float(np.finfo(np.float32).eps)
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
-    """Yield the rows, each as soon as it is measured.
-
-    Args:
-        root: of the repository.
-        short: a sample, without times, for the default tests.
-        show: takes lines of progress.
-        pictures: not used.
-    """
+    """Yield the rows; `short` makes a sample, and times nothing."""
     with (
         tempfile.TemporaryDirectory(prefix="prove-training-") as scratch,
         ThreadPoolExecutor() as pool,
