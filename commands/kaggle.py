@@ -43,19 +43,18 @@ def relay_chain(
     return show_result(relay.run(connect(), ours, show=show, check=check, agree=agree), config)
 
 
-def owner_of_a_build() -> str:
+def owner_of_a_build() -> tuple[str, str]:
     """Return who is logged in, or else a placeholder, with a word about it: a build is not sent."""
     from deploy.errors import CredentialError, Unreachable
 
     try:
-        return str(connect().username)
+        return str(connect().username), ""
     except (CredentialError, Unreachable) as error:
-        show(
+        return PLACEHOLDER, (
             f"{str(error).splitlines()[0]} The owner is the placeholder {PLACEHOLDER!r}; to give"
-            " another: --owner NAME"
+            " another: --owner NAME\n"
+            "A push builds again with your own name, so its bundle has another sha256."
         )
-        show("A push builds again with your own name, so its bundle has another sha256.")
-        return PLACEHOLDER
 
 
 @task(
@@ -80,7 +79,10 @@ def build(
     ours, artifact = project(config), None
     if kernel == relay.INFER:
         artifact = resolved_pushes(config).last_artifact()
-    built = relay.build(ours, kernel, owner or owner_of_a_build(), artifact=artifact)
+    owner, note = (owner, "") if owner else owner_of_a_build()
+    built = relay.build(ours, kernel, owner, artifact=artifact)
+    if note:
+        show(note)
     show(f"Built {built.notebook}, bundle {built.sha256}. Nothing was sent.")
     show(f"Size: {push_rules.share_of_limit(built.size)}")
     return {
@@ -262,7 +264,7 @@ def publish(c: Context, config: str = "", minutes: str = "", json: bool = False)
     help={
         **CONFIG,
         **JSON,
-        **RUN,
+        "run": RUN["run"].replace("train-tpu", "infer-gpu"),
         **minutes(780),
         "constant": "submit although all rows have the same prediction",
     }

@@ -146,7 +146,9 @@ def scale_check(
     slug = configs.load(config).competition
     images = int(number("batch", batch, 1, 2**20)) if batch else None
     data = Path(input) if input else folder / "data"
-    if not input:
+    if input:
+        model_side.refuse_missing_input(data)
+    else:
         if slug not in competitions.NAMES:
             raise UsageError(
                 f"There are no data of the competition {slug!r} here; expected one of"

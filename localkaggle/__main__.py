@@ -27,7 +27,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="serve|export")
     serve = commands.add_parser(
-        "serve", help="serve until Ctrl-C", description="Serve on 127.0.0.1 until Ctrl-C."
+        "serve",
+        help="serve until Ctrl-C",
+        description="Serve on 127.0.0.1 until Ctrl-C.",
+        epilog="Example: python -m localkaggle serve --folder kaggle --offline",
     )
     serve.set_defaults(command=_serve)
     serve.add_argument("--port", type=_port, default=0, help="default: a free one")
@@ -64,6 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         "export",
         help="write a competition as Kaggle would mount it",
         description="Write an embedded competition's folder.",
+        epilog="Example: python -m localkaggle export digits data/digits",
     )
     export.set_defaults(command=_export)
     export.add_argument("competition", help=f"one of: {', '.join(competitions.NAMES)}")

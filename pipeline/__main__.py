@@ -86,7 +86,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     def add(
         name: str, command: Callable[..., Any], summary: str, parent: argparse.ArgumentParser
     ) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=summary, description=summary, parents=[parent])
+        example = next(
+            line.strip() for line in EXAMPLES.splitlines() if f"pipeline {name} " in line
+        )
+        added = commands.add_parser(
+            name, help=summary, description=summary, epilog=f"Example: {example}", parents=[parent]
+        )
         added.set_defaults(command=command)
         return added
 
@@ -124,7 +129,8 @@ def _refuse_missing(option: str, folder: Path, advice: str) -> None:
         raise ConfigError(f"{option} {folder}: there is no such folder. {advice}")
 
 
-def _refuse_missing_input(folder: Path) -> None:
+def refuse_missing_input(folder: Path) -> None:
+    """Raise `ConfigError` unless there is such a folder."""
     _refuse_missing(
         "--input",
         folder,
@@ -187,7 +193,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
             f"--max-steps {options.max_steps}: expected 1 or more.\n"
             "Leave it out to train to the end."
         )
-    _refuse_missing_input(options.input)
+    refuse_missing_input(options.input)
     _choose_backend("jax")
     from pipeline.figures import training_figures
     from pipeline.training import training
@@ -209,7 +215,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
-    _refuse_missing_input(options.input)
+    refuse_missing_input(options.input)
     _refuse_missing(
         "--artifact",
         options.artifact,
@@ -254,7 +260,7 @@ def scale_check(
     it with its exit code.
     """
     config = config_module.load(name)
-    _refuse_missing_input(folder)
+    refuse_missing_input(folder)
     _choose_backend("jax")
     from pipeline.figures import training_figures
     from pipeline.training import scale_check as scaling
@@ -295,7 +301,7 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
     from pipeline.inspection import config_proposal, inspection, inspection_page
     from pipeline.inspection.tables import Given
 
-    _refuse_missing_input(folder)
+    refuse_missing_input(folder)
     path = config_proposal.place(given["write"]) if given["write"] else None
     if path is not None:
         config_proposal.refuse_existing(path)

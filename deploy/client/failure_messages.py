@@ -91,10 +91,10 @@ def error_for(what: str, error: Exception) -> RelayError | None:
         return CredentialError(f"{heading}.\nThe credentials have expired or are wrong.\n{HOW}")
     if code == 403:
         return Denied(
-            f"{heading}.\nEither it does not exist, or it belongs to somebody else, or these"
-            " credentials may not access it\n"
-            "(the competition's rules are not accepted, or the token is limited).\n"
-            "Check the name, the owner, and the rules on kaggle.com."
+            f"{heading}.\nIt does not exist, or it is somebody else's, or the competition's rules"
+            " are not accepted, or the token is limited.\n"
+            "Check the name, the owner, and the rules on kaggle.com. To see who is logged in:\n"
+            "invoke doctor"
         )
     if code == 404:
         return NotFound(
@@ -112,8 +112,11 @@ def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused:
         code: Kaggle's code.
     """
     if code == 429 or QUOTA.search(said):
-        return NoQuota(f"{heading}\nTry again later.")
-    return Refused(f"{heading}\nFix what it says and try again.")
+        return NoQuota(f"{heading}\nExpected quota and a free session. To see both:\ninvoke status")
+    return Refused(
+        f"{heading}\nExpected Kaggle to accept it. Correct what it names, and give the same command"
+        " again."
+    )
 
 
 def deleted_dataset_advice(lost: Exception, datasets: Sequence[str]) -> str:

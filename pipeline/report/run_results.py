@@ -94,8 +94,9 @@ def read(output: Path) -> Results:
     places = folds or [output]
     beside = [place / name for place in places for name in (HISTORY, LINES, "checkpoints")]
     if not any(path.exists() for path in (output / MANIFEST, output / VALIDATION, *beside)):
+        problem = "holds nothing of a training" if output.is_dir() else "is no folder"
         raise ConfigError(
-            f"{output} holds nothing of a training; expected {MANIFEST}, {HISTORY}, {LINES} or "
+            f"{output} {problem}; expected {MANIFEST}, {HISTORY}, {LINES} or "
             "checkpoints/.\n"
             "Give the --output of `python -m pipeline train`, or a folder that `invoke pull` made."
         )

@@ -227,8 +227,7 @@ def perturb(source: Path, target: Path, seed: int) -> None:
     assert found is not None  # noqa: S101 - the proof's own
     draw, arrays = np.random.default_rng(seed), dict(found.arrays)
     for name in [name for name in arrays if name.startswith("trainable/")]:
-        ends = draw.choice(np.array([-np.inf, np.inf], np.float32), arrays[name].shape)
-        arrays[name] = np.nextafter(arrays[name], ends)
+        arrays[name] = perturbed_start.neighbours(arrays[name], draw)
     (target / "checkpoints").mkdir(parents=True)
     checkpoint.save(target / "checkpoints", found.step, arrays, found.details)
 

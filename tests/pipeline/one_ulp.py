@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from proofs.shared import perturbed_start
+
 # How often the measured effect another order of additions may move a result by. A neighbouring
 # number is one rounding; a result has as many as its additions have, of either sign.
 TIMES = 32
@@ -17,8 +19,4 @@ SEEDS = range(3)  # the largest effect of so many is taken: one may be small by 
 def nudged(arrays: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
     """Return the arrays with each number moved to one of its two neighbours, at random."""
     random = np.random.default_rng(seed)
-    ends = np.array([-np.inf, np.inf], np.float32)
-    return {
-        name: np.nextafter(array, random.choice(ends, array.shape))
-        for name, array in arrays.items()
-    }
+    return {name: perturbed_start.neighbours(array, random) for name, array in arrays.items()}
