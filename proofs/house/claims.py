@@ -246,4 +246,4 @@ def _tests(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]:
 
 def _said(done: environment.Done) -> str:
     last = (done.output.strip().splitlines() or ["nothing"])[-1].strip("= ")
-    return f"exit {done.code}: {last}"
+    return f"exit {done.code}: {last}, {done.busy:.0f} s of processors"

@@ -14,11 +14,12 @@ from proofs.shared.results_table import Show
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended. `seconds`: wall clock."""
+    """How a command ended. `seconds`: wall clock; `busy`: of processors, its children included."""
 
     code: int
     output: str
     seconds: float
+    busy: float = 0.0
 
 
 def readme_commands(root: Path) -> list[str]:
@@ -42,7 +43,7 @@ class Checkout:
         outer = ("KAGGLE", "XLA", "JAX")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
         path = f"{self.programs}:{os.environ['PATH']}"
-        began = time.monotonic()
+        began, before = time.monotonic(), os.times()
         with log.open("w") as file:
             done = subprocess.run(  # noqa: S602 - the README's own lines are shell
                 command,
@@ -55,7 +56,9 @@ class Checkout:
                 stderr=subprocess.STDOUT,
                 timeout=timeout_seconds,
             )
-        return Done(done.returncode, log.read_text(errors="replace"), time.monotonic() - began)
+        seconds, after = time.monotonic() - began, os.times()
+        busy = sum(after[2:4]) - sum(before[2:4])
+        return Done(done.returncode, log.read_text(errors="replace"), seconds, busy)
 
 
 def current(root: Path) -> Checkout:
