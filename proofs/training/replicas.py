@@ -114,7 +114,7 @@ class Recorded(Loop):
         keras.distribution.set_distribution(
             keras.distribution.DataParallel(devices=chosen) if devices > 1 else None
         )
-        keras.utils.set_random_seed(config.seed)
+        architectures.seed(config.seed)
         applied = learning_rate.apply(config, IMAGES)
         validation = (pixels[:32], labels[:32])
         with jax.default_device(jax.devices()[0]):
