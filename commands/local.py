@@ -146,9 +146,7 @@ def scale_check(
     slug = configs.load(config).competition
     images = int(number("batch", batch, 1, 2**20)) if batch else None
     data = Path(input) if input else folder / "data"
-    if input:
-        model_side.refuse_missing_input(data)
-    else:
+    if not input:
         if slug not in competitions.NAMES:
             raise UsageError(
                 f"There are no data of the competition {slug!r} here; expected one of"
@@ -156,6 +154,7 @@ def scale_check(
                 f"invoke scale-check --config {shlex.quote(config)} --input DIR"
             )
         competitions.EMBEDDED[slug]().write(data)
+    model_side.refuse_missing_input(data)  # before it is said how to resume
     words = ["--config", config, "--input", str(data), "--output", str(folder)]
     words += ["--batch", str(images)] if images else []
     show("This takes nine trainings. If it is interrupted, resume it with:")

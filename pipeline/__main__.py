@@ -90,7 +90,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             line.strip() for line in EXAMPLES.splitlines() if f"pipeline {name} " in line
         )
         added = commands.add_parser(
-            name, help=summary, description=summary, epilog=f"Example: {example}", parents=[parent]
+            name,
+            help=summary,
+            description=summary,
+            epilog=f"example:\n  {example}",
+            parents=[parent],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         added.set_defaults(command=command)
         return added

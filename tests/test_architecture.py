@@ -14,8 +14,8 @@ HEAVY = {"jax", "jaxlib", "tensorflow", "keras", "pandas", "sklearn", "matplotli
 CLIENT = {"kaggle", "kagglesdk", "requests", "urllib3"}
 
 
-def parsed(path: Path) -> tuple[ast.AST, ...]:
-    return layout.nodes(path.read_text(encoding="utf-8"))
+def parsed(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def importing(folder: str, *wanted: str) -> list[str]:

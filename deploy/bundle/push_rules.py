@@ -57,7 +57,7 @@ def check(
     problems += secrets(notebook, metadata)
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
-        message = f"The bundle {metadata.get('id')} may not be pushed; nothing was sent:\n{listed}"
+        message = f"Nothing was sent. The bundle {metadata.get('id')} may not be pushed:\n{listed}"
         message += "\nCorrect each of these, and give the same command again."
         raise UsageError(redact(message))  # it quotes what it refuses, which may be a key
 
@@ -140,7 +140,7 @@ def without_secrets(what: str, text: str) -> None:
     if found:
         listed = "\n".join(f"  - {kind}, line {line}" for kind, line in found)
         raise UsageError(
-            f"A secret seems to be in {redact(what)}; nothing was sent:\n{listed}\n"
+            f"Nothing was sent. A secret seems to be in {redact(what)}:\n{listed}\n"
             "Expected none: what is sent stays there, and may be shared later."
             " Remove it, and revoke it."
         )

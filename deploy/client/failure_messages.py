@@ -112,7 +112,9 @@ def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused:
         code: Kaggle's code.
     """
     if code == 429 or QUOTA.search(said):
-        return NoQuota(f"{heading}\nExpected quota and a free session. To see both:\ninvoke status")
+        return NoQuota(
+            f"{heading}\nTry again later. To see what runs, and the hours left:\ninvoke status"
+        )
     return Refused(
         f"{heading}\nExpected Kaggle to accept it. Correct what it names, and give the same command"
         " again."

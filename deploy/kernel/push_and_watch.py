@@ -68,7 +68,7 @@ def parse(text: str) -> Run:
     if match is None:
         raise UsageError(
             f"--run {text[:80]!r} is not a run; expected owner/slug/version, as"
-            " ann/digits-train-tpu/3; for `invoke report`, also a folder that is there.\n"
+            " ann/digits-train-tpu/3; for `invoke report`, also an existing folder.\n"
             "Correct it, or leave it out: the default is the last run that was pushed from here."
         )
     return Run(match[1], int(match[2]), "", "")

@@ -51,7 +51,7 @@ def small_cnn(
             x = _convolution(x, width * stage, 3, batchnorm_momentum, name, use_bias=False)
         x = layers.MaxPooling2D(2, padding="same", name=f"stage{stage}_pool")(x)
     x = layers.Flatten(name="flatten")(x)
-    x = layers.Dropout(dropout, name="dropout")(x)  # its seed comes from Keras' global one
+    x = layers.Dropout(dropout, name="dropout")(x)  # its seed comes from `seed`
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
@@ -139,9 +139,10 @@ def seed(number: int) -> None:
 
     Keras takes the seeds of both from Python's `random` (3.13 to 3.15: `make_default_seed`, read
     2026-11-22). `keras.utils.set_random_seed` seeds that, too; but first it imports TensorFlow,
-    which takes three seconds of every start (measured, 2 cores) and looks for accelerators.
+    which takes four seconds of every start (measured, 2 cores) and looks for accelerators.
     """
     random.seed(number)
+    np.random.seed(number)  # nothing here draws from it; a model of your own may
 
 
 def build(config: Config, batchnorm_momentum: float | None = None) -> Any:

@@ -86,7 +86,7 @@ def read(
     cache: Path | None = None,
     show: Callable[[str], None] | None = None,
 ) -> dataset.Examples:
-    """Return the labelled examples, without TensorFlow taking the accelerator that JAX will use.
+    """Return the labelled examples.
 
     Args:
         config, folder, cache, show: as `pipeline.data.dataset.read_training` takes them.

@@ -236,11 +236,11 @@ def _tests(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]:
             loop.wait()
     claim = f"Default tests beside {LOOPS} busy loops"
     yield Row(claim, "all pass", _said(busy), not busy.code)
-    for name, flags in {"all that this CPU has": OPTIMIZED, **FEWER}.items():
-        show(f"      the tests, optimized, with XLA's instructions limited to {name}")
+    for name, flags in {"all": OPTIMIZED, **FEWER}.items():
+        show(f"      the tests, optimized by XLA for these instructions of the CPU: {name}")
         log = folder / f"{name}.log"
         done = checkout.run(f"{_flags(flags)} {TESTS}", log=log, timeout_seconds=7200)
-        claim = f"Default tests, optimized by XLA, with its CPU instructions limited to {name}"
+        claim = f"Default tests, optimized by XLA for these instructions of the CPU: {name}"
         yield Row(claim, "all pass", _said(done), not done.code)
 
 

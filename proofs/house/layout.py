@@ -25,21 +25,20 @@ def modules(root: Path) -> list[Path]:
     return sorted(path for top in FLOORS for path in (root / top).rglob("*.py"))
 
 
-@cache
-def nodes(text: str) -> tuple[ast.AST, ...]:
-    """Return every node of a module's text; many rules look at the same text."""
-    return tuple(ast.walk(ast.parse(text)))
-
-
-def imports(path: Path) -> set[str]:
+def imports(path: Path) -> frozenset[str]:
     """Return the full name of every module that a file imports, also inside a function."""
+    return _imports(path.read_text(encoding="utf-8"))
+
+
+@cache  # many rules look at the same text
+def _imports(text: str) -> frozenset[str]:
     found: set[str] = set()
-    for node in nodes(path.read_text(encoding="utf-8")):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-    return found
+    return frozenset(found)
 
 
 def upwards(root: Path) -> list[str]:

@@ -204,8 +204,8 @@ def moved(claim: str, found: Mapping[str, Any], key: str) -> Row:
     apart, ulp = found["moved"][key], found["ulp"][key]
     return Row(
         claim,
-        f"at most {ULPS} times what one unit in the last place of the weights makes instead, which "
-        f"is below {NEAR:g}; the loss has fallen",
+        f"at most {ULPS} times what one unit in the last place of the weights makes instead, or an "
+        f"eps of float32 if that is more; that is below {NEAR:g}; the loss has fallen",
         f"{apart:.1e}, one unit {ulp:.1e}; loss at {found['fell_to']:.0%} of its beginning",
         apart <= ULPS * max(ulp, EPS)
         and ulp < NEAR

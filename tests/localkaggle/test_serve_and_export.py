@@ -43,7 +43,9 @@ def test_an_exported_competition_is_what_everybody_sees(tmp_path):
     """Two tables, and a picture for each of their rows; nothing of the hidden test set."""
     folder = tmp_path / "new" / "digits"
     command = [sys.executable, "-m", "localkaggle", "export", "digits", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_AT_MOST
+    )
 
     train, sample = (
         list(csv.DictReader((folder / name).open()))
@@ -100,13 +102,15 @@ def test_an_export_that_cannot_be_written_is_a_matter_of_the_disk(tmp_path, caps
     )
 
 
-def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path, capsys):
+def test_an_unknown_competition_is_refused_with_those_that_are_there(tmp_path):
     """Exit code 2, one message, and no folder."""
-    code = main(["export", "titanic", str(tmp_path / "titanic")])
+    command = [sys.executable, "-m", "localkaggle", "export", "titanic", tmp_path / "titanic"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_AT_MOST
+    )
 
-    out, errors = capsys.readouterr()
-    assert (code, out) == (2, "")
-    assert errors == (
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
         f"Error: there is no competition 'titanic' here; expected one of: {', '.join(NAMES)}.\n"
         f"python -m localkaggle export digits {tmp_path}/titanic\n"
     )
@@ -365,7 +369,7 @@ def test_its_own_temporary_folder_goes_with_it(tmp_path, monkeypatch, number):
     with serving(None) as served:
         assert [path.name.startswith("localkaggle-") for path in tmp_path.iterdir()] == [True]
         served.process.send_signal(number)
-        served.process.communicate(timeout=60)
+        served.process.communicate(timeout=SECONDS_AT_MOST)
 
     assert served.process.returncode == 0 and not list(tmp_path.iterdir())
 
@@ -384,7 +388,7 @@ def test_ctrl_c_ends_it_with_its_sessions(tmp_path):
         assert soon(lambda: list(served.folder.glob("sessions/*/working/begun"))), done.stderr
         sessions = psutil.Process(served.process.pid).children(recursive=True)
         os.killpg(served.process.pid, signal.SIGINT)
-        out, errors = served.process.communicate(timeout=60)
+        out, errors = served.process.communicate(timeout=SECONDS_AT_MOST)
 
     assert len(sessions) >= 2, done.stdout + done.stderr  # papermill and the notebook's kernel
     assert (served.process.returncode, out, errors) == (
@@ -392,5 +396,5 @@ def test_ctrl_c_ends_it_with_its_sessions(tmp_path):
         "# Ended, with all of its sessions.\n",
         "",
     )
-    assert not psutil.wait_procs(sessions, timeout=10)[1]
+    assert not psutil.wait_procs(sessions, timeout=SECONDS_AT_MOST)[1]
     assert list(served.folder.iterdir())

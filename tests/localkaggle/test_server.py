@@ -172,9 +172,11 @@ def test_a_log_can_be_followed_while_the_run_goes(start, client):
     answer = raw(kaggle, path, method="GET", params={"versionLabel": "v1"}, stream=True)
     lines = answer.iter_lines(chunk_size=1, decode_unicode=True)
     events = (line.removeprefix("data: ") for line in lines if line)
-    first = next(json.loads(event) for event in events if "before" in event)
-    still_running = not version.done.is_set()
-    go.set()
+    try:
+        first = next(json.loads(event) for event in events if "before" in event)
+        still_running = not version.done.is_set()
+    finally:
+        go.set()
     rest = list(events)
 
     assert answer.headers["Content-Type"] == "text/event-stream"

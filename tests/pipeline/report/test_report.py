@@ -103,12 +103,14 @@ def test_each_target_has_its_own_parts(tmp_path, target):
     assert ("Residuals" in shown.text) == (target == "regression")
 
 
-def test_equal_runs_give_equal_bytes(tmp_path, monkeypatch):
+def test_equal_runs_give_equal_bytes(tmp_path):
     """A page that differs tells of a run that does."""
-    monkeypatch.undo()  # each of them is drawn
-    pages = [report.write(run(tmp_path / name)).read_bytes() for name in ("a", "b")]
+    pages = set()
+    for name in ("a", "b"):
+        DRAWN.clear()  # each of them is drawn
+        pages.add(report.write(run(tmp_path / name)).read_bytes())
 
-    assert pages[0] == pages[1]
+    assert len(pages) == 1
 
 
 def test_the_page_needs_nothing_beside_itself(tmp_path):
@@ -371,7 +373,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
     """Most likely it is the folder above, or a wrong one."""
     with pytest.raises(ConfigError, match="holds nothing of a training"):
         report.write(tmp_path)
-    with pytest.raises(ConfigError, match="holds nothing of a training"):
+    with pytest.raises(ConfigError, match="is no folder"):
         report.write(tmp_path / "nowhere")
 
 
