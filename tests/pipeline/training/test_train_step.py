@@ -225,7 +225,7 @@ def test_the_micro_batch_is_halved_until_groups_cannot_be_split(small):
 
 
 def test_a_run_that_does_not_fit_into_memory_goes_on_with_smaller_micro_batches(tmp_path):
-    """A real refusal: the process may have half of the memory that XLA says the batch needs."""
+    """A real refusal: three quarters of the memory that XLA says the batch needs are left."""
     script = ROOT / "tests" / "pipeline" / "starved.py"
     run = subprocess.run(
         [sys.executable, script, tmp_path],
