@@ -26,19 +26,20 @@ DEAD = "http://127.0.0.1:9"
 # other.
 LONG = (
     "test_relay.py",
+    "proofs/test_proofs.py",
     "proofs/competitions/test_competitions_claims.py",
     "proofs/training/test_training_claims.py",
-    "pipeline/training/test_train_step.py",
     "pipeline/models/test_backbones.py",
     "pipeline/training/test_training.py",
-    "proofs/test_proofs.py",
     "pipeline/inference/test_inference.py",
-    "pipeline/session/test_time_limit.py",
     "proofs/kaggle/test_known_failures.py",
-    "pipeline/training/test_scale_check.py",
-    "pipeline/training/test_gradient_noise.py",
+    "localkaggle/sessions/test_session.py",
+    "pipeline/training/test_train_step.py",
     "pipeline/models/test_architectures.py",
-    "pipeline/training/test_mixup.py",
+    "deploy/relay/test_relay_with_the_client.py",
+    "pipeline/session/test_time_limit.py",
+    "localkaggle/test_serve_and_export.py",
+    "commands/test_tasks.py",
 )
 
 # What XLA compiled, for both workers and every Python that they start: half of the time was spent

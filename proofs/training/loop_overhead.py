@@ -209,8 +209,6 @@ def start(folder: Path) -> dict[str, Any]:
     """Return the seconds from a read competition to the end of the first step, in this process."""
     found = images(600)
     config = settings(32, 64, epochs=40)
-    import tensorflow  # noqa: F401 - imports are not counted
-
     begun = time.monotonic()
     run = training.train(
         config, folder, folder, examples=found, max_steps=1, fresh=True, show=lambda line: None
