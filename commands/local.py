@@ -282,13 +282,19 @@ def check(c: Context) -> None:
     help={
         "subject": f"one of: {', '.join(SUBJECTS)}",
         "short": "use the installed versions, and skip what takes many minutes",
+        "only": "measure the claims with these words alone, as 'busy loops'",
         "record": "write the table into docs/results.md, and the picture into docs/pictures/",
         **JSON,
     },
 )
 @reported
 def prove(
-    c: Context, subject: str, short: bool = False, record: bool = False, json: bool = False
+    c: Context,
+    subject: str,
+    short: bool = False,
+    only: str = "",
+    record: bool = False,
+    json: bool = False,
 ) -> None:
     """Measure again what docs/results.md claims; exit 1 on a miss.
 
@@ -299,4 +305,5 @@ def prove(
     os.chdir(ROOT)
     sys.stdout.flush()
     words = ["-m", "proofs", subject, *(name for name in options if options[name])]
+    words += ["--only", only] if only else []
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - our own words

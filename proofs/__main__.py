@@ -1,5 +1,5 @@
-"""python -m proofs SUBJECT [--short] [--record] [--json]: measure again what docs/results.md
-claims. `invoke prove` starts it.
+"""python -m proofs SUBJECT [--short] [--only TEXT] [--record] [--json]: measure again what
+docs/results.md claims. `invoke prove` starts it.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from proofs.shared import results_table
 
 
 @reported
-def prove(subject: str, *, short: bool, record: bool, json: bool) -> dict[str, Any]:
+def prove(subject: str, *, short: bool, only: str, record: bool, json: bool) -> dict[str, Any]:
     """Measure one subject, show each row, and return the table with its exit code."""
     if subject not in SUBJECTS:
         raise UsageError(
@@ -24,9 +24,9 @@ def prove(subject: str, *, short: bool, record: bool, json: bool) -> dict[str, A
         ROOT, short=short, show=show, pictures=pictures
     )
     command = f"invoke prove {subject}{' --short' if short else ''}"
-    measured = results_table.measure(subject, rows, ROOT, command=command, show=show)
+    measured = results_table.measure(subject, rows, ROOT, command=command, show=show, only=only)
     if record:
-        results_table.record(measured, ROOT / "docs" / "results.md")
+        results_table.record(measured, ROOT / "docs" / "results.md", only=only)
     missed = sum(not row.passed for row in measured.rows)
     show(f"{len(measured.rows) - missed} of {len(measured.rows)} claims hold")
     return {**measured.to_json(), "exit_code": 0 if measured.passed else 1}
@@ -37,6 +37,7 @@ if __name__ == "__main__":
         "invoke prove", description=__doc__, epilog="Example: invoke prove relay --short"
     )
     parser.add_argument("subject", help=f"one of: {', '.join(SUBJECTS)}")
+    parser.add_argument("--only", default="", help="a part of the claims to measure")
     for option in ("--short", "--record", "--json"):
         parser.add_argument(option, action="store_true")
     prove(**vars(parser.parse_args()))

@@ -9,6 +9,8 @@ import sys
 import tempfile
 import tokenize
 from collections.abc import Iterator
+from functools import partial
+from itertools import product
 from modulefinder import ModuleFinder
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import jupytext
 from deploy.bundle import bundle
 from proofs.house import layout
 from proofs.shared import environment, perturbed_start
-from proofs.shared.results_table import Row, Show, last_json
+from proofs.shared.results_table import Later, Row, Show, last_json
 
 BEFORE = "07ff1c6"  # the last commit with one floor
 LIMITS = {"train-tpu": 450_000, "infer-gpu": 320_000}  # bytes
@@ -31,7 +33,9 @@ STEPS = 10
 TESTS = "pytest -q -p no:cacheprovider"
 
 
-def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
+def rows(
+    root: Path, *, short: bool, show: Show, pictures: Path | None = None
+) -> Iterator[Row | Later]:
     """Yield the rows; `short` leaves out what runs the tests or trains."""
     yield from _structure(root)
     with tempfile.TemporaryDirectory(prefix="prove-house-") as scratch:
@@ -193,55 +197,62 @@ def _continued(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]
     yield Row(claim, "the same bytes", "the same bytes" if same else "they differ", same)
 
 
-def _rounded(root: Path, folder: Path, show: Show) -> Iterator[Row]:
+def _rounded(root: Path, folder: Path, show: Show) -> Iterator[Later]:
     """Run two short proofs with a start one ulp away, and with fewer instructions."""
-    variables = {f"{perturbed_start.ASKED}=1": "the start perturbed by one ulp"}
+    variables = {"the start perturbed by one ulp": f"{perturbed_start.ASKED}=1"}
     variables |= {
-        _flags(more): f"XLA's CPU instructions limited to {isa}" for isa, more in FEWER.items()
+        f"XLA's CPU instructions limited to {isa}": _flags(more) for isa, more in FEWER.items()
     }
-    for area in ("training", "competitions"):
-        for variable, words in variables.items():
-            show(f"      {variable} invoke prove {area} --short")
-            log = folder / f"{area}-{len(variable)}.log"
-            command = f"{variable} python -m proofs {area} --short --json"
-            done = environment.current(root).run(command, log=log)
-            claim = f"`invoke prove {area} --short` with {words}"
-            held = (
-                [row["passed"] for row in last_json(done.output)["rows"]] if not done.code else []
-            )
-            figure = f"exit {done.code}, {sum(held)} of {len(held)} rows"
-            yield Row(claim, "every row", figure, bool(held) and all(held))
+
+    def measured(claim: str, area: str, variable: str) -> Row:
+        show(f"      {variable} invoke prove {area} --short")
+        command = f"{variable} python -m proofs {area} --short --json"
+        done = environment.current(root).run(command, log=folder / f"{area}.log")
+        held = [row["passed"] for row in last_json(done.output)["rows"]] if not done.code else []
+        figure = f"exit {done.code}, {sum(held)} of {len(held)} rows"
+        return Row(claim, "every row", figure, bool(held) and all(held))
+
+    for area, (words, variable) in product(("training", "competitions"), variables.items()):
+        claim = f"`invoke prove {area} --short` with {words}"
+        yield Later(claim, partial(measured, claim, area, variable))
 
 
 def _flags(text: str) -> str:
     return f"RELAY_XLA_FLAGS={shlex.quote(text)}"
 
 
-def _tests(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]:
+def _tests(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Later]:
     """Run the default tests: of both commits, beside busy loops, and with fewer instructions."""
     checkout = environment.current(root)
-    show(f"      the tests of {BEFORE}, then those of this commit")
-    before = environment.Checkout(old, checkout.programs).run(TESTS, log=folder / "old-tests.log")
-    now = checkout.run(TESTS, log=folder / "tests.log")
-    figure = f"{_said(now)}; {_said(before)} at {BEFORE}"
+
+    def alone(claim: str) -> Row:
+        show(f"      the tests of {BEFORE}, then those of this commit")
+        before = environment.Checkout(old, checkout.programs).run(TESTS, log=folder / "old.log")
+        now = checkout.run(TESTS, log=folder / "tests.log")
+        figure = f"{_said(now)}; {_said(before)} at {BEFORE}"
+        return Row(claim, "≤ 8 min, and all pass", figure, not now.code and now.seconds <= 480)
+
+    def beside_loops(claim: str) -> Row:
+        loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOOPS)]
+        try:
+            return passing(claim, "")
+        finally:
+            for loop in loops:
+                loop.kill()
+                loop.wait()
+
+    def passing(claim: str, variable: str) -> Row:
+        show(f"      {claim}")
+        done = checkout.run(f"{variable} {TESTS}", log=folder / "tests.log", timeout_seconds=7200)
+        return Row(claim, "all pass", _said(done), not done.code)
+
     claim = "Default tests, on this machine, alone"
-    yield Row(claim, "≤ 8 min, and all pass", figure, not now.code and now.seconds <= 480)
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOOPS)]
-    try:
-        show(f"      the tests beside {LOOPS} busy loops")
-        busy = checkout.run(TESTS, log=folder / "busy.log", timeout_seconds=7200)
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
+    yield Later(claim, partial(alone, claim))
     claim = f"Default tests beside {LOOPS} busy loops"
-    yield Row(claim, "all pass", _said(busy), not busy.code)
+    yield Later(claim, partial(beside_loops, claim))
     for name, flags in {"all": OPTIMIZED, **FEWER}.items():
-        show(f"      the tests, optimized by XLA for these instructions of the CPU: {name}")
-        log = folder / f"{name}.log"
-        done = checkout.run(f"{_flags(flags)} {TESTS}", log=log, timeout_seconds=7200)
         claim = f"Default tests, optimized by XLA for these instructions of the CPU: {name}"
-        yield Row(claim, "all pass", _said(done), not done.code)
+        yield Later(claim, partial(passing, claim, _flags(flags)))
 
 
 def _said(done: environment.Done) -> str:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -39,6 +39,14 @@ class Row:
     def verdict(self) -> str:
         """The word for `passed`."""
         return "pass" if self.passed else "MISS"
+
+
+@dataclass(frozen=True)
+class Later:
+    """A claim, and what makes its row: it takes minutes, and may not be asked for."""
+
+    claim: str
+    measured: Callable[[], Row]
 
 
 @dataclass(frozen=True)
@@ -75,11 +83,19 @@ class Table:
         return "\n".join(lines) + "\n"
 
 
-def measure(subject: str, rows: Iterable[Row], root: Path, *, command: str, show: Show) -> Table:
-    """Show each row as it comes, and return the table."""
+Rows = Iterable[Row | Later]
+
+
+def measure(
+    subject: str, rows: Rows, root: Path, *, command: str, show: Show, only: str = ""
+) -> Table:
+    """Show each row as it comes, of the claims with `only` in them, and return the table."""
     found = list[Row]()
     measured = commit(root)  # before the rows: the working tree may change meanwhile
-    for row in rows:
+    for each in rows:
+        if only not in each.claim:
+            continue
+        row = each.measured() if isinstance(each, Later) else each
         seed = "" if row.seed is None else f"  seed {row.seed}"
         show(f"{row.verdict:4}  {row.claim}\n      target {row.target}; figure {row.figure}{seed}")
         found.append(row)
@@ -106,19 +122,30 @@ def commit(root: Path) -> str:
     return head + changed if head else "none"
 
 
-def record(table: Table, results: Path) -> None:
-    """Replace the subject's section of docs/results.md, between its two comments.
+def record(table: Table, results: Path, *, only: str = "") -> None:
+    """Replace the subject's section of docs/results.md, between its two comments; with `only` the
+    rows of the table alone, each with its commit.
 
     Raises:
         ValueError: if there is not exactly one such section.
     """
     text = results.read_text(encoding="utf-8")
     begin, end = f"<!-- prove {table.subject} -->\n", f"<!-- end {table.subject} -->"
+
+    def section(found: re.Match[str]) -> str:
+        if not only:
+            return begin + table.to_markdown() + end
+        when = f" ({table.where['date']}, commit {table.where['commit']})"
+        again = Table("", tuple(replace(row, figure=row.figure + when) for row in table.rows), {})
+        lines = {line.split(" | ")[0]: line for line in again.to_markdown().splitlines()[4:]}
+        old = found[0].splitlines()
+        absent = lines.keys() - {line.split(" | ")[0] for line in old}
+        if absent or not lines:
+            raise ValueError(f"{results} has no row {', '.join(absent) or repr(only)} to replace")
+        return "\n".join(lines.get(line.split(" | ")[0], line) for line in old)
+
     changed, count = re.subn(
-        re.escape(begin) + ".*?" + re.escape(end),
-        lambda _: begin + table.to_markdown() + end,
-        text,
-        flags=re.DOTALL,
+        re.escape(begin) + ".*?" + re.escape(end), section, text, flags=re.DOTALL
     )
     if count != 1:
         raise ValueError(

@@ -28,7 +28,7 @@ from proofs.kaggle.fault_schedules import Verdict, attempt
 from proofs.kaggle.kills import Stop
 from proofs.kaggle.world import TASKS, User, World
 from proofs.shared import results_table
-from proofs.shared.results_table import Row, Table
+from proofs.shared.results_table import Later, Row, Table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,6 +66,29 @@ def test_a_miss_is_told_by_the_exit_code_and_stays_in_the_table(tmp_path):
 
     assert not missed.passed and "old" not in results.read_text()
     assert "| It is fast | ≤ 1 s | 2 s \\| slow | 7 | MISS |" in results.read_text()
+
+
+def test_a_row_that_is_measured_again_replaces_its_own_line_alone(tmp_path):
+    """Its commit stands beside it, since the others are of another one."""
+    results, slow = tmp_path / "results.md", Row("It is fast", "≤ 1 s", "2 s", False)
+    results.write_text("<!-- prove x -->\n<!-- end x -->\n")
+    results_table.record(Table("x", (slow, Row("It is right", "yes", "yes", True)), {}), results)
+    before = results.read_text()
+    made = [Later("It is fast", lambda: replace(slow, figure="1 s", passed=True)), slow]
+
+    again = results_table.measure(
+        "x", made[:1], ROOT, command="prove x", show=lambda line: None, only="fast"
+    )
+    results_table.record(again, results, only="fast")
+
+    when = f"{again.where['date']}, commit {again.where['commit']}"
+    line = "| It is fast | ≤ 1 s | 2 s |  | MISS |"
+    assert results.read_text() == before.replace(
+        line, f"| It is fast | ≤ 1 s | 1 s ({when}) |  | pass |"
+    )
+    other = results_table.measure("x", made, ROOT, command="", show=lambda line: None, only="odd")
+    with pytest.raises(ValueError, match="no row 'odd' to replace"):
+        results_table.record(other, results, only="odd")
 
 
 def test_a_subject_without_a_place_in_the_results_is_refused(tmp_path):
