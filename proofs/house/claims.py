@@ -19,7 +19,7 @@ import jupytext
 from deploy.bundle import bundle
 from proofs.house import layout
 from proofs.shared import environment, perturbed_start
-from proofs.shared.results_table import Later, Row, Show, last_json
+from proofs.shared.results_table import Later, Row, Rows, Show, last_json
 
 BEFORE = "07ff1c6"  # the last commit with one floor
 LIMITS = {"train-tpu": 450_000, "infer-gpu": 320_000}  # bytes
@@ -33,9 +33,7 @@ STEPS = 10
 TESTS = "pytest -q -p no:cacheprovider"
 
 
-def rows(
-    root: Path, *, short: bool, show: Show, pictures: Path | None = None
-) -> Iterator[Row | Later]:
+def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Rows:
     """Yield the rows; `short` leaves out what runs the tests or trains."""
     yield from _structure(root)
     with tempfile.TemporaryDirectory(prefix="prove-house-") as scratch:

@@ -43,10 +43,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Later:
-    """A claim, and what makes its row: it takes minutes, and may not be asked for."""
+    """A claim, or a name for several, and what makes the rows: minutes that may not be wanted."""
 
     claim: str
-    measured: Callable[[], Row]
+    measured: Callable[[], Row | Iterable[Row]]
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,13 @@ def measure(
     for each in rows:
         if only not in each.claim:
             continue
-        row = each.measured() if isinstance(each, Later) else each
-        seed = "" if row.seed is None else f"  seed {row.seed}"
-        show(f"{row.verdict:4}  {row.claim}\n      target {row.target}; figure {row.figure}{seed}")
-        found.append(row)
+        made = each.measured() if isinstance(each, Later) else each
+        for row in (made,) if isinstance(made, Row) else made:
+            end = "" if row.seed is None else f"  seed {row.seed}"
+            show(
+                f"{row.verdict:4}  {row.claim}\n      target {row.target}; figure {row.figure}{end}"
+            )
+            found.append(row)
     where = {
         "Command": f"`{command}`",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),

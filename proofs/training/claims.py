@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from pipeline.session import checkpoint
 from proofs.shared import module_process
-from proofs.shared.results_table import Row, Show, last_json
+from proofs.shared.results_table import Later, Row, Rows, Show, last_json
 from proofs.training import chained_sessions, crash_safety, killed_runs, scaled_rate
 
 SEED = 20261121
@@ -35,7 +36,7 @@ NEAR = 1e-4  # … which stays small, since the model has no corners
 EPS = float(np.finfo(np.float32).eps)
 
 
-def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Iterator[Row]:
+def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Rows:
     """Yield the rows; `short` makes a sample, and times nothing."""
     with (
         tempfile.TemporaryDirectory(prefix="prove-training-") as scratch,
@@ -48,13 +49,14 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
             yield from crash_safety.rows(short=True, show=show)
             yield from [*killed.result(), *moved.result()]
         else:
-            yield from _killed(root, folder, short=False, show=show)
-            yield from crash_safety.rows(short=False, show=show)
-            yield from _elastic(root, folder, short=False, show=show)
-            yield from _paced(root, folder, show)
-            yield _by_hand(root, folder, show)
-            yield from chained_sessions.rows(show=show)
-            yield from scaled_rate.rows(root, folder / "scaling", show=show)
+            yield Later("kills", partial(_killed, root, folder, short=False, show=show))
+            yield Later("crash states", partial(crash_safety.rows, short=False, show=show))
+            yield Later("moves", partial(_elastic, root, folder, short=False, show=show))
+            yield Later("loop", partial(_loop, root, folder, show))
+            yield Later("saves and starts", partial(_paced, root, folder, show))
+            yield Later("by hand", partial(_by_hand, root, folder, show))
+            yield Later("chain", partial(chained_sessions.rows, show=show))
+            yield Later("scaling", partial(scaled_rate.rows, root, folder / "scaling", show=show))
 
 
 def _devices(count: int, *, short: bool) -> str:
@@ -218,15 +220,16 @@ def moved(claim: str, found: Mapping[str, Any], key: str) -> Row:
 # -- paced
 
 
-def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
+def _measured(root: Path, part: str, into: Path, flags: str = "") -> dict[str, Any]:
+    words = ("proofs.training.loop_overhead", part, into)
+    return last_json(module_process.output(root, *words, flags=flags))
+
+
+def _loop(root: Path, folder: Path, show: Show) -> Iterator[Row]:
     from proofs.training import loop_overhead  # imports Keras; the short form does without
 
-    def measured(part: str, into: Path, flags: str = "") -> dict[str, Any]:
-        words = ("proofs.training.loop_overhead", part, into)
-        return last_json(module_process.output(root, *words, flags=flags))
-
     show("      the loop beside a bare one and beside fit")
-    found = measured("loop", folder / "loop", loop_overhead.ONE_THREAD)
+    found = _measured(root, "loop", folder / "loop", loop_overhead.ONE_THREAD)
     for (name, sizes), most in zip(found.items(), (0.05, 0.01), strict=True):
         more, times = sizes["ratios"]["ours"] - 1, sizes["milliseconds"]
         at_once = loop_overhead.SIZES[name][0].get("steps_per_call", 1)
@@ -240,8 +243,13 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
             "medians of many turns)",
             more <= most,
         )
+
+
+def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
+    from proofs.training import loop_overhead
+
     show("      checkpoints of a run with a large state")
-    saved = measured("saves", folder / "saves", loop_overhead.ONE_THREAD)
+    saved = _measured(root, "saves", folder / "saves", loop_overhead.ONE_THREAD)
     share = saved["seconds"]["checkpoints"] / saved["wall"]
     yield Row(
         "Checkpoints at the cadence that follows from their cost, the last one included",
@@ -249,7 +257,7 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         f"{share:.1%} of {saved['wall']:.0f} s; {saved['compiled_later']} compiled later",
         share <= 0.02 and saved["compiled_later"] == 1 and len(saved["written"]) == checkpoint.KEPT,
     )
-    found = measured("phases", folder / "phases")
+    found = _measured(root, "phases", folder / "phases")
     programs = found["programs"]
     yield Row(
         "Programs that a whole run compiles for its batches: train, evaluate, predict",
@@ -260,7 +268,7 @@ def _paced(root: Path, folder: Path, show: Show) -> Iterator[Row]:
     )
     show("      cold and warm starts")
     starts = [folder / f"start-{number}" for number in range(STARTS) for _ in ("cold", "warm")]
-    seconds = [measured("start", into)["seconds"] for into in starts]
+    seconds = [_measured(root, "start", into)["seconds"] for into in starts]
     colds, warms = seconds[::2], seconds[1::2]
     share = statistics.median(warm / cold for warm, cold in zip(warms, colds, strict=True))
     yield Row(
