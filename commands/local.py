@@ -282,7 +282,7 @@ def check(c: Context) -> None:
     help={
         "subject": f"one of: {', '.join(SUBJECTS)}",
         "short": "use the installed versions, and skip what takes many minutes",
-        "only": "measure the claims with these words alone, as 'busy loops'",
+        "only": "measure only the claims, or the part, with these words, as 'busy loops'",
         "record": "write the table into docs/results.md, and the picture into docs/pictures/",
         **JSON,
     },

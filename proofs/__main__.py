@@ -25,6 +25,8 @@ def prove(subject: str, *, short: bool, only: str, record: bool, json: bool) -> 
     )
     command = f"invoke prove {subject}{' --short' if short else ''}"
     measured = results_table.measure(subject, rows, ROOT, command=command, show=show, only=only)
+    if not measured.rows:
+        raise UsageError(f"--only {only}: no claim of {subject} has these words.\nCorrect them.")
     if record:
         results_table.record(measured, ROOT / "docs" / "results.md", only=only)
     missed = sum(not row.passed for row in measured.rows)
@@ -37,7 +39,7 @@ if __name__ == "__main__":
         "invoke prove", description=__doc__, epilog="Example: invoke prove relay --short"
     )
     parser.add_argument("subject", help=f"one of: {', '.join(SUBJECTS)}")
-    parser.add_argument("--only", default="", help="a part of the claims to measure")
+    parser.add_argument("--only", default="", help="words of the claims to measure")
     for option in ("--short", "--record", "--json"):
         parser.add_argument(option, action="store_true")
     prove(**vars(parser.parse_args()))

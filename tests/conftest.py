@@ -22,8 +22,8 @@ VIOLATIONS = HOME / "network-violations.txt"
 # The port 9 of this machine answers nobody: what escapes to a real address through a proxy fails at
 # once.
 DEAD = "http://127.0.0.1:9"
-# The files that take longest, the longest first: at the end one of two workers would wait for the
-# other.
+# The files that take longest, the longest first: at the end one worker would work while the others
+# wait.
 LONG = (
     "test_relay.py",
     "proofs/test_proofs.py",
@@ -42,7 +42,7 @@ LONG = (
     "commands/test_tasks.py",
 )
 
-# What XLA compiled, for both workers and every Python that they start: half of the time was spent
+# What XLA compiled, for all workers and every Python that they start: half of the time was spent
 # on compiling the same models again.
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has it from the process that started it
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(HOME / "compiled")

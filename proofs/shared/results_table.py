@@ -98,9 +98,8 @@ def measure(
         made = each.measured() if isinstance(each, Later) else each
         for row in (made,) if isinstance(made, Row) else made:
             end = "" if row.seed is None else f"  seed {row.seed}"
-            show(
-                f"{row.verdict:4}  {row.claim}\n      target {row.target}; figure {row.figure}{end}"
-            )
+            show(f"{row.verdict:4}  {row.claim}")
+            show(f"      target {row.target}; figure {row.figure}{end}")
             found.append(row)
     where = {
         "Command": f"`{command}`",
