@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,7 +39,8 @@ class Bundle:
         metadata: as in kernel-metadata.json.
         sha256: of all that decides what the run does; the commit is not part of it.
         git_dirty: the files that travel differ from those of `git_commit`, or there is no commit.
-        size: of the notebook, in bytes.
+        text: of the notebook, as the gate checked it; a push sends this, not what the file holds
+            by then.
     """
 
     kernel: str
@@ -50,7 +51,12 @@ class Bundle:
     sha256: str
     git_commit: str
     git_dirty: bool
-    size: int
+    text: str = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the notebook."""
+        return len(self.text.encode())
 
 
 def kernel_handle(owner: str, competition: str, kernel: str) -> str:
@@ -214,8 +220,7 @@ def build(
         cell["id"] = hashlib.sha256(f"{place} {cell['source']}".encode()).hexdigest()[:12]
     notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
     text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    size = len(text.encode())
-    push_rules.check(notebook, metadata, size=size, offline=infers)
+    push_rules.check(notebook, metadata, size=len(text.encode()), offline=infers)
 
     folder = out / kernel
     path = folder / f"{kernel}.ipynb"
@@ -224,7 +229,7 @@ def build(
         path.write_text(text, encoding="utf-8", newline="\n")
         described = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
         (folder / "kernel-metadata.json").write_text(described, encoding="utf-8", newline="\n")
-    return Bundle(kernel, handle, folder, path, metadata, sha256, commit, dirty, size)
+    return Bundle(kernel, handle, folder, path, metadata, sha256, commit, dirty, text)
 
 
 def _needed(root: Path, config: Path, name: str, cells: str) -> dict[str, Path]:

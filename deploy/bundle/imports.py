@@ -34,8 +34,12 @@ def needed(root: Path, sources: Mapping[str, str]) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     queue = [(where, *names) for where, text in sources.items() for names in _imported(where, text)]
+    followed: set[tuple[str, str]] = set()
     while queue:
         where, module, member = queue.pop()
+        if (module, member) in followed:
+            continue
+        followed.add((module, member))
         for path in _files(root, module, member, where):
             inside = path.relative_to(root).as_posix()
             if inside not in found:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from deploy.bundle import push_rules
 from deploy.bundle.bundle import Bundle
 from deploy.client import credentials, failure_messages
 from deploy.client.client import Kaggle
@@ -99,10 +98,8 @@ def push(
     if run is not None:
         adopted(run, show)
         return run
-    text = bundle.notebook.read_text(encoding="utf-8")  # it may have been edited since the build
-    push_rules.without_secrets(f"the bundle of {bundle.handle}", text)
     try:
-        saved = kaggle.save_kernel(bundle.metadata, text, timeout_seconds=timeout_seconds)
+        saved = kaggle.save_kernel(bundle.metadata, bundle.text, timeout_seconds=timeout_seconds)
     except Ambiguous as error:
         return _look_again(kaggle, bundle, before.version if before else 0, error)
     said = failure_messages.plain(saved.error)

@@ -80,11 +80,10 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
     current = kaggle.get_kernel(bundle.handle)
     changes: dict[str, str] = {}
     if current is not None:
-        ours = bundle.notebook.read_text(encoding="utf-8")
         changes = {
-            **_artifact(current.text, ours, bundle, pushes),
+            **_artifact(current.text, bundle.text, bundle, pushes),
             **_settings(current, bundle),
-            **_changes(current.text, ours),
+            **_changes(current.text, bundle.text),
         }
     preview = Preview(
         bundle.handle,
