@@ -15,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -231,8 +232,8 @@ def find(text: str) -> Iterator[Found]:
     >>> list(find("import os\\nKAGGLE_KEY=" + "0123456789abcdef" * 2))
     [Found(kind='a Kaggle key', line=2)]
     """
-    end = 0
-    for start, stop, kind, _ in sorted(_all(text), key=lambda span: (span[0], -span[1])):
+    end, spans = 0, [*_used(text), *_shaped(text)]
+    for start, stop, kind, _ in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= end:
             yield Found(kind, text.count("\n", 0, start) + 1)
         end = max(end, stop)
@@ -245,7 +246,8 @@ def redact(text: str) -> str:
     'export KAGGLE_API_TOKEN=KGAT_…'
     """
     for _ in range(PASSES):
-        spans = sorted((start, -stop, word) for start, stop, _, word in _all(text))
+        found = [*_used(text), *_matches(text, SHAPES)]
+        spans = sorted((start, -stop, word) for start, stop, _, word in found)
         if not spans:
             break
         parts, end = [], 0
@@ -298,19 +300,24 @@ def _without(value: Any) -> Any:
     return [_without(held) for held in value] if isinstance(value, (list, tuple)) else value
 
 
-def _all(text: str) -> Iterator[tuple[int, int, str, str]]:
-    """Yield start, end, kind and word of each secret; they may overlap."""
-    if len(text) < AT_LEAST:  # no shape is that short either
-        return
+def _used(text: str) -> Iterator[tuple[int, int, str, str]]:
+    """Yield start, end, kind and word of each credential in use."""
     for value in _in_use():
         start = text.find(value)
         while start >= 0:
             yield start, start + len(value), "a credential in use", "credential"
             start = text.find(value, start + len(value))
-    yield from _matches(text, SHAPES)
+
+
+@lru_cache(maxsize=1024)  # a relay builds several bundles of almost the same files
+def _shaped(text: str) -> tuple[tuple[int, int, str, str], ...]:
+    return tuple(_matches(text, SHAPES))
 
 
 def _matches(text: str, shapes: tuple[Shape, ...]) -> Iterator[tuple[int, int, str, str]]:
+    """Yield the same of each text that looks like a secret; they may overlap."""
+    if len(text) < AT_LEAST:  # no shape is that short
+        return
     low = text.lower()
     hinted = _HINTS.search(low) is not None  # most texts have none
     for shape in shapes:
