@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
+from deploy.client import secrets
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.kernel import artifact_manifest, output
@@ -201,6 +202,7 @@ def temporary(task: str = "") -> Iterator[World]:
                 TASKS[task].before(world)
             yield world
     finally:
+        secrets.forget()
         os.environ.clear()
         os.environ.update(environment)
         shutil.rmtree(folder, ignore_errors=True)
