@@ -97,11 +97,15 @@ def save(response: requests.Response, path: Path) -> None:
     """Write the body of a streamed answer to `path`, complete or not at all.
 
     Raises:
-        requests.RequestException: if the connection breaks, or bytes are missing or changed.
+        requests.RequestException: if the connection breaks, bytes are missing or changed, or a web
+            page came in place of the file.
         BadAnswer: if it is an archive that does not unpack to this file alone.
         DiskError: if the disk is full or cannot be written.
     """
     response.raise_for_status()
+    page = response.headers.get("Content-Type", "").startswith("text/html")
+    if page and path.suffix not in (".html", ".htm"):
+        raise requests.ConnectionError(f"{path.name}: got a web page in its place")
     part = path.with_name(path.name + PARTIAL)
     announced = response.headers.get("Content-Length", "")
     received = 0

@@ -40,6 +40,7 @@ FILES_AT_MOST = 20
 CHECKPOINT_FILES_AT_MOST = 200  # several folds have a few each
 TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is searched; no text of an artifact is as large
 LOST = 12  # polls for the version of a call whose answer was lost, and for sizes that agree
+READS = 4  # of a file that came back with other bytes
 ENDED = ("READY", "FAILED", "DELETED")
 
 
@@ -356,22 +357,33 @@ def _listed(kaggle: Kaggle, handle: str, version: int) -> dict[str, int]:
 def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> bool:
     """Return whether that version has our manifest, which names every other file by its sha256.
 
-    The notes do not count: the first version of a dataset has none, and notes can be edited. A
-    manifest that differs is read once more, since it leads to another version.
+    The notes do not count: the first version of a dataset has none, and notes can be edited.
 
     Raises:
         NotFound: if it has a manifest, by its list of files, and does not give it.
     """
-    path = staging.parent / "published" / artifact_manifest.NAME
-    ours = artifact_manifest.sha256(staging / artifact_manifest.NAME)
-    for _ in range(2):
+    name = artifact_manifest.NAME
+    ours = artifact_manifest.sha256(staging / name)
+    path = staging.parent / "published" / name
+    for _ in range(2):  # a list of files may be wrong once, too
         try:
-            kaggle.download_dataset_file(handle, version, artifact_manifest.NAME, path)
+            return _same_bytes(kaggle, handle, version, path, ours)
         except NotFound:
-            if artifact_manifest.NAME in kaggle.dataset_files(handle, version):
+            if name in kaggle.dataset_files(handle, version):
                 raise
-            continue  # something else was published there, without a manifest
-        if artifact_manifest.sha256(path) == ours:
+    return False  # something else was published there, without a manifest
+
+
+def _same_bytes(kaggle: Kaggle, handle: str, version: int, path: Path, digest: str) -> bool:
+    """Download that version's file of the path's name, and return whether it has this sha256.
+
+    Other bytes lead to another version, so they are read several times: a wrong answer does not
+    stay.
+    """
+    for _ in range(READS):
+        kaggle.download_dataset_file(handle, version, path.name, path)
+        if artifact_manifest.sha256(path) == digest:
+            path.unlink()
             return True
     return False
 
@@ -381,11 +393,8 @@ def _compare(kaggle: Kaggle, handle: str, version: int, found: Manifest, staging
     wanted = {name: digest for name, (_, digest) in found.files.items()}
     wanted[artifact_manifest.NAME] = artifact_manifest.sha256(staging / artifact_manifest.NAME)
     for name, digest in sorted(wanted.items()):
-        path = staging.parent / "returned" / name
-        kaggle.download_dataset_file(handle, version, name, path)
-        if artifact_manifest.sha256(path) != digest:
+        if not _same_bytes(kaggle, handle, version, staging.parent / "returned" / name, digest):
             raise Unverified(
                 f"{name} of {handle} version {version} has other bytes than were sent.\n"
                 "Expected them equal; inference would refuse it. Publish again."
             )
-        path.unlink()

@@ -164,3 +164,17 @@ def test_the_whole_chain_goes_again_on_a_kaggle_that_was_restarted(world):
         assert task.truth(world, result)
 
     assert world.counts() == (2, 1, 1)
+
+
+@pytest.mark.parametrize("call", [2, 4, 6])  # each asks for a file that was published
+@pytest.mark.parametrize("kind", ["HTML after", "an empty object"])
+def test_a_download_that_is_answered_wrongly_makes_no_second_version(world, kind, call):
+    """A page in place of a file was taken for another artifact, and ours was uploaded again."""
+    task = TASKS["publish again"]
+    task.before(world)
+    world.local.faults.plan({call: kind})
+
+    assert task.body(world, world.connect()).version == 1
+
+    assert world.local.faults.struck == [(call, kind, "DownloadDataset")]
+    assert world.counts() == (1, 1, 0)
