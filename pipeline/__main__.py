@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline import config as config_module
 from pipeline.errors import ConfigError, PipelineError
+from pipeline.session import progress_log
 
 EXAMPLES = """examples:
   python -m localkaggle export digits data/digits
@@ -26,12 +27,14 @@ EXAMPLES = """examples:
 """
 
 INSPECT = {
+    "for": "the machine that trains: tpu-v5e-8 (default) or cpu, for which networks are timed",
+    "budget": "how long the training may take, as 2h (default for a TPU), 8m (for a CPU) or 90s",
     "write": "name of the new config in pipeline/configs/, or the path of a .py file; default: the "
     "config is printed",
     "page": "an HTML file to write, with all findings in words and pictures",
-    "competition": "the last part of its address on Kaggle; default: the folder's name",
+    "competition": "the last part of its address on Kaggle; default: as the folder is called",
     "sample": "the sample submission, if it is ambiguous: a path in the folder",
-    "train": "the table with the labels, if it is ambiguous",
+    "train": "the table with the labels, or the folder of class folders, if it is ambiguous",
     "test": "the table of the test set, if it is ambiguous",
     "label": "the column to predict, if it is ambiguous; several: with commas between",
 }
@@ -104,6 +107,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     describe.add_argument(
         "--images", type=int, help=f"training images to count steps with (default: {IMAGES})"
     )
+    artifact = "of a training with this config: shows its score beside the floor"
+    describe.add_argument("--artifact", type=Path, help=artifact)
     train = add("train", _train, "train, or resume training, and write OUT/artifact", run)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
     train.add_argument(
@@ -157,6 +162,19 @@ def _choose_backend(*allowed: str) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up messages hide ours
 
 
+def _use_every_core(batch: int) -> None:
+    """Choose JAX, with devices for a batch (`devices.use_cores`), before Keras is imported."""
+    _choose_backend("jax")
+    from pipeline.runtime import devices
+
+    devices.use_cores(batch)
+
+
+def _show(line: str) -> None:
+    """Print a line at once: progress in words on a terminal, as JSON into a pipe."""
+    print(progress_log.readable(line) if sys.stdout.isatty() else line, flush=True)
+
+
 def _describe(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
     images = IMAGES if options.images is None else options.images
@@ -185,7 +203,12 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         "images": images,
         "images_assumed": options.images is None,
         "optimizer": applied.to_json(),
+        "floor": None if config.floor is None else asdict(config.floor),
     }
+    if options.artifact is not None:
+        from pipeline import artifact
+
+        result["trained"] = artifact.load(options.artifact).manifest.get("floor")
     if not options.json:
         print(json.dumps(result, indent=2))
     return result
@@ -199,12 +222,17 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
             "Leave it out to train to the end."
         )
     refuse_missing_input(options.input)
-    _choose_backend("jax")
+    _use_every_core(config.batch)
     from pipeline.figures import training_figures
     from pipeline.training import training
 
     trained = training.train(
-        config, options.input, options.output, max_steps=options.max_steps, fresh=options.fresh
+        config,
+        options.input,
+        options.output,
+        max_steps=options.max_steps,
+        fresh=options.fresh,
+        show=_show,
     )
     if trained.manifest is None:
         return {"status": trained.status, "output": str(options.output)}
@@ -266,7 +294,7 @@ def scale_check(
     """
     config = config_module.load(name)
     refuse_missing_input(folder)
-    _choose_backend("jax")
+    _use_every_core(batch or config.optimizer.base_batch)
     from pipeline.figures import training_figures
     from pipeline.training import scale_check as scaling
 
@@ -303,10 +331,17 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
         given: a value for each option of `INSPECT`, "" for the default.
         show: prints a line.
     """
-    from pipeline.inspection import config_proposal, inspection, inspection_page
+    from pipeline.inspection import (
+        config_proposal,
+        image_networks,
+        inspection,
+        inspection_page,
+        training_speed,
+    )
     from pipeline.inspection.tables import Given
 
     refuse_missing_input(folder)
+    plan = training_speed.plan(given["for"], given["budget"])
     path = config_proposal.place(given["write"]) if given["write"] else None
     if path is not None:
         config_proposal.refuse_existing(path)
@@ -315,13 +350,20 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
     found = inspection.inspect(
         folder, Given(given["sample"], given["train"], given["test"], labels)
     )
-    proposed = config_proposal.propose(found, name, competition)
-    text = config_proposal.text(found, proposed)
-    lines, problem = [*found.findings, *proposed.findings], None
+    if plan.machine == training_speed.CPU or found.inputs.data.kind == "table":
+        # Networks are timed, and that of a table is trained. Every proposed batch is a multiple.
+        _use_every_core(image_networks.BASE)
+    proposed, problem = config_proposal.propose(found, name, competition, plan), None
     try:
-        lines.append(config_proposal.check(proposed, found))
+        checked = [config_proposal.check(proposed, found)]
+        proposed = config_proposal.with_floor(proposed, found)
     except PipelineError as error:
-        problem = error  # raised below, after the findings are shown
+        checked, problem = [], error  # raised below, after the findings are shown
+    text = config_proposal.text(found, proposed)
+    lines = [*found.findings, *proposed.findings]
+    if not given["competition"]:
+        lines.append(config_proposal.assumed(folder, competition))
+    lines += checked
     for line in lines:
         show(f"{line.level:9}{line.about:18}{line.text}")
     if given["page"]:
@@ -334,8 +376,11 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
         show(f"\n{text}")
     else:
         config_proposal.write(path, text)
-        words = ("python", "-m", "pipeline", "train", "--config", given["write"], "--input")
-        command = shlex.join((*words, str(folder), "--output", f"out/{path.stem}"))
+        words = ["--config", given["write"], "--input", str(folder)]
+        command = shlex.join(["invoke", "dry-run", *words])
+        if plan.machine == training_speed.CPU:
+            words = ["python", "-m", "pipeline", "train", *words, "--output", f"out/{path.stem}"]
+            command = shlex.join(words)
         show(f"wrote {path}\nNext:\n{command}")
     return {
         "config": name,

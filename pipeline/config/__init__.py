@@ -1,12 +1,13 @@
 """What a run is: one frozen `Config`, checked when it is made.
 
-Comes in: a Python file of `pipeline/configs/`, or JSON. Goes out: `Config`, `Data` and `Optimizer`,
-which every other package reads. Never imported here: anything but `pipeline.errors`, so that a
-command reads a config in milliseconds.
+Comes in: a Python file of `pipeline/configs/`, or JSON. Goes out: `Config` with its `Data`,
+`Optimizer` and `Floor`, which every other package reads. Never imported here: anything but
+`pipeline.errors`, so that a command reads a config in milliseconds.
 """
 
 from pipeline.config.config import Config, Optimizer, from_json, to_text
 from pipeline.config.config_files import load
 from pipeline.config.data_layout import Data
+from pipeline.config.floor import Floor
 
-__all__ = ["Config", "Data", "Optimizer", "from_json", "load", "to_text"]
+__all__ = ["Config", "Data", "Floor", "Optimizer", "from_json", "load", "to_text"]

@@ -1,6 +1,10 @@
 """Which fields of a config may change when a run resumes."""
 
+from dataclasses import MISSING, fields
 from typing import Any
+
+from pipeline.config.config import Config, Optimizer
+from pipeline.config.data_layout import Data
 
 # Nothing that training reads. The images themselves are compared by content.
 FREE = {
@@ -14,10 +18,22 @@ FREE = {
     "steps_per_call",
     "views",
     "data.sample_submission",
+    *("floor", "floor.model", "floor.metric", "floor.score", "floor.error", "floor.rows"),
 } | {
     f"data.{part}_{form}"
     for part in ("train", "test")
     for form in ("csv", "images", "records", "array")
+}
+
+
+# What a field has that an older config does not know.
+DEFAULTS = {
+    f"{prefix}{field.name}": list(field.default)
+    if isinstance(field.default, tuple)  # as JSON writes it
+    else field.default
+    for kind, prefix in ((Config, ""), (Data, "data."), (Optimizer, "optimizer."))
+    for field in fields(kind)
+    if field.default is not MISSING
 }
 
 
@@ -26,8 +42,11 @@ def changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
 
     >>> changes({"batch": 8, "data": {"flip": True}}, {"batch": 6, "data": {"flip": True}})
     ['batch: 8 then, 6 now']
+    >>> changes({"batch": 8}, {"batch": 8, "data": {"alpha": "drop"}})  # an older config
+    []
     """
     before, now = _flat(theirs), _flat(ours)
+    before = {name: DEFAULTS[name] for name in now if name in DEFAULTS} | before
     return [
         f"{name}: {before.get(name)!r} then, {now.get(name)!r} now"
         for name in sorted((before.keys() | now.keys()) - FREE)

@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline.config.data_layout import Data
 from pipeline.config.field_checks import expect, one_of, truth, whole, within
+from pipeline.config.floor import Floor
 from pipeline.errors import ConfigError
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -119,6 +120,8 @@ class Config:
         progress_seconds: least time between two progress lines.
         checkpoint_seconds: least time between two checkpoints; None: it follows from the cost of
             one.
+        floor: what a simple model scores, which the run is compared with at its end; None: it is
+            unknown. `invoke inspect` measures it.
     """
 
     name: str
@@ -149,6 +152,7 @@ class Config:
     checkpoint_seconds: float | None = None
     session_hours: float | None = 9.0
     stall_seconds: float = 1800.0
+    floor: Floor | None = None
 
     def __post_init__(self) -> None:
         expect(
@@ -166,9 +170,12 @@ class Config:
             "the slug in the competition's address: 3 to 50 lower-case letters, digits and hyphens",
             "Copy it from kaggle.com/competitions/<slug>.",
         )
-        for name, kind in (("data", Data), ("optimizer", Optimizer)):
+        parts: dict[str, type] = {"data": Data, "optimizer": Optimizer}
+        for name, kind in (parts if self.floor is None else parts | {"floor": Floor}).items():
             value, expected = getattr(self, name), f"a pipeline.config.{kind.__name__}"
             edit = f"Write {name}={kind.__name__}(…), as in pipeline/configs/digits.py."
+            if name == "floor":
+                edit = "Leave floor out; `invoke inspect --write` measures and writes it."
             expect(isinstance(value, kind), name, value, expected, edit)
         self._check_target()
         whole("batch", self.batch, 1, MOST_BATCH)
@@ -290,6 +297,7 @@ class Config:
                 for name, value in dataclasses.asdict(self.data).items()
             },
             "optimizer": dataclasses.asdict(self.optimizer),
+            "floor": None if self.floor is None else dataclasses.asdict(self.floor),
             "model_options": dict(self.model_options),
         }
 
@@ -312,6 +320,8 @@ def from_json(value: Mapping[str, Any]) -> Config:
     parts = dict(value)
     parts["data"] = _build(Data, parts.get("data"), "data")
     parts["optimizer"] = _build(Optimizer, parts.get("optimizer"), "optimizer")
+    if parts.get("floor") is not None:
+        parts["floor"] = _build(Floor, parts["floor"], "floor")
     config: Config = _build(Config, parts, "the config")
     return config
 

@@ -7,6 +7,7 @@ from pipeline.config.field_checks import expect, file_name, one_of, text, truth,
 KINDS = ("images", "pixels", "arrays", "table", "tfrecords")
 RESIZES = ("exact", "stretch", "crop", "pad")
 DECODES = ("full", "reduced")
+ALPHAS = ("drop", "white", "black")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP", "", "*")
 MOST_PIXELS = 10_000  # far above any need, and far below what ends a run for lack of memory
 
@@ -27,8 +28,11 @@ class Data:
             zeros.
         decode: of JPEGs that are resized to a smaller size: "full", or "reduced", which is faster
             and less exact (`pipeline.data.image_decoding.Shape`).
+        alpha: of image files with transparent parts: "drop" ignores the alpha channel, "white" or
+            "black" lays the image on that colour. Some pictures are drawn in alpha alone.
         train_csv: a table with one row an example: `id_column`, the label columns, and with
-            "pixels" and "table" the inputs.
+            "pixels" and "table" the inputs. None, with "images": there is no table, and each folder
+            below train_images is a label (train/cats/1.jpg). An id is then the file's path.
         test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows
             are in the order of sample_submission.
         train_images, test_images: a folder of `<id><suffix>`, or a tuple of folders, tried in turn.
@@ -43,6 +47,8 @@ class Data:
             path below the folder ("cats/1").
         label_column: of train_csv; a tuple of names for several labels or targets. The submission
             may name its columns otherwise.
+        label_separator: what stands between several labels in one label column, as "|" in
+            "cat|dog"; spaces around it do not count.
         numeric_columns, categorical_columns: of a "table", the inputs of the model;
             `invoke inspect` proposes them.
         most_categories: that are distinguished in one column; rarer ones count as unknown.
@@ -61,6 +67,8 @@ class Data:
         group_column: a column of train_csv; examples with the same text in it (of one patient, one
             scene) are never on both sides of a split. The share of the held-out set is then the
             nearest 1/n, as far as whole groups allow.
+        group_duplicates: keep images that are the same to a person on one side of each split.
+            Training finds them in the pixels (`pipeline.data.duplicates`).
     """
 
     kind: str = "images"
@@ -69,7 +77,8 @@ class Data:
     channels: int = 0
     resize: str = "exact"
     decode: str = "full"
-    train_csv: str = "train.csv"
+    alpha: str = "drop"
+    train_csv: str | None = "train.csv"
     test_csv: str = "test.csv"
     train_images: str | tuple[str, ...] = "train"
     test_images: str | tuple[str, ...] = "test"
@@ -81,6 +90,7 @@ class Data:
     sample_submission: str = "sample_submission.csv"
     id_column: str = "id"
     label_column: str | tuple[str, ...] = "label"
+    label_separator: str = " "
     numeric_columns: tuple[str, ...] = ()
     categorical_columns: tuple[str, ...] = ()
     most_categories: int = 64
@@ -93,6 +103,7 @@ class Data:
     cutmix: float = 0.0
     validation_fraction: float = 0.1
     group_column: str | None = None
+    group_duplicates: bool = False
 
     def __post_init__(self) -> None:
         places = ("train_images", "test_images", "train_records", "test_records")
@@ -102,11 +113,13 @@ class Data:
         one_of("data.kind", self.kind, KINDS)
         one_of("data.resize", self.resize, RESIZES)
         one_of("data.decode", self.decode, DECODES)
+        one_of("data.alpha", self.alpha, ALPHAS)
         one_of("data.suffix", self.suffix, SUFFIXES)
         self._check_shape()
         self._check_columns()
         for name in ("train_csv", "test_csv", "train_array", "test_array", "sample_submission"):
-            file_name(f"data.{name}", getattr(self, name))
+            if name != "train_csv" or self.train_csv is not None:
+                file_name(f"data.{name}", getattr(self, name))
         for name in places:
             value = getattr(self, name)
             expected = (
@@ -116,6 +129,7 @@ class Data:
             for place in value if isinstance(value, tuple) else (value,):
                 file_name(f"data.{name}", place)
         text("data.image_feature", self.image_feature)
+        text("data.label_separator", self.label_separator)
         whole("data.most_categories", self.most_categories, 2, 10**5)
         whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
         truth("data.flip", self.flip)
@@ -131,6 +145,14 @@ class Data:
             "0.5 or less with group_column, which makes one of two or more equal parts the "
             "held-out set",
             "Lower it in the config.",
+        )
+        truth("data.group_duplicates", self.group_duplicates)
+        expect(
+            not self.group_duplicates or self.kind != "table",
+            "data.group_duplicates",
+            self.group_duplicates,
+            'False with kind="table", whose rows may be equal by chance',
+            "Leave group_duplicates out, or name a group_column.",
         )
 
     def _check_shape(self) -> None:
@@ -150,6 +172,11 @@ class Data:
         text("data.id_column", self.id_column)
         several = "a column's name, or several"
         expect(self.labels != (), "data.label_column", self.label_column, several, "Name one.")
+        if self.train_csv is None:
+            edit = 'Name a table, or set kind="images" and leave group_column out.'
+            one = self.kind == "images" and len(self.labels) == 1 and self.group_column is None
+            expected = "a table, except for images in a folder for each label"
+            expect(one, "data.train_csv", None, expected, edit)
         seen = {self.id_column: "id_column"}
         named = [("image_feature", self.image_feature)] if self.kind == "tfrecords" else []
         named += [("label_column", name) for name in self.labels]

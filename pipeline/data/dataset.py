@@ -14,9 +14,12 @@ import pandas as pd
 
 from pipeline.config import Config
 from pipeline.data import (
+    class_folders,
     crop_and_flip,
+    duplicates,
     image_files,
     labels,
+    parallel_decoding,
     rand_augment,
     table_features,
     tfrecords,
@@ -39,7 +42,8 @@ class Examples:
         inputs: images, uint8 (n, height, width, channels), or rows, float32 (n, features).
         labels: as `pipeline.data.labels.read` returns them.
         target: what the labels mean.
-        groups: int32 (n,), equal for examples of one group; None without a group column.
+        groups: int32 (n,), equal for examples of one group; None without `data.group_column` and
+            `data.group_duplicates`.
         encoding: of a table; None for images.
         broken: the reason for each id that is skipped, since its image cannot be decoded.
     """
@@ -76,7 +80,8 @@ def read_training(
     cache: Path | None = None,
     show: Callable[[str], None] | None = None,
 ) -> Examples:
-    """Return the labelled examples of a competition folder, in the order of its table or records.
+    """Return the labelled examples of a competition folder, in the order of its table, records or
+    class folders.
 
     Up to one image in a hundred may be missing or broken. These are skipped and named in `broken`.
 
@@ -90,13 +95,17 @@ def read_training(
             what the config says.
     """
     data = config.data
-    advice, parts = "Set data.train_csv in the config.", None
+    advice = "Set data.train_csv in the config."
+    parts: parallel_decoding.Paths | None = None
     names = [*data.labels, *data.numeric_columns, *data.categorical_columns]
     names += [] if data.group_column is None else [data.group_column]
     if data.kind == "tfrecords":
         path = folder / ", ".join(tfrecords.several(data.train_records))
         features = (data.id_column, *names)
         parts, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
+    elif data.train_csv is None:
+        path = folder / ", ".join(tfrecords.several(data.train_images))
+        parts, table = class_folders.read(folder, data)
     else:
         path = folder / data.train_csv
         # Only image files are found by id.
@@ -124,11 +133,16 @@ def read_training(
         encoding = table_features.fit(table, data, path)
         inputs = table_features.encode(table, encoding, path)
     target, values = labels.read(table, config, path)
-    groups = None if data.group_column is None else _groups(table[data.group_column], path)
+    groups = None if data.group_column is None else group_codes(table[data.group_column], path)
+    if data.group_duplicates:
+        groups = duplicates.groups(inputs, groups)
+        if show is not None:
+            number = len(np.unique(groups))
+            show(f"{len(ids):,} images in {number:,} groups of duplicates, which no split divides")
     return Examples(ids, inputs, values, target, groups, encoding, broken)
 
 
-def _groups(column: pd.Series, path: Path) -> np.ndarray:
+def group_codes(column: pd.Series, path: Path) -> np.ndarray:
     """Return the rank of each row's text among the sorted texts of a column: int32 (n,)."""
     empty = int((column == "").sum())
     if empty:

@@ -2,10 +2,14 @@
 
 Every fold has its share of each label, and a group of examples is never split between folds.
 Without folds there is one pair, by `data.validation_fraction`.
+
+Duplicates (`data.group_duplicates`) count as one example: one of them is split, the others follow.
+So a few of them change neither the number of held-out images nor the share of any label.
 """
 
 import hashlib
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +30,31 @@ def splits(examples: Examples, config: Config) -> list[Pair]:
         DataError: if there are fewer groups than folds, or fewer examples of a label, or a fold
             would train without some label.
     """
+    if not config.data.group_duplicates or config.data.group_column is not None:
+        return _splits(examples, config)  # a column's groups hold the duplicates, too
+    groups = _groups(examples, config)
+    first = _one_of_each(examples, groups)
+    ids, labels = tuple(examples.ids[row] for row in first), examples.labels[first]
+    # No split looks at the inputs.
+    alone = replace(examples, ids=ids, inputs=first, labels=labels, groups=None)
+    own = groups[first]
+    return [
+        (np.flatnonzero(np.isin(groups, own[rows])), np.flatnonzero(np.isin(groups, own[held])))
+        for rows, held in _splits(alone, config)
+    ]
+
+
+def _one_of_each(examples: Examples, groups: np.ndarray) -> np.ndarray:
+    """Return a row of each group, int64, in the order of the groups: one of the rarest label, so
+    that copies with another label hide none.
+    """
+    strata = examples.target.strata(examples.labels)
+    _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
+    rare_first = np.argsort(counts[codes], kind="stable")
+    return np.asarray(rare_first[np.unique(groups[rare_first], return_index=True)[1]])
+
+
+def _splits(examples: Examples, config: Config) -> list[Pair]:
     column = config.data.group_column
     if config.folds is None and column is None:
         return [split(examples, config)]
@@ -108,13 +137,8 @@ def _check(examples: Examples, config: Config, count: int) -> None:
     column = config.data.group_column
     if column is None:
         number, what = len(examples), f"There are {len(examples)} examples"
-    elif examples.groups is None:
-        raise DataError(
-            f"The images have no groups; expected those of data.group_column={column!r}.\n"
-            "Read them with this config."
-        )
     else:
-        number = len(np.unique(examples.groups))
+        number = len(np.unique(_groups(examples, config)))
         what = f"data.group_column={column!r} has {number} groups"
     if number < count:
         raise DataError(
@@ -134,10 +158,23 @@ def _check(examples: Examples, config: Config, count: int) -> None:
         )
 
 
+def _groups(examples: Examples, config: Config) -> np.ndarray:
+    """Return the groups of the examples. Raises `DataError` if they were read without."""
+    if examples.groups is None:
+        column = config.data.group_column
+        by = "group_duplicates=True" if column is None else f"group_column={column!r}"
+        raise DataError(
+            f"The images have no groups; expected those of data.{by}.\nRead them with this config."
+        )
+    return examples.groups
+
+
 def _source(config: Config) -> str:
     """Return where the labels are read from."""
     data = config.data
-    return str(data.train_records if data.kind == "tfrecords" else data.train_csv)
+    if data.kind == "tfrecords":
+        return str(data.train_records)
+    return str(data.train_images if data.train_csv is None else data.train_csv)
 
 
 def _fewer(config: Config) -> str:

@@ -10,9 +10,10 @@ colour       RGB, RGBA, P and PA (the palette's colours), CMYK (Pillow's formula
              rounded value
 refused      F, and I beyond 16 bits: nothing says which value is white. None of the three formats
              holds such pixels
-alpha        dropped; the colours below it stay as stored. Keras (`load_img`), TensorFlow,
+alpha        "drop" drops it; the colours below it stay as stored. Keras (`load_img`), TensorFlow,
              torchvision and fastai do the same, so weights and results from there hold here. A
-             palette's transparent colour is a colour like the others
+             palette's transparent colour is a colour like the others. "white" and "black" lay the
+             image on that colour, for pictures that are drawn in the alpha channel
 to grey      ITU-R 601 luma, (299 R + 587 G + 114 B) / 1000. To colour: three equal channels
 orientation  that of the EXIF tag, all eight; one that cannot be read counts as upright
 animations   the first frame
@@ -33,7 +34,7 @@ import PIL
 # This import registers WebP. Without it Pillow would import every parser it has to look for WebP.
 from PIL import Image, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
-from pipeline.config.data_layout import DECODES, RESIZES
+from pipeline.config.data_layout import ALPHAS, DECODES, RESIZES
 from pipeline.data import reduced_jpeg
 from pipeline.errors import ConfigError
 
@@ -86,6 +87,7 @@ class Shape:
         decode: of a larger JPEG: "full" decodes at a size from which the resize is as good as from
             the whole; "reduced" decodes at half, a quarter or an eighth of its size, if that is at
             least REDUCED_GAP times the new size: faster, and 2 levels off in the mean.
+        alpha: "drop" ignores transparency; "white" or "black" is the colour below an image.
 
     Raises:
         ConfigError: if a value is none of these, or OpenCV is needed and missing.
@@ -96,14 +98,16 @@ class Shape:
     channels: int
     resize: str
     decode: str = "full"
+    alpha: str = "drop"
 
     def __post_init__(self) -> None:
-        known = self.resize in RESIZES and self.decode in DECODES
+        known = self.resize in RESIZES and self.decode in DECODES and self.alpha in ALPHAS
         if not known or self.channels not in (1, 3) or min(self.height, self.width) < 1:
             raise ConfigError(
                 f"Images cannot get the shape {self}; expected height and width of 1 or more, 1 or "
-                f"3 channels, resize one of {', '.join(RESIZES)}, and decode one of "
-                f"{', '.join(DECODES)}.\nCorrect them in the config."
+                f"3 channels, resize one of {', '.join(RESIZES)}, decode one of "
+                f"{', '.join(DECODES)}, and alpha one of {', '.join(ALPHAS)}.\nCorrect them in the "
+                "config."
             )
         if self.may_use_opencv:
             reduced_jpeg.opencv_version()
@@ -194,13 +198,31 @@ def _resized(
     drafted = image.draft(None, least)
     reduced = 1.0 if drafted is None else drafted[1][2] / width
     image.load()
-    image = eight_bits(image)
+    image = eight_bits(image if shape.alpha == "drop" else laid_on(image, shape.alpha))
     if shape.channels == 1:
         image = image.convert("L")
     left, top, right, bottom = (edge * reduced for edge in box)
     box = left, top, min(right, image.width), min(bottom, image.height)
     found = np.asarray(image.resize(size, FILTER, box, GAP))
     return found if found.ndim == 3 else found[:, :, None]
+
+
+def laid_on(image: Image.Image, colour: str) -> Image.Image:
+    """Return an image over a colour, mode RGB, where it is transparent; else the image itself.
+
+    Args:
+        image: of any mode; its palette or a colour of it may be transparent.
+        colour: "white" or "black".
+
+    >>> drawn = Image.new("RGBA", (2, 1), (0, 0, 0, 0))  # black, and fully transparent
+    >>> drawn.putpixel((0, 0), (0, 0, 0, 255))
+    >>> laid_on(drawn, "white").tobytes()
+    b'\\x00\\x00\\x00\\xff\\xff\\xff'
+    """
+    if not image.has_transparency_data:
+        return image
+    over = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", over.size, colour), over).convert("RGB")
 
 
 def eight_bits(image: Image.Image) -> Image.Image:

@@ -31,7 +31,7 @@ def find(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[s
     Raises:
         DataError: if more than one id in a hundred has no file, or an id cannot be a file name.
     """
-    paths = _find(folder, places, ids, data)
+    paths = paths_of(folder, places, ids, data)
     _check_missing(paths, len(ids) * MOST_SKIPPED, folder, places, ids, data)
     return [path or MISSING for path in paths]
 
@@ -83,7 +83,7 @@ def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
         paths = _find_records(folder, places, ids, data, rerun)
     else:
         places = data.test_images
-        paths = _find(folder, places, ids, data)
+        paths = paths_of(folder, places, ids, data)
     most = len(ids) - 1 if rerun else len(ids) * MOST_BROKEN
     _check_missing(paths, most, folder, places, ids, data)
     shared = set(several(places)) & set(several(data.train_images))  # holds training images too
@@ -106,7 +106,7 @@ def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
 
 def shape(data: Data) -> Shape:
     """Return the shape that each file is decoded to."""
-    return Shape(data.height, data.width, data.channels, data.resize, data.decode)
+    return Shape(data.height, data.width, data.channels, data.resize, data.decode, data.alpha)
 
 
 def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
@@ -120,7 +120,7 @@ def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
     )
 
 
-def _find(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[str | None]:
+def paths_of(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[str | None]:
     """Return the path of each id's first file, or None.
 
     An id may name folders: `cats/1` is in the folder `cats` of a place.

@@ -7,7 +7,7 @@
                 one", so that a miss by two costs more than a miss by one (cumulative logits; Cheng
                 et al. 2008, arXiv:0704.1028)
     multilabel  any of several labels: a column of 0 and 1 for each, or one column of labels with
-                blanks between them; a sigmoid each
+                `data.label_separator` between them; a sigmoid each
     regression  one number or several, learned in standard deviations from the mean; their log1p
                 for the metric rmsle
 """
@@ -42,6 +42,7 @@ class Target:
         center: mean of each column of a regression, after `log`.
         spread: its standard deviation.
         log: whether log1p is learned.
+        separator: between several labels in one text.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Target:
     center: tuple[float, ...] = ()
     spread: tuple[float, ...] = ()
     log: bool = False
+    separator: str = " "
 
     def to_json(self) -> dict[str, Any]:
         """Return the target for `json.dumps`."""
@@ -66,7 +68,8 @@ class Target:
         numbers = len(names) if value["kind"] == "regression" else 0
         if value["kind"] not in FIGURE or not names or not len(center) == len(spread) == numbers:
             raise ValueError(f"not a target: {value!r}")
-        return Target(str(value["kind"]), names, center, spread, bool(value["log"]))
+        separator = str(value.get("separator", " "))  # older artifacts have none
+        return Target(str(value["kind"]), names, center, spread, bool(value["log"]), separator)
 
     @property
     def single(self) -> bool:
@@ -143,10 +146,22 @@ class Target:
             return [self.names[index] for index in predictions.argmax(axis=1)]
         if self.kind == "multilabel":
             return [
-                " ".join(name for name, on in zip(self.names, row > 0.5, strict=True) if on)
+                self.separator.join(
+                    name for name, on in zip(self.names, row > 0.5, strict=True) if on
+                )
                 for row in predictions
             ]
         return [" ".join(f"{value:.7g}" for value in row) for row in predictions]
+
+
+def parts(text: str, separator: str) -> list[str]:
+    """Return the labels in a text; spaces around them do not count.
+
+    >>> parts("big cat| dog", "|"), parts(" cat  dog", " "), parts("", "|")
+    (['big cat', 'dog'], ['cat', 'dog'], [])
+    """
+    found = (part.strip() for part in text.split(separator.strip() or None))
+    return [part for part in found if part]
 
 
 def labels_of(target: Target, labels: np.ndarray, rows: Sequence[int] | np.ndarray) -> list[str]:
@@ -280,14 +295,15 @@ def _read_several(table: pd.DataFrame, config: Config, path: Path) -> tuple[Targ
                     )
         labels = table.to_numpy(str).astype(np.float32)
         return Target("multilabel", tuple(table.columns)), labels
-    rows = [text.split() for text in table.iloc[:, 0]]
+    separator = config.data.label_separator
+    rows = [parts(text, separator) for text in table.iloc[:, 0]]
     names = sorted({label for row in rows for label in row})
     _check_number(names, config, path)
     codes = {name: code for code, name in enumerate(names)}
     labels = np.zeros((len(rows), len(names)), np.float32)
     for row, own in enumerate(rows):
         labels[row, [codes[label] for label in own]] = 1
-    return Target("multilabel", tuple(names)), labels
+    return Target("multilabel", tuple(names), separator=separator), labels
 
 
 def _check_number(names: Sequence[str], config: Config, path: Path) -> None:

@@ -149,7 +149,8 @@ def _form(number: int, shape: Shape) -> tuple[int, int, int, int]:
     return number, shape.height, shape.width, shape.channels
 
 
-def _content(source: Source) -> bytes:
+def content(source: Source) -> bytes:
+    """Return the bytes of an image; raises `OSError` if they cannot be read."""
     # No Path here and below: a hundred thousand of them cost seconds.
     with open(_file(source), "rb", buffering=0) as file:  # noqa: PTH123
         number = file.fileno()
@@ -194,9 +195,9 @@ def _threads(sources: Sequence[Source], shape: Shape) -> int:
 def _decode(source: Source, shape: Shape, into: np.ndarray) -> str:
     """Write the pixels of an image; return why it is broken, or ""."""
     with reading(_file(source), DataError, FIX):
-        content = _content(source)
+        found = content(source)
     try:
-        decode(content, shape, into)
+        decode(found, shape, into)
     except BrokenImage as error:
         return str(error) or "it is broken"
     return ""

@@ -9,6 +9,7 @@ not start its runtime, so no accelerator is taken from JAX.
 
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,14 @@ def read(
             `tf.train.Example` or lacks a feature; with file and record.
     """
     parts, rows = [], []
-    for path in _files(folder, patterns):
-        for number, start, record in _records(path):
+    for path in files(folder, patterns):
+        for number, start, record in records(path):
             where = f"{path}, record {number}"
             found = _features(record, (image, *features), where)
             content = _bytes(found[image], image, where)
             # The image is by far the longest part of a record. An equal part would be as good.
             parts.append(Part(str(path), start + record.index(content), len(content)))
-            rows.append([_text(found[name], name, where) for name in features])
+            rows.append([text(found[name], name, where) for name in features])
     if not rows:
         raise DataError(
             f"The files of {', '.join(map(repr, several(patterns)))} in {folder} hold no record; "
@@ -58,7 +59,33 @@ def read(
     return parts, pd.DataFrame(rows, columns=list(features), dtype=object)
 
 
-def _files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
+def first_features(path: Path, most: int) -> list[dict[str, list[Any]]]:
+    """Return all features of the first records of a file, without those that hold no value.
+
+    Args:
+        path: of a TFRecord file.
+        most: records that are read.
+
+    Returns:
+        For each record the values by the feature's name: lists of bytes, whole numbers or floats.
+
+    Raises:
+        DataError: if the file is corrupt or compressed, or a record is not a `tf.train.Example`.
+    """
+    found = []
+    for number, _, record in islice(records(path), most):
+        features = _parsed(record, f"{path}, record {number}")
+        values = {name: _values(features[name]) for name in sorted(features)}
+        found.append({name: list(held) for name, held in values.items() if held})
+    return found
+
+
+def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
+    """Return the files that match, in the order of `read`.
+
+    Raises:
+        DataError: if no file matches a pattern.
+    """
     found: list[Path] = []
     for pattern in several(patterns):
         matching = sorted(
@@ -75,7 +102,7 @@ def _files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
     return found
 
 
-def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
+def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield the number of each record, from 1, its first byte in the file, and its bytes."""
     import tensorflow as tf
 
@@ -102,23 +129,10 @@ def _is_no_deprecation(line: logging.LogRecord) -> bool:
 
 def _features(record: bytes, names: Sequence[str], where: str) -> dict[str, Any]:
     """Return the values of some features of a record: lists of bytes, whole numbers or floats."""
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-    try:
-        features = tf.train.Example.FromString(record).features.feature
-    except DecodeError as error:
-        raise DataError(
-            f"{where}: it is not a tf.train.Example: {error}.\nExpected records with named "
-            "features. Correct data.train_records and data.test_records, or convert the files."
-        ) from error
+    features = _parsed(record, where)
     # Indexing a feature that is not there would add it.
-    found = {
-        name: getattr(features[name], features[name].WhichOneof("kind") or "", None)
-        for name in names
-        if name in features
-    }
-    values = {name: kind.value for name, kind in found.items() if kind is not None and kind.value}
+    found = {name: _values(features[name]) for name in names if name in features}
+    values = {name: held for name, held in found.items() if held}
     missing = [name for name in names if name not in values]
     if missing:
         present = sorted(name for name in features if name not in missing)
@@ -127,6 +141,27 @@ def _features(record: bytes, names: Sequence[str], where: str) -> dict[str, Any]
             f"{', '.join(map(repr, present)) or 'no feature'}.\nSet image_feature, id_column and "
             "label_column in the config to the names of features, or complete the download."
         )
+    return values
+
+
+def _parsed(record: bytes, where: str) -> Any:
+    """Return the features of a record by name."""
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        return tf.train.Example.FromString(record).features.feature
+    except DecodeError as error:
+        raise DataError(
+            f"{where}: it is not a tf.train.Example: {error}.\nExpected records with named "
+            "features. Correct data.train_records and data.test_records, or convert the files."
+        ) from error
+
+
+def _values(feature: Any) -> Sequence[Any]:
+    """Return the values of a feature; () for one of no kind."""
+    kind = feature.WhichOneof("kind")
+    values: Sequence[Any] = getattr(feature, kind).value if kind else ()
     return values
 
 
@@ -140,7 +175,7 @@ def _bytes(values: Sequence[Any], name: str, where: str) -> bytes:
     return values[0]
 
 
-def _text(values: Sequence[Any], name: str, where: str) -> str:
+def text(values: Sequence[Any], name: str, where: str) -> str:
     """Return values as one text, as a table would hold them."""
     try:
         return " ".join(

@@ -1,25 +1,29 @@
 """What a model should read each column of a table as, and which columns a person should check.
 
 A column is a number or a category, or is left out with the reason. A column that only the training
-table has is never read: it is unknown for the test set.
+table has is never read: it is unknown for the test set. Ids are never read; what they reveal of the
+label shows how the data were made.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from pipeline.data.table_features import MISSING
+from pipeline.folders import unsupported
 
 NUMBER, CATEGORY, OUT = "number", "category", "left out"
 FEW = 12  # distinct whole numbers: up to so many are a category
 SPOILED = 0.02  # share of values that are no numbers: up to so many are errors in a column of them
 REPEATS = 2  # rows for each distinct text: with fewer there is nothing to learn
-LEAST = 30  # rows: with fewer a column may match the labels by chance
+LEAST = 30  # rows: with fewer a column or the ids may match the labels by chance
+SIGMAS, SHUFFLES = 6.0, 20
 COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # "12,50"; "1,234,567.8"
 WITH_COMMAS = "numbers with commas"
+PROSE = "free text"
 WITHOUT_COMMAS = "write decimals with a point, and thousands without a separator"
 GROUPS = re.compile(
     "patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|"
@@ -108,6 +112,8 @@ def _use(
             return OUT, "it counts the rows"
         return NUMBER, "numbers"
     if rows < REPEATS * distinct:
+        if words := unsupported.prose(present):
+            return OUT, f"{PROSE}, {distinct:,} distinct texts of about {words} words"
         return OUT, f"{distinct:,} distinct texts in {rows:,} rows: almost none repeats"
     return CATEGORY, f"{distinct:,} distinct texts"
 
@@ -189,3 +195,60 @@ def groups(
                 (name, f"{distinct:,} distinct texts in {len(present):,} rows, and {sign}")
             )
     return found
+
+
+def leaks_of_ids(ids: Sequence[str], labels: np.ndarray) -> list[str]:
+    """Return in which ways ids reveal the label, in words. No model reads ids, but this shows how
+    the data were made.
+
+    Args:
+        ids: n texts.
+        labels: class numbers, int (n,), or numbers, float (n,).
+    """
+    if len(ids) < LEAST:
+        return []
+    found = []
+    numbers = [re.findall(r"\d+", text) for text in ids]
+    if all(numbers):
+        order = np.argsort([int(each[-1][-15:]) for each in numbers], kind="stable")
+        strength = _runs(labels[order])
+        if strength > SIGMAS:
+            found.append(
+                "in the order of the numbers in the ids, neighbours have similar labels "
+                f"({strength:.0f} standard deviations more than by chance)"
+            )
+    stems = np.unique([re.split(r"\d", text)[0] for text in ids], return_inverse=True)[1]
+    if labels.dtype.kind in "iu" and 1 < stems.max() + 1 <= len(ids) / 2:
+        random = np.random.default_rng(0)
+        right, baseline = _predicted(stems, labels), _predicted(np.zeros_like(stems), labels)
+        chance = [_predicted(stems, random.permutation(labels)) for _ in range(SHUFFLES)]
+        if right > np.mean(chance) + SIGMAS * np.std(chance) + 0.05:
+            found.append(
+                f"the beginning of the id predicts the label of {right:.0%} of the rows "
+                f"(majority-class baseline: {baseline:.0%})"
+            )
+    return found
+
+
+def _predicted(stems: np.ndarray, labels: np.ndarray) -> float:
+    """Return the share of rows with the most frequent label of their stem; both int (n,)."""
+    return float(pd.crosstab(stems, labels).max(axis=1).sum() / len(labels))
+
+
+def _runs(labels: np.ndarray) -> float:
+    """Return by how many standard deviations neighbours are more similar than in a random order: by
+    the number of equal neighbours of classes, the correlation of neighbours' ranks of numbers.
+    """
+    if labels.dtype.kind in "iu":
+        share = np.unique(labels, return_counts=True)[1] / len(labels)
+        chance, pairs = float((share**2).sum()), len(labels) - 1
+        if chance >= 1:
+            return 0.0
+        same = int((labels[1:] == labels[:-1]).sum())
+        return float((same - pairs * chance) / np.sqrt(max(pairs * chance * (1 - chance), 1e-9)))
+    ranks = pd.Series(labels).rank().to_numpy()
+    centred = ranks - ranks.mean()
+    power = float((centred**2).sum())
+    if not power:
+        return 0.0
+    return float((centred[1:] * centred[:-1]).sum() / power * np.sqrt(len(labels)))

@@ -1,154 +1,100 @@
 """A config that runs as it is, made of what `pipeline.inspection.inspection` found.
 
-Model, batch, epochs and learning rate follow from the number of rows and the cost of a forward
-pass, so that a small set trains in about a minute on two CPU cores. They are a start, no optimum.
+`pipeline.inspection.recipes` says how it trains, within the budget of the machine that it is for;
+`pipeline.inspection.floor_model` what it has to beat. It is a start, no optimum.
 """
 
 import keyword
+import math
 import re
 import tempfile
+import textwrap
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pipeline import config as configs
-from pipeline.config import Config, Data, Optimizer
+from pipeline.config import Config
+from pipeline.config.budget import shown
 from pipeline.config.config_files import CONFIGS
 from pipeline.data import folds, image_files
 from pipeline.data import labels as targets
 from pipeline.data.dataset import Examples, read_training
 from pipeline.data.test_set import read_test
-from pipeline.errors import ConfigError, DataError
-from pipeline.inspection import config_writer
+from pipeline.errors import ConfigError, DataError, PipelineError
+from pipeline.inspection import config_writer, floor_model, recipes
+from pipeline.inspection.config_writer import LINE
 from pipeline.inspection.inspection import Inspection
-from pipeline.inspection.tables import CHOSEN, FOUND, Finding
+from pipeline.inspection.recipes import Recipe, Task
+from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, Finding
+from pipeline.inspection.training_speed import CPU, Plan
 from pipeline.storage import atomic_file
 from pipeline.submission import prediction_format
-from pipeline.training.learning_rate import LEAST_STEPS_PER_EPOCH
 
-SECONDS = 60.0  # that a training may take
-SPEED = 2e10  # operations per second on two CPU cores, measured on the digits
-MOST_EPOCHS, LEAST_EPOCHS = 40, 8
-BASE, MOST_BATCH = 32, 256  # the scaled learning rate was checked up to 8 times the base batch
-TINY = 40  # pixels: up to this side the small network is right
-LEAST_SIDE = 16  # pixels: below, the poolings of the large network leave nothing
-FEW_ROWS = 1000  # of a table: with fewer, one held-out part is too small
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+COMPARED = 3_000  # rows of a table, at most, on which the network is trained for a comparison
+# Names of folders that say nothing of a competition.
+GENERAL = {"competition", "competitions", "data", "dataset", "download", "downloads", "files"}
+GENERAL |= {"input", "kaggle", "tmp", "temp", "test", "train"}
+UNNAMED = "unnamed-competition"
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A config, with a finding for each of its choices."""
+    """A config, with a finding for each of its choices.
+
+    Attributes:
+        config, findings: as said.
+        seconds: that its training takes.
+        plan: what it was made for.
+    """
 
     config: Config
     findings: tuple[Finding, ...]
+    seconds: float
+    plan: Plan
 
 
-def propose(found: Inspection, name: str, competition: str) -> Proposal:
+def propose(found: Inspection, name: str, competition: str, plan: Plan | None = None) -> Proposal:
     """Return a config for what was found.
+
+    For a CPU the networks to choose from are built, compiled and timed here.
 
     Args:
         found: the inspected folder.
         name: of the config.
         competition: its slug on Kaggle.
+        plan: the machine that trains, and for how long; None: a TPU v5e-8, for two hours.
 
     Raises:
         ConfigError: if the name or the slug is not valid.
     """
     data, rows, target = found.inputs.data, len(found.ids), found.target
     no_classes = len(data.labels) > 1 or target.kind == "regression"
-    outputs = len(data.labels) if no_classes else len(target.classes)
-    batch, parts = _batch(rows), 1
-    if data.kind == "table":
-        model, options, cost, why = _table_model(data, rows)
-        decay = 0.05 if rows < FEW_ROWS else 0.02
-        optimizer = Optimizer(name="adamw", base_rate=3e-3, base_batch=BASE, weight_decay=decay)
-        classes = target.classes if target.kind == "classes" else ()
-        if rows < FEW_ROWS and min([rows, *(count for _, count in classes)]) >= 10:
-            parts = 5
-    else:
-        model, options, cost, why = _image_model(data, outputs)
-        optimizer = Optimizer(name="adam", base_rate=2e-3, base_batch=BASE)
-        padding = max(min(data.height, data.width) // 8, 1)
-        data = replace(data, crop_padding=padding, flip=data.channels == 3)
-    epoch = 3 * cost * rows * parts / SPEED  # seconds; a step costs three forward passes
-    epochs = int(min(max(SECONDS / epoch, LEAST_EPOCHS), MOST_EPOCHS))
-    config = Config(
-        name=name,
-        competition=competition,
-        num_classes=0 if no_classes else outputs,
-        target=target.kind,
-        metric=target.metric,
-        data=data,
-        model=model,
-        model_options=options,
-        optimizer=optimizer,
-        batchnorm_momentum=0.9 if rows < 20 * BASE else 0.97,
-        batch=batch,
-        epochs=epochs,
-        warmup_epochs=max(epochs // 10, 1),
-        progress_seconds=2.0,
-        checkpoint_seconds=30.0,
-        folds=parts if parts > 1 else None,
-    )
-    seconds = epoch * epochs
-    time = f"about {max(seconds, 5):,.0f} s" if seconds < 120 else f"about {seconds / 60:,.0f} min"
-    time += f" of computing on 2 CPU cores{f', {parts} folds' if parts > 1 else ''}"
-    settings = ", ".join(f"{key}={value}" for key, value in options.items())
-    reasons = {
-        "model": f"{model} {settings}: {why}",
-        "batch": f"{batch} rows per step, {MOST_BATCH} at most; with under {LEAST_STEPS_PER_EPOCH} "
-        "steps per epoch, BatchNorm statistics are unreliable",
-        "epochs": f"{epochs}: {time}, plus compilation",
+    given = {
+        "name": name,
+        "competition": competition,
+        "num_classes": 0 if no_classes else len(target.classes),
+        "target": target.kind,
+        "metric": target.metric,
     }
-    if parts > 1:
-        reasons["folds"] = f"{parts}: with {rows:,} rows, one held-out part is too small"
-    if data.kind != "table":
-        flips = "no flips, since grey images are often writing"
-        if data.flip:
-            flips = "flips, too: set flip=False for writing, or where left and right differ"
-        reasons["augmentation"] = f"shifts by up to {data.crop_padding} pixels; {flips}"
-    return Proposal(config, tuple(Finding(CHOSEN, key, text) for key, text in reasons.items()))
+    plan = plan or Plan()
+    task = Task(given, data, rows, _rarest(found), found.inputs.headers)
+    made: Recipe = recipes.recipe(task, plan)
+    findings = tuple(Finding(CHOSEN, key, text) for key, text in made.reasons.items())
+    return Proposal(made.config, findings, made.seconds, plan)
 
 
-def _batch(rows: int) -> int:
-    """Return the rows of a step.
-
-    >>> [_batch(rows) for rows in (50, 600, 1200, 50_000)]
-    [32, 32, 32, 256]
-    """
-    batch = BASE
-    while batch < MOST_BATCH and 0.9 * rows >= 2 * batch * LEAST_STEPS_PER_EPOCH:
-        batch *= 2
-    return batch
-
-
-def _table_model(data: Data, rows: int) -> tuple[str, dict[str, Any], float, str]:
-    """Return model, options, operations of a forward pass, and why."""
-    few = rows < FEW_ROWS
-    width, depth, dropout = (32, 1, 0.3) if few else (128, 2, 0.2)
-    inputs = data.shape[0] + 8 * len(data.categorical_columns)
-    cost = 2.0 * width * (inputs + width * (depth - 1)) + 2e4
-    options = {"width": width, "depth": depth, "dropout": dropout}
-    why = "for the rows of a table" + (f"; small, for {rows:,} rows" if few else "")
-    return "mlp", options, cost, why
-
-
-def _image_model(data: Data, outputs: int) -> tuple[str, dict[str, Any], float, str]:
-    """Return model, options, operations of a forward pass, and why."""
-    area = data.height * data.width
-    if max(data.height, data.width) <= TINY or min(data.height, data.width) < LEAST_SIDE:
-        width = 32 if area <= 256 else 16
-        first = 9 * (data.channels * width + width**2)
-        second = 9 * (2 * width**2 + 4 * width**2)
-        cost = 2.0 * area * (first + second / 4) + 2.0 * area / 16 * 2 * width * outputs
-        why = f"for images of up to {TINY} pixels, and fast without accelerators"
-        return "small_cnn", {"width": width, "dropout": 0.3}, cost, why
-    cost = 2.0 * area * (2 * 9 * 16**2 + 2 * 9 * 32**2 / 4 + 2 * 9 * 64**2 / 16)
-    why = "the smallest of its kind; on a TPU use a larger k and n"
-    return "wide_resnet", {"k": 1, "n": 1, "kernel_size": 3}, cost, why
+def _rarest(found: Inspection) -> int:
+    """Return the rows of the rarest label, duplicates counted once; all rows without labels."""
+    if found.target.kind not in ("classes", "ordinal"):
+        return len(found.ids)
+    groups = found.groups if found.inputs.data.group_duplicates else np.arange(len(found.ids))
+    first = np.unique(groups, return_index=True)[1]
+    counts = Counter(found.labels[row] for row in first)
+    return min(counts[name] for name, _ in found.target.classes)
 
 
 def check(proposal: Proposal, found: Inspection) -> Finding:
@@ -167,14 +113,7 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
         ):
             if len(broken) > most * count:
                 raise DataError(image_files.describe_broken(broken, count, config.data))
-        path = contents.folder / contents.train
-        target, labels = targets.read(contents.train_table, config, path)
-        kept = [place for place, name in enumerate(found.ids) if name not in inputs.broken]
-        ids = tuple(found.ids[place] for place in kept)
-        pixels = np.zeros((len(ids), 1))  # nothing below looks at them
-        examples = Examples(ids, pixels, labels[kept], target, broken=inputs.broken)
-    else:
-        examples = read_training(contents.folder, config)
+    examples = _examples(config, found)
     pairs = folds.splits(examples, config)
     tests = read_test(contents.folder, config, examples.encoding)
     truth = examples.target.truth(examples.labels)
@@ -194,29 +133,120 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
     return Finding(FOUND, "checked", text)
 
 
+def _examples(config: Config, found: Inspection) -> Examples:
+    """Return the labelled examples. Those of images hold no pixels, which are decoded already."""
+    contents, inputs, data = found.contents, found.inputs, config.data
+    if data.kind != "images":
+        # As small as the inspection read them: nothing here looks at TFRecords in full size.
+        size = {name: getattr(inputs.data, name) for name in ("height", "width", "resize")}
+        return read_training(contents.folder, replace(config, data=replace(data, **size)))
+    path = contents.folder / contents.train
+    target, labels = targets.read(contents.train_table, config, path)
+    kept = [place for place, name in enumerate(found.ids) if name not in inputs.broken]
+    groups = found.groups[kept] if data.group_duplicates else None
+    ids = tuple(found.ids[place] for place in kept)
+    pixels = np.zeros((len(ids), 1), np.uint8)
+    return Examples(ids, pixels, labels[kept], target, groups, broken=inputs.broken)
+
+
+def with_floor(proposal: Proposal, found: Inspection) -> Proposal:
+    """Return the proposal with the score of a simple model, which its config keeps.
+
+    Of a table the proposed network is trained, too, and the two are compared.
+    """
+    config, inputs = proposal.config, found.inputs
+    examples = _examples(config, found)
+    if inputs.pixels is not None:
+        row_of = {name: row for row, name in enumerate(examples.ids)}
+        seen = [
+            (row_of[name], place)
+            for place, row in enumerate(inputs.rows)
+            if (name := found.ids[row]) in row_of
+        ]
+        rows, places = (np.array(each, int) for each in zip(*seen, strict=True))
+        examples = floor_model.part(examples, rows)
+        examples = replace(examples, inputs=inputs.pixels[places])
+    try:
+        floor = floor_model.fit(config, examples)
+    except DataError as error:
+        text = f"none: {str(error).splitlines()[0]}"
+        return replace(proposal, findings=(*proposal.findings, Finding(UNKNOWN, "floor", text)))
+    about = [Finding(FOUND, "floor", f"{floor}; a model has to beat it")]
+    config = replace(config, floor=floor)
+    if config.data.kind == "table":
+        about.append(_beside_boosting(config, examples, found))
+    return replace(proposal, config=config, findings=(*proposal.findings, *about))
+
+
+def _beside_boosting(config: Config, examples: Examples, found: Inspection) -> Finding:
+    """Train the network of a table, and return which of it and boosting was better."""
+    from pipeline.training import training
+
+    usually = "gradient boosting usually wins on tables (arXiv:2207.08815)"
+    part, floor = floor_model.sampled(examples, COMPARED, config.seed), config.floor
+    try:
+        if floor is None or len(part) < len(examples):
+            floor = floor_model.fit(config, part)
+        with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
+            trained = training.train(
+                replace(config, folds=config.folds or 3, floor=floor),
+                found.contents.folder,
+                Path(scratch),
+                examples=part,
+                show=lambda line: None,
+            )
+    except PipelineError as error:
+        text = f"{usually}; the network was not tried: {str(error).splitlines()[0]}"
+        return Finding(UNKNOWN, "boosting", text)
+    both = trained.manifest["floor"] if trained.manifest else None
+    if both is None:
+        return Finding(UNKNOWN, "boosting", f"{usually}; the network has no score here")
+    network, spread = both["network"], both["network_error"]
+    taken, other = "the network", floor.model
+    if both["below"]:
+        taken, other = other, taken
+    sure = ""
+    if abs(network - floor.score) < 2 * math.hypot(spread, floor.error):
+        sure = f", though {other} may be as good: they differ by less than 2 standard errors"
+    text = (
+        f"{usually}. Out of fold on {len(part):,} rows: {floor.model} {floor.metric} "
+        f"{floor.score:.4g} ± {floor.error:.2g}, this network {network:.4g} ± {spread:.2g}. By "
+        f"these numbers take {taken}{sure}. This template trains networks alone; average both"
+    )
+    return Finding(FOUND, "boosting", text)
+
+
 def text(found: Inspection, proposal: Proposal) -> str:
     """Return the file of the config, as `pipeline.config.load` reads it."""
-    config = proposal.config
+    config, plan = proposal.config, proposal.plan
     what = {
         "images": "image files",
         "pixels": "images as columns",
         "arrays": "images in an array",
         "table": "a table",
+        "tfrecords": "TFRecords",
     }[config.data.kind]
     target = f"{len(found.target.classes)} labels" if found.target.classes else "numbers to predict"
+    command = f"invoke relay --config {config.name}"
+    known = "assumed; not yet run there"
+    if plan.machine == CPU:
+        command = f"python -m pipeline train --config {config.name} --input DIR --output OUT"
+        known = "measured on the machine that wrote this"
     doc = [
         f"{config.competition}: {what}, {target}, {len(found.ids):,} labelled rows; proposed by "
-        "`invoke inspect`.",
+        f"`invoke inspect --for {plan.machine}`.",
         "",
-        f"Command   invoke relay --config {config.name}",
-        "Expect    not yet run; write the score here",
+        f"Command   {command}",
+        f"Expect    training takes about {shown(proposal.seconds)} ({known}); write the score here",
     ]
+    if config.floor is not None:
+        doc += textwrap.wrap(f"Floor     {config.floor}", LINE, subsequent_indent=" " * 10)
     why = {finding.about: finding.text for finding in proposal.findings}
     comments = {
-        "competition": "The last part of its address on Kaggle: the folder's name, unless "
-        "--competition was given.",
+        "competition": "The last part of its address on Kaggle; assumed, unless --competition was "
+        "given.",
         "metric": "A default: the metric is only on the competition page. Correct it here.",
-        "epochs": f"A start: {why['epochs'].partition(': ')[2]}.",
+        "epochs": f"A start: {why['epochs'].partition(':')[2].strip()}.",
     }
     return config_writer.write(config, doc, comments)
 
@@ -264,16 +294,35 @@ def place(name: str) -> Path:
     return path
 
 
+def assumed(folder: Path, slug: str) -> Finding:
+    """Return that nobody gave the slug of the competition, and where it comes from."""
+    name = folder.resolve().name
+    source = f"the folder is called {name!r}, which says nothing"
+    if slug == _slug(name):
+        source = "as the folder is called"
+    elif slug != UNNAMED:
+        source = f"as the config is called; {source}"
+    text = f"assumed {slug!r} ({source}). Give the last part of its address on Kaggle: "
+    return Finding(UNKNOWN, "competition", f"{text}--competition SLUG")
+
+
+def _slug(name: str) -> str:
+    """Return a slug after a name; "" if the name says nothing."""
+    slug = "-".join(re.findall(r"[a-z0-9]+", name.lower()))[:50].strip("-")
+    return slug if len(slug) > 2 and slug not in GENERAL else ""
+
+
 def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
-    """Return the name of the config and the slug of the competition: as given, or after the file
-    and the folder.
+    """Return the name of the config and the slug of the competition: as given, or after the folder
+    and the file, unless they have a name that many folders have.
 
     >>> names(Path("data/Leaf Diseases"), None, "")
     ('leaf_diseases', 'leaf-diseases')
+    >>> names(Path("competition"), None, ""), names(Path("competition"), Path("leaves.py"), "")
+    (('unnamed_competition', 'unnamed-competition'), ('leaves', 'leaves'))
     """
-    words = re.findall(r"[a-z0-9]+", folder.resolve().name.lower())
-    slug = competition or "-".join(words)[:50].strip("-")
-    slug = slug if len(slug) > 2 else f"{slug}-competition"
+    config = path.stem if path else ""
+    slug = competition or _slug(folder.resolve().name) or _slug(config) or UNNAMED
     if path is not None:
         return path.stem, slug
     name = re.sub(r"[^a-z0-9]+", "_", slug.lower())

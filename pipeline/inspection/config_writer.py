@@ -3,6 +3,7 @@ formatted as `ruff format` does.
 """
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,12 +30,16 @@ def write(config: Config, doc: Sequence[str], comments: Mapping[str, str]) -> st
     order = dict.fromkeys([*FIRST, *(field.name for field in dataclasses.fields(Config))])
     lines, waiting = [], []
     for name in order:
-        waiting += [f"    # {comments[name]}"] if name in comments else []
+        indent = " " * STEP + "# "
+        waiting += textwrap.wrap(
+            comments.get(name, ""), LINE, initial_indent=indent, subsequent_indent=indent
+        )
         if name in given:
             lines += [*waiting, f"    {name}={_formatted(given[name], STEP, len(name) + 2)},"]
             waiting = []
     words = "\n".join(doc).replace("\\", "\\\\").replace('"""', "'''")
-    head = [f'"""{words}\n"""', "", "from pipeline.config import Config, Data, Optimizer", ""]
+    names = "Config, Data, Optimizer" if config.floor is None else "Config, Data, Floor, Optimizer"
+    head = [f'"""{words}\n"""', "", f"from pipeline.config import {names}", ""]
     return "\n".join([*head, "CONFIG = Config(", *lines, *waiting, ")", ""])
 
 

@@ -1,10 +1,9 @@
-"""What the examples of a competition are, if not image files (`pipeline.inspection.image_folders`):
+"""What the examples of a competition are, if no image files (`pipeline.inspection.image_inputs`):
 pixels in a table, arrays of images, or columns.
 
 The first kind that fits is chosen, in this order. Each says how a config describes it, and why.
 """
 
-import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +12,16 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import Data
-from pipeline.data import table_features
+from pipeline.data import duplicates, table_features
 from pipeline.errors import DataError
-from pipeline.inspection import column_types, duplicates_and_leaks
+from pipeline.folders import unsupported
+from pipeline.folders.folder_files import TESTS, TRAINS, shortened
+from pipeline.folders.image_headers import Headers
+from pipeline.folders.pixel_columns import grid
+from pipeline.inspection import column_types
 from pipeline.inspection.column_types import CATEGORY, NUMBER, OUT, Column
-from pipeline.inspection.duplicates_and_leaks import Headers
-from pipeline.inspection.pixel_columns import grid
-from pipeline.inspection.tables import CHOSEN, FOUND, TESTS, WARNING, Contents, Finding, shortened
+from pipeline.inspection.tables import CHOSEN, FOUND, WARNING, Contents, Finding
 
-TRAINS = re.compile("train", re.IGNORECASE)
 MOST_IMAGES = 20_000  # that are read; of more, a random sample
 MOST_CATEGORIES = 64  # of a column
 FIX = "Set data.{} in the config."
@@ -75,8 +75,9 @@ def some(count: int) -> np.ndarray:
 def base(contents: Contents) -> dict[str, Any]:
     """Return the fields of `Data` that every kind has."""
     labels = contents.labels
+    train = {"train_csv": None if contents.class_folders else contents.train}
     return {
-        "train_csv": contents.train,
+        **({} if contents.records else train),
         "sample_submission": contents.sample,
         "id_column": contents.ids or str(contents.sample_table.columns[0]),
         "label_column": labels if len(labels) > 1 else labels[0],
@@ -194,7 +195,7 @@ def _array(
 ) -> Inputs:
     rows, test_rows = some(len(pixels)), some(len(test_pixels))
     one, other = pixels[rows], test_pixels[_places(contents, data, len(test_pixels))[test_rows]]
-    keys, test_keys = map(duplicates_and_leaks.row_digests, (one, other))
+    keys, test_keys = map(duplicates.row_digests, (one, other))
     return Inputs(data, findings, keys, test_keys, rows, test_rows, one, other)
 
 
@@ -233,10 +234,15 @@ def _table(contents: Contents) -> Inputs | None:
         shared = [column for column in columns if column.missing_test is not None]
         if not shared or contents.images:  # then the examples are the images, which were not found
             return None
+        path = contents.folder / contents.train
+        for column in shared:
+            if words := unsupported.prose(labelled[column.name], least=2):
+                what = f"{column.name!r} ({column.distinct:,} distinct, of about {words} words)"
+                raise unsupported.text(f"{path} has texts in {what} and nothing else to read")
         reasons = "; ".join(f"{column.name}: {column.why}" for column in shared[:12])
         raise DataError(
-            f"{contents.folder / contents.train} shares {len(shared)} columns with "
-            f"{contents.test}, and a model can read none of them: {reasons}.\n"
+            f"{path} shares {len(shared)} columns with {contents.test}, and a model can read none "
+            f"of them: {reasons}.\n"
             "Correct the tables, or name others: --train FILE, --test FILE"
         )
     most = max((column.distinct for column in columns if column.use == CATEGORY), default=0)
@@ -280,6 +286,9 @@ def _column_findings(
         if column.why.startswith(column_types.WITH_COMMAS):
             use = "left out" if column.use == OUT else "read as a category"
             findings.append(Finding(WARNING, "commas", f"{column.name} is {use}: {column.why}"))
+        elif column.why.startswith(column_types.PROSE):
+            text = f"{column.name} is left out, since text is not supported: {column.why}"
+            findings.append(Finding(WARNING, "text", text))
         elif column.use == OUT:
             reasons.setdefault(column.why, []).append(column.name)
     for why, left_out in reasons.items():

@@ -6,16 +6,17 @@ result, `pipeline.inspection.inspection_page` a page.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from pipeline.data import duplicates as copies
 from pipeline.errors import DataError
+from pipeline.folders.folder_files import TRAINS
 from pipeline.inspection import (
     column_types,
-    duplicates_and_leaks,
-    image_folders,
+    image_inputs,
     input_kinds,
     tables,
     target_guess,
@@ -24,6 +25,8 @@ from pipeline.inspection.input_kinds import Inputs
 from pipeline.inspection.tables import FOUND, UNKNOWN, WARNING, Contents, Finding, Given
 from pipeline.inspection.target_guess import TargetGuess
 from pipeline.runtime import mounts
+
+MOST_NEAR = 5_000  # images of a set that are compared with each other
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,13 @@ class Inspection:
     duplicates: tuple[Duplicate, ...] = field(repr=False)
     findings: tuple[Finding, ...] = field(repr=False)
 
+    @property
+    def groups(self) -> np.ndarray:
+        """A number for each training example, equal for duplicates of each other: int32 (n,)."""
+        rows = self.inputs.rows
+        pairs = ((rows[each.one], rows[each.other]) for each in self.duplicates if not each.test)
+        return copies.joined(pairs, len(self.ids))
+
 
 def inspect(folder: Path, given: Given | None = None) -> Inspection:
     """Return what is in a competition folder.
@@ -77,7 +87,7 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     """
     contents = tables.read(folder, given or Given())
     target = target_guess.read(contents)
-    inputs = image_folders.find(contents) or input_kinds.find(contents)
+    inputs = image_inputs.find(contents) or input_kinds.find(contents)
     if inputs is None:
         raise DataError(_nothing_found(contents))
     table = contents.train_table
@@ -85,6 +95,9 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     test_ids = tuple(contents.sample_ids)
     labels = tuple(map(" ".join, table[list(contents.labels)].to_numpy()))
     duplicates = _duplicates(inputs, labels, classes=target.kind != "regression")
+    related = inputs.pixels is not None and not all(pair.test for pair in duplicates)
+    described = replace(inputs.data, label_separator=target.separator, group_duplicates=related)
+    inputs = replace(inputs, data=described)
     findings = (
         *contents.findings,
         *inputs.findings,
@@ -96,7 +109,7 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
 
 
 def _nothing_found(contents: Contents) -> str:
-    places = sorted(contents.images, key=lambda place: not input_kinds.TRAINS.search(place))
+    places = sorted(contents.images, key=lambda place: not TRAINS.search(place))
     example = ""
     if places and contents.ids is not None:  # the user sees how the two differ
         name, known = min(contents.images[places[0]]), contents.train_table[contents.ids].iloc[0]
@@ -114,13 +127,12 @@ def _nothing_found(contents: Contents) -> str:
 
 def _duplicates(inputs: Inputs, labels: Sequence[str], *, classes: bool) -> tuple[Duplicate, ...]:
     count = len(inputs.rows)
-    groups = duplicates_and_leaks.equal([*inputs.keys, *inputs.test_keys])
+    groups = copies.equal([*inputs.keys, *inputs.test_keys])
     pairs = [(group[0], other, False) for group in groups for other in group[1:]]
     if inputs.pixels is not None and inputs.test_pixels is not None:
         group_of = {place: group[0] for group in groups for place in group}
-        most = duplicates_and_leaks.MOST_NEAR
-        pixels = inputs.pixels[:most]
-        for pair in duplicates_and_leaks.near(np.concatenate([pixels, inputs.test_pixels[:most]])):
+        pixels = inputs.pixels[:MOST_NEAR]
+        for pair in copies.near(np.concatenate([pixels, inputs.test_pixels[:MOST_NEAR]])):
             one, other = (p if p < len(pixels) else p - len(pixels) + count for p in pair)
             if group_of.get(one, one) != group_of.get(other, other):
                 pairs.append((one, other, True))
@@ -157,8 +169,12 @@ def _duplicate_findings(
             text = f"{number:,} test examples have {how} a training example: {shown}. A score on "
             findings.append(Finding(WARNING, "leak", text + "them shows memory, not skill"))
             continue
-        text = f"{number:,} training examples have {how} another one: {shown}; validation scores "
-        text += "may be too good"
+        text = f"{number:,} training examples have {how} another one: {shown}; "
+        text += (
+            "validation scores may be too good"
+            if inputs.pixels is None
+            else "group_duplicates=True keeps them on one side of each split"
+        )
         if conflicting := sum(pair.conflicting for pair in some):
             text += f". {conflicting:,} of these pairs have different labels"
         findings.append(Finding(WARNING, "duplicates", text))
@@ -184,8 +200,8 @@ def _leak_findings(
     elif target.kind == "regression" and len(contents.labels) == 1:
         numbers = column_types.numbers(table[contents.labels[0]])
     if numbers is not None:
-        if contents.ids is not None:
-            for text in duplicates_and_leaks.leaks_of_ids(ids, numbers):
+        if contents.ids is not None and not contents.class_folders:
+            for text in column_types.leaks_of_ids(ids, numbers):
                 findings.append(Finding(WARNING, "ids", text))
         for name in column_types.leaking(table, inputs.columns, numbers):
             text = f"{name!r} alone reveals the label of every row. If it is known only after the "

@@ -1,33 +1,25 @@
 """The tables of a competition folder: which part each plays, and which columns are ids and labels.
 
 The contents of the files decide, and their names where the contents do not. An ambiguous folder is
-refused with the option that resolves it; nothing is guessed without a word.
+refused with the option that resolves it; nothing is guessed without a word. Where no table has the
+labels, it is made of folders that are named after them, or of TFRecords.
 """
 
-import math
 import os
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
 
-from pipeline.data.image_decoding import ENDINGS
 from pipeline.errors import DataError
-from pipeline.inspection import pixel_columns
-from pipeline.runtime import mounts
+from pipeline.folders import folder_files, pixel_columns, records, table_roles, unsupported
+from pipeline.folders.folder_files import ADVICE, Files, Images, shortened
+from pipeline.folders.records import LABELS, Records
+from pipeline.folders.table_roles import folded
 from pipeline.storage import csv_files
 
 FOUND, CHOSEN, UNKNOWN, WARNING = "found", "chosen", "unknown", "warning"
-ADVICE = "Give a folder as Kaggle mounts it, with a sample submission, a table of labels, and data."
-DEPTH = 6  # levels of folders that are read
-SAMPLES = re.compile("sample|submission", re.IGNORECASE)
-TESTS = re.compile("test", re.IGNORECASE)
-TRAINS = re.compile("train|label", re.IGNORECASE)
-LABELS = {"label", "labels", "target", "class", "category", "y"}
-PACKED = (".zip", ".7z", ".gz", ".tar", ".rar", ".parquet", ".tsv", ".json", ".feather")
 
 
 @dataclass(frozen=True)
@@ -43,8 +35,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Given:
-    """What the user chose: paths of tables below the folder, and label columns. "" and (): to be
-    found.
+    """What the user chose: paths of tables below the folder (of `train` also a folder of class
+    folders), and label columns. "" and (): to be found.
     """
 
     sample: str = ""
@@ -58,13 +50,16 @@ class Contents:
     """The parts of a folder.
 
     Attributes:
-        sample, train, test: paths of tables below `folder`; test may be None.
+        sample, train, test: paths of tables below `folder`; test may be None. Without a training
+            table, `train` is the folder of class folders, or the patterns of TFRecords.
         sample_table, train_table, test_table: these tables as texts, without pixels.
         ids: the column of ids in `train_table`; None where it has none.
         labels: the label columns of `train_table`, in the order of a submission.
         pixels: columns of the training table that are pixels, by their names.
         images: {folder: names of its image files}.
         arrays: .npy and .npz files.
+        class_folders: whether the training table was made of folders named after labels.
+        records: whose ids and labels the training table has; None: of no TFRecords.
     """
 
     folder: Path
@@ -77,9 +72,11 @@ class Contents:
     ids: str | None
     labels: tuple[str, ...]
     pixels: tuple[str, ...] = field(repr=False)
-    images: dict[str, frozenset[str]] = field(repr=False)
+    images: Images = field(repr=False)
     arrays: tuple[str, ...]
     findings: tuple[Finding, ...] = field(repr=False)
+    class_folders: bool = False
+    records: Records | None = None
 
     @property
     def sample_ids(self) -> list[str]:
@@ -91,11 +88,11 @@ def read(folder: Path, given: Given) -> Contents:
     """Return the parts of a folder.
 
     Raises:
-        DataError: if there is no sample submission or no table with labels, if a table has no
-            header, or if a part is ambiguous.
+        DataError: if there is no sample submission or nothing with labels, if a table has no
+            header, if a part is ambiguous, or if masks are to be predicted.
     """
-    tables, images, arrays = _list_files(folder)
-    sample = _find_sample(folder, tables, given.sample)
+    files = folder_files.read(folder)
+    sample = table_roles.find_sample(folder, files.tables, given.sample)
     wanted = csv_files.read(folder / sample, DataError, ADVICE)
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
@@ -105,9 +102,21 @@ def read(folder: Path, given: Given) -> Contents:
             "Complete the download, write the tables with commas, or name another file: "
             "--sample FILE"
         )
-    headers = {name: _header(folder / name) for name in tables if name != sample}
-    test = _find_test(folder, headers, wanted, given)
-    train, why = _find_train(folder, headers, wanted, test, given)
+    asked = [str(name) for name in wanted.columns[1:]]
+    if not given.labels:
+        unsupported.refuse_masks(folder / sample, wanted, asked, sample=True)
+    headers = {name: table_roles.header(folder / name) for name in files.tables if name != sample}
+    chosen = os.path.normpath(given.train) if given.train else ""
+    test = table_roles.find_test(folder, headers, wanted, given.test, chosen)
+    if not (chosen in headers if chosen else any(table_roles.with_labels(headers, wanted, test))):
+        others = bool(headers.keys() - {test})
+        made = _without_table(folder, files, sample, wanted, given, chosen, others=others)
+        if made is not None:
+            return made
+    masks = unsupported.mask_folder(files.images)
+    if masks and not headers.keys() - {test}:
+        raise unsupported.segmentation(f"{folder / masks} holds a mask for each image")
+    train, why = table_roles.find_train(folder, headers, wanted, test, chosen)
     pixels = pixel_columns.find(folder / train, headers[train])
 
     def read_table(name: str) -> pd.DataFrame:
@@ -119,8 +128,11 @@ def read(folder: Path, given: Given) -> Contents:
             f"{folder / train} has a header and no rows; expected labelled ones.\n"
             "Complete the download."
         )
+    every = [str(name) for name in labelled]
+    own = [name for name in every if name in (given.labels or asked)]
+    unsupported.refuse_masks(folder / train, labelled, own or every)
     tested = None if test is None else read_table(test)
-    ids, why_ids = _find_ids(labelled, wanted, images)
+    ids, why_ids = _find_ids(labelled, wanted, files.images)
     repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
     if repeated:
         raise DataError(
@@ -128,6 +140,8 @@ def read(folder: Path, given: Given) -> Contents:
             f"{shortened(repeated, 3)}; expected one row for each example.\n"
             "Make a table with one row for each id, or name another: --train FILE"
         )
+    if masks and set(labelled) <= {ids}:
+        raise unsupported.segmentation(f"{folder / masks} holds a mask for each image")
     columns = headers[test] if test else None
     labels, why_labels = _find_labels(folder / train, labelled, wanted, columns, ids, given)
     findings = [
@@ -139,6 +153,10 @@ def read(folder: Path, given: Given) -> Contents:
     if test is not None and tested is not None:
         text = f"{test}: {len(tested):,} rows of {shortened(headers[test])}"
         findings.insert(2, Finding(FOUND, "test table", text))
+    if files.records:
+        patterns = list(dict.fromkeys(map(records.pattern, files.records)))
+        text = f"{shortened(patterns)} are not read, since {train} has the labels"
+        findings.append(Finding(FOUND, "records", text))
     return Contents(
         folder=folder,
         sample=sample,
@@ -150,183 +168,90 @@ def read(folder: Path, given: Given) -> Contents:
         ids=ids,
         labels=labels,
         pixels=pixels,
-        images=images,
-        arrays=arrays,
+        images=files.images,
+        arrays=files.arrays,
         findings=tuple(findings),
     )
 
 
-def _list_files(folder: Path) -> tuple[list[str], dict[str, frozenset[str]], tuple[str, ...]]:
-    """Return the tables, the names of image files by folder, and the arrays below `folder`."""
+def _without_table(
+    folder: Path,
+    files: Files,
+    sample: str,
+    wanted: pd.DataFrame,
+    given: Given,
+    place: str,
+    *,
+    others: bool,
+) -> Contents | None:
+    """Return the parts of a folder whose labels are names of folders, or in TFRecords; None where
+    neither is.
 
-    def stop(error: OSError) -> None:
-        raise DataError(
-            f"Could not read {error.filename}: {error.strerror}; expected folders that this user "
-            "may read.\nCorrect its permissions."
-        ) from error
-
-    tables, arrays, packed = [], [], []
-    images: dict[str, frozenset[str]] = {}
-    for place, below, names in os.walk(folder, onerror=stop, followlinks=True):
-        inside = Path(place).relative_to(folder)
-        deep = len(inside.parts) >= DEPTH
-        below[:] = sorted(name for name in below if not (deep or name.startswith((".", "__"))))
-        paths = [str(inside / name) for name in sorted(names)]
-        tables += [path for path in paths if path.lower().endswith(".csv")]
-        arrays += [path for path in paths if path.endswith((".npy", ".npz"))]
-        packed += [path for path in paths if path.lower().endswith(PACKED)]
-        pictures = [name for name in names if name.lower().endswith(ENDINGS) and name[0] != "."]
-        if pictures:
-            images[str(inside)] = frozenset(pictures)
-    if not tables:
-        more = f" There is {shortened(packed)}: unpack archives, and convert other tables to CSV."
-        raise DataError(
-            f"{mounts.listing(folder)}; expected tables (.csv), and found none."
-            f"{more if packed else ''}\n{ADVICE}"
-        )
-    return tables, images, tuple(arrays)
+    Args:
+        folder, files, sample, wanted, given: as `read` found them.
+        place: the folder of class folders that the user named; "": to be found.
+        others: whether tables are there that could have labels under other names.
+    """
+    asked = {*map(str, wanted.columns[1:]), *wanted.iloc[:, 1:].to_numpy().ravel()}
+    found = None
+    if not given.labels:  # these name columns, or features
+        found = folder_files.labelled_folder(files.images, asked, place, by_name=not others)
+    held: Records | None = None
+    labels: tuple[str, ...]
+    if found is not None:
+        train, rows, beside = found
+        label = str(wanted.columns[1]) if len(wanted.columns) == 2 else "label"
+        ids, labels = str(wanted.columns[0]), (label,)
+        table = pd.DataFrame(rows, columns=[ids, label], dtype=object)
+        text = f"none: each of {table[label].nunique():,} folders in {train}/ is a label, so "
+        findings = [
+            Finding(CHOSEN, "training table", f"{text}train_csv=None ({len(table):,} images)"),
+            Finding(CHOSEN, "ids", f"of training images, their paths, such as {rows[0][0]}"),
+        ]
+        if loose := len(files.images.get(train, ())):
+            text = f"{loose:,} images of {train}/ are in no folder of a label and do not train"
+            findings.append(Finding(WARNING, "unlabelled", text))
+        if beside:
+            text = f"{shortened(beside)} hold folders of these labels, too; train_images may name "
+            findings.append(Finding(UNKNOWN, "folders", f"{text}several folders"))
+    elif files.records and not place and not (others and files.images):
+        held = records.find(folder, files.records, wanted, given.labels)
+        train, table, ids, labels = ", ".join(held.train), held.table, held.ids, held.labels
+        findings = [Finding(FOUND, "records", text) for text in held.described]
+        findings += [
+            Finding(CHOSEN, "ids", f"{ids!r}, which has the ids of the sample submission"),
+            Finding(CHOSEN, "labels", f"{shortened(labels)}, which the test records lack"),
+        ]
+        if held.unused:
+            text = f"{shortened(held.unused)} are not read; to read them, set train_records and "
+            findings.append(Finding(UNKNOWN, "records", f"{text}test_records"))
+    else:
+        return None
+    return Contents(
+        folder=folder,
+        sample=sample,
+        train=train,
+        test=None,
+        sample_table=wanted,
+        train_table=table,
+        test_table=None,
+        ids=ids,
+        labels=labels,
+        pixels=(),
+        images=files.images,
+        arrays=files.arrays,
+        findings=(Finding(FOUND, "sample submission", _described(sample, wanted)), *findings),
+        class_folders=found is not None,
+        records=held,
+    )
 
 
 def _described(name: str, table: pd.DataFrame) -> str:
     return f"{name}: {len(table):,} rows of {shortened(table.columns)}"
 
 
-def shortened(names: Sequence[str] | pd.Index, most: int = 6) -> str:
-    """Return the first `most` names, and how many there are.
-
-    >>> shortened("abc", 2)
-    'a, b … (3)'
-    """
-    return ", ".join(map(str, names[:most])) + (f" … ({len(names)})" if len(names) > most else "")
-
-
-def _folded(names: Collection[str] | pd.Index) -> set[str]:
-    return {str(name).casefold() for name in names}
-
-
-def _find_sample(folder: Path, tables: Sequence[str], given: str) -> str:
-    if given:
-        return _check_option(folder, tables, given, "--sample")
-    found = [name for name in tables if SAMPLES.search(Path(name).stem)]
-    if len(found) == 1:
-        return found[0]
-    others = found or [name for name in tables if not TRAINS.search(Path(name).stem)]
-    raise DataError(
-        f"{folder} holds {len(found)} tables that could be the sample submission"
-        f"{': ' + shortened(found) if found else ''}; expected one with sample or submission in "
-        f"its name. The tables are {shortened(tables)}.\n"
-        + (
-            f"Name it: --sample {others[0]}"
-            if others
-            else "Complete the download, or write a table of ids and placeholders."
-        )
-    )
-
-
-def _check_option(folder: Path, tables: Collection[str], given: str, option: str) -> str:
-    name = os.path.normpath(given)
-    if name not in tables:
-        raise DataError(
-            f"{option} {given}: there is no such table in {folder}; expected one of "
-            f"{shortened(sorted(tables))}.\nCorrect the option."
-        )
-    return name
-
-
-def _header(path: Path) -> list[str]:
-    """Return the names of a table's columns. Raises `DataError` where they are a row of data."""
-    names = csv_files.header(path, DataError, ADVICE)
-    numbers = [float(name) for name in names if _is_number(name)]
-    rising = len(numbers) > 1 and all(one < other for one, other in pairwise(numbers))
-    data = any(name.lower().endswith(ENDINGS) for name in names) or 2 * len(numbers) >= len(names)
-    if data and not rising:
-        raise DataError(
-            f"{path} begins with the line {shortened(names)}, which looks like data; expected the "
-            "names of its columns.\nWrite a line of names above it."
-        )
-    return names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def _find_test(
-    folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, given: Given
-) -> str | None:
-    """Return the table of the test set: the one with the sample's ids, or with as many rows and
-    "test" in its name.
-    """
-    if given.test:
-        return _check_option(folder, headers, given.test, "--test")
-    first, ids = wanted.columns[0], set(wanted.iloc[:, 0])
-    same, similar = [], []
-    asked = _folded(wanted.columns[1:])
-    for name, header in headers.items():
-        # Ids may begin at 1 in both sets; the test set is the one without labels.
-        if name == given.train or asked <= _folded(header):
-            continue
-        kept = csv_files.read(folder / name, DataError, ADVICE, {first, header[0]})
-        if first in kept and set(kept[first]) == ids:
-            same.append(name)
-        elif TESTS.search(Path(name).stem) and len(kept) == len(wanted):
-            similar.append(name)
-    found = same or similar
-    if len(found) < 2:
-        return found[0] if found else None
-    by_name = [name for name in found if TESTS.search(Path(name).stem)]
-    if len(by_name) == 1:
-        return by_name[0]
-    raise DataError(
-        f"{folder} holds {len(found)} tables with the ids of the test set: {shortened(found)}; "
-        f"expected one.\nName it: --test {found[0]}"
-    )
-
-
-def _find_train(
-    folder: Path,
-    headers: dict[str, list[str]],
-    wanted: pd.DataFrame,
-    test: str | None,
-    given: Given,
-) -> tuple[str, str]:
-    """Return the table of labelled rows, and why it is that one."""
-    others = [name for name in headers if name != test]
-    if given.train:
-        return _check_option(folder, others, given.train, "--train"), "named by --train"
-    asked = _folded(wanted.columns[1:])
-    strong = [name for name in others if asked <= _folded(headers[name])]
-    by_name = [name for name in others if TRAINS.search(Path(name).stem)]
-    columns = shortened(wanted.columns[1:])
-    for found, why in (
-        (strong, f"it has the columns of a submission: {columns}"),
-        (
-            [name for name in strong if name in by_name],
-            "it has the columns of a submission, and the name",
-        ),
-        ([] if strong else by_name, "by its name"),
-        ([] if strong or by_name else others, "the only other table"),
-    ):
-        if len(found) == 1:
-            return found[0], why
-    found = strong or by_name or others
-    raise DataError(
-        f"{folder} holds {len(found)} tables that could have the labels"
-        f"{': ' + shortened(found) if found else ''}; expected one, with {columns} or train in its "
-        "name, beside the sample submission and the test set.\n"
-        + (
-            f"Name it: --train {found[0]}"
-            if found
-            else "Complete the download, or make a table with a row for each labelled example."
-        )
-    )
-
-
 def _find_ids(
-    labelled: pd.DataFrame, wanted: pd.DataFrame, images: dict[str, frozenset[str]]
+    labelled: pd.DataFrame, wanted: pd.DataFrame, images: Images
 ) -> tuple[str | None, str]:
     """Return the column of ids of the labelled table, and why."""
     first = str(wanted.columns[0])
@@ -340,7 +265,7 @@ def _find_ids(
         return float(labelled[column].str.rpartition("/")[2].isin(stems).mean())
 
     if not (named and (not names or share(named[0]))):
-        asked = _folded(wanted.columns[1:])
+        asked = folded(wanted.columns[1:])
         unique = [str(name) for name in labelled if not labelled[name].duplicated().any()]
         shares = {name: share(name) for name in unique if names and name.casefold() not in asked}
         best = max(shares, key=lambda name: shares[name], default=None)

@@ -1,18 +1,24 @@
 """What a competition predicts: the kind of target, its classes, and the likely metric."""
 
+import re
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from pipeline.data import labels
 from pipeline.errors import DataError
+from pipeline.folders import unsupported
 from pipeline.inspection import column_types
 from pipeline.inspection.column_types import numbers
 from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Contents, Finding
 
 SOME = 50  # distinct whole numbers: up to so many are classes
 RARE = 10  # rows: a class with fewer is named
+# Between several labels of a row; labels may hold those that come later.
+SEPARATORS = ("|", ";", ",", " ")
 FIX = "Correct the table, or name another column: --label COLUMN"
 
 
@@ -25,12 +31,14 @@ class TargetGuess:
         classes: (label, rows), the most frequent first; () for a regression.
         metric: a name of `pipeline.metrics`.
         findings: with the reasons.
+        separator: between several labels in one text.
     """
 
     kind: str
     classes: tuple[tuple[str, int], ...]
     metric: str
     findings: tuple[Finding, ...]
+    separator: str = " "
 
     @property
     def majority(self) -> float:
@@ -51,7 +59,7 @@ def read(contents: Contents) -> TargetGuess:
     name, count = str(empty.idxmax()), int(empty.max())
     if count == len(table):
         raise DataError(f"{path} has no label in {name!r} in any row; expected one in each.\n{FIX}")
-    if count and len(contents.labels) == 1 and not _has_tags(table[name]):
+    if count and len(contents.labels) == 1 and not _separator(table[name]):
         raise DataError(
             f"{path} has {count:,} rows without a label in {name!r}; expected one in each.\n"
             f"Fill them in, or remove those rows. {FIX}"
@@ -88,11 +96,13 @@ def _one(contents: Contents, column: pd.Series) -> TargetGuess:
             f"{column.iloc[0]!r}; expected at least two.\n{FIX}"
         )
     asked = contents.sample_table.iloc[:, 1:]
+    separator = _separator(counts)
     # Texts with equally many words, one of which the sample has, are names, as of species.
-    lengths = {len(text.split()) for text in counts}
+    lengths = {len(labels.parts(text, separator or " ")) for text in counts}
     names = len(lengths) == 1 and min(counts.values()) > 1 and asked.iloc[0, 0] in counts
-    if _has_tags(column) and not names:
-        tags = Counter(tag for text in column for tag in text.split())
+    if separator and not names:
+        tags = Counter(tag for text in column for tag in labels.parts(text, separator))
+        between = "spaces" if separator == " " else f"label_separator={separator!r}"
         either = (
             f'if each text is one label, set target="classes", num_classes={len(counts)} and '
             'metric="accuracy"'
@@ -101,9 +111,10 @@ def _one(contents: Contents, column: pd.Series) -> TargetGuess:
             "multilabel",
             tuple(tags.most_common()),
             "f1",
-            f"{len(tags)} labels with blanks between, in {len(counts):,} combinations",
+            f"{len(tags)} labels with {between} between, in {len(counts):,} combinations",
             Finding(UNKNOWN, "labels", either),
             reason="the sample submission has one column of labels",
+            separator=separator,
         )
     values = numbers(column)
     number = bool(np.isfinite(values).all())
@@ -138,6 +149,9 @@ def _one(contents: Contents, column: pd.Series) -> TargetGuess:
             f"{next(text for text in counts if ',' in text)!r}; expected labels that are numbers.\n"
             f"In a copy, {column_types.WITHOUT_COMMAS}. {FIX}"
         )
+    if words := unsupported.prose(column):
+        what = f"{path} has texts of about {words} words to predict in {column.name!r}"
+        raise unsupported.text(what)
     return _classes(contents, counts, whole, asked)
 
 
@@ -199,13 +213,28 @@ def _metric(classes: dict[str, int], asked: pd.DataFrame) -> tuple[str, str]:
     return "accuracy", ""
 
 
-def _has_tags(column: pd.Series) -> bool:
-    """Return whether the texts are several labels with blanks between: then there are fewer
-    distinct words than distinct texts.
+def _separator(column: Collection[str]) -> str:
+    """Return what stands between several labels in a text, "" where each text is one label.
+
+    Several labels are fewer distinct parts than distinct texts. Numbers with commas are numbers.
+
+    >>> [_separator(texts) for texts in (["a b", "b", "c a"], ["a| b c", "b c", "a", "b c| a"])]
+    ['', '| ']
+    >>> _separator(["a b", "b", "a", "b a"]), _separator(["1,5", "2,5", "1,2", "5"])
+    (' ', '')
     """
     texts = set(column)
-    words = {word for text in texts for word in text.split()}
-    return any(len(text.split()) > 1 for text in texts) and len(words) < len(texts)
+    for separator in SEPARATORS:
+        several = [text for text in texts if len(labels.parts(text, separator)) > 1]
+        words = {word for text in texts for word in labels.parts(text, separator)}
+        if several and len(words) < len(texts):
+            if separator == "," and column_types.commas(pd.Series(several)):
+                continue
+            # With the spaces beside it, as a submission should write it.
+            beside = re.escape(separator)
+            found = Counter(hit for text in several for hit in re.findall(rf" *{beside} *", text))
+            return separator if separator == " " else found.most_common(1)[0][0]
+    return ""
 
 
 def _guess(
@@ -215,6 +244,7 @@ def _guess(
     text: str,
     *more: Finding,
     reason: str = "",
+    separator: str = " ",
 ) -> TargetGuess:
     """Return a target with its findings. `reason`: for the metric."""
     default = (
@@ -226,4 +256,4 @@ def _guess(
         *more,
         Finding(UNKNOWN, "metric", default),
     )
-    return TargetGuess(kind, classes, metric, findings)
+    return TargetGuess(kind, classes, metric, findings, separator)

@@ -49,6 +49,7 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         name=name,
         found=found,
         headline=_headline(found, predictions),
+        floor=_floor(found),
         tiles=_tiles(found),
         lacks=_lacks(found, predictions),
         curves=_curves(found),
@@ -116,6 +117,23 @@ def _headline(found: Results, predictions: Predictions | None) -> dict[str, str]
         "interval": "",
         "note": "not final, and without an interval",
     }
+
+
+def _floor(found: Results) -> tuple[Markup, list[tuple[Markup, str]], bool] | None:
+    """Return the metric, the rows of the table that shows the run beside its floor, and whether it
+    is below; None where no floor was measured.
+    """
+    floor = found.part("floor")
+    if not all(name in floor for name in (*run_results.FLOOR, "metric", "model")):
+        return None
+    rows = [
+        (quoted(name, 60), f"{number(floor[score])} ± {number(floor[error], 2)}")
+        for name, score, error in (
+            ("this run, held-out rows", "network", "network_error"),
+            (f"{floor['model']}, out of fold", "score", "error"),
+        )
+    ]
+    return quoted(floor["metric"], 40), rows, floor.get("below") is True
 
 
 def _tiles(found: Results) -> list[tuple[str, object]]:

@@ -32,9 +32,10 @@ MOST = 1e30  # matplotlib squares numbers; a curve of larger ones shows nothing
 TYPES: dict[str, type] = {
     **dict.fromkeys(("run_id", "status", "devices", "precision"), str),
     **dict.fromkeys(("config", "versions", "metrics", "files", "seconds", "applied"), dict),
-    **dict.fromkeys(("parameters", "target"), dict),
+    **dict.fromkeys(("parameters", "target", "floor"), dict),
     "classes": list,
 }
+FLOOR = ("score", "error", "network", "network_error")
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,9 @@ def _manifest(path: Path) -> dict[str, Any]:
             ]
             if wrong:
                 raise ValueError(f"{', '.join(wrong[:3])[:200]} is not a finite number")
+            floor = manifest.get("floor") or {}
+            if not all(_is_number(floor.get(name, 0)) for name in FLOOR):
+                raise ValueError("floor has a number that is not finite")
             if not all(isinstance(entry, dict) for entry in (manifest.get("files") or {}).values()):
                 raise ValueError("files lacks sha256 and size of each file")
             if not all(isinstance(name, str) for name in manifest.get("classes") or ()):

@@ -5,6 +5,7 @@ or when a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-2
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pipeline.errors import DeviceError
@@ -14,6 +15,11 @@ from pipeline.errors import DeviceError
 SHAPES = {"TpuV5E8": ("tpu", 8), "TpuV6E8": ("tpu", 8), "NvidiaTeslaT4": ("gpu", 1)}
 # Set by the local Kaggle alone, to the shape that it simulates on this machine's CPU.
 LOCAL = "LOCALKAGGLE_ACCELERATOR"
+# With this flag a user tells XLA how many devices a CPU is.
+FORCED = "xla_force_host_platform_device_count"
+# Each holds weights and optimizer state of its own. All cores are used beyond it, too: the devices
+# share one pool of threads.
+MOST_CPU_DEVICES = 8
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,46 @@ class Devices:
     def __str__(self) -> str:
         note = f", in place of {self.simulated} (local Kaggle)" if self.simulated else ""
         return f"{self.count} x {self.kind} ({self.platform}){note}"
+
+
+def use_cores(batch: int) -> None:
+    """Let JAX split this CPU into as many devices as it has cores. Call it before JAX computes.
+
+    JAX makes one device of a CPU, and many operations of a small model use one core. Replicas
+    change only the order of additions (`pipeline.training.train_step`). A number that the user
+    chose stays, and so do the devices of a process in which JAX computes already.
+
+    Args:
+        batch: images a step; the number of devices divides it.
+    """
+    import jax
+
+    chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    if FORCED in os.environ.get("XLA_FLAGS", "") or chosen >= 0:
+        return
+    count, update = cpu_devices(batch, cores()), jax.config.update
+    # The devices wait for each other, each in a thread, and XLA makes only as many threads as there
+    # are devices or cores. If something else takes one of them, XLA ends the process.
+    os.environ.setdefault("PJRT_NPROC", str(max(cores(), 2 * count)))
+    with suppress(RuntimeError):  # JAX computes already
+        update("jax_num_cpu_devices", count)  # type: ignore[no-untyped-call]
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS lets a process use all
+
+
+def cpu_devices(batch: int, cores: int) -> int:
+    """Return how many devices to make of a CPU: as many as cores, or the most that divide `batch`.
+
+    >>> cpu_devices(128, 2), cpu_devices(128, 6), cpu_devices(100, 64), cpu_devices(7, 4)
+    (2, 4, 5, 1)
+    """
+    most = min(cores, MOST_CPU_DEVICES)
+    return max(number for number in range(1, most + 1) if batch % number == 0)
 
 
 def found() -> Devices:

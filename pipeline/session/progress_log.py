@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,55 @@ from pipeline.errors import writing
 from pipeline.storage import atomic_file
 
 HISTORY, LINES = "history.csv", "progress.jsonl"
+# How the numbers of a line read, in this order; a person is not shown the others.
+WORDS = {
+    "fold": "  fold {:.0f}",
+    "folds": " of {:.0f}",
+    "step": "  step {:.0f}",
+    "steps": " of {:.0f}",
+    "epoch": "  epoch {:.1f}",
+    "loss": "  loss {:.4f}",
+    "accuracy": "  accuracy {:.3f}",
+    "validation_accuracy": "  validation {:.3f}",
+    "absolute_error": "  error {:.3f} s.d.",
+    "validation_absolute_error": "  validation {:.3f}",
+    "images_per_second": "  {:,.0f} images/s",
+}
 
 
 def columns(figure: str) -> tuple[str, ...]:
     """Return the columns of history.csv; `figure` is what the target has beside its loss."""
     means = ("loss", figure, "validation_loss", f"validation_{figure}")
     return ("epoch", "step", *means, "learning_rate", "images_per_second", "seconds")
+
+
+def in_words(line: Mapping[str, Any]) -> str:
+    """Return a progress line for a person.
+
+    Args:
+        line: as `Progress` writes it. What is no number is left out: the line may come from a log.
+
+    >>> in_words({"step": 43, "steps": 337, "loss": 0.25, "eta_seconds": 7200.9})
+    'step 43 of 337  loss 0.2500  2:00:00 to go'
+    """
+    numbers = {
+        name: value
+        for name, value in line.items()
+        if isinstance(value, (int, float)) and abs(value) < 1e9  # NaN is not, either
+    }
+    parts = [words.format(numbers[name]) for name, words in WORDS.items() if name in numbers]
+    if numbers.get("eta_seconds", -1) >= 0:
+        parts.append(f"  {timedelta(seconds=int(numbers['eta_seconds']))} to go")
+    return "".join(parts).lstrip()
+
+
+def readable(text: str) -> str:
+    """Return what `Progress` shows in words; any other line as it is."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return text
+    return in_words(line) if isinstance(line, dict) and "step" in line else text
 
 
 @dataclass(frozen=True)

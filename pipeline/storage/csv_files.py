@@ -28,11 +28,11 @@ def read(
         kind: if the file cannot be read, is empty, holds a NUL, names a column twice, or has a row
             with more or fewer fields than the header.
     """
-    rows = _rows(path, kind, advice)
-    names = next(rows)
+    found = rows(path, kind, advice)
+    names = next(found)
     kept = [place for place, name in enumerate(names) if keep is None or name in keep]
     return pd.DataFrame(
-        [[row[place] for place in kept] for row in rows],
+        [[row[place] for place in kept] for row in found],
         columns=[names[place] for place in kept],
         dtype=object,
     )
@@ -40,10 +40,10 @@ def read(
 
 def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
     """Return the names of the table's columns; the arguments and errors are those of `read`."""
-    return next(_rows(path, kind, advice))
+    return next(rows(path, kind, advice))
 
 
-def _rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[str]]:
+def rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[str]]:
     """Yield the header, and then each row that is not blank."""
     with reading(path, kind, advice):
         try:

@@ -1,8 +1,8 @@
 """How a submission writes predictions: by target, metric and columns of the sample submission.
 
 columns             metric     what is written
-one label column    labels     the likeliest label; of several labels those above 1/2 with blanks
-                               between, or else the likeliest
+one label column    labels     the likeliest label; of several labels those above 1/2, separated as
+                               in the sample, or else the likeliest
 one label column    scores     the probability of the class that names the column, or of the second
                                of two; or the number
 one label column    rankings   the k likeliest labels, the likeliest first, with blanks between
@@ -10,7 +10,8 @@ one for each class             its probability or number; 1 or 0 of several labe
 or target                      labels
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from pipeline.storage import csv_files
 from pipeline.submission import submission_csv
 
 ROUNDING = 1e-6  # by which a mean of probabilities may be outside 0 to 1
+ADVICE = "Set data.sample_submission in the config."
+SEPARATORS = ("|", ", ", ",", "; ", ";", " ")  # between several labels in one text
 
 
 class Form:
@@ -38,9 +41,8 @@ class Form:
     """
 
     def __init__(self, target: Target, metric: str, sample: Path) -> None:
-        advice = "Set data.sample_submission in the config."
         self._target, self._metric, self._sample = target, metrics.find(metric, target.kind), sample
-        self._columns = csv_files.header(sample, SubmissionError, advice)[1:]
+        self._columns = csv_files.header(sample, SubmissionError, ADVICE)[1:]
         self._regression = target.kind == "regression"
         names, columns = target.names, self._columns
         if len(columns) > 1 or (self._regression and len(names) > 1):
@@ -135,12 +137,34 @@ class Form:
         elif takes == "scores" and not several:
             # A column with the name of a class is about that class.
             texts = _shown(values[:, names.index(columns[0]) if columns[0] in names else 1])
+        elif several:  # Kaggle accepts no empty text: the likeliest label replaces it
+            column = columns[0]
+            shown = csv_files.read(self._sample, SubmissionError, ADVICE, {column})[column]
+            between = separator(self._target, set(shown))
+            texts = replace(self._target, separator=between).best(values)
+            best = values.argmax(axis=1)
+            texts = [text or names[place] for text, place in zip(texts, best, strict=True)]
         else:
             texts = self._target.best(values)
-            if several:  # Kaggle accepts no empty text: the likeliest label replaces it
-                best = values.argmax(axis=1)
-                texts = [text or names[place] for text, place in zip(texts, best, strict=True)]
         return {columns[0]: texts}
+
+
+def separator(target: Target, shown: Collection[str]) -> str:
+    """Return what a sample has between known labels; where it shows none, the training table's
+    separator.
+
+    Args:
+        target: of several labels.
+        shown: texts of the sample's column.
+
+    >>> separator(Target("multilabel", ("big cat", "dog")), ["big cat|dog"])
+    '|'
+    """
+    names = set(target.names)
+    for found in (target.separator, *SEPARATORS):
+        if any(found in text and names.issuperset(text.split(found)) for text in shown):
+            return found
+    return target.separator
 
 
 def takes_any_number(config: Config) -> bool:

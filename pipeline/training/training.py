@@ -30,7 +30,7 @@ from pipeline.session import checkpoint
 from pipeline.session.progress_log import Fold
 from pipeline.session.time_limit import Session
 from pipeline.submission.prediction_format import Form
-from pipeline.training import gradient_noise, held_out_results, learning_rate
+from pipeline.training import floor_comparison, gradient_noise, held_out_results, learning_rate
 from pipeline.training.hard_examples import keep_examples, worst
 from pipeline.training.learning_rate import Applied
 from pipeline.training.loop import OUTPUTS, Loop
@@ -148,6 +148,7 @@ def train(
         with writing(path):  # fails now if it cannot be made, and not after hours
             path.mkdir(parents=True, exist_ok=True)
     metric = metrics.find(config.metric or metrics.default(config.target), config.target)
+    floor_comparison.refuse(config)  # now, and not after hours
     if examples is None:
         examples = read(config, folder, output / DECODED, show)
     sample = folder / config.data.sample_submission
@@ -246,6 +247,8 @@ def train(
     measured = held_out_results.metrics_of(
         examples, pairs, [(one.steps, one.metrics) for one in fitted], found, metric, show
     )
+    compared: list[str] = []
+    floor = floor_comparison.compare(config, examples, held, found, compared.append)
     seconds["final evaluation"] = time.monotonic() - begun
     seconds["total"] = time.monotonic() - started
     origins = provenance or provenance_module.from_checkout()
@@ -273,12 +276,15 @@ def train(
             "applied": applied[0].to_json(),
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
             "metric": metric.name,
+            "floor": floor,
             **measured,
         },
     )
     score = manifest["metrics"].get(f"validation_{metric.name}")
     value = "has no value" if score is None else f"{score:.4f}"
     show(f"Artifact {fitted[0].run_id}: validation {metric.name} {value}, in {output / 'artifact'}")
+    for line in compared:
+        show(line)
     return Trained(output, "complete", applied[0], manifest, seconds)
 
 

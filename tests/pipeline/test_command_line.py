@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -244,3 +245,21 @@ def test_the_artifact_of_another_config_is_refused(run, trained, tmp_path):
 
     assert code == 2
     assert "--config tiny" in err
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_words_on_a_terminal_and_json_in_a_pipe(
+    run, trained, tiny, written_config, tmp_path, monkeypatch, terminal
+):
+    """A person reads the one, a program the other; what is no progress is the same in both."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+
+    code, out, _ = run(
+        *("train", "--config", written_config(tiny), "--input", trained[0]),
+        *("--output", tmp_path / "out", "--max-steps", 1),
+    )
+
+    lines = out.splitlines()
+    assert code == 0 and lines[0].startswith("Devices: 8 x cpu")
+    assert any(line.startswith("step 1 of 44  epoch 0.2  loss ") for line in lines) == terminal
+    assert any(line.startswith('{"step": 1, "steps": 44, ') for line in lines) != terminal

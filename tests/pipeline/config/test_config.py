@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import Config, Data, Optimizer, config_files, from_json, load
+from pipeline.config import Config, Data, Floor, Optimizer, config_files, from_json, load
 from pipeline.config.config import OPTIMIZERS
 from pipeline.config.config_files import CONFIGS
 from pipeline.errors import ConfigError
@@ -40,6 +40,15 @@ made = st.builds(
     ),
     batch=st.integers(1, 65536),
     epochs=st.integers(5, 1000),
+    floor=st.none()
+    | st.builds(
+        Floor,
+        model=st.text(min_size=1),
+        metric=st.just("accuracy"),
+        score=st.floats(-10, 10),
+        error=st.floats(0, 1),
+        rows=st.integers(1, 10**6),
+    ),
     model_options=st.dictionaries(
         st.sampled_from(["width", "dropout", "x"]),
         st.integers() | st.booleans() | st.text(max_size=5),

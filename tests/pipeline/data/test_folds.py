@@ -119,6 +119,48 @@ def test_a_group_is_never_on_both_sides(rows, count, seed):
     assert all(np.array_equal(one[1], two[1]) for one, two in zip(pairs, again, strict=True))
 
 
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), min_size=20, max_size=120),
+    st.one_of(st.none(), st.integers(2, 5)),
+    st.integers(0, 2**32 - 1),
+)
+def test_duplicates_are_split_as_one_example(rows, count, seed):
+    """They are never on both sides, and copies move the held-out share of the pictures by one of
+    each label at most.
+    """
+    images = labelled([label for label, _ in rows], [group for _, group in rows])
+    given = replace(DIGITS.data, group_duplicates=True, validation_fraction=0.25)
+    config = replace(DIGITS, folds=count, seed=seed, data=given)
+    try:
+        pairs = folds.splits(images, config)
+    except DataError as error:
+        assert "expected at least" in str(error) or "expected more" in str(error)
+        return
+
+    number = len(np.unique(images.groups))
+    assert len(pairs) == (count or 1)
+    for trained, held in pairs:
+        assert sorted([*trained, *held]) == list(range(len(images)))
+        assert not set(images.groups[trained]) & set(images.groups[held])
+        share = len(np.unique(images.groups[held])) - number / (count or 4)
+        assert abs(share) <= len(images.classes)
+    if count:
+        assert sorted(np.concatenate([held for _, held in pairs])) == list(range(len(images)))
+    again = folds.splits(images, config)
+    assert all(np.array_equal(one[1], two[1]) for one, two in zip(pairs, again, strict=True))
+
+
+def test_copies_with_another_label_hide_no_rare_label():
+    """One of the rarest label stands for its copies in a split."""
+    images = labelled([*range(2)] * 20 + [2, 0, 2, 0], [*range(40), 40, 40, 41, 41])
+    given = replace(DIGITS, folds=2, data=replace(DIGITS.data, group_duplicates=True))
+
+    pairs = folds.splits(images, given)
+
+    assert all(set(images.labels[rows]) == {0, 1, 2} for rows, _ in pairs)
+
+
 def test_groups_are_shared_out_by_label_and_by_the_share_that_is_held_back():
     """40 groups of one label each, five images in a group: a quarter of each label is held back."""
     images = labelled(np.repeat(np.arange(40) % 2, 5), np.repeat(np.arange(40), 5))
@@ -174,11 +216,12 @@ def test_what_cannot_be_cut_is_refused_with_the_edit(images, count, said):
         cut(images, count=count)
 
 
-def test_images_that_were_read_without_their_groups_are_refused():
+@pytest.mark.parametrize("grouping", [{"group_column": "patient"}, {"group_duplicates": True}])
+def test_images_that_were_read_without_their_groups_are_refused(grouping):
     """The split would be by image, and nobody would know."""
-    given = replace(DIGITS, folds=3, data=replace(DIGITS.data, group_column="patient"))
+    given = replace(DIGITS, folds=3, data=replace(DIGITS.data, **grouping))
 
-    with pytest.raises(DataError, match=r"expected those of data\.group_column='patient'"):
+    with pytest.raises(DataError, match=r"expected those of data\.group_(column='patient'|dup)"):
         folds.splits(labelled(np.arange(60) % 3), given)
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
+from pipeline.config.data_layout import ALPHAS
 from pipeline.data import reduced_jpeg
 from pipeline.data.image_decoding import (
     DECODES,
@@ -106,6 +107,48 @@ def test_a_palette_gives_its_colours(transparency):
     options = {} if transparency is None else {"transparency": transparency}
 
     assert np.array_equal(exactly(written(image, **options), 5, 6), colours[places])
+
+
+@pytest.mark.parametrize(("background", "level"), [("white", 255), ("black", 0)])
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB"])
+def test_an_image_is_laid_on_a_colour_where_it_is_transparent(mode, background, level):
+    """By the share of each pixel's alpha, within the rounding of integers; whatever has the alpha:
+    a channel, a palette, or one colour of it.
+    """
+    pixels, options = noise(9, 7, 4), {}
+    if mode == "LA":
+        image = Image.frombytes("LA", (7, 9), pixels[:, :, [0, 3]].tobytes())
+        pixels[:, :, 1] = pixels[:, :, 2] = pixels[:, :, 0]
+    elif mode == "P":
+        places, colours = noise(9, 7) % 4, noise(4, 4)
+        image = Image.frombytes("P", (7, 9), places.tobytes())
+        image.putpalette(colours[:, :3].tobytes())
+        options["transparency"] = colours[:, 3].tobytes()
+        pixels = colours[places]
+    elif mode == "RGB":
+        pixels[:, :, 3] = 255
+        pixels[2:5, 3, :] = (7, 8, 9, 0)
+        image, options["transparency"] = Image.fromarray(pixels[:, :, :3].copy()), (7, 8, 9)
+    else:
+        image = Image.fromarray(pixels)
+    share = pixels[:, :, 3:] / 255
+
+    found = decode(written(image, **options), Shape(9, 7, 3, "exact", alpha=background))
+
+    assert np.abs(found - (share * pixels[:, :, :3] + (1 - share) * level)).max() <= 1
+
+
+def test_an_image_without_alpha_is_the_same_on_any_colour():
+    """Of every mode, grey or not."""
+    for image in (
+        Image.fromarray(noise(6, 5, 3)),
+        Image.fromarray(noise(6, 5)),
+        Image.fromarray(noise(6, 5).astype(np.uint16) * 257),
+        Image.fromarray(noise(6, 5) > 99),
+    ):
+        content = written(image)
+        forms = [Shape(6, 5, 1, "exact", alpha=alpha) for alpha in ALPHAS]
+        assert len({decode(content, form).tobytes() for form in forms}) == 1
 
 
 def test_black_and_white_are_0_and_255():

@@ -22,6 +22,7 @@ from tests.pipeline.rounding import EPS
 
 DIGITS = configs.load("digits")
 TABLE = Path("train.csv")
+TAGS = Target("multilabel", ("a", "b"))
 
 logits = arrays.arrays(
     np.float32,
@@ -139,6 +140,31 @@ def test_several_labels_stand_in_one_column_or_in_one_each():
     assert (one.names, labels.tolist()) == (("a", "b", "c"), [[1, 1, 0], [0, 0, 0], [0, 0, 1]])
     assert (two.names, columns.tolist()) == (("c", "a"), [[0, 1], [0, 0], [1, 0]])
     assert one.best(labels) == ["a b", "", "c"]
+
+
+@given(
+    st.sampled_from(["|", ";", ",", ", ", " | ", "/"]),
+    st.lists(st.lists(st.sampled_from(["cat", "big dog", "ß"]), unique=True), min_size=1),
+)
+def test_labels_are_read_at_their_separator_and_written_with_it(separator, rows):
+    """Spaces around it do not count, and a label may have some within."""
+    rows = [sorted(row) for row in [*rows, ["big dog", "cat", "ß"]]]
+    config = predicting("multilabel", "tags", num_classes=3)
+    config = replace(config, data=replace(config.data, label_separator=separator))
+    table = pd.DataFrame({"tags": [f" {separator}  ".join(row) for row in rows]})
+
+    found, labels = target.read(table, config, TABLE)
+
+    assert found.names == ("big dog", "cat", "ß")
+    assert found.best(labels) == [separator.join(row) for row in rows]
+    assert Target.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_a_target_of_an_older_artifact_has_spaces_between_labels():
+    value = TAGS.to_json()
+    del value["separator"]
+
+    assert Target.from_json(value) == TAGS
 
 
 def test_a_split_keeps_in_proportion_what_is_rare():

@@ -158,7 +158,7 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, spoil):
     folder, _, recorded = both
     path = folder / "tfrecords" / "train01-32.tfrec"
     ends = [
-        start - tfrecords.HEAD + len(record) + 16 for _, start, record in tfrecords._records(path)
+        start - tfrecords.HEAD + len(record) + 16 for _, start, record in tfrecords.records(path)
     ]
 
     spoil(path, ends)
@@ -223,7 +223,7 @@ def test_an_id_without_a_record_is_broken_and_too_many_are_refused(both):
     folder, _, recorded = both
     few = replace(recorded, data=replace(recorded.data, test_records="tfrecords/test01*"))
     path = next((folder / "tfrecords").glob("test02*"))
-    kept = [record for _, _, record in tfrecords._records(path)]
+    kept = [record for _, _, record in tfrecords.records(path)]
 
     written(path, kept[1:])
 
@@ -237,7 +237,7 @@ def test_an_id_without_a_record_is_broken_and_too_many_are_refused(both):
 def test_a_record_without_a_row_and_an_id_that_comes_twice_are_refused(both):
     folder, _, recorded = both
     path = next((folder / "tfrecords").glob("test02*"))
-    kept = [record for _, _, record in tfrecords._records(path)]
+    kept = [record for _, _, record in tfrecords.records(path)]
 
     written(path, [*kept, example(image_name="more", image=b"")])
     with pytest.raises(

@@ -4,6 +4,7 @@ config that runs as it is.
 
 import io
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -213,10 +214,10 @@ def test_several_folders_endings_and_modes_are_found(tmp_path):
     assert set(data.train_images) == {"part_0", "part_1"}
     assert (data.test_images, data.suffix) == ("held", "*")
     assert (data.train_csv, data.id_column, data.label_column) == ("labels/all.csv", "name", "kind")
-    assert (data.height, data.width, data.channels, data.resize) == (48, 64, 3, "stretch")
-    assert "RGB 20, L 5" in texts(found, "found") and "reduced to 64 pixels" in texts(
-        found, "chosen"
-    )
+    assert (data.height, data.width, data.channels, data.resize) == (160, 224, 3, "stretch")
+    assert (found.inputs.data.height, found.inputs.data.width) == (48, 64)  # for a CPU
+    assert "RGB 20, L 5" in texts(found, "found")
+    assert "reduced to 64 pixels" in texts(found, "chosen")
 
 
 @pytest.mark.parametrize(("other", "suffix"), [("JPG", ".JPG"), ("jpg", "*")])
@@ -785,15 +786,18 @@ def test_what_is_ambiguous_can_be_given(tmp_path):
 
 
 def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, capsys):
-    folder = put(tmp_path / "leaves", pictures())
-    words = f"inspect {folder} --write {tmp_path}/leaves.py --page {tmp_path}/page.html --json"
-    words = words.split()
+    """The next command, which it prints, can be pasted: a path may hold a space."""
+    place = tmp_path / "my data"
+    folder, config = put(place / "leaves", pictures()), place / "leaves.py"
+    words = ["inspect", str(folder), "--write", str(config), "--page", str(place / "page.html")]
 
-    first = main(words)
-    end = json.loads(capsys.readouterr().out.splitlines()[-1])
-    again = main(words)
+    first = main([*words, "--json"])
+    *_, following, last = capsys.readouterr().out.splitlines()
+    end = json.loads(last)
+    again = main([*words, "--json"])
 
     assert (first, again) == (0, 2)
+    assert {str(folder), str(config)} <= set(shlex.split(following))
     assert (
         "exists; expected a new file"
         in json.loads(capsys.readouterr().out.splitlines()[-1])["error"]
@@ -816,6 +820,8 @@ def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, ca
         ((".", "--write", "digits"), 2, "exists; expected a new file"),
         ((".", "--write", "no/such/folder.py"), 2, "there is no folder"),
         ((".", "--competition", "A Slug"), 2, "competition='A Slug'"),
+        ((".", "--for", "gpu"), 2, "expected one of tpu-v5e-8, cpu"),
+        ((".", "--budget", "soon"), 2, "expected a time from 30s to 240h"),
         ((".", "--sample", "../outside.csv"), 1, "there is no such table"),
     ],
 )

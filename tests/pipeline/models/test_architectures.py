@@ -22,9 +22,15 @@ DIGITS = configs.load("digits")
 WRN = configs.load("cifar100_wrn")
 TOO_SMALL = replace(DIGITS.data, height=1, width=1)
 SMALL_WRN = replace(WRN, model_options={"k": 1, "n": 1, "kernel_size": 3}, num_classes=7)
+STRIDED = replace(
+    DIGITS,
+    model="strided_resnet",
+    model_options={"width": 4, "stride": 2},
+    data=replace(DIGITS.data, height=13, width=10),  # of which neither 2 nor 4 is a divisor
+)
 
 
-@pytest.mark.parametrize("config", [DIGITS, SMALL_WRN], ids=lambda config: config.model)
+@pytest.mark.parametrize("config", [DIGITS, SMALL_WRN, STRIDED], ids=lambda config: config.model)
 def test_every_layer_with_weights_has_a_name_of_its_own(config):
     """A name that Keras counts up differs from one session to the next, and weights are stored by
     name.
@@ -40,7 +46,7 @@ def test_every_layer_with_weights_has_a_name_of_its_own(config):
     ]
 
 
-@pytest.mark.parametrize("config", [DIGITS, SMALL_WRN], ids=lambda config: config.model)
+@pytest.mark.parametrize("config", [DIGITS, SMALL_WRN, STRIDED], ids=lambda config: config.model)
 def test_a_model_takes_uint8_and_gives_float32_logits(config):
     """Also under a policy that computes in another type."""
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -76,6 +82,7 @@ def test_the_batchnorm_momentum_is_the_one_that_was_asked_for():
         ({"model": "resnet"}, "expected one of small_cnn, wide_resnet"),
         ({"model_options": {"depth": 3}}, "unknown: depth"),
         ({"model": "wide_resnet", "model_options": {"k": 3}}, "missing: kernel_size, n"),
+        ({"model": "strided_resnet", "model_options": {"stride": 0}}, "stride=0"),
         ({"model_options": {"width": 0}}, r"\(line \d+\) ended with ValueError"),
         ({"model_options": {"width": -4}}, "ended with ValueError"),
         ({"model_options": {"width": "4"}}, r"model_options\['width'\]='4'.*width: int"),
@@ -216,3 +223,18 @@ for path in sorted(Path(sys.argv[1]).glob("*.json")):
     assert len(outputs) == 2
     for name, expected in outputs.items():
         assert np.abs(np.load(tmp_path / f"{name}.npy") - expected).max() <= bounds[name]
+
+
+def test_a_square_of_pixels_becomes_one_pixel_with_all_their_values():
+    """By rows, and with zeros where the sides do not fit."""
+    images = np.arange(1, 16, dtype=np.float32).reshape(1, 3, 5, 1)
+    inputs = keras.Input((3, 5, 1))
+
+    joined = keras.Model(inputs, architectures._squares_to_channels(inputs, 2, "x"))(images)
+
+    assert np.asarray(joined).tolist() == [
+        [
+            [[1, 2, 6, 7], [3, 4, 8, 9], [5, 0, 10, 0]],
+            [[11, 12, 0, 0], [13, 14, 0, 0], [15, 0, 0, 0]],
+        ]
+    ]

@@ -6,9 +6,11 @@ import resource
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.errors import DiskError
-from pipeline.session.progress_log import Progress, columns
+from pipeline.session.progress_log import WORDS, Progress, columns, in_words, readable
 
 
 def quiet(line: str) -> None:
@@ -128,3 +130,25 @@ def test_a_folder_in_the_place_of_a_file_is_told(tmp_path, name):
 
     with pytest.raises(DiskError, match=name):
         going_on(tmp_path, 0)
+
+
+JSON = st.integers() | st.floats() | st.text() | st.booleans() | st.lists(st.integers())
+
+
+@given(st.dictionaries(st.sampled_from([*WORDS, "eta_seconds", "other"]), JSON))
+def test_any_line_of_a_log_reads_as_one_line_of_text(line):
+    """A log may hold what anybody wrote."""
+    words = in_words(line)
+
+    assert words.isprintable() and len(words) < 300
+
+
+def test_a_line_of_progress_is_shown_in_words_and_any_other_as_it_is():
+    """What a person sees on a terminal."""
+    line = json.dumps(
+        {"fold": 2, "folds": 5, "step": 43, "steps": 337, "images_per_second": 1834.5}
+    )
+
+    assert readable(line) == "fold 2 of 5  step 43 of 337  1,834 images/s"
+    for other in ("Devices: 2 x cpu (cpu)", "[1]", '{"a": 1}', ""):
+        assert readable(other) == other

@@ -16,6 +16,7 @@ from pipeline.submission.prediction_format import Form
 
 TWO, THREE = Target("classes", ("no", "yes")), Target("classes", ("a", "b", "c"))
 TAGS = Target("multilabel", ("a", "b", "c"))
+BARS = replace(TAGS, separator="|")
 PRICE = Target("regression", ("price",), (0.0,), (1.0,))
 POINT = Target("regression", ("x", "y"), (0.0, 0.0), (1.0, 1.0))
 GRADE = Target("ordinal", ("0", "1", "2"))
@@ -53,6 +54,10 @@ def sample(folder: Path, header: str, row: str) -> Path:
         ),
         (GRADE, "qwk", "id,grade", "0", [[0.1, 0.2, 0.7], [1, 0, 0]], ["05,0", "7,2"]),
         (TAGS, "f1", "id,tags", "a b", [[0.9, 0.1, 0.8], [0, 1, 0]], ["05,b", "7,a c"]),
+        (BARS, "f1", "id,tags", "a|b", [[0.9, 0.1, 0.8], [0, 1, 0]], ["05,b", "7,a|c"]),
+        (BARS, "f1", "id,tags", "a", [[0.9, 0.1, 0.8], [0, 1, 0]], ["05,b", "7,a|c"]),
+        (BARS, "f1", "id,tags", "b c", [[0.9, 0.1, 0.8], [0, 1, 0]], ["05,b", "7,a c"]),
+        (BARS, "f1", "id,tags", '"a, b"', [[0.9, 0.1, 0.8], [0, 1, 0]], ["05,b", '7,"a, c"']),
         (TAGS, "f1", "id,a,b,c", "0,0,0", [[0.9, 0.1, 0.8], [0, 1, 0]], ["05,0,1,0", "7,1,0,1"]),
         (
             TAGS,

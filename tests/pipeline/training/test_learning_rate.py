@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localkaggle import competitions
 from pipeline.config import load
 from pipeline.config.config import OPTIMIZERS
 from pipeline.training import learning_rate
@@ -174,13 +175,24 @@ def test_the_steps_hold_every_image_of_every_epoch(images, batch, epochs):
             "8192",
         ),
         (replace(DIGITS, warmup_epochs=0), 10**6, "without a warm-up"),
-        (replace(DIGITS, epochs=5, warmup_epochs=1), 10_000, "steps in all"),
-        (DIGITS, 1000, "steps an epoch"),
+        (replace(DIGITS, batch=32 * 9, epochs=5), 10_000, "steps in all"),
+        (replace(DIGITS, batch=32 * 9), 1000, "steps an epoch"),
     ],
 )
 def test_a_rule_that_is_left_behind_warns(config, images, said):
     """Each limit has its own sentence."""
     assert any(said in warning for warning in learning_rate.apply(config, images).warnings)
+
+
+@pytest.mark.parametrize("name", ["digits", "digits_csv", "diabetes", "breast_cancer"])
+def test_the_first_runs_of_a_newcomer_warn_of_nothing(name):
+    """They come with the template, and score well: a warning there is a false one."""
+    config = load(name)
+    table = competitions.EMBEDDED[config.competition]().training["train.csv"]
+
+    applied = learning_rate.apply(config, len(table.splitlines()) * 9 // 10)
+
+    assert applied.warnings == ()
 
 
 def test_what_was_tuned_warns_of_nothing():

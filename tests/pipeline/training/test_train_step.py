@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -16,7 +17,7 @@ import pytest
 
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
-from pipeline.training import learning_rate
+from pipeline.training import learning_rate, train_step
 from pipeline.training import train_state as states
 from pipeline.training.train_step import Step
 from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
@@ -246,3 +247,28 @@ def test_a_run_that_does_not_fit_into_memory_goes_on_with_smaller_micro_batches(
     assert "Batch 256 and the learning rate stay" in lines[0]
     assert found["micro_batch"] < 256
     assert found["lines"][-1].startswith("Artifact starved-")
+
+
+def test_arrays_that_travel_together_add_up_to_the_same_bits():
+    """Numbers of any kind and size; only how often the replicas wait for each other differs."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), (train_step.REPLICAS,))
+    draw = np.random.default_rng(0)
+    given = {
+        "large": draw.standard_normal((8, train_step.SMALL + 1), np.float32),
+        "small": [draw.standard_normal((8, *shape), np.float32) for shape in ((), (3,), (2, 5))],
+        "count": draw.integers(0, 99, (8,), np.int32),
+    }
+
+    def summed(add):
+        split, every = (jax.sharding.PartitionSpec(*axes) for axes in ((train_step.REPLICAS,), ()))
+        share = partial(jax.tree.map, lambda part: part[0])
+        body = jax.shard_map(
+            lambda parts: add(share(parts)),
+            mesh=mesh, in_specs=split, out_specs=every, check_vma=False,
+        )  # fmt: skip
+        return jax.jit(body)(given)
+
+    found = summed(train_step._over_replicas)
+    expected = summed(lambda parts: jax.lax.psum(parts, train_step.REPLICAS))
+
+    jax.tree.map(np.testing.assert_array_equal, found, expected)

@@ -1,4 +1,4 @@
-"""The image files of a competition: their folders, how ids name them, and the size to read.
+"""The images of a competition, as files or in TFRecords: where they are, and the size to read.
 
 The pipeline's own decoder reads all of them, or a sample where there are very many.
 """
@@ -13,32 +13,45 @@ import numpy as np
 from pipeline.config import Data
 from pipeline.data import image_files, parallel_decoding
 from pipeline.data.image_decoding import ENDINGS
+from pipeline.data.parallel_decoding import Source
 from pipeline.errors import DataError
-from pipeline.inspection import duplicates_and_leaks, input_kinds, tables
-from pipeline.inspection.duplicates_and_leaks import Headers
-from pipeline.inspection.input_kinds import TRAINS, Inputs
-from pipeline.inspection.tables import CHOSEN, FOUND, TESTS, UNKNOWN, WARNING, Contents, Finding
+from pipeline.folders import image_headers
+from pipeline.folders.folder_files import (
+    TESTS,
+    TRAINS,
+    Images,
+    holds_extras,
+    shortened,
+)
+from pipeline.folders.image_headers import Headers
+from pipeline.folders.records import Records
+from pipeline.inspection import input_kinds
+from pipeline.inspection.input_kinds import Inputs
+from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Contents, Finding
 
-Images = Mapping[str, frozenset[str]]  # names of image files by their folder
-EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
 SMALL = 64  # pixels: the longest side to read without an accelerator
 ROUND = 4  # pixels: sides are multiples, so that they can be halved twice
 LONG = 2.0  # proportions that differ by less are stretched; the others are padded with zeros
 
 
 def find(contents: Contents) -> Inputs | None:
-    """Return the image files as inputs; None where at least half of the training ids have none.
+    """Return the images as inputs; None where at least half of the training ids have no file.
 
     Raises:
         DataError: if the test set has no images, files are missing, or the ids of only one set are
             whole file names.
     """
+    if contents.records is not None:
+        return _from_records(contents, contents.records)
     if contents.ids is None or not contents.images:
         return None
     ids, test_ids = tuple(contents.train_table[contents.ids]), tuple(contents.sample_ids)
-    nested = any("/" in name for name in (*ids, *test_ids))
-    images = _nested(contents.images) if nested else contents.images
-    train, endings, missing = _folders(ids, images, TRAINS)
+    named = test_ids if contents.class_folders else (*ids, *test_ids)
+    images = _nested(contents.images) if any("/" in name for name in named) else contents.images
+    train: tuple[str, ...] = (contents.train,)
+    endings, missing = set[str](), set[str]()
+    if not contents.class_folders:
+        train, endings, missing = _folders(ids, images, TRAINS)
     if 2 * len(missing) > len(ids):
         return None
     test, test_endings, missing_test = _folders(test_ids, images, TESTS, last=train)
@@ -56,42 +69,90 @@ def find(contents: Contents) -> Inputs | None:
             "Correct the ids of one of the tables."
         )
     suffix = both.pop() if len(both) == 1 else "*"
-    rows, test_rows = input_kinds.some(len(ids)), input_kinds.some(len(test_ids))
-    complete = len(rows) == len(ids) and len(test_rows) == len(test_ids)
-    some_ids = [ids[row] for row in rows]
-    paths = _paths(contents, images, train, suffix, some_ids)
-    test_paths = _paths(contents, images, test, suffix, [test_ids[row] for row in test_rows])
-    test_rows = test_rows[[path != "" for path in test_paths]]
-    test_paths = [path for path in test_paths if path]
-    present = [*filter(None, paths), *test_paths]
-    headers = duplicates_and_leaks.headers(present)
-    size, why = _size(headers, complete=complete)
-    data = Data(
-        **input_kinds.base(contents),
-        train_images=train if len(train) > 1 else train[0],
-        test_images=test if len(test) > 1 else test[0],
-        suffix=suffix,
-        **size,
-    )
+    places: dict[str, Any] = {
+        "train_images": train if len(train) > 1 else train[0],
+        "test_images": test if len(test) > 1 else test[0],
+        "suffix": suffix,
+    }
     text = f"image files: {_listed(train)} to train, {_listed(test)} to test; {_naming(suffix)}"
-    findings = [
-        Finding(CHOSEN, "inputs", text),
-        Finding(FOUND, "sizes", headers.describe()),
-        Finding(CHOSEN, "size", why),
-    ]
-    if len(rows) < len(ids):
-        text = f"only {len(rows):,} of {len(ids):,} training images were read, chosen at random"
-        findings.append(Finding(UNKNOWN, "sample", text))
+    findings = [Finding(CHOSEN, "inputs", text)]
     if missing_test:
         text = (
             f"{len(missing_test):,} of {len(test_ids):,} test images have no file, for example "
             f"{', '.join(sorted(missing_test)[:3])}; these rows get the mean prediction"
         )
         findings.append(Finding(WARNING, "missing", text))
-    findings += _rivals(ids, contents.images, train, test)
-    findings += _unused(contents, images, train, {*ids, *test_ids})
-    train_paths = image_files.find(contents.folder, data.train_images, some_ids, data)
-    pixels, unreadable = image_files.read(train_paths, data, cache=None, show=None)
+    if not contents.class_folders:
+        findings += _rivals(ids, contents.images, train, test)
+        findings += _unused(contents, images, train, {*ids, *test_ids})
+    rows, test_rows = input_kinds.some(len(ids)), input_kinds.some(len(test_ids))
+    some, some_test = [ids[row] for row in rows], [test_ids[row] for row in test_rows]
+    if contents.class_folders:
+        paths = [str(contents.folder / name) for name in some]
+    else:  # refuses missing files as a training does
+        data = Data(**input_kinds.base(contents), **places, height=1, width=1, channels=1)
+        paths = image_files.find(contents.folder, data.train_images, some, data)
+    test_paths = _paths(contents, images, test, suffix, some_test)
+    train_files, test_files = (paths, rows, ids), (test_paths, test_rows, test_ids)
+    return _decoded(contents, places, findings, train_files, test_files)
+
+
+def _from_records(contents: Contents, held: Records) -> Inputs:
+    """Return the images of TFRecords as inputs."""
+    ids, test_ids = tuple(contents.train_table[held.ids]), tuple(contents.sample_ids)
+    places: dict[str, Any] = {
+        "kind": "tfrecords",
+        "train_records": held.train if len(held.train) > 1 else held.train[0],
+        "test_records": held.test if len(held.test) > 1 else held.test[0],
+        "image_feature": held.image,
+    }
+    text = (
+        f"TFRecords: {', '.join(held.train)} to train, {', '.join(held.test)} to test; images are "
+        f"in {held.image!r}"
+    )
+    of_test = dict(zip(held.test_ids, held.test_parts, strict=True))
+    rows, test_rows = input_kinds.some(len(ids)), input_kinds.some(len(test_ids))
+    parts = [held.parts[row] for row in rows]
+    test_parts = [of_test.get(test_ids[row], "") for row in test_rows]
+    findings = [Finding(CHOSEN, "inputs", text)]
+    train_files, test_files = (parts, rows, ids), (test_parts, test_rows, test_ids)
+    return _decoded(contents, places, findings, train_files, test_files)
+
+
+Rows = tuple[Sequence[Source], np.ndarray, Sequence[str]]  # sources, their rows, ids of all rows
+
+
+def _decoded(
+    contents: Contents, places: Mapping[str, Any], findings: list[Finding], train: Rows, test: Rows
+) -> Inputs:
+    """Return inputs with the size to read, and all images decoded in it.
+
+    Args:
+        places: the fields of `Data` that say where the images are.
+        findings: on these.
+        train, test: the images; MISSING or "" for a file that is not there.
+    """
+    (paths, rows, ids), (test_paths, test_rows, test_ids) = train, test
+    test_rows = test_rows[[path != "" for path in test_paths]]
+    test_paths = [path for path in test_paths if path]
+    known = ["" if path == image_files.MISSING else path for path in (*paths, *test_paths)]
+    present = [path for path in known if path]
+    headers = image_headers.headers(present)
+    complete = len(rows) == len(ids) and len(test_rows) == len(test_ids)
+    size, why = _size(headers, complete=complete)
+    background, alpha_findings = _alpha(headers)
+    data = Data(**input_kinds.base(contents), **places, **size, **background)
+    findings = [
+        findings[0],
+        Finding(FOUND, "sizes", headers.describe()),
+        Finding(CHOSEN, "size", why),
+        *alpha_findings,
+        *findings[1:],
+    ]
+    if len(rows) < len(ids):
+        text = f"only {len(rows):,} of {len(ids):,} training images were read, chosen at random"
+        findings.append(Finding(UNKNOWN, "sample", text))
+    pixels, unreadable = image_files.read(paths, data, cache=None, show=None)
     test_pixels, unreadable_test = parallel_decoding.read(test_paths, image_files.shape(data))
     broken = {ids[rows[place]]: why for place, why in unreadable.items()}
     test_broken = {test_ids[test_rows[place]]: why for place, why in unreadable_test.items()}
@@ -104,7 +165,7 @@ def find(contents: Contents) -> Inputs | None:
         findings.append(Finding(WARNING, "corrupt", text))
     else:
         findings.append(Finding(FOUND, "corrupt", f"none: all {len(present):,} files were decoded"))
-    keys = duplicates_and_leaks.file_digests([*paths, *test_paths])
+    keys = image_headers.digests(known)
     return Inputs(
         data,
         tuple(findings),
@@ -118,6 +179,28 @@ def find(contents: Contents) -> Inputs | None:
         broken=broken,
         test_broken=test_broken,
     )
+
+
+def _alpha(headers: Headers) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the field alpha of `Data` where the alpha channel carries the picture, and why."""
+    files = headers.transparent
+    seen = image_headers.alpha(files)
+    if not seen.transparent:
+        return {}, []
+    colours, white, black = (seen.contrast[name] for name in ("drop", "white", "black"))
+    shown = f"contrast {colours:.0f} levels; over white {white:.0f}, over black {black:.0f}"
+    background = seen.background
+    if background == "drop":
+        text = (
+            f"{len(files):,} images have an alpha channel, which is dropped, since the colours "
+            f'show a picture without it ({shown}). To see them over white, set alpha="white"'
+        )
+        return {}, [Finding(UNKNOWN, "alpha", text)]
+    text = (
+        f"the picture is in the alpha channel of {len(files):,} images: the colours alone are flat "
+        f'({shown}); alpha="{background}" lays them on that colour'
+    )
+    return {"alpha": background}, [Finding(CHOSEN, "alpha", text)]
 
 
 def _nested(images: Images) -> Images:
@@ -148,7 +231,7 @@ def _folders(
     unlikely = {
         place
         for place in images
-        if _holds_extras(place) or (rival.search(place) and not hint.search(place))
+        if holds_extras(place) or (rival.search(place) and not hint.search(place))
     }
     missing, folders, endings = set(ids), [], set()
     while missing:
@@ -171,15 +254,6 @@ def _folders(
         endings |= hits[best][1]
         missing -= hits[best][0]
     return tuple(folders), endings, missing
-
-
-def _holds_extras(place: str) -> bool:
-    """Return whether a folder holds, by its name, what accompanies images.
-
-    >>> _holds_extras("data/train_masks"), _holds_extras("train_images")
-    (True, False)
-    """
-    return EXTRAS.search(PurePosixPath(place).name) is not None
 
 
 def _rivals(
@@ -254,7 +328,7 @@ def _size(headers: Headers, *, complete: bool) -> tuple[dict[str, Any], str]:
         if len(headers.sizes) == 1:
             why = "all have one size"
     if factor < 1:
-        why += f", reduced to {SMALL} pixels for a machine without accelerators; a TPU allows more"
+        why += f", reduced to {SMALL} pixels, as a CPU can train on"
     text = f"{height}x{width}x{channels} {axes} by resize={way!r}: {why}; {colours}"
     return {**size, "height": height, "width": width, "resize": way}, text
 
@@ -275,7 +349,7 @@ def _unused(
     used = (contents.ids, *contents.labels)
     columns = [str(name) for name in contents.train_table if name not in used]
     if columns:
-        text = f"{tables.shortened(columns)} of {contents.train} are not read, since images are"
+        text = f"{shortened(columns)} of {contents.train} are not read, since images are"
         found.append(Finding(CHOSEN, "columns", text))
     return found
 

@@ -1,0 +1,38 @@
+"""How long something may take, as a person says it: 2h, 8m or 90s."""
+
+import re
+
+from pipeline.errors import ConfigError
+
+UNITS = {"h": 3600, "m": 60, "s": 1}
+LEAST, MOST = 30, 240 * 3600  # seconds
+
+
+def seconds(text: str) -> float:
+    """Return the seconds that --budget means.
+
+    Raises:
+        ConfigError: if it is no time.
+
+    >>> seconds("1.5h"), seconds("90s")
+    (5400.0, 90.0)
+    """
+    given = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([hms])", text)
+    found = float(given[1]) * UNITS[given[2]] if given else 0.0
+    if not LEAST <= found <= MOST:
+        raise ConfigError(
+            f"--budget {text[:40]}: expected a time from {LEAST}s to {MOST // 3600}h, as 2h, 8m or"
+            " 90s.\nCorrect it: --budget 8m"
+        )
+    return found
+
+
+def shown(seconds: float) -> str:
+    """Return a time as a person says it.
+
+    >>> shown(45.2), shown(480), shown(7200)
+    ('45 s', '8 min', '2 h')
+    """
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.2g} h"

@@ -1,0 +1,80 @@
+"""Images in a folder for each label (train/cats/1.jpg): paths become ids and labels."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.config.data_layout import Data
+from pipeline.data.image_decoding import ENDINGS
+from pipeline.data.tfrecords import several
+from pipeline.errors import DataError
+
+DEPTH = 6  # levels of folders that are read: links may lead in a circle
+
+
+def read(folder: Path, data: Data) -> tuple[list[str], pd.DataFrame]:
+    """Return the path of each image below `data.train_images`, and its row of ids and labels.
+
+    The label is the first folder below `train_images`. The id is the path below `folder`, ending
+    included, so no two images have the same one. Images beside the folders of labels have no label
+    and are not read.
+
+    Args:
+        folder: of the competition.
+        data: with `train_images`, and the names of the two columns.
+
+    Returns:
+        n paths, and a table of texts with the columns `id_column` and `label_column`, in the order
+        of the paths.
+
+    Raises:
+        DataError: if a folder cannot be read, or holds no folder with images.
+    """
+    paths: list[str] = []
+    rows: list[tuple[str, str]] = []
+    for place in several(data.train_images):
+        before = len(paths)
+        for inside, names in walk(folder / place):
+            for name in images(names) if inside.parts else ():
+                # No Path: a hundred thousand of them cost seconds.
+                path = os.path.normpath(os.path.join(place, inside, name))  # noqa: PTH118
+                paths.append(os.path.join(folder, path))  # noqa: PTH118
+                rows.append((path, inside.parts[0]))
+        if len(paths) == before:
+            raise DataError(
+                f"{folder / place} holds no folder with images; expected a folder for each label, "
+                "as train/cats/1.jpg, since data.train_csv is None.\n"
+                "Set data.train_images or data.train_csv in the config, or complete the download."
+            )
+    return paths, pd.DataFrame(rows, columns=[data.id_column, *data.labels], dtype=object)
+
+
+def images(names: list[str]) -> list[str]:
+    """Return the names of image files among these, sorted, without a system's hidden ones."""
+    return sorted(
+        name for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")
+    )
+
+
+def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield each folder's path below `folder`, "." for itself, and the names of its files.
+
+    Hidden folders, and those of archivers such as __MACOSX, are skipped.
+
+    Raises:
+        DataError: if a folder cannot be read.
+    """
+
+    def stop(error: OSError) -> None:
+        raise DataError(
+            f"Could not read {error.filename}: {error.strerror}; expected folders that this user "
+            "may read.\nCorrect its permissions, or complete the download."
+        ) from error
+
+    for place, below, names in os.walk(folder, onerror=stop, followlinks=True):
+        inside = Path(place).relative_to(folder)
+        deep = len(inside.parts) >= DEPTH
+        below[:] = sorted(name for name in below if not (deep or name.startswith((".", "__"))))
+        yield inside, sorted(names)

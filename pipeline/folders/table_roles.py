@@ -1,0 +1,171 @@
+"""Which part each table of a competition folder plays: sample submission, test set, or labels."""
+
+import math
+import os
+import re
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.data.image_decoding import ENDINGS
+from pipeline.errors import DataError
+from pipeline.folders.folder_files import ADVICE, TESTS, shortened
+from pipeline.storage import csv_files
+
+SAMPLES = re.compile("sample|submission", re.IGNORECASE)
+TRAINS = re.compile("train|label", re.IGNORECASE)
+
+
+def folded(names: Collection[str] | pd.Index) -> set[str]:
+    """Return names as they are compared: capitals do not count."""
+    return {str(name).casefold() for name in names}
+
+
+def find_sample(folder: Path, tables: Sequence[str], given: str) -> str:
+    """Return the sample submission: `given`, or the table that is called so.
+
+    Raises:
+        DataError: if there is none, or several.
+    """
+    if given:
+        return _check_option(folder, tables, given, "--sample")
+    found = [name for name in tables if SAMPLES.search(Path(name).stem)]
+    if len(found) == 1:
+        return found[0]
+    others = found or [name for name in tables if not TRAINS.search(Path(name).stem)]
+    raise DataError(
+        f"{folder} holds {len(found)} tables that could be the sample submission"
+        f"{': ' + shortened(found) if found else ''}; expected one with sample or submission in "
+        f"its name. The tables are {shortened(tables)}.\n"
+        + (
+            f"Name it: --sample {others[0]}"
+            if others
+            else "Complete the download, or write a table of ids and placeholders."
+        )
+    )
+
+
+def _check_option(folder: Path, tables: Collection[str], given: str, option: str) -> str:
+    name = os.path.normpath(given)
+    if name not in tables:
+        raise DataError(
+            f"{option} {given}: there is no such table in {folder}; expected one of "
+            f"{shortened(sorted(tables))}.\nCorrect the option."
+        )
+    return name
+
+
+def header(path: Path) -> list[str]:
+    """Return the names of a table's columns. Raises `DataError` where they are a row of data."""
+    names = csv_files.header(path, DataError, ADVICE)
+    numbers = [float(name) for name in names if _is_number(name)]
+    rising = len(numbers) > 1 and all(one < other for one, other in pairwise(numbers))
+    data = any(name.lower().endswith(ENDINGS) for name in names) or 2 * len(numbers) >= len(names)
+    if data and not rising:
+        raise DataError(
+            f"{path} begins with the line {shortened(names)}, which looks like data; expected the "
+            "names of its columns.\nWrite a line of names above it."
+        )
+    return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def find_test(
+    folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, given: str, train: str
+) -> str | None:
+    """Return the table of the test set: the one with the sample's ids, or with as many rows and
+    "test" in its name; None if there is none.
+
+    Args:
+        folder: of the competition.
+        headers: of its tables, without the sample submission.
+        wanted: the sample submission.
+        given: what the user named; "": to be found.
+        train: what the user named as the training table.
+
+    Raises:
+        DataError: if there are several, or not the one that was named.
+    """
+    if given:
+        return _check_option(folder, headers, given, "--test")
+    first, ids = wanted.columns[0], set(wanted.iloc[:, 0])
+    same, similar = [], []
+    asked = folded(wanted.columns[1:])
+    for name, header in headers.items():
+        # Ids may begin at 1 in both sets; the test set is the one without labels.
+        if name == train or asked <= folded(header):
+            continue
+        kept = csv_files.read(folder / name, DataError, ADVICE, {first, header[0]})
+        if first in kept and set(kept[first]) == ids:
+            same.append(name)
+        elif TESTS.search(Path(name).stem) and len(kept) == len(wanted):
+            similar.append(name)
+    found = same or similar
+    if len(found) < 2:
+        return found[0] if found else None
+    by_name = [name for name in found if TESTS.search(Path(name).stem)]
+    if len(by_name) == 1:
+        return by_name[0]
+    raise DataError(
+        f"{folder} holds {len(found)} tables with the ids of the test set: {shortened(found)}; "
+        f"expected one.\nName it: --test {found[0]}"
+    )
+
+
+def with_labels(
+    headers: dict[str, list[str]], wanted: pd.DataFrame, test: str | None
+) -> tuple[list[str], list[str]]:
+    """Return the tables with the columns of a submission, and those that are called as labels."""
+    others = [name for name in headers if name != test]
+    asked = folded(wanted.columns[1:])
+    strong = [name for name in others if asked <= folded(headers[name])]
+    return strong, [name for name in others if TRAINS.search(Path(name).stem)]
+
+
+def find_train(
+    folder: Path,
+    headers: dict[str, list[str]],
+    wanted: pd.DataFrame,
+    test: str | None,
+    given: str,
+) -> tuple[str, str]:
+    """Return the table of labelled rows, and why it is that one.
+
+    The arguments and errors are those of `find_test`.
+    """
+    others = [name for name in headers if name != test]
+    if given:
+        return _check_option(folder, others, given, "--train"), "named by --train"
+    strong, by_name = with_labels(headers, wanted, test)
+    columns = shortened(wanted.columns[1:])
+    for found, why in (
+        (strong, f"it has the columns of a submission: {columns}"),
+        (
+            [name for name in strong if name in by_name],
+            "it has the columns of a submission, and the name",
+        ),
+        ([] if strong else by_name, "by its name"),
+        ([] if strong or by_name else others, "the only other table"),
+    ):
+        if len(found) == 1:
+            return found[0], why
+    found = strong or by_name or others
+    raise DataError(
+        f"{folder} holds {len(found)} tables that could have the labels"
+        f"{': ' + shortened(found) if found else ''}; expected one, with {columns} or train in its "
+        "name, beside the sample submission and the test set.\n"
+        + (
+            f"Name it: --train {found[0]}"
+            if found
+            else "Complete the download, or make a table with a row for each labelled example, or "
+            "put the images into a folder for each label (train/cats/1.jpg)."
+        )
+    )

@@ -1,0 +1,117 @@
+"""Competitions that no config here can describe, told apart so that one message says so:
+segmentation (a mask for each image) and text.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import pandas as pd
+
+from pipeline.errors import DataError
+from pipeline.folders.folder_files import Images
+
+SUPPORTED = (
+    "Expected labels or numbers to predict, of images or of a table of numbers and categories. "
+    'README.md lists what is not supported ("Not supported yet").'
+)
+MASKS = re.compile("mask|segmentation", re.IGNORECASE)
+ENCODED = re.compile(r"rle|encoded.?pixels|mask|segmentation", re.IGNORECASE)
+NUMBERS = re.compile(r"\d+( \d+)+")
+MOST = 1000  # texts of a column that are looked at
+SHARE = 0.9  # of the texts that are run lengths
+WORDS = 5  # of the median text: with fewer it is a name or a code
+REPEATS = 2  # rows for each distinct text: with more it may be a category
+
+
+def segmentation(what: str) -> DataError:
+    """Return the error that says that masks are not supported; `what` shows them."""
+    return DataError(
+        f"{what}. This looks like a segmentation competition (a mask for each image), which is not "
+        f"supported.\n{SUPPORTED} If a column has other labels, name it: --label COLUMN"
+    )
+
+
+def text(what: str) -> DataError:
+    """Return the error that says that texts are not supported; `what` shows them."""
+    return DataError(
+        f"{what}. This looks like a text competition, which is not supported.\n{SUPPORTED}"
+    )
+
+
+def refuse_masks(
+    path: Path, table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False
+) -> None:
+    """Raise `DataError` if some of these columns are masks, as numbers of pixels and run lengths.
+
+    Args:
+        path: of the table, for the message.
+        table: of texts.
+        columns: to look at.
+        sample: whether the texts are placeholders of a sample submission, which count only in a
+            column that is called as masks are.
+    """
+    for name in columns:
+        texts = table[name].str.strip()
+        called = bool(ENCODED.search(name))
+        filled = texts[~texts.isin(("", "-1"))][:MOST]
+        if (called and all(map(_are_runs, filled))) or (not sample and _run_lengths(filled)):
+            shown = f", such as {filled.iloc[0][:40]!r}" if len(filled) else ""
+            raise segmentation(f"{path} has masks as run lengths in {name!r}{shown}")
+
+
+def mask_folder(images: Images) -> str:
+    """Return a folder of masks: called so, with names of other images; "" if there is none.
+
+    >>> mask_folder({"a/images": frozenset(["1.png"]), "a/masks": frozenset(["1.png"])})
+    'a/masks'
+    """
+    for place, names in sorted(images.items()):
+        if MASKS.search(PurePosixPath(place).name):
+            stems = {name.rpartition(".")[0] for name in names}
+            for other, theirs in images.items():
+                shared = stems & {name.rpartition(".")[0] for name in theirs}
+                if other != place and 2 * len(shared) > len(stems):
+                    return place
+    return ""
+
+
+def prose(texts: pd.Series, least: int = WORDS) -> int:
+    """Return the words of the median text of a column; 0 if they are names, codes or categories.
+
+    Args:
+        texts: of the column.
+        least: words of a median text that is no name.
+
+    >>> prose(pd.Series(["it was the best of times", "it was the worst of times"]))
+    6
+    >>> prose(pd.Series(["Mr. Owen Harris", "Miss Laina Heikkinen"]))
+    0
+    """
+    if len(texts) >= REPEATS * texts.nunique():
+        return 0
+    words = [sum(any(map(str.isalpha, word)) for word in text.split()) for text in texts[:MOST]]
+    middle = int(np.median(words)) if words else 0
+    return middle if middle >= least else 0
+
+
+def _run_lengths(texts: pd.Series) -> bool:
+    """Return whether texts are run lengths. Labels that are numbers repeat from row to row."""
+    runs = [text.split() for text in set(texts) if _are_runs(text)]
+    if len(runs) < max(SHARE * len(texts), 1) or np.median(list(map(len, runs))) < 4:
+        return False
+    return len({start for row in runs for start in row[::2]}) >= len(runs)
+
+
+def _are_runs(text: str) -> bool:
+    """Return whether a text is starts and lengths of runs that rise and do not overlap.
+
+    >>> [_are_runs(text) for text in ("3 2 9 1", "3 2 4 1", "3 2 9", "a b")]
+    [True, False, False, False]
+    """
+    numbers = list(map(int, text.split())) if NUMBERS.fullmatch(text) else [0]
+    if len(numbers) % 2:
+        return False
+    ends = [start + length for start, length in zip(numbers[::2], numbers[1::2], strict=True)]
+    return all(end <= start for end, start in zip(ends, numbers[2::2], strict=False))

@@ -1,0 +1,97 @@
+"""A folder for each label is a table: the same images train with the same labels as from a CSV."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline.config import Config
+from pipeline.data import dataset, folds
+from pipeline.data.test_set import read_test
+from pipeline.errors import ConfigError, DataError
+
+
+@pytest.fixture
+def sorted_by_label(competition: Path, tiny: Config) -> tuple[Path, Config]:
+    """Move the training images into a folder for each label, some of them deeper, and return the
+    competition and a config that reads them.
+    """
+    table = pd.read_csv(competition / "train.csv", dtype=str)
+    for number, (name, label) in enumerate(table.to_numpy()):
+        file = competition / "train" / label / ("deep" if number % 5 else "") / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        (competition / "train" / f"{name}.png").rename(file)
+    (competition / "train.csv").unlink()
+    return competition, replace(tiny, data=replace(tiny.data, train_csv=None))
+
+
+def test_folders_of_labels_give_what_a_table_gives(competition, tiny, sorted_by_label):
+    """For each image the same pixels and the same label, at any depth; ids are paths."""
+    folder, config = sorted_by_label
+    found = dataset.read_training(folder, config)
+    labels = [found.classes[code] for code in found.labels]
+    rows = [f"{name},{label}" for name, label in zip(found.ids, labels, strict=True)]
+    (folder / "table.csv").write_text("\n".join(["id,label", *rows, ""]))
+    by_table = replace(
+        tiny.data, train_csv="table.csv", train_images=".", suffix="", test_images="test"
+    )
+
+    other = dataset.read_training(folder, replace(tiny, data=by_table))
+
+    assert len(found) == 96 and found.ids == other.ids and found.target == other.target
+    places = [name.split("/")[:2] for name in found.ids]
+    assert places == [["train", label] for label in labels]
+    assert np.array_equal(found.inputs, other.inputs)
+    assert np.array_equal(found.labels, other.labels)
+    assert found.fingerprint() == dataset.read_training(folder, config).fingerprint()
+    assert len(read_test(folder, config)) == 21
+
+
+def test_what_lies_beside_the_folders_of_labels_trains_nothing(sorted_by_label):
+    """Loose images, hidden files and folders, and what archivers leave."""
+    folder, config = sorted_by_label
+    before = dataset.read_training(folder, config).ids
+    image = (folder / before[0]).read_bytes()
+    for name in ("loose.png", ".hidden/a.png", "__MACOSX/a.png", "10/._a.png", "10/notes.txt"):
+        (folder / "train" / name).parent.mkdir(exist_ok=True)
+        (folder / "train" / name).write_bytes(image)
+
+    assert dataset.read_training(folder, config).ids == before
+
+
+def test_several_places_have_the_same_labels(sorted_by_label):
+    """As where a competition has a folder to train and one to validate."""
+    folder, config = sorted_by_label
+    (folder / "more" / "10").mkdir(parents=True)
+    first = dataset.read_training(folder, config).ids[0]
+    (folder / first).rename(folder / "more" / "10" / "a.PNG")
+    both = replace(config, data=replace(config.data, train_images=("more", "train")))
+
+    found = dataset.read_training(folder, both)
+
+    assert len(found) == 96 and found.ids[0] == "more/10/a.PNG"
+
+
+def test_a_folder_without_folders_of_images_is_refused(competition, tiny):
+    config = replace(tiny, data=replace(tiny.data, train_csv=None))
+
+    with pytest.raises(DataError, match=r"(?s)holds no folder with images.*data\.train_csv"):
+        dataset.read_training(competition, config)
+
+
+def test_a_label_of_no_image_is_named_by_its_folder(sorted_by_label):
+    """In place of a table's name."""
+    folder, config = sorted_by_label
+
+    with pytest.raises(DataError, match=r"'10' has 24 rows in train; expected at least 25"):
+        folds.splits(dataset.read_training(folder, config), replace(config, folds=25))
+
+
+@pytest.mark.parametrize(
+    "change", [{"kind": "arrays"}, {"label_column": ("a", "b")}, {"group_column": "patient"}]
+)
+def test_what_only_a_table_has_needs_one(tiny, change):
+    with pytest.raises(ConfigError, match=r"data\.train_csv=None"):
+        replace(tiny.data, train_csv=None, **change)

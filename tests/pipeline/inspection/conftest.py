@@ -1,0 +1,11 @@
+"""Small forests: how many trees a floor has is no fact that a test is about."""
+
+import pytest
+
+from pipeline.inspection import floor_model
+
+
+@pytest.fixture(autouse=True)
+def small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fit a floor in a fraction of the time."""
+    monkeypatch.setattr(floor_model, "TREES", 30)

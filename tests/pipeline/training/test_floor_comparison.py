@@ -1,0 +1,102 @@
+"""A run that ends says how it compares with its floor, and one below it says so."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline import artifact
+from pipeline import config as configs
+from pipeline.__main__ import main
+from pipeline.config import Floor
+from pipeline.data.dataset import Examples
+from pipeline.data.labels import Target
+from pipeline.errors import ConfigError
+from pipeline.report import report
+from pipeline.training import floor_comparison, training
+
+FLOOR = Floor(model="a forest", metric="accuracy", score=0.8, error=0.02, rows=400)
+
+
+def compared(right: int, floor: Floor = FLOOR, rows: int = 100) -> tuple[dict | None, str]:
+    """Return the manifest's part and the line of a run with so many right rows."""
+    labels = np.arange(rows, dtype=np.int32) % 2
+    found = np.eye(2, dtype=np.float32)[np.where(np.arange(rows) < right, labels, 1 - labels)]
+    examples = Examples(
+        tuple(map(str, range(rows))), np.zeros((rows, 1)), labels, Target("classes", ("a", "b"))
+    )
+    config = replace(configs.load("digits"), num_classes=2, floor=floor)
+    lines: list[str] = []
+    part = floor_comparison.compare(config, examples, np.arange(rows), found, lines.append)
+    return part, "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("right", "said", "below"),
+    [
+        (99, "Above the floor by ", False),
+        (81, "which may be chance", False),
+        (60, "Warning: below the floor", True),
+    ],
+)
+def test_a_run_says_on_which_side_of_the_floor_it_is(right, said, below):
+    part, line = compared(right)
+
+    assert said in line and "a forest has 0.8 ± 0.02" in line
+    assert part is not None and part["below"] == below
+    assert part["network"] == right / 100
+    assert part["network_error"] == pytest.approx((right * (100 - right) / 1e6) ** 0.5, rel=0.15)
+
+
+def test_a_metric_that_falls_is_better_below():
+    """The floor's own metric counts, whatever the config's is."""
+    part, line = compared(100, replace(FLOOR, metric="log_loss", score=0.5))
+
+    assert part is not None and not part["below"] and "Above the floor" in line
+
+
+def test_a_floor_without_a_value_on_the_held_out_rows_loses_no_training():
+    part, line = compared(1, replace(FLOOR, metric="auc"), rows=1)
+
+    assert part is None and "cannot be compared with its floor" in line
+
+
+def test_a_floor_of_another_target_is_refused_before_the_training(competition, tiny, tmp_path):
+    config = replace(tiny, floor=replace(FLOOR, metric="rmse"))
+
+    with pytest.raises(ConfigError, match=r"(?s)^floor\.metric='rmse'.*Remove floor= "):
+        training.train(config, competition, tmp_path / "out", show=lambda line: None)
+
+
+def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(
+    competition, tiny, written_config, tmp_path, capsys
+):
+    """A run of one epoch, and a floor that it cannot reach."""
+    config = replace(tiny, epochs=1, floor=replace(FLOOR, score=1.0, error=0.0))
+    config = replace(config, optimizer=replace(config.optimizer, base_rate=1e-6))
+    lines: list[str] = []
+
+    training.train(config, competition, tmp_path / "out", show=lines.append)
+
+    made = artifact.load(tmp_path / "out" / "artifact")
+    page = report.write(tmp_path / "out").read_text()
+    words = ["--config", str(written_config(config)), "--artifact", str(tmp_path / "out/artifact")]
+    assert main(["describe", *words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert lines[-1].startswith("Warning: below the floor")
+    assert made.config.floor == config.floor and made.manifest["floor"]["below"]
+    assert "This run is below its floor" in page and "a forest, out of fold" in page
+    assert told["floor"]["score"] == 1.0
+    assert told["trained"] == made.manifest["floor"]
+
+
+def test_another_floor_is_no_reason_not_to_resume(competition, tiny, tmp_path):
+    """It is what the run is compared with, and nothing that it learns from."""
+    said: list[str] = []
+    training.train(tiny, competition, tmp_path, max_steps=3, show=said.append)
+
+    done = training.train(replace(tiny, floor=FLOOR), competition, tmp_path, show=said.append)
+
+    assert done.status == "complete"
+    assert any(line.startswith("Resuming from step 3") for line in said)
