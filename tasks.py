@@ -18,7 +18,8 @@ from commands.kaggle import (
     submit,
     watch,
 )
-from commands.local import check, dry_run, inspect, prove, report, scale_check
+from commands.local import check, inspect, prove, report, scale_check
+from commands.rehearsal import dry_run
 
 __all__ = [
     "build",

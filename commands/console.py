@@ -13,8 +13,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from invoke import tasks
+
 ROOT = Path(__file__).resolve().parents[1]
-DEADLINE, CTRL_C = 5, 130  # exit codes
+USAGE, DEADLINE, CTRL_C = 2, 5, 130  # exit codes
+TWO_WEEKS = 60 * 24 * 14  # minutes
+NOTHING_LOST = "Nothing is lost: run the same command again, or look first:\ninvoke status"
+
+
+def task(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function a task of invoke, whose options have no short names.
+
+    invoke would choose them: -c would be --config in one task and --competition in the next.
+    """
+    made: Callable[[Callable[..., Any]], Any] = tasks.task(auto_shortflags=False, **options)
+    return made
 
 
 _exit_codes: list[int] = []  # one, if a task was interrupted
@@ -55,6 +68,11 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
             sys.exit(130)
         except KeyboardInterrupt:
             code, message = CTRL_C, "Interrupted. Runs on Kaggle continue:\ninvoke status"
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if not package or (ROOT / package).exists():
+                raise  # a bug of this project
+            code, message = USAGE, lacking(package)
         except Exception as error:
             known = getattr(error, "exit_code", None)
             if not isinstance(known, int):
@@ -80,12 +98,25 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
     return run
 
 
-def limited(minutes: float, **longer: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def lacking(package: str) -> str:
+    """Return the message for a package that this Python does not have."""
+    python = shlex.quote(sys.executable)
+    return (
+        f"The Python at {sys.executable} has no package {package!r}; expected those that"
+        f" pyproject.toml lists.\nActivate the environment that has them, or install them:\n"
+        f"{python} -m pip install -e {shlex.quote(str(ROOT))}"
+    )
+
+
+def limited(
+    minutes: float, *, advice: str = NOTHING_LOST, **longer: float | Callable[[Any], float]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a task a timeout, which `--minutes` overrides.
 
     Args:
         minutes: the default.
-        longer: the default with that option, as until_done=20160.
+        advice: what to do after the timeout.
+        longer: the default with that option, as until_done=20160, or a function of its value.
     """
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,14 +124,14 @@ def limited(minutes: float, **longer: float) -> Callable[[Callable[..., Any]], C
         def run(*arguments: Any, **options: Any) -> Any:
             from deploy.client.deadline import within
 
-            defaults = (most for option, most in longer.items() if options.get(option))
-            default = str(next(defaults, minutes))
-            allowed = number("minutes", options.get("minutes") or default, 0.01, 60 * 24 * 14)
-            message = (
-                f"This took longer than {allowed:g} minutes. Nothing is lost: run the same command"
-                " again, or look first:\ninvoke status"
+            defaults = (
+                most(value) if callable(most) else most
+                for option, most in longer.items()
+                if (value := options.get(option))
             )
-            with within(allowed * 60, message):
+            default = str(next(defaults, minutes))
+            allowed = number("minutes", options.get("minutes") or default, 0.01, TWO_WEEKS)
+            with within(allowed * 60, f"This took longer than {allowed:g} minutes. {advice}"):
                 return body(*arguments, **options)
 
         return run

@@ -4,9 +4,17 @@ from pathlib import Path
 from typing import Any
 
 from invoke.context import Context
-from invoke.tasks import task
 
-from commands.console import ROOT, confirmation, limited, number, reported, show
+from commands.console import (
+    ROOT,
+    TWO_WEEKS,
+    confirmation,
+    limited,
+    number,
+    reported,
+    show,
+    task,
+)
 from commands.project import (
     CONFIG,
     JSON,
@@ -23,7 +31,6 @@ YES = {"yes": "push without asking; for scripts"}
 AGAIN = {"again": "push even if this very notebook was pushed already and has not failed"}
 KERNEL = {"kernel": "train-tpu (default) or infer-gpu"}
 PLACEHOLDER = "owner"
-TWO_WEEKS = 60 * 24 * 14  # minutes
 
 
 @task(name="relay", help={**CONFIG, **JSON, **YES})

@@ -1,122 +1,19 @@
-"""Tasks of this machine: the rehearsal, reports, checks and proofs. None of them needs an account
-or spends anything.
+"""Tasks of this machine: inspection, reports, checks and proofs. None of them needs an account or
+spends anything.
 """
 
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from invoke.context import Context
-from invoke.tasks import task
 
-from commands.console import ROOT, interpreter, number, reported, show
-from commands.project import CONFIG, JSON, checker, connect, project, resolved_pushes, show_result
+from commands.console import ROOT, number, reported, show, task
+from commands.project import CONFIG, JSON, resolved_pushes
 
-SUBJECTS = ("house", "relay", "kaggle", "training", "competitions")
-
-
-def foreign(address: str, slug: str) -> Any:
-    """Return the competition that MODULE:FUNCTION makes; raise `UsageError` for another slug."""
-    from deploy.errors import UsageError
-    from localkaggle.competitions import foreign
-
-    try:
-        made = foreign.make(address)
-    except ValueError as error:
-        raise UsageError(f"--competition {error}.\nCorrect it.") from error
-    if made.slug != slug:
-        raise UsageError(
-            f"--competition {address} makes {made.slug!r}, and the config is for {slug!r}; expected"
-            " the same.\nCorrect one of them."
-        )
-    return made
-
-
-@task(
-    help={
-        "config": "name in pipeline/configs/, or path of such a .py file, for a competition that"
-        " the local Kaggle has or --competition makes; default: digits",
-        **JSON,
-        "competition": "MODULE:FUNCTION that makes a competition which the local Kaggle does not"
-        " have, as proofs.competitions.unseen:unseen",
-        "dataset": "OWNER/SLUG=DIR: a dataset that kernel-metadata.json lists, and the folder with"
-        " its files; repeat for another",
-        "internet": "let train-tpu reach the internet, as on Kaggle; by default nothing can",
-        "tpu-python": "Python to run train-tpu with, such as one with constraints/tpu-image.txt"
-        " installed; default: this one",
-        "gpu-python": "Python to run infer-gpu with, such as one with constraints/gpu-image.txt"
-        " installed; default: this one",
-    },
-    iterable=["dataset"],
-)
-@reported
-def dry_run(
-    c: Context,
-    config: str = "digits",
-    competition: str = "",
-    dataset: Sequence[str] | None = None,
-    internet: bool = False,
-    tpu_python: str = "",
-    gpu_python: str = "",
-    json: bool = False,
-) -> dict[str, Any]:
-    """Rehearse the whole chain on this machine: no account, no network.
-
-    Example: invoke dry-run
-    """
-    import time
-
-    from deploy.errors import Detached, RelayError, UsageError
-    from deploy.relay import relay
-    from localkaggle import competitions
-    from localkaggle.server import LocalKaggle
-    from localkaggle.services.datasets import parse_published
-
-    runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    ours = project(config, runs, runs / "build", deadline_seconds=3600.0)
-    hosted = foreign(competition, ours.competition) if competition else ours.competition
-    try:
-        datasets = dict(parse_published(text) for text in dataset or ())
-    except ValueError as error:
-        raise UsageError(f"--dataset {error}.\nCorrect it.") from error
-    if isinstance(hosted, str) and hosted not in competitions.NAMES:
-        raise UsageError(
-            f"The local Kaggle has no competition {hosted!r}; it has:"
-            f" {', '.join(competitions.NAMES)}.\nChoose a config for one of these, as --config"
-            " digits, or name a function that makes the competition: --competition MODULE:FUNCTION"
-        )
-    given = {"TPU": tpu_python, "GPU": gpu_python}
-    python = {machine: interpreter(machine, path) for machine, path in given.items() if path}
-    with LocalKaggle(
-        runs / "kaggle",
-        competitions=[hosted],
-        datasets=datasets,
-        offline=not internet,
-        python=python,
-    ) as local:
-        for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
-            del os.environ[name]  # the user's own token would win over this Kaggle's
-        os.environ.update(local.environment)
-        show(f"Started a local Kaggle server; files in {runs / 'kaggle'}")
-        try:
-            result = relay.run(connect(), ours, show=show, check=checker(config))
-        except (KeyboardInterrupt, Detached):
-            raise Detached(
-                f"Interrupted. The local Kaggle server has stopped; its files are in {runs}\n"
-                "A rehearsal cannot be resumed. To start over, run the same command again."
-            ) from None
-        except RelayError as error:
-            mounts = ""
-            if "dataset_sources" in getattr(error, "kinds", ()):
-                mounts = "Give the rehearsal its datasets: --dataset OWNER/SLUG=DIR\n"
-            raise type(error)(
-                f"{error}\n{mounts}(This was a rehearsal: its Kaggle server has stopped, and its"
-                f" files are in {runs}. Once this is fixed, run the same command again.)"
-            ) from error
-    return show_result(result, config)
+SUBJECTS = ("house", "relay", "kaggle", "training", "competitions", "own")
 
 
 @task(
@@ -170,7 +67,8 @@ def scale_check(
         **CONFIG,
         **JSON,
         "run": "owner/slug/version, as ann/digits-train-tpu/3, or a folder that a training wrote,"
-        " as out; default: the last training that was pushed from here and pulled",
+        " as out; default: the last training that was pushed from here and pulled; without a push,"
+        " that of the last rehearsal",
         "title": "title of the page; default: the config's name",
     }
 )
@@ -184,15 +82,13 @@ def report(
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
     from deploy.kernel import output
-    from deploy.relay import relay
+    from deploy.relay import last_runs
     from pipeline.report import report as model_side
 
     if run and os.path.isdir(run):  # noqa: PTH112 - Path.is_dir raises for a long name
         folder, name = Path(run), ""
     else:
-        pushes = resolved_pushes(config)
-        found = pushes.find_run(run, relay.TRAIN)
-        folder, name = pushes.pulled_folder(found), str(found)
+        folder, name = last_runs.training(resolved_pushes(config), run)
     beside = None
     if output.noted(folder):  # a pulled folder stays as it is: the next pull compares it
         beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}")
@@ -209,11 +105,16 @@ def report(
         "write": "name of the new config, which goes to pipeline/configs/, or path of a .py file;"
         " default: print the config",
         "page": "HTML file to write, with what was found in words and pictures",
-        "competition": "the last part of its address on Kaggle; default: the folder's name",
+        "competition": "the last part of its address on Kaggle; default: the folder's name, if it"
+        " can be one",
         "sample": "path in the folder of the sample submission, if inspect does not find it",
-        "train": "path in the folder of the table with the labels, if inspect does not find it",
+        "train": "path in the folder of the table with the labels, or of the class folders, if"
+        " inspect does not find it",
         "test": "path in the folder of the table of the test set, if inspect does not find it",
         "label": "the column to predict, if inspect does not find it; commas between several",
+        "for_": "the machine that trains: tpu-v5e-8 or cpu, for which networks are timed here;"
+        " default: tpu-v5e-8",
+        "budget": "how long the training may take, as 2h, 8m or 90s; default: 2h, for a CPU 8m",
     }
 )
 @reported
@@ -227,6 +128,8 @@ def inspect(
     train: str = "",
     test: str = "",
     label: str = "",
+    for_: str = "",
+    budget: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
     """Show what a competition folder holds, and propose a config.
@@ -248,11 +151,13 @@ def inspect(
         "train": train,
         "test": test,
         "label": label,
+        "for": for_,
+        "budget": budget,
     }
     return model_side.inspect(Path(input), options, show)
 
 
-@task
+@task()
 @reported
 def check(c: Context) -> None:
     """Run what must pass before a commit: ruff, mypy, pytest.

@@ -28,6 +28,7 @@ def project(
     """Return what the Kaggle side needs to know of a config."""
     from deploy.project import Project
     from pipeline import config as configs
+    from pipeline.session import progress_log
 
     settings = configs.load(config)
     owner, _, path = str(settings.model_options.get("pretrained", "")).partition("/")
@@ -41,6 +42,7 @@ def project(
         builds,
         sample=settings.data.sample_submission,
         needs=f"{owner}/{slug}" if owner and slug and file else "",  # no path from the root
+        in_words=progress_log.in_words,
         **more,
     )
 
@@ -49,7 +51,7 @@ def connect() -> Any:
     """Return a connection with the user's own credentials."""
     from deploy.client.client import Kaggle
 
-    return Kaggle.connect()
+    return Kaggle.connect(show=show)
 
 
 def resolved_pushes(config: str, **more: Any) -> Any:

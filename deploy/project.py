@@ -1,13 +1,21 @@
 """A project: what is relayed, and where its records are."""
 
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deploy.journal import Journal
 
 TRAIN, INFER = "train-tpu", "infer-gpu"
 DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
+InWords = Callable[[Mapping[str, Any]], str]
+
+
+def no_words(line: Mapping[str, Any]) -> str:
+    """Say nothing about a line of progress."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,7 @@ class Project:
         queue_seconds: for a run to get a machine; 0: as `deadline_seconds`.
         sample: the competition's file that shows what a submission looks like.
         needs: owner/slug of a dataset that the training reads; "": none.
+        in_words: what a line of the run's progress says to a person.
     """
 
     root: Path
@@ -39,6 +48,7 @@ class Project:
     queue_seconds: float = 0.0
     sample: str = "sample_submission.csv"
     needs: str = ""
+    in_words: InWords = no_words
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -21,6 +22,8 @@ from localkaggle.services.protocol import BASE, ApiError
 from localkaggle.services.storage import Redirect, Storage
 from localkaggle.services.uploads import Uploads
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class Account(Protocol):
     """What the handler asks of the server (`localkaggle.server.LocalKaggle`)."""
@@ -31,6 +34,7 @@ class Account(Protocol):
     storage: Storage
     kernels: Kernels
     uploads: Uploads
+    disk_full: str
 
     @property
     def port(self) -> int:
@@ -113,9 +117,13 @@ class Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the client has gone
         except Exception as error:
+            self.close_connection = True
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
+                self.kaggle.disk_full = str(error)
+                # Not 507: clients ask again after a 5xx.
+                return self._fail(ApiError(400, f"This Kaggle's disk is full: {error}"))
             # An error of this server: answered as by the site, and printed to be fixed.
             traceback.print_exc()
-            self.close_connection = True
             return self._fail(ApiError(500, f"Internal error: {type(error).__name__}"))
 
     do_GET = do_POST = do_PUT = do_HEAD = handle_one

@@ -62,7 +62,12 @@ class LocalKaggle:
         datasets: {owner/slug: folder} that other users published; ready from the start.
         python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than
             this one's.
+        variables: environment variables for all sessions.
+        private: folders that no session sees, as one that holds hidden labels.
         session: makes a session; another class than `Session` where no notebook has to run.
+
+    Attributes:
+        disk_full: what could not be written since the disk is full; "": nothing.
     """
 
     def __init__(
@@ -82,6 +87,8 @@ class LocalKaggle:
         ready_seconds: float = 1.0,
         datasets: Mapping[str, Path] | None = None,
         python: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
+        private: Sequence[Path] = (),
         session: Callable[..., Session] = Session,
     ) -> None:
         if layout not in ("2026", "flat"):
@@ -96,9 +103,11 @@ class LocalKaggle:
         self.session_seconds = {**SESSION_SECONDS, **(session_seconds or {})}
         self._memory_bytes, self._output_bytes = memory_bytes, output_bytes
         self._python, self._session = dict(python or {}), session
+        self._variables, self._private = dict(variables or {}), list(private)
         self.competitions = Hosted(self.folder / "competitions", competitions)
         self.key, self.token = secrets.token_hex(16), f"KGAT_{secrets.token_hex(16)}"
         self.faults = Faults()
+        self.disk_full = ""
         self.journal: list[tuple[str, Any, int, Any]] = []
         self.lock = threading.RLock()
         self.storage = Storage(self.folder)
@@ -241,7 +250,8 @@ class LocalKaggle:
             internet=request.enable_internet and not self.offline and not rerun,
             rerun=rerun,
             limits=Limits(seconds, self._memory_bytes, self._output_bytes),
-            hidden=[PROJECT, self.folder],
+            hidden=[PROJECT, self.folder, *self._private],
+            variables=self._variables,
             python=self._python.get(kind, sys.executable),
             log=Log() if rerun else version.log,
         )

@@ -38,6 +38,7 @@ class Bundle:
         folder: of the two files.
         metadata: as in kernel-metadata.json.
         sha256: of all that decides what the run does; the commit is not part of it.
+        code_sha256: of code and config alone, the same for every owner and artifact.
         git_dirty: the files that travel differ from those of `git_commit`, or there is no commit.
         text: of the notebook, as the gate checked it; a push sends this, not what the file holds
             by then.
@@ -49,6 +50,7 @@ class Bundle:
     notebook: Path
     metadata: Mapping[str, Any]
     sha256: str
+    code_sha256: str
     git_commit: str
     git_dirty: bool
     text: str = field(repr=False)
@@ -191,7 +193,10 @@ def build(
 
     identity = {"kernel": kernel, "config": chosen.stem, "competition": competition}
     covered = {**identity, "expect": expect, "modules": modules, "cells": own, "metadata": metadata}
-    sha256 = hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
+    sha256, code_sha256 = (
+        hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        for parts in (covered, {**identity, "modules": modules, "cells": own})
+    )
     commit, dirty = _commit(
         root, [*files.values(), source / "notebook.py", source / "kernel-metadata.json"]
     )
@@ -229,7 +234,7 @@ def build(
         path.write_text(text, encoding="utf-8", newline="\n")
         described = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
         (folder / "kernel-metadata.json").write_text(described, encoding="utf-8", newline="\n")
-    return Bundle(kernel, handle, folder, path, metadata, sha256, commit, dirty, text)
+    return Bundle(kernel, handle, folder, path, metadata, sha256, code_sha256, commit, dirty, text)
 
 
 def _needed(root: Path, config: Path, name: str, cells: str) -> dict[str, Path]:

@@ -4,11 +4,12 @@ Comes in: handles, versions, files. Goes out: plain values (deploy/client/respon
 or unknown answer never looks like success. How calls are retried is in deploy/client/retries.py.
 """
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import requests
 
-from deploy.client import credentials, failure_messages, file_transfer
+from deploy.client import credentials, failure_messages, file_transfer, server_address
 from deploy.client.competition_calls import CompetitionCalls
 from deploy.client.dataset_calls import DatasetCalls
 from deploy.client.kernel_calls import KernelCalls
@@ -20,9 +21,14 @@ class Kaggle(KernelCalls, DatasetCalls, CompetitionCalls):
     """A logged-in connection. Use `Kaggle.connect()`."""
 
     def __init__(
-        self, client: Any, username: str, pace: Pace, timeouts: tuple[float, float]
+        self,
+        client: Any,
+        username: str,
+        pace: Pace,
+        timeouts: tuple[float, float],
+        show: Callable[[str], None],
     ) -> None:
-        super().__init__(client.http_client(), username, pace, timeouts)
+        super().__init__(client.http_client(), username, pace, timeouts, show)
         # Imported late: a task that does not connect starts without the client.
         from kagglesdk.blobs.types import blob_api_service as blobs_types
         from kagglesdk.competitions.types import competition_api_service as competitions_types
@@ -36,17 +42,25 @@ class Kaggle(KernelCalls, DatasetCalls, CompetitionCalls):
         self._competitions = client.competitions.competition_api_client
 
     @classmethod
-    def connect(cls, *, pace: Pace | None = None, timeouts: tuple[float, float] = (10, 60)) -> Self:
+    def connect(
+        cls,
+        *,
+        pace: Pace | None = None,
+        timeouts: tuple[float, float] = (10, 60),
+        show: Callable[[str], None] = lambda line: None,
+    ) -> Self:
         """Return a connection with the credentials that the official client would use.
 
         Args:
             pace: by default that of the address, Kaggle's or this machine's.
             timeouts: seconds to connect, and between two bytes.
+            show: is given a line before this machine waits for Kaggle.
 
         Raises:
             CredentialError: without credentials, or with ones that Kaggle does not know.
             Unreachable: if Kaggle had to be asked and did not answer.
         """
+        show(f"Logging in to {server_address.address()}")
         try:
             client, username = credentials.log_in(timeouts)
         except requests.RequestException as error:
@@ -61,4 +75,4 @@ class Kaggle(KernelCalls, DatasetCalls, CompetitionCalls):
                 f"{credentials.HOW}"
             ) from error
         here = file_transfer.is_loopback(client.http_client()._endpoint)
-        return cls(client, username, pace or (LOOPBACK if here else REMOTE), timeouts)
+        return cls(client, username, pace or (LOOPBACK if here else REMOTE), timeouts, show)

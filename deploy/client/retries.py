@@ -52,18 +52,26 @@ class Exchange:
         username: the owner of what is ours.
         pace: how patiently Kaggle is asked.
         timeouts: seconds to connect, and between two bytes.
+        show: is given a line before a question is retried: that may take minutes.
 
     Attributes:
         signed_by: "key" or "token": what each call is signed with.
         ahead_seconds: this machine's clock minus Kaggle's, by the last answer; None before one.
     """
 
-    def __init__(self, http: Any, username: str, pace: Pace, timeouts: tuple[float, float]) -> None:
+    def __init__(
+        self,
+        http: Any,
+        username: str,
+        pace: Pace,
+        timeouts: tuple[float, float],
+        show: Callable[[str], None],
+    ) -> None:
         self.username = username
         self.pace = pace
         self.signed_by = "key" if isinstance(http._session.auth, tuple) else "token"
         self.ahead_seconds: float | None = None
-        self._http, self._timeouts = http, timeouts
+        self._http, self._timeouts, self._show = http, timeouts, show
         self._anonymous = file_transfer.anonymous(timeouts)
         http._response_processor = self._note_time
 
@@ -110,8 +118,8 @@ class Exchange:
 
     def _read(self, what: str, ask: Callable[[], T], patience: float | None = None) -> T:
         """Ask, and retry failures that pass. Full jitter keeps many watchers apart."""
-        end = time.monotonic() + (self.pace.patience if patience is None else patience)
-        ceiling = self.pace.first / 5
+        patience = self.pace.patience if patience is None else patience
+        end, ceiling, silent = time.monotonic() + patience, self.pace.first / 5, True
         while True:
             try:
                 return ask()
@@ -125,6 +133,10 @@ class Exchange:
                 left = end - time.monotonic()
                 if left <= 0:
                     raise Unreachable(failure_messages.unanswered(what, error)) from error
+                if silent:
+                    silent = False
+                    why = failure_messages.unanswered(what, error).splitlines()[0]
+                    self._show(f"{why} Retrying for up to {patience:.0f} s.")
                 time.sleep(min(pause, left))
                 ceiling = min(ceiling * 2, self.pace.most)
 

@@ -15,31 +15,24 @@ from deploy.client import failure_messages
 from deploy.client.client import Kaggle
 from deploy.client.retries import UNREADABLE
 from deploy.errors import RelayError
+from deploy.project import InWords
 
 LINE_AT_MOST = 10_000
 ETA_AT_MOST = 10 * 365 * 24 * 3600.0  # seconds; anything longer is no estimate
 # Lines of a notebook that tell a person nothing: %%writefile, pieces of JSON, paths.
 NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|\S*/\S*$""")
-# How the numbers of a progress line are shown; other numbers are not.
-PROGRESS = {
-    "step": "  step {:.0f}",
-    "steps": " of {:.0f}",
-    "epoch": "  epoch {:.1f}",
-    "loss": "  loss {:.4f}",
-    "accuracy": "  accuracy {:.3f}",
-    "validation_accuracy": "  validation {:.3f}",
-    "absolute_error": "  error {:.3f} s.d.",
-    "validation_absolute_error": "  validation {:.3f}",
-    "images_per_second": "  {:,.0f} images/s",
-    "memory_bytes": "  {:,.0f} bytes of memory",
-}
 
 
 class LogStream:
-    """The progress of a run. Use it in `with`; it follows the log until the block ends."""
+    """The progress of a run. Use it in `with`; it follows the log until the block ends.
 
-    def __init__(self, kaggle: Kaggle, handle: str, version: int) -> None:
+    Args:
+        in_words: gives what a line of progress says to a person; the model side knows.
+    """
+
+    def __init__(self, kaggle: Kaggle, handle: str, version: int, in_words: InWords) -> None:
         self._kaggle, self._handle, self._version = kaggle, handle, version
+        self._in_words = in_words
         self._closed = threading.Event()
         self._rest = ""
         self._progress: Mapping[str, Any] = {}
@@ -55,16 +48,7 @@ class LogStream:
     @property
     def line(self) -> str:
         """The run's progress, or else the last line of words."""
-        values = {name: self._progress.get(name) for name in PROGRESS}
-        parts = [
-            PROGRESS[name].format(value)
-            for name, value in values.items()
-            if isinstance(value, (int, float))
-        ]
-        ahead = self.seconds_ahead
-        if ahead is not None:
-            parts.append(f"  {clock(ahead)} to go")
-        return "".join(parts).lstrip() or self._words
+        return self._in_words(self._progress) or self._words
 
     @property
     def seconds_ahead(self) -> float | None:

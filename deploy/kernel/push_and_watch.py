@@ -27,6 +27,7 @@ from deploy.errors import (
     UsageError,
 )
 from deploy.kernel.log_stream import LogStream, clock
+from deploy.project import InWords, no_words
 
 Show = Callable[[str], None]
 
@@ -204,6 +205,7 @@ def watch(
     deadline_seconds: float,
     show: Show,
     queue_seconds: float | None = None,
+    in_words: InWords = no_words,
 ) -> str:
     """Watch a run until it ends, and return "COMPLETE".
 
@@ -211,6 +213,7 @@ def watch(
         deadline_seconds: for the run itself, from the moment it is seen running.
         show: is given a line when the status or the progress has changed.
         queue_seconds: for the run to start; by default `deadline_seconds`.
+        in_words: what a line of its progress says to a person.
 
     Raises:
         NotFound, Denied: if there is no such run, or not for this user.
@@ -224,7 +227,7 @@ def watch(
     pause, last = kaggle.pace.first, ""
     left = _quota_left(kaggle, run)
     try:
-        with LogStream(kaggle, run.handle, run.version) as log:
+        with LogStream(kaggle, run.handle, run.version, in_words) as log:
             while True:
                 now = time.monotonic()
                 # Kaggle does not find a version for some seconds after its push.

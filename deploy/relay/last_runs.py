@@ -67,7 +67,7 @@ class Pushes:
         if row is None:
             raise UsageError(
                 f"The journal in {self.project.runs} knows no push of {kernel} with the config"
-                f" {self.project.name}; rehearsals do not count.\n"
+                f" {self.project.name}; a rehearsal is none.\n"
                 "Push it with the command below, or name a run: --run owner/slug/version\n"
                 f"{push}"
             )
@@ -139,6 +139,36 @@ class Pushes:
         rows = self.matching(handle=run.handle, version=run.version)
         made = (row for row in rows if row["before"] is not None and row["before"] < run.version)
         return max((str(row["at"]) for row in made), default="")
+
+
+def training(pushes: Pushes, named: str) -> tuple[Path, str]:
+    """Return the output of a pulled training, and the run.
+
+    Args:
+        named: owner/slug/version; "": the last one that was pushed, or, if none ever was, the last
+            one that was rehearsed, whose run is "".
+    """
+    project = pushes.project
+    if not named and pushes.last(kernel=TRAIN, config=project.name) is None:
+        folder = rehearsed(project)
+        if folder is not None:
+            return folder, ""
+    run = pushes.find_run(named, TRAIN)
+    return pushes.pulled_folder(run), str(run)
+
+
+def rehearsed(project: Project) -> Path | None:
+    """Return the output of the last training of this config that was rehearsed, or None.
+
+    A rehearsal pulls into a folder of its own below `runs`.
+    """
+    ours = {"kernel": TRAIN, "config": project.name}
+    found: dict[Path, str] = {}
+    for path in project.runs.glob(f"*/*/{output.NOTE}"):
+        folder, note = path.parent, output.noted(path.parent)
+        if note and ours.items() <= output.json_object(folder / output.BUNDLE).items():
+            found[folder] = note.at
+    return max(found, key=lambda folder: found[folder], default=None)
 
 
 def run_of(row: Row) -> Run:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from deploy.bundle import rehearsed
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.client.kernel_calls import ASKED, SOURCES
@@ -38,6 +39,9 @@ class Preview:
         accelerator: "TPU" or "GPU".
         hours_left: of that accelerator, this week; None if Kaggle does not say.
         active: our runs that have not ended, as far as the journal knows.
+        rehearsed: how code and config were rehearsed as they stand, or that they never were and
+            the command that does so.
+        code_sha256: of the bundle.
     """
 
     handle: str
@@ -46,6 +50,8 @@ class Preview:
     accelerator: str
     hours_left: float | None
     active: tuple[str, ...]
+    rehearsed: str
+    code_sha256: str
 
     def lines(self) -> list[str]:
         """Return it as lines for a person."""
@@ -55,6 +61,7 @@ class Preview:
         return [
             f"push        {self.handle}, version {self.version + 1}",
             f"{self.accelerator} quota   {left}",
+            f"rehearsed   {self.rehearsed}",
             *(f"active      {run}" for run in self.active),
             *(
                 f"changes     {change}"
@@ -85,6 +92,7 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
             **_settings(current, bundle),
             **_changes(current.text, bundle.text),
         }
+    rehearse = f"{pushes.project.command('dry-run')} --input DIR"
     preview = Preview(
         bundle.handle,
         current.version if current else 0,
@@ -92,6 +100,8 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
         accelerator,
         None if seconds is None else seconds / 3600,
         _active(kaggle, pushes, accelerator),
+        rehearsed.how(pushes.project.runs, bundle) or f"never as it stands; to do so: {rehearse}",
+        bundle.code_sha256,
     )
     if seconds is not None and seconds <= 0:
         raise NoQuota(

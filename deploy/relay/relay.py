@@ -277,6 +277,7 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
             run,
             deadline_seconds=project.deadline_seconds,
             queue_seconds=project.queue_seconds,
+            in_words=project.in_words,
             show=show,
         )
     except RunFailed:

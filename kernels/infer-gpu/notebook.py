@@ -28,11 +28,12 @@ print(devices.prove("NvidiaTeslaT4"))
 from pathlib import Path
 
 from pipeline import artifact, config
+from pipeline.config import rehearsal
 from pipeline.inference import inference
 from pipeline.runtime import mounts, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))
-settings = config.load(origin.config)
+settings = rehearsal.shortened(config.load(origin.config))
 inputs = mounts.root() / "input"
 model = artifact.load(mounts.artifact(inputs, origin.expect["run_id"]), expect=origin.expect)
 folder = mounts.competition(inputs, settings.competition, settings.data.sample_submission)

@@ -27,10 +27,11 @@ print(devices.prove("TpuV5E8"))
 from pathlib import Path
 
 from pipeline import config
+from pipeline.config import rehearsal
 from pipeline.runtime import mounts, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))
-settings = config.load(origin.config)
+settings = rehearsal.shortened(config.load(origin.config))
 folder = mounts.competition(
     mounts.root() / "input", settings.competition, settings.data.sample_submission
 )

@@ -11,6 +11,7 @@ from localkaggle.competitions.competition import Competition, ScoringError
 from localkaggle.competitions.csv_digits import digits_csv
 from localkaggle.competitions.diabetes_progression import diabetes
 from localkaggle.competitions.metrics import accuracy, auc, rmse
+from localkaggle.competitions.own_folder import OwnFolder
 from localkaggle.competitions.png_digits import digits
 
 EMBEDDED: Mapping[str, Callable[[], Competition]] = {
@@ -21,4 +22,14 @@ EMBEDDED: Mapping[str, Callable[[], Competition]] = {
 }
 NAMES = tuple(EMBEDDED)
 
-__all__ = ["EMBEDDED", "NAMES", "Competition", "ScoringError", "accuracy", "auc", "digits", "rmse"]
+__all__ = [
+    "EMBEDDED",
+    "NAMES",
+    "Competition",
+    "OwnFolder",
+    "ScoringError",
+    "accuracy",
+    "auc",
+    "digits",
+    "rmse",
+]

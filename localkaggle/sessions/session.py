@@ -133,6 +133,7 @@ class Session:
         rerun: whether this is the scored rerun of a submission.
         limits: what it may use.
         hidden: folders that look empty inside, beside the user's home.
+        variables: more environment variables.
         python: the interpreter; it needs papermill and ipykernel.
         log: gets what is printed.
     """
@@ -148,6 +149,7 @@ class Session:
         rerun: bool,
         limits: Limits,
         hidden: Sequence[Path],
+        variables: Mapping[str, str] | None = None,
         python: str = sys.executable,
         log: Log,
     ) -> None:
@@ -160,7 +162,7 @@ class Session:
         self._private.chmod(0o1777)
         (self.working / NOTEBOOK).write_text(notebook, encoding="utf-8")
         self._namespaces = namespaces()
-        self._environment = self._build_environment(shape, rerun)
+        self._environment = {**self._build_environment(shape, rerun), **(variables or {})}
         self._cancelled, self._killed = threading.Event(), threading.Event()
 
     def run(self) -> Outcome:

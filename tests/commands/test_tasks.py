@@ -4,18 +4,27 @@ for.
 
 import importlib.util
 import json
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from invoke.collection import Collection
 
+import commands.project
 import tasks
 from deploy.errors import UsageError
+from deploy.kernel.push_and_watch import Run
+from deploy.relay import relay
+from deploy.relay.submit import Submission
 from localkaggle.server import LocalKaggle
+from localkaggle.sessions.session import namespaces
 from proofs.kaggle.world import competition
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,16 +130,11 @@ def test_the_help_of_a_task_has_an_example(task, helps):
         ),
         (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
         (["dry-run", "--dataset", "keras/weights=/no/such"], 2, "there is no folder '/no/such'"),
-        (
-            ["dry-run", "--competition", "proofs.competitions.unseen:nothing"],
-            2,
-            "expected MODULE:FUNCTION",
-        ),
-        (
-            ["dry-run", "--competition", "proofs.competitions.unseen:unseen"],
-            2,
-            "makes 'varieties', and the config is for 'digits'",
-        ),
+        (["dry-run", "--input", "no-such"], 2, "there is no such folder"),
+        (["dry-run", "--input", "tests", "--budget", "2"], 2, "--budget 2: expected a time"),
+        (["dry-run", "--input", "tests", "--full", "--budget", "2m"], 2, "expected one of them"),
+        (["dry-run", "--full"], 2, "--full is for a rehearsal of a folder"),
+        (["init"], 2, "--competition is missing"),
         (["inspect"], 2, "--input is missing"),
         (["inspect", "--input", "no-such"], 2, "there is no such folder"),
     ],
@@ -300,3 +304,125 @@ def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(local):
 
     assert done.returncode == 5
     assert "longer than 0.05 minutes" in json.loads(done.stdout.splitlines()[-1])["error"]
+
+
+def test_a_wrong_key_is_refused_at_once_after_a_line_that_says_who_is_asked(local, monkeypatch):
+    """Nothing is sent twice: a key that is wrong stays wrong."""
+    monkeypatch.setenv("KAGGLE_KEY", "0" * 32)
+
+    done = invoke("push-train", "--yes")
+
+    codes = [code for _, _, code, _ in local.journal]
+    assert (done.returncode, codes) == (3, [401])
+    assert done.stdout.splitlines()[0] == f"Logging in to 127.0.0.1:{local.port}"
+
+
+def test_an_option_has_one_name_and_one_meaning():
+    """invoke makes short names by itself: -c of one task would be another option of the next."""
+    every = Collection.from_module(tasks).tasks.values()
+    options = [argument for task in every for argument in task.get_arguments()]
+    slugs = {option.help for option in options if option.name == "competition"}
+
+    assert [option.names for option in options if len(option.names) > 1] == []
+    assert len(slugs) > 1 and all("last part of" in said for said in slugs)
+
+
+def test_the_commands_that_are_printed_can_be_pasted(tmp_path, capsys):
+    """A path may hold a space."""
+    trained, inferred = tmp_path / "my runs" / "trained", tmp_path / "my runs" / "inferred"
+    inferred.mkdir(parents=True)
+    (inferred / "submission.csv").write_text("id,label\na,1\n")
+    run = Run("ann/digits-train-tpu", 1, "", "")
+    result = relay.Result(run, None, run, trained, inferred, Submission(1, 0.5, "COMPLETE"), 9.0)
+
+    commands.project.show_result(result, "digits")
+
+    score, *_, last = capsys.readouterr().out.splitlines()
+    assert shlex.split(last) == ["report", "invoke", "report", "--run", str(trained)]
+    assert "on the hidden test set" in score and "the 1 rows of the visible one" in score
+
+
+OLD = "import sys; sys.version_info = (3, 10, 12, 'final', 0); sys.argv = ['invoke', '--list']; "
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from invoke.main import program; program.run()",
+        "from setuptools import build_meta; build_meta.get_requires_for_build_editable()",
+    ],
+)
+def test_an_old_python_is_told_which_one_is_needed(code):
+    """By invoke, and by a pip that looks for the dependencies first."""
+    done = subprocess.run(
+        [sys.executable, "-c", OLD + code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    least, below = re.findall(r"3\.(\d+)", project()["requires-python"])
+    expected = f"This is Python 3.10; kaggle-relay expects Python 3.{least} to 3.{int(below) - 1}."
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, expected)
+
+
+def project() -> dict[str, Any]:
+    """Return what pyproject.toml says of the project."""
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it():
+    """Another environment may be active."""
+    code = (
+        "import sys; sys.modules['requests'] = None; sys.argv = ['invoke', 'push-train', '--json'];"
+        " from invoke.main import program; program.run()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, json.loads(done.stdout)["exit_code"]) == (2, 2)
+    assert "has no package 'requests'" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"{sys.executable} -m pip install -e {ROOT}"
+
+
+REHEARSE = "import sys; sys.argv = ['invoke', 'dry-run']; import commands.rehearsal as own; "
+
+
+@pytest.mark.skipif(not namespaces(), reason="a small disk needs a mount")
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("", "The disk is full: 6 MB are free"),
+        ("own.LEAST_BYTES = 0; ", "The disk is full: [Errno 28] No space left on device"),
+    ],
+)
+def test_a_rehearsal_on_a_full_disk_says_so(code, said, tmp_path):
+    """Before it begins, or where the disk fills up: in place of advice about the network."""
+    copy = shutil.copytree(
+        ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests")
+    )
+    (copy / "runs").mkdir()
+    code = f"{REHEARSE}{code}from invoke.main import program; program.run()"
+    rehearse = shlex.join([sys.executable, "-c", code])
+    inside = f"mount -t tmpfs -o size=6m none runs && exec {rehearse}"
+
+    done = subprocess.run(
+        [*namespaces(), "sh", "-c", inside], cwd=copy, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, "Traceback" in done.stderr) == (8, False)
+    assert said in done.stderr
+
+
+def test_a_rehearsal_that_ran_out_of_time_says_that_it_begins_again(tmp_path):
+    """Unlike a run on Kaggle, of which nothing is lost."""
+    copy = shutil.copytree(
+        ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests")
+    )
+
+    done = invoke("dry-run", "--minutes", "0.01", "--json", cwd=copy)
+
+    told = json.loads(done.stdout.splitlines()[-1])["error"]
+    assert done.returncode == 5
+    assert told.startswith("This took longer than 0.01 minutes. A rehearsal cannot be resumed")
+    assert told.splitlines()[-1] == "--minutes N"

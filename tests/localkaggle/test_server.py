@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import resource
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -884,3 +885,17 @@ def test_a_call_is_in_the_journal_before_its_answer_goes_out(kaggle, client, mon
         client(kaggle).kernels.kernels_api_client.get_kernel(asked(types.ApiGetKernelRequest))
 
     assert noted == [1]
+
+
+def test_a_full_disk_is_named_in_the_answer_and_kept_for_the_rehearsal(kaggle, client, capfd):
+    """As no site would: a client that got a 500 would ask again, and blame the network."""
+    connected, before = client(kaggle), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with refused(400, "This Kaggle's disk is full: .*File too large"):
+            save(connected, notebook("#" * 2000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert "File too large" in kaggle.disk_full
+    assert capfd.readouterr().err == ""

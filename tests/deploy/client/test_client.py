@@ -184,3 +184,26 @@ def test_credentials_that_cannot_be_read_are_named_as_such(between, tmp_path, mo
         Kaggle.connect()
 
     assert caught.value.exit_code == 3
+
+
+def test_a_person_is_told_at_once_what_is_waited_for(between, shown):
+    """A minute of silence looks like a task that hangs."""
+    kaggle = Kaggle.connect(pace=QUICK, timeouts=(60, 60), show=shown.append)
+    quota = {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "108000s"}}
+    between.say("GetAcceleratorQuotaStatistics", [RESET, (503, b""), RESET, quota])
+
+    kaggle.quota()
+
+    first, again = shown
+    assert first == f"Logging in to {between.address.removeprefix('http://')}"
+    assert again.startswith("Could not ") and again.endswith("Retrying for up to 5 s.")
+
+
+def test_a_wrong_key_is_sent_once(kaggle, between):
+    """It will not become right."""
+    between.always("GetAcceleratorQuotaStatistics", (401, {"code": 401, "message": "Unauthorized"}))
+
+    with pytest.raises(CredentialError, match="expired or are wrong"):
+        kaggle.quota()
+
+    assert between.count("GetAcceleratorQuotaStatistics") == 1

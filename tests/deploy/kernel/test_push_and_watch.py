@@ -21,6 +21,7 @@ from deploy.errors import (
 )
 from deploy.kernel import push_and_watch
 from deploy.kernel.push_and_watch import Run
+from pipeline.session.progress_log import in_words
 from tests.deploy.between import RESET
 
 HANDLE = "ann/digits-train-tpu"
@@ -256,7 +257,7 @@ def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown
     )
     between.say(STREAM, [stream(written, library)])
 
-    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append, in_words=in_words)
 
     assert any(seen.endswith(f"RUNNING  {progress}") for seen in shown)
 
@@ -270,7 +271,7 @@ def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
     )
     between.say(STREAM, [stream(written)])
 
-    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append, in_words=in_words)
 
     assert any("0:00:30 to go  will use under 0.1 of the 20.0 TPU hours" in seen for seen in shown)
 
@@ -334,7 +335,7 @@ def test_a_log_that_breaks_off_is_followed_again(kaggle, between, shown):
     )
     between.say(STREAM, [first, RESET, (500, b""), (200, b"<html>"), second])
 
-    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append, in_words=in_words)
 
     assert any(seen.endswith("RUNNING  step 1  loss 2.5000") for seen in shown)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.bundle import bundle
+from deploy.bundle import bundle, rehearsed
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import NoQuota, Refused
@@ -57,7 +57,24 @@ def test_a_first_push_is_shown_with_the_hours_that_are_left(live, ours):
     assert seen.lines() == [
         "push        rehearsal/digits-train-tpu, version 1",
         "TPU quota   20.0 hours are left this week",
+        "rehearsed   never as it stands; to do so: invoke dry-run --config digits --input DIR",
     ]
+
+
+def test_what_was_rehearsed_is_the_code_that_was_pushed_then(live, ours):
+    """A file that is edited during a rehearsal was not rehearsed."""
+    module = ours.root / "pipeline" / "model.py"
+    before, first = module.read_text(), push_preview.look(live, built(ours), Pushes(ours))
+    module.write_text("changed = True\n")
+    ours.runs.mkdir(exist_ok=True)
+
+    rehearsed.remember(ours.runs, first.code_sha256, "yesterday: whole")
+
+    edited = push_preview.look(live, built(ours), Pushes(ours))
+    module.write_text(before)
+    again = push_preview.look(live, built(ours), Pushes(ours))
+    assert edited.rehearsed.startswith("never as it stands")
+    assert again.rehearsed == "yesterday: whole"
 
 
 def test_what_changed_since_the_last_version_is_shown_by_module(live, ours, local, shown):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.errors import Unverified, UsageError
-from deploy.relay import relay
+from deploy.relay import last_runs, relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
@@ -164,6 +164,21 @@ def test_the_whole_chain_goes_again_on_a_kaggle_that_was_restarted(world):
         assert task.truth(world, result)
 
     assert world.counts() == (2, 1, 1)
+
+
+def test_without_a_push_the_last_rehearsal_is_the_last_training(world):
+    """Who has only rehearsed asks for the report of that."""
+    TASKS["pull"].before(world)
+    folder = pulled(world, relay.TRAIN)
+    made = {"kernel": relay.TRAIN, "config": "digits"}  # as a bundle says
+    (folder / "bundle.json").write_text(json.dumps(made))
+    everything = replace(world.project, runs=world.project.runs.parent)
+
+    assert last_runs.training(Pushes(everything), "") == (folder, "")
+    with pytest.raises(UsageError, match="a rehearsal is none"):
+        last_runs.training(Pushes(replace(everything, config="digits_csv")), "")
+    with pytest.raises(UsageError, match="has not been pulled"):
+        last_runs.training(Pushes(everything), "ann/digits-train-tpu/7")
 
 
 @pytest.mark.parametrize("call", [2, 4, 6])  # each asks for a file that was published

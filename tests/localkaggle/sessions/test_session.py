@@ -36,6 +36,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SANDBOX = ROOT / "localkaggle" / "sessions" / "sandbox.py"
 PACKAGES = ("pipeline", "deploy", "localkaggle")
 PLANTED = "a token of the developer"
+SHARED = [path for path in sorted(Path("/usr/share").iterdir()) if path.is_dir()]
+PRIVATE = next(path for path in SHARED if any(path.iterdir()))
 READ_ONLY = "OSError: [Errno 30] Read-only file system"
 LITTLE = Competition(
     slug="little",
@@ -118,7 +120,7 @@ paths = glob.glob("/kaggle/input/**", recursive=True)
 files = [path for path in paths if os.path.isfile(path) and not os.path.islink(path)]
 new = ["/kaggle/input/new", "/kaggle/input/datasets/new"]
 home = glob.glob(f"{HOME}/*", include_hidden=True)
-covered = [SERVER, *(f"{PROJECT}/{name}" for name in PACKAGES)]
+covered = [SERVER, PRIVATE, *(f"{PROJECT}/{name}" for name in PACKAGES)]
 devices = [path for path in glob.glob("/dev/**", recursive=True) if os.path.exists(path)]
 remount = ["mount", "-o", "remount,bind,rw", "/usr"]
 tell(
@@ -265,7 +267,7 @@ def port(listener) -> str:
 
 @pytest.fixture(scope="module")
 def kaggle_2026(sandboxed, begin) -> LocalKaggle:
-    return begin()
+    return begin(private=[PRIVATE])
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +287,7 @@ def gpu(kaggle_2026, tpu, port) -> Finished:
     given = {
         "SERVER": str(kaggle_2026.folder),
         "PROJECT": str(ROOT),
+        "PRIVATE": str(PRIVATE),
         "HOME": pwd.getpwuid(os.getuid()).pw_dir,
         "PACKAGES": PACKAGES,
         "MODULES": ("pipeline.config", "deploy.kernel.artifact_manifest", "localkaggle.server"),
@@ -398,9 +401,11 @@ def test_not_even_with_the_project_on_the_path(gpu):
 
 
 def test_the_server_and_the_project_look_empty(gpu, kaggle_2026):
-    """They hold the hidden test set, and what a bundle may lack."""
+    """They hold the hidden test set, and what a bundle may lack; so does a folder that is private,
+    which every session could read.
+    """
     assert list(kaggle_2026.folder.glob("competitions/little/hidden/test/h.txt"))
-    assert gpu.facts["looks_empty"] == [[]] * 4
+    assert gpu.facts["looks_empty"] == [[]] * 5
 
 
 def test_the_home_of_the_developer_looks_empty(gpu):

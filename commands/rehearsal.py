@@ -1,0 +1,315 @@
+"""The rehearsal: the whole chain on this machine, with an embedded competition or a folder of the
+user's own.
+"""
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from invoke.context import Context
+
+from commands.console import ROOT, TWO_WEEKS, interpreter, limited, reported, show, task
+from commands.project import JSON, checker, connect, project, show_result
+
+BUDGET = "2m"
+MINUTES, TIMES = 60, 4  # a rehearsal is stopped after so many, or so many times its budget
+LEAST_BYTES = 50 * 10**6  # a rehearsal of `digits` writes 22 MB
+FULL = ("No space left on device", "Disk quota exceeded")  # as a notebook's log says it
+SEEN = (
+    "this machine permits no namespaces: a session can read the folder, with the hidden labels, if"
+    " it looks there; it gets copies of the files"
+)
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """What the local Kaggle hosts for a rehearsal.
+
+    Attributes:
+        competition: an embedded one's slug, or one on a folder.
+        check: as `deploy.relay.submit.submit` takes it.
+        variables: environment variables of the sessions.
+        private: folders that no session sees.
+        lines: what the rehearsal does, and what not.
+        size: bytes of the folders that the sessions see, beside what is linked.
+    """
+
+    competition: Any
+    check: Callable[[Path, Path], int]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    private: tuple[Path, ...] = ()
+    lines: tuple[str, ...] = ()
+    size: int = 0
+
+    def serve(self, folder: Path, **more: Any) -> Any:
+        """Return a `LocalKaggle` that hosts this alone; `more` is what else it takes."""
+        from localkaggle.server import LocalKaggle
+
+        return LocalKaggle(
+            folder,
+            competitions=[self.competition],
+            variables=self.variables,
+            private=self.private,
+            **more,
+        )
+
+
+def several_budgets(budget: str) -> float:
+    """Return the minutes after which a rehearsal with that --budget is stopped.
+
+    >>> several_budgets("2m"), several_budgets("1h"), several_budgets("240h") == TWO_WEEKS
+    (60, 240.0, True)
+    """
+    from pipeline.config import budget as budgets
+
+    return min(max(MINUTES, TIMES * budgets.seconds(budget) / 60), TWO_WEEKS)
+
+
+@task(
+    help={
+        "config": "name in pipeline/configs/, or path of such a .py file; default: digits",
+        **JSON,
+        "input": "a competition's folder; a part of its labelled rows becomes the hidden test set."
+        " Default: the data of the embedded competition that the config is for",
+        "budget": f"how long a rehearsal of a folder may take on two cores, as 90s, {BUDGET} or 1h"
+        f" (default {BUDGET}); it trains on less, and says on how much",
+        "full": "train on all of a folder; a session ends after 9 hours, as on Kaggle",
+        "dataset": "OWNER/SLUG=DIR: a dataset that kernel-metadata.json lists, and the folder with"
+        " its files; repeat for another",
+        "internet": "let train-tpu reach the internet, as on Kaggle; by default nothing can",
+        "tpu-python": "Python to run train-tpu with, such as one with constraints/tpu-image.txt"
+        " installed; default: this one",
+        "gpu-python": "Python to run infer-gpu with, such as one with constraints/gpu-image.txt"
+        " installed; default: this one",
+        "minutes": f"timeout in minutes (default {MINUTES}, or {TIMES} times a longer --budget;"
+        " with --full two weeks)",
+    },
+    iterable=["dataset"],
+)
+@reported
+@limited(
+    MINUTES,
+    advice="A rehearsal cannot be resumed: its Kaggle server has stopped. Run the same command"
+    " again with a smaller --budget, or with more time:\n--minutes N",
+    full=TWO_WEEKS,
+    budget=several_budgets,
+)
+def dry_run(
+    c: Context,
+    config: str = "digits",
+    input: str = "",
+    budget: str = "",
+    full: bool = False,
+    dataset: Sequence[str] | None = None,
+    internet: bool = False,
+    tpu_python: str = "",
+    gpu_python: str = "",
+    minutes: str = "",
+    json: bool = False,
+) -> dict[str, Any]:
+    """Rehearse the whole chain on this machine: no account, no network.
+
+    Example: invoke dry-run --config leaves --input data/leaves
+    """
+    from deploy.bundle import rehearsed
+    from deploy.errors import Detached, RelayError, UsageError, writing
+    from deploy.relay import relay
+    from localkaggle.services.datasets import parse_published
+
+    runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    # --minutes is the deadline of all waits together.
+    ours = project(config, runs, runs / "build", deadline_seconds=TWO_WEEKS * 60.0)
+    try:
+        datasets = dict(parse_published(text) for text in dataset or ())
+    except ValueError as error:
+        raise UsageError(f"--dataset {error}.\nCorrect it.") from error
+    given = {"TPU": tpu_python, "GPU": gpu_python}
+    python = {machine: interpreter(machine, path) for machine, path in given.items() if path}
+    if input:
+        hosted = hosted_folder(config, Path(input), budget, full=full, internet=internet)
+    else:
+        hosted = _embedded(ours.competition, config, budget, full=full)
+    for line in hosted.lines:
+        show(f"rehearsal   {line}")
+    require_space(runs, hosted.size)
+    pushed: list[Any] = []
+    try:
+        with (
+            writing(runs),
+            hosted.serve(
+                runs / "kaggle", datasets=datasets, offline=not internet, python=python
+            ) as local,
+        ):
+            for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
+                del os.environ[name]  # the user's own token would win over this Kaggle's
+            os.environ.update(local.environment)
+            show(f"Started a local Kaggle server; files in {runs / 'kaggle'}")
+            try:
+                result = relay.run(
+                    connect(), ours, show=show, check=hosted.check, agree=pushed.append
+                )
+            except RelayError as error:
+                raise _explained(error, local.disk_full, runs) from error
+    # Around the server, too: a second interruption may come while it stops.
+    except (KeyboardInterrupt, Detached):
+        raise Detached(
+            f"Interrupted. The local Kaggle server has stopped; its files are in {runs}\n"
+            "A rehearsal cannot be resumed. To start over, run the same command again."
+        ) from None
+    how = f"{time.strftime('%Y-%m-%d %H:%M')}: {'; '.join(hosted.lines) or 'whole'}"
+    for preview in pushed:
+        rehearsed.remember(ROOT / "runs", preview.code_sha256, how)
+    return show_result(result, config)
+
+
+def _explained(error: Any, disk_full: str, runs: Path) -> Exception:
+    """Return a `RelayError` of a rehearsal with what helps; `disk_full` is the server's."""
+    from deploy.errors import DiskError
+
+    said = disk_full or next((words for words in FULL if words in str(error)), "")
+    if said:
+        return DiskError(
+            f"The disk is full: {said}.\nExpected room for a rehearsal. Free some space,"
+            " then run the same command again. The files of this one can go:\n"
+            f"rm -r {shlex.quote(str(runs))}"
+        )
+    mounts = ""
+    if "dataset_sources" in getattr(error, "kinds", ()):
+        mounts = "Give the rehearsal its datasets: --dataset OWNER/SLUG=DIR\n"
+    explained: Exception = type(error)(
+        f"{error}\n{mounts}(This was a rehearsal: its Kaggle server has stopped, and its"
+        f" files are in {runs}. Once this is fixed, run the same command again.)"
+    )
+    return explained
+
+
+def require_space(folder: Path, size: int = 0) -> None:
+    """Raise `DiskError` unless there is room for a rehearsal in a folder that need not exist.
+
+    Args:
+        size: bytes of the folders that the sessions see.
+    """
+    import shutil
+
+    from deploy.errors import DiskError
+
+    there = next(path for path in (folder, *folder.parents) if path.is_dir())
+    free = shutil.disk_usage(there).free
+    least = LEAST_BYTES + size
+    if free < least:
+        raise DiskError(
+            f"The disk is full: {free / 1e6:,.0f} MB are free for {folder}; expected"
+            f" {least / 1e6:,.0f} MB at least.\n"
+            "Free some space, then run the same command again. To see what is large:\n"
+            f"du -sh {shlex.quote(str(there))}/*"
+        )
+
+
+def _embedded(slug: str, config: str, budget: str, *, full: bool) -> Hosted:
+    """Return an embedded competition, which is rehearsed as it is."""
+    from deploy.errors import UsageError
+    from localkaggle import competitions
+
+    if slug not in competitions.NAMES:
+        raise UsageError(
+            f"The local Kaggle has no competition {slug!r}; it has:"
+            f" {', '.join(competitions.NAMES)}; or it takes a competition's folder.\n"
+            f"invoke dry-run --config {shlex.quote(config)} --input DIR"
+        )
+    if budget or full:
+        raise UsageError(
+            f"--{'full' if full else 'budget'} is for a rehearsal of a folder; {slug} is rehearsed"
+            " as it is.\nLeave it out, or name a folder with --input."
+        )
+    return Hosted(slug, checker(config))
+
+
+def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, internet: bool) -> Hosted:
+    """Return a competition on a folder, with a part of its labelled rows hidden."""
+    import json
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
+    from deploy.errors import UsageError
+    from localkaggle.competitions import OwnFolder, ScoringError
+    from localkaggle.sessions.session import namespaces
+    from pipeline import __main__ as model_side
+    from pipeline import config as configs
+    from pipeline.config import budget as budgets
+    from pipeline.config import rehearsal
+    from pipeline.errors import PipelineError
+    from pipeline.rehearsal import short_run
+    from pipeline.rehearsal.hidden_test import HiddenTest
+
+    if full and budget:
+        raise UsageError("--full and --budget: expected one of them.\nLeave one out.")
+    model_side.refuse_missing_input(folder)
+    settings, folder = configs.load(config), folder.resolve()
+    copied = not namespaces()  # nothing is read-only there, and the folder is in sight
+    made, plan = HiddenTest(settings, folder, copied=copied), short_run.Plan()
+    if not full:
+        most = budgets.seconds(budget or BUDGET)
+        rows, tests = len(made.train), made.tests
+        plan = short_run.in_a_process(config, rows, tests, most, internet=internet)
+    made.limit(plan.train, plan.tests)
+    tests = max(len(made.hidden), len(made.visible), len(made.test_ids))
+    share = min((len(made.train) + tests) / made.labelled, 1.0)
+    lines = (
+        f"{len(made.hidden):,} of {made.labelled:,} labelled rows are the hidden test set",
+        *((SEEN,) if copied else ()),
+        *plan.lines,
+        *(f"left out: {line}" for line in made.left_out),
+    )
+
+    def score(given: Any, _: Any) -> float:
+        try:
+            return made.score(given)
+        except PipelineError as error:
+            raise ScoringError(str(error)) from error
+
+    competition = OwnFolder(
+        slug=settings.competition,
+        title=settings.competition.replace("-", " ").title(),
+        training={},
+        visible_test={},
+        hidden_test={settings.data.sample_submission: made.sample()},
+        solution=made.solution,
+        score=score,
+        lower_is_better=made.lower_is_better,
+        sample=settings.data.sample_submission,
+        writer=made.write,
+    )
+    variables = {rehearsal.VARIABLE: json.dumps(plan.changes)} if plan.changes else {}
+    return Hosted(
+        competition,
+        checker(config, constant=not full),  # a short training may learn no more than that
+        variables,
+        (folder, *made.sources),
+        lines,
+        round(2 * share * written_bytes(settings.data, folder, copied=copied)),
+    )
+
+
+def written_bytes(data: Any, folder: Path, *, copied: bool) -> int:
+    """Return the bytes of a competition folder of which a session gets no link.
+
+    Args:
+        data: the layout, as the config says.
+        copied: whether images are copied too.
+    """
+    from pipeline.data import tfrecords
+    from pipeline.rehearsal import served_folder
+
+    if copied:
+        return sum((folder / name).stat().st_size for name in served_folder.files(folder))
+    names = [data.train_csv or "", data.test_csv]
+    if data.kind == "arrays":
+        names += [data.train_array, data.test_array]
+    if data.kind == "tfrecords":
+        patterns = (data.train_records, data.test_records)
+        names = [name for pattern in patterns for name in tfrecords.several(pattern)]
+    found = {path for name in names if name for path in folder.glob(name)}
+    return sum(path.stat().st_size for path in found)

@@ -1,0 +1,121 @@
+"""The other files of a competition folder, which the config does not name: which of them a session
+may see.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from pipeline.data.image_decoding import ENDINGS
+from pipeline.errors import DataError, reading
+
+READABLE = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".md", ".yaml", ".yml", ".xml", ".html")
+WORD = re.compile(r"[^\W_]+")
+ADVICE = "Correct the folder."
+
+
+def files(folder: Path) -> Iterator[str]:
+    """Yield the path of every file in a folder, relative to it, but those behind a dot."""
+    for inside, _, names in _walk(folder):
+        yield from (os.path.normpath(f"{inside}/{name}") for name in names)
+
+
+def sources(folder: Path) -> tuple[Path, ...]:
+    """Return the folders elsewhere to which links within a folder lead, without those inside of
+    another of them.
+    """
+    root = folder.resolve()
+    found: set[Path] = set()
+    for inside, real, names in _walk(folder):
+        found.add(real)
+        for name in names:
+            path = folder / inside / name
+            if path.is_symlink():
+                found.add(Path(os.path.realpath(path)).parent)
+    outside = {path for path in found if not path.is_relative_to(root)}
+    return tuple(sorted(path for path in outside if outside.isdisjoint(path.parents)))
+
+
+def _walk(
+    folder: Path, inside: str = ".", above: frozenset[Path] = frozenset()
+) -> Iterator[tuple[str, Path, list[str]]]:
+    """Yield each folder's path below `folder`, its real path, and the names of its other entries.
+
+    Links are followed, but not in a circle.
+    """
+    real = Path(os.path.realpath(folder / inside))
+    if real in above:
+        return
+    folders: list[str] = []
+    names: list[str] = []
+    with reading(folder / inside, DataError, ADVICE), os.scandir(folder / inside) as entries:
+        for entry in entries:
+            if not entry.name.startswith("."):
+                # For a link to itself `entry.is_dir` raises.
+                below = entry.is_dir(follow_symlinks=False) or os.path.isdir(entry.path)  # noqa: PTH112
+                (folders if below else names).append(entry.name)
+    yield inside, real, sorted(names)
+    for name in sorted(folders):
+        yield from _walk(folder, os.path.normpath(f"{inside}/{name}"), above | {real})
+
+
+def words(text: str) -> set[str]:
+    """Return the words of a text as they are compared.
+
+    A table that was read as numbers has 1 for 0001.
+
+    >>> sorted(words("train_0001-B.png"))
+    ['1', 'b', 'png', 'train']
+    """
+    return {word.lower().lstrip("0") or "0" for word in WORD.findall(text)}
+
+
+def rarest_words(ids: Iterable[str], among: Iterable[str]) -> set[str]:
+    """Return the word of each id that fewest others have, the longest of several.
+
+    A file may write the rest of an id otherwise.
+
+    >>> sorted(rarest_words(["train/cat_01.jpg"], ["train/cat_01.jpg", "train/cat_02.jpg"]))
+    ['1']
+    """
+    counts = Counter(word for name in among for word in words(name))
+    return {
+        min(words(name), key=lambda word: (counts[word], -len(word), word), default=name)
+        for name in ids
+    }
+
+
+def refusal(
+    folder: Path, name: str, hidden: set[str], labels: Collection[str], most_lines: int | None
+) -> str:
+    """Return why a file may tell the label of a hidden row; "" if it cannot.
+
+    Args:
+        folder: of the competition.
+        name: of a file in it that the config does not name.
+        hidden: `rarest_words` of the ids of the hidden rows.
+        labels: in small letters.
+        most_lines: a text with as many may have one for each labelled row; None: it has ids then.
+    """
+    path = folder / name
+    if not path.is_file():
+        return "it is no file, or a link to none"
+    if any(part.lower() in labels for part in Path(name).parts[:-1]):
+        return "it is in a folder with the name of a label"
+    if not hidden.isdisjoint(words(name)):
+        return "it has the name of a hidden row"
+    if name.endswith(ENDINGS):
+        return ""
+    if path.suffix.lower() not in READABLE:
+        return "nothing here can read whether it names a hidden row"
+    lines = 0
+    with reading(path, DataError, ADVICE), path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if not hidden.isdisjoint(words(line)):
+                return "it names a hidden row"
+            lines += bool(line.strip())
+    if most_lines is not None and lines >= most_lines:
+        return "it may have a line for each labelled row"
+    return ""

@@ -1,0 +1,64 @@
+"""How long a model takes for one image on a CPU: an estimate.
+
+It is no measurement: to compile a large network takes as long as a short rehearsal.
+"""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.config import Config
+
+# Per second on two cores, measured with XLA on a CPU (docs/LOG.md, 2026-11-22).
+OPERATIONS = 2e10
+DEPTHWISE = 1e9  # XLA has no fast convolution of each channel by itself
+OUTPUTS = 2e8  # numbers that layers return: normalization and activation are bound by memory
+PASSES = 3  # a training step computes about as much as three predictions
+COMPILED = 25.0  # layers a second that XLA compiles for training, on eight virtual devices
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Estimates for two cores.
+
+    Attributes:
+        predicting: seconds for one image.
+        training: seconds for one image of a step.
+        compiling: seconds of XLA, for all programs of a rehearsal.
+    """
+
+    predicting: float
+    training: float
+    compiling: float
+
+
+def of(config: Config) -> Cost:
+    """Return about how long the config's model takes.
+
+    Raises:
+        ConfigError: if the model does not take images of this size.
+    """
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    # On one CPU, whatever there is. First weights come from many small programs; nothing here runs
+    # long enough to be optimized.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    from pipeline.models import architectures
+
+    model = architectures.build(config)
+    dense = apart = returned = 0.0
+    for layer in model.layers:
+        shape = layer.output.shape[1:]
+        returned += math.prod(shape)
+        for weight in layer.weights:
+            if len(weight.shape) > 1:
+                operations = 2.0 * math.prod(weight.shape) * math.prod(shape[:-1])
+                alone = "depthwise" in type(layer).__name__.lower() or _grouped(layer)
+                dense, apart = dense + operations * (not alone), apart + operations * alone
+    seconds = dense / OPERATIONS + apart / DEPTHWISE + returned / OUTPUTS
+    return Cost(seconds, PASSES * seconds, len(model.layers) / COMPILED)
+
+
+def _grouped(layer: Any) -> bool:
+    return getattr(layer, "groups", 1) > 1

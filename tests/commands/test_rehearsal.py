@@ -1,0 +1,166 @@
+"""A folder of the user's own goes through the whole chain, with a part of its labels hidden."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commands.project import project
+from commands.rehearsal import Hosted, hosted_folder, require_space
+from deploy.errors import DiskError
+from deploy.relay import relay
+from localkaggle.sessions import session
+from pipeline import config as configs
+from pipeline.errors import SubmissionError
+from tests.pipeline.conftest import write_competition
+
+ROOT = Path(__file__).resolve().parents[2]
+EDIT = "# edited while train-tpu ran\n"
+
+
+def written(folder: Path) -> Path:
+    """Write a config for `write_competition`: its network compiles soon, and trains for long."""
+    digits = configs.load("digits")
+    config = replace(
+        digits,
+        name="kinds",
+        competition="four-kinds",
+        num_classes=4,
+        epochs=1000,
+        model="mlp",
+        model_options={"width": 1024, "depth": 2, "dropout": 0.0},
+    )
+    path, values = folder / "kinds.py", config.to_json()
+    path.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({values!r})\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return a copy of the project in which a folder was rehearsed, and what was printed."""
+    copy = tmp_path_factory.mktemp("rehearsed") / "kaggle-relay"
+    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    folder = write_competition(copy.parent / "four kinds", train=240)
+    (folder / "notes.csv").write_text("id,by\n" + "".join(f"r{n:03d},ann\n" for n in range(240)))
+    path = written(copy.parent)
+    words = ["dry-run", "--config", str(path), "--input", str(folder), "--budget", "45s", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "invoke", *words],
+        cwd=copy,
+        env={name: value for name, value in os.environ.items() if "XLA" not in name},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if "Watch rehearsal/four-kinds-train-tpu" in line:
+            with path.open("a") as file:
+                file.write(EDIT)
+    assert process.wait() == 0, said[-3000:]
+    return copy, said
+
+
+def test_the_score_is_that_of_the_hidden_rows(rehearsed: tuple[Path, str]) -> None:
+    """A fifth of 240; the bright quarter of an image tells its label."""
+    _, said = rehearsed
+    assert "48 of 240 labelled rows are the hidden test set" in said
+    assert json.loads(said.splitlines()[-1])["score"] >= 0.9
+
+
+def test_what_it_leaves_out_is_said(rehearsed: tuple[Path, str]) -> None:
+    _, said = rehearsed
+    assert "of 1,000 epochs" in said
+    assert "left out: notes.csv: it names a hidden row" in said
+
+
+def test_no_session_keeps_a_hidden_label(rehearsed: tuple[Path, str]) -> None:
+    copy, _ = rehearsed
+    tables = [path.read_text() for path in (copy / "runs").rglob("train.csv")]
+    assert len(tables) == 2  # what everybody sees, and what the scored rerun sees
+    assert all(text.count("\n") == 1 + 240 - 48 for text in tables)
+
+
+def test_a_push_knows_what_was_rehearsed(rehearsed: tuple[Path, str]) -> None:
+    copy, _ = rehearsed
+    known = json.loads((copy / "runs" / "rehearsed.json").read_text())
+    assert len(known) == 2  # train-tpu and infer-gpu
+    assert all("epochs" in how for how in known.values())
+
+
+def test_what_was_edited_meanwhile_was_not_rehearsed(rehearsed: tuple[Path, str]) -> None:
+    copy, _ = rehearsed
+    config = copy.parent / "kinds.py"
+    ours = project(str(config), copy / "runs", copy.parent / "build")
+    after = config.read_text()
+    edited = relay.build(ours, relay.TRAIN, "rehearsal")
+    config.write_text(after.removesuffix(EDIT))
+    before = relay.build(ours, relay.TRAIN, "rehearsal")
+    config.write_text(after)
+    known = json.loads((copy / "runs" / "rehearsed.json").read_text())
+    assert after.endswith(EDIT)
+    assert before.code_sha256 in known and edited.code_sha256 not in known
+
+
+@pytest.fixture
+def leaves(tmp_path: Path) -> Path:
+    """Return a competition's folder of 96 labelled rows, with a config beside it."""
+    written(tmp_path)
+    return write_competition(tmp_path / "leaves")
+
+
+def hosted(folder: Path, *, full: bool = True) -> Hosted:
+    config = str(folder.parent / "kinds.py")
+    return hosted_folder(config, folder, "", full=full, internet=False)
+
+
+def test_what_lies_behind_links_is_as_private_as_the_folder(leaves: Path, tmp_path: Path) -> None:
+    """It holds the labels."""
+    for name in ("train", "train.csv"):
+        (tmp_path / f"of {name}").mkdir()
+        (leaves / name).rename(tmp_path / f"of {name}" / name)
+        (leaves / name).symlink_to(tmp_path / f"of {name}" / name)
+    private = hosted(leaves).private
+    for secret in ("leaves/sample_submission.csv", "of train/train/r000.png", "of train.csv"):
+        assert any((tmp_path / secret).is_relative_to(folder) for folder in private), secret
+
+
+def test_without_namespaces_it_says_that_labels_are_in_sight_and_links_no_file(
+    leaves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a session writes into its input would else change the user's own file."""
+    monkeypatch.setattr(session, "namespaces", lambda: ())
+    found = hosted(leaves)
+    found.competition.write(tmp_path / "seen")
+    images = list((tmp_path / "seen").rglob("*.png"))
+    assert any("no namespaces" in line for line in found.lines)
+    assert images and all(path.stat().st_nlink == 1 for path in images)
+    assert found.size > sum(path.stat().st_size for path in images)
+
+
+def test_a_link_takes_no_space_and_a_table_is_written_twice(leaves: Path) -> None:
+    """For the visible test set and for the hidden one."""
+    assert not any("no namespaces" in line for line in hosted(leaves).lines)
+    assert hosted(leaves).size == 2 * (leaves / "train.csv").stat().st_size
+
+
+def test_room_for_what_is_written_is_asked_for(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    with pytest.raises(DiskError, match="The disk is full"):
+        require_space(tmp_path / "runs", free)
+
+
+def test_a_short_rehearsal_may_predict_one_label_for_all_rows(leaves: Path) -> None:
+    """A short training may learn no more; a whole one is checked as on Kaggle."""
+    sample = leaves / "sample_submission.csv"  # with one placeholder in every row
+    assert hosted(leaves, full=False).check(sample, sample) == 21
+    with pytest.raises(SubmissionError, match="same prediction"):
+        hosted(leaves).check(sample, sample)

@@ -1,0 +1,456 @@
+"""A rehearsal hides labelled rows: sessions get everything else, and the score is the metric's."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as some
+from PIL import Image
+
+from pipeline import metrics
+from pipeline.config import Config
+from pipeline.data import dataset, folds, tfrecords
+from pipeline.data.labels import Target
+from pipeline.data.test_set import read_test
+from pipeline.errors import DataError, DiskError, SubmissionError
+from pipeline.rehearsal import inputs, scoring
+from pipeline.rehearsal.hidden_test import HiddenTest
+from pipeline.submission.prediction_format import Form
+from tests.pipeline.conftest import write_competition
+
+Made = tuple[Config, Path]
+
+
+def as_images(folder: Path, config: Config) -> Config:
+    return config
+
+
+def as_array(folder: Path, config: Config) -> Config:
+    for part, ids in (("train", labelled(folder)), ("test", asked(folder))):
+        images = [np.asarray(Image.open(folder / part / f"{name}.png")) for name in ids]
+        np.save(folder / f"{part}.npy", np.stack(images))
+    return replace(config, data=replace(config.data, kind="arrays"))
+
+
+def as_pixels(folder: Path, config: Config) -> Config:
+    labels = dict(pd.read_csv(folder / "train.csv", dtype=str).to_numpy())
+    for part, ids in (("train", labelled(folder)), ("test", asked(folder))):
+        images = [np.asarray(Image.open(folder / part / f"{name}.png")) for name in ids]
+        table = pd.DataFrame(np.stack(images).reshape(len(ids), -1)).add_prefix("p")
+        table.insert(0, "id", ids)
+        if part == "train":
+            table.insert(1, "label", [labels[name] for name in ids])
+        table.to_csv(folder / f"{part}.csv", index=False)
+    return replace(config, data=replace(config.data, kind="pixels"))
+
+
+def as_records(folder: Path, config: Config) -> Config:
+    labels = dict(pd.read_csv(folder / "train.csv", dtype=str).to_numpy())
+
+    def text(value: str | bytes) -> tf.train.Feature:
+        content = value if isinstance(value, bytes) else value.encode()
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
+
+    for part, ids in (("train", labelled(folder)), ("test", asked(folder))):
+        for shard in range(2):
+            with tf.io.TFRecordWriter(str(folder / f"{part}{shard}.tfrec")) as writer:
+                for name in ids[shard::2]:
+                    features = {"id": text(name)}
+                    features["image"] = text((folder / part / f"{name}.png").read_bytes())
+                    if part == "train":
+                        features["label"] = text(labels[name])
+                    example = tf.train.Example(features=tf.train.Features(feature=features))
+                    writer.write(example.SerializeToString())
+    (folder / "train.csv").unlink()
+    return replace(config, data=replace(config.data, kind="tfrecords"))
+
+
+def as_class_folders(folder: Path, config: Config) -> Config:
+    for name, label in pd.read_csv(folder / "train.csv", dtype=str).to_numpy():
+        (folder / "train" / label).mkdir(exist_ok=True)
+        (folder / "train" / f"{name}.png").rename(folder / "train" / label / f"{name}.png")
+    (folder / "train.csv").unlink()
+    return replace(config, data=replace(config.data, train_csv=None))
+
+
+def labelled(folder: Path) -> list[str]:
+    return list(pd.read_csv(folder / "train.csv", dtype=str)["id"])
+
+
+def asked(folder: Path) -> list[str]:
+    return list(pd.read_csv(folder / "sample_submission.csv", dtype=str)["id"])
+
+
+KINDS: dict[str, Callable[[Path, Config], Config]] = {
+    "images": as_images,
+    "class folders": as_class_folders,
+    "arrays": as_array,
+    "pixels": as_pixels,
+    "tfrecords": as_records,
+}
+
+
+@pytest.fixture(params=KINDS)
+def made(request: pytest.FixtureRequest, competition: Path, tiny: Config) -> Made:
+    """Return a config and its folder, with its inputs in each of the ways that there are."""
+    return KINDS[request.param](competition, tiny), competition
+
+
+def test_sessions_train_on_the_rows_that_are_not_hidden_and_predict_those_that_are(
+    made: Made, tmp_path: Path
+) -> None:
+    config, folder = made
+    every = dataset.read_training(folder, config)
+    hidden = HiddenTest(config, folder)
+    hidden.write(tmp_path / "seen")
+    hidden.write(tmp_path / "rerun", hidden=True)
+    for place in ("seen", "rerun"):
+        read = dataset.read_training(tmp_path / place, config)
+        assert np.array_equal(read.inputs, every.inputs[hidden.train])
+        assert read.classes == every.classes
+        assert np.array_equal(read.labels, every.labels[hidden.train])
+    tests = read_test(tmp_path / "rerun", config)
+    assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[hidden.hidden])
+    own, whole = read_test(tmp_path / "seen", config), read_test(folder, config)
+    assert own.ids == whole.ids
+    assert np.array_equal(own.inputs(np.arange(21)), whole.inputs(np.arange(21)))
+    assert sorted([*hidden.train, *hidden.hidden]) == list(range(len(every)))
+
+
+def test_no_file_of_a_session_has_the_id_of_a_hidden_row(made: Made, tmp_path: Path) -> None:
+    config, folder = made
+    ids = [Path(name).stem for name in dataset.read_training(folder, config).ids]
+    (folder / "meta.csv").write_text("id,fold\n" + "".join(f"train_{name},1\n" for name in ids))
+    (folder / "masks").mkdir()
+    for name in ids:
+        (folder / "masks" / f"{name}_small.png").write_bytes(b"of " + name.encode())
+    (folder / "crops" / "A b").mkdir(parents=True)
+    (folder / "crops" / "A b" / "1.png").write_bytes(b"?")
+    (folder / "names.txt").write_text("ant\n")
+    (folder / "labels.pkl").write_bytes(b"?")
+    hidden = HiddenTest(config, folder)
+    hidden.write(tmp_path / "rerun", hidden=True)
+    names = [ids[row].encode() for row in hidden.hidden]
+    for path in (path for path in (tmp_path / "rerun").rglob("*") if path.is_file()):
+        content = path.name.encode() + path.read_bytes()
+        # Three letters and digits come about by chance in what is compressed.
+        if path.suffix in (".csv", ".txt") or path.parent.name == "masks":
+            assert not [name for name in names if name in content], path
+    assert (tmp_path / "rerun" / "names.txt").is_file()
+    said = "\n".join(hidden.left_out)
+    assert "meta.csv: it names a hidden row" in said
+    assert "labels.pkl: nothing here can read" in said
+    assert "crops/A b/1.png: it is in a folder with the name of a label" in said
+    count = len(names) - 3
+    assert f"and {count} more: it has the name of a hidden row" in said
+    assert "train.csv" not in said
+
+
+def test_names_and_order_are_drawn_anew_but_not_which_rows_are_hidden(made: Made) -> None:
+    config, folder = made
+    one, two = HiddenTest(config, folder), HiddenTest(config, folder)
+    for hidden in (one, two):
+        hidden.limit(50, 12)
+    assert set(one.hidden) == set(two.hidden)
+    assert list(one.hidden) != list(two.hidden)
+    named = [{key for column in each.solution.values() for key in column} for each in (one, two)]
+    assert not named[0] & named[1]
+    assert not (named[0] | named[1]) & set(dataset.read_training(folder, config).ids)
+
+
+@pytest.mark.parametrize("kind", ["pixels", "tfrecords"])
+def test_a_test_set_has_its_rows_in_the_order_of_the_sample(
+    competition: Path, tiny: Config, tmp_path: Path, kind: str
+) -> None:
+    config = KINDS[kind](competition, tiny)
+    HiddenTest(config, competition).write(tmp_path / "rerun", hidden=True)
+    if kind == "pixels":
+        found = list(pd.read_csv(tmp_path / "rerun" / "test.csv")["id"])
+    else:
+        _, table = tfrecords.read(tmp_path / "rerun", "test*.tfrec", "image", ("id",))
+        found = list(table["id"])
+    assert found == asked(tmp_path / "rerun")
+
+
+@pytest.mark.parametrize("kind", ["images", "class folders"])
+def test_images_of_a_test_set_are_copies_without_times(
+    competition: Path, tiny: Config, tmp_path: Path, kind: str
+) -> None:
+    config = KINDS[kind](competition, tiny)
+    (competition / "sample_submission.csv").unlink()
+    for path in competition.rglob("*.png"):
+        os.utime(path, (1.0, 1.0))
+    hidden = HiddenTest(config, competition)
+    for place, rerun in (("seen", False), ("rerun", True)):
+        hidden.write(tmp_path / place, hidden=rerun)
+        stats = [path.stat() for path in (tmp_path / place / "test").iterdir()]
+        assert len(stats) == len(hidden.hidden if rerun else hidden.visible)
+        assert {(stat.st_nlink, stat.st_mtime > 1) for stat in stats} == {(1, True)}
+
+
+def test_the_second_folder_links_to_what_both_have(made: Made, tmp_path: Path) -> None:
+    config, folder = made
+    (folder / "names.txt").write_text("ant\n")
+    hidden = HiddenTest(config, folder)
+    hidden.write(tmp_path / "seen")
+    hidden.write(tmp_path / "rerun", hidden=True)
+    every = [path for path in (tmp_path / "rerun").rglob("*") if path.is_file()]
+    shared = [path for path in every if path.name.startswith("train") or "train" in path.parts]
+    assert shared
+    for path in [*shared, tmp_path / "rerun" / "names.txt"]:
+        assert path.samefile(tmp_path / "seen" / path.relative_to(tmp_path / "rerun"))
+
+
+def test_copies_share_nothing_with_the_users_files(made: Made, tmp_path: Path) -> None:
+    config, folder = made
+    (folder / "names.txt").write_text("ant\n")
+    hidden = HiddenTest(config, folder, copied=True)
+    hidden.write(tmp_path / "seen")
+    hidden.write(tmp_path / "rerun", hidden=True)
+    for place in ("seen", "rerun"):
+        files = [path for path in (tmp_path / place).rglob("*") if path.is_file()]
+        assert tmp_path / place / "names.txt" in files
+        assert {path.stat().st_nlink for path in files} == {1}
+        assert not [path for path in files if path.is_symlink()]
+
+
+def test_sources_are_the_folders_that_links_lead_to(
+    competition: Path, tiny: Config, tmp_path: Path
+) -> None:
+    assert HiddenTest(tiny, competition).sources == ()
+    for name, place in (("train", "big/pictures"), ("train.csv", "tables/labels.csv")):
+        elsewhere = tmp_path / place
+        elsewhere.parent.mkdir()
+        (competition / name).rename(elsewhere)
+        (competition / name).symlink_to(elsewhere)
+    (competition / "train" / "again").symlink_to(competition)  # a circle
+    (competition / "names.txt").symlink_to("train.csv")
+    hidden = HiddenTest(tiny, competition)
+    assert hidden.sources == (tmp_path / "big" / "pictures", tmp_path / "tables")
+    hidden.write(tmp_path / "seen")
+    assert len(dataset.read_training(tmp_path / "seen", tiny)) == len(hidden.train)
+
+
+@pytest.mark.parametrize("name", ["sample_submission", "train_csv"])
+def test_a_file_that_the_config_writes_otherwise_is_not_overwritten(
+    competition: Path, tiny: Config, tmp_path: Path, name: str
+) -> None:
+    path = competition / getattr(tiny.data, name)
+    before = path.read_bytes()
+    config = replace(tiny, data=replace(tiny.data, **{name: f".//{path.name}"}))
+    HiddenTest(config, competition).write(tmp_path / "rerun", hidden=True)
+    assert path.read_bytes() == before
+    assert (tmp_path / "rerun" / path.name).read_bytes() != before
+
+
+@pytest.mark.parametrize("place", [inputs.link, inputs.copy])
+def test_a_file_that_is_there_is_refused_and_stays(
+    tmp_path: Path, place: Callable[[Path, Path], None]
+) -> None:
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "old").write_text("old")
+    with pytest.raises(DiskError, match="File exists"):
+        place(tmp_path / "new", tmp_path / "old")
+    assert (tmp_path / "old").read_text() == "old"
+
+
+def test_a_text_with_a_line_for_each_row_is_left_out_where_rows_have_no_ids(
+    competition: Path, tiny: Config
+) -> None:
+    config = as_pixels(competition, tiny)
+    table = pd.read_csv(competition / "train.csv", dtype=str).drop(columns="id")
+    table.to_csv(competition / "train.csv", index=False)
+    (competition / "labels.txt").write_text("\n".join(table["label"]))
+    (competition / "names.txt").write_text("\n".join(sorted(set(table["label"]))))
+    hidden = HiddenTest(config, competition)
+    assert hidden.left_out[0] == "labels.txt: it may have a line for each labelled row"
+    assert "names.txt" not in str(hidden.left_out)
+
+
+def test_an_image_that_cannot_be_decoded_has_no_duplicates(tiny: Config, tmp_path: Path) -> None:
+    folder = write_competition(tmp_path / "broken", train=104)
+    (folder / "train" / "r050.png").write_bytes(b"?")
+    config = replace(tiny, data=replace(tiny.data, group_duplicates=True))
+    hidden = HiddenTest(config, folder)
+    assert sorted([*hidden.train, *hidden.hidden]) == list(range(104))
+
+
+def test_a_label_keeps_a_row_for_each_fold(competition: Path, tiny: Config, tmp_path: Path) -> None:
+    table = pd.read_csv(competition / "train.csv", dtype=str)
+    rare = table.index[table["label"] == "9"][5:]
+    table.drop(index=rare).to_csv(competition / "train.csv", index=False)
+    config = replace(tiny, folds=5)
+    hidden = HiddenTest(config, competition)
+    hidden.limit(20, 4)
+    hidden.write(tmp_path / "seen")
+    read = dataset.read_training(tmp_path / "seen", config)
+    assert len(folds.splits(read, config)) == 5
+
+
+def test_too_few_rows_to_hide_any_are_refused(competition: Path, tiny: Config) -> None:
+    with pytest.raises(DataError, match="Lower folds"):
+        HiddenTest(replace(tiny, folds=24), competition)
+
+
+def test_ids_may_have_another_column_in_the_test_set(
+    competition: Path, tiny: Config, tmp_path: Path
+) -> None:
+    config = as_pixels(competition, tiny)
+    table = pd.read_csv(competition / "train.csv", dtype=str).rename(columns={"id": "ID"})
+    table.to_csv(competition / "train.csv", index=False)
+    config = replace(config, data=replace(config.data, id_column="ID"))
+    hidden, every = HiddenTest(config, competition), dataset.read_training(competition, config)
+    own = read_test(competition, config)
+    hidden.limit(None, 8)
+    hidden.write(tmp_path / "seen")
+    hidden.write(tmp_path / "rerun", hidden=True)
+    tests = read_test(tmp_path / "rerun", config)
+    assert np.array_equal(tests.inputs(np.arange(8)), every.inputs[hidden.hidden])
+    seen = read_test(tmp_path / "seen", config)
+    assert seen.ids == own.ids[:8]
+    assert np.array_equal(seen.inputs(np.arange(8)), own.inputs(np.arange(8)))
+
+
+def test_a_sample_without_rows_is_said_and_not_taken(
+    competition: Path, tiny: Config, tmp_path: Path
+) -> None:
+    (competition / "sample_submission.csv").write_text("id,label\n")
+    hidden = HiddenTest(tiny, competition)
+    assert "sample_submission.csv: it has a header and no rows" in hidden.left_out
+    hidden.write(tmp_path / "seen")
+    assert len(read_test(tmp_path / "seen", tiny)) == len(hidden.visible)
+
+
+def of_several_labels(folder: Path, config: Config) -> Config:
+    """Give each row one or two of four labels, one of them with a blank, in one column."""
+    names = ("ant", "bee", "big cat", "dog")
+    table = pd.read_csv(folder / "train.csv", dtype=str)
+    table["label"] = [
+        "|".join(sorted({names[row % 4], names[row // 4 % 4]})) for row in range(len(table))
+    ]
+    table.to_csv(folder / "train.csv", index=False)
+    data = replace(config.data, label_separator="|")
+    return replace(config, target="multilabel", data=data)
+
+
+def test_several_labels_in_a_column_are_scored_with_what_the_sample_has_between_them(
+    competition: Path, tiny: Config
+) -> None:
+    config = replace(of_several_labels(competition, tiny), metric="f1")
+    sample = pd.read_csv(competition / "sample_submission.csv", dtype=str)
+    sample.assign(label="ant;dog").to_csv(competition / "sample_submission.csv", index=False)
+    hidden = HiddenTest(config, competition)
+    ((name, column),) = hidden.solution.items()
+    written = {name: {key: text.replace("|", ";") for key, text in column.items()}}
+    assert hidden.score(written) == 1.0
+
+
+def test_a_sample_that_is_made_up_has_a_column_for_each_label_that_is_scored_by_probability(
+    competition: Path, tiny: Config, tmp_path: Path
+) -> None:
+    config = replace(of_several_labels(competition, tiny), metric="auc")
+    (competition / "sample_submission.csv").unlink()
+    hidden = HiddenTest(config, competition)
+    hidden.write(tmp_path / "seen")
+    target = dataset.read_training(competition, config).target
+    Form(target, "auc", tmp_path / "seen" / "sample_submission.csv").check_labels()
+
+
+def test_where_there_is_no_test_set_labelled_rows_become_one(made: Made, tmp_path: Path) -> None:
+    config, folder = made
+    (folder / "sample_submission.csv").unlink()
+    hidden = HiddenTest(config, folder)
+    assert len(hidden.visible)
+    assert not set(hidden.visible) & {*hidden.hidden, *hidden.train}
+    hidden.write(tmp_path / "seen")
+    every = dataset.read_training(folder, config)
+    tests = read_test(tmp_path / "seen", config)
+    assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[hidden.visible])
+
+
+def test_fewer_rows_keep_every_label_and_hide_no_others(competition: Path, tiny: Config) -> None:
+    whole, fewer = HiddenTest(tiny, competition), HiddenTest(tiny, competition)
+    fewer.limit(12, 5)
+    assert set(fewer.train) < set(whole.train)
+    assert set(fewer.hidden) < set(whole.hidden)
+    labels = dataset.read_training(competition, tiny).labels
+    assert set(labels[fewer.train]) == {0, 1, 2, 3}
+    assert len(fewer.test_ids) == 5
+
+
+def test_a_group_is_on_one_side(competition: Path, tiny: Config) -> None:
+    table = pd.read_csv(competition / "train.csv", dtype=str)
+    table["patient"] = [f"p{row // 8}" for row in range(len(table))]
+    table.to_csv(competition / "train.csv", index=False)
+    config = replace(tiny, data=replace(tiny.data, group_column="patient"))
+    hidden = HiddenTest(config, competition)
+    patients = table["patient"].to_numpy()
+    assert not set(patients[hidden.train]) & set(patients[hidden.hidden])
+
+
+def test_images_are_links_to_the_users_own(competition: Path, tiny: Config, tmp_path: Path) -> None:
+    HiddenTest(tiny, competition).write(tmp_path / "seen")
+    linked = next((tmp_path / "seen" / "train").iterdir())
+    assert linked.samefile(competition / "train" / linked.name)
+
+
+def test_a_perfect_submission_has_the_best_score(competition: Path, tiny: Config) -> None:
+    hidden = HiddenTest(tiny, competition)
+    assert hidden.score(hidden.solution) == 1.0
+    wrong = {name: dict.fromkeys(column, "9") for name, column in hidden.solution.items()}
+    assert hidden.score(wrong) == pytest.approx(0.25, abs=0.1)
+    unknown = {name: dict.fromkeys(column, "?") for name, column in hidden.solution.items()}
+    with pytest.raises(SubmissionError, match="no label"):
+        hidden.score(unknown)
+
+
+def test_a_folder_without_labels_is_refused(competition: Path, tiny: Config) -> None:
+    (competition / "train.csv").unlink()
+    with pytest.raises(DataError, match=r"train\.csv is missing"):
+        HiddenTest(tiny, competition)
+
+
+TARGETS = {
+    "accuracy": (Target("classes", ("a", "b", "c")), ["id", "kind"]),
+    "log_loss": (Target("classes", ("a", "b", "c")), ["id", "c", "a", "b"]),
+    "map@2": (Target("classes", ("a", "b", "c")), ["id", "kind"]),
+    "auc": (Target("classes", ("a", "b")), ["id", "kind"]),
+    "qwk": (Target("ordinal", ("0", "1", "2")), ["id", "grade"]),
+    "f1": (Target("multilabel", ("a", "b", "c")), ["id", "tags"]),
+    "rmse": (Target("regression", ("y",), (0.0,), (1.0,)), ["id", "y"]),
+    "mae": (Target("regression", ("y", "z"), (0.0, 0.0), (1.0, 1.0)), ["id", "z", "y"]),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@given(seed=some.integers(0, 2**32 - 1))
+def test_the_score_of_a_written_submission_is_that_of_its_predictions(
+    tmp_path_factory: pytest.TempPathFactory, name: str, seed: int
+) -> None:
+    target, columns = TARGETS[name]
+    random, metric = np.random.default_rng(seed), metrics.find(name, target.kind)
+    values = random.dirichlet(np.ones(len(target.names)), 12).astype(np.float32)
+    truth: np.ndarray = np.arange(12) % len(target.names)
+    if target.kind == "multilabel":
+        truth = (random.random(values.shape) < 0.5).astype(np.float32)
+        truth[:2] = [[1, 0, 1], [0, 1, 0]]
+        values = random.uniform(0.6, 1, values.shape).astype(np.float32)
+    elif target.kind == "regression":
+        truth = random.normal(size=values.shape)
+    sample = tmp_path_factory.mktemp("sample") / "sample_submission.csv"
+    sample.write_text(",".join(columns) + "\n")
+    ids = [f"r{row}" for row in range(12)]
+    written = {
+        column: dict(zip(ids, texts, strict=True))
+        for column, texts in Form(target, name, sample).texts(values).items()
+    }
+    # Nine digits are written, which give back each float32.
+    assert scoring.score(target, metric, ids, truth, written) == pytest.approx(
+        metric(truth, values), rel=1e-6
+    )

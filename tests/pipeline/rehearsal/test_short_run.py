@@ -1,0 +1,101 @@
+"""A short rehearsal changes how much is done, never what, and says so."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from pipeline import config as configs
+from pipeline.config import Config, rehearsal
+from pipeline.errors import ConfigError, PipelineError
+from pipeline.rehearsal import short_run
+from pipeline.training import learning_rate
+
+
+def large(config: Config, **change: object) -> Config:
+    """Return a config of what is trained on a TPU."""
+    return replace(
+        config,
+        model="wide_resnet",
+        model_options={"k": 2, "n": 2, "kernel_size": 3},
+        batch=1024,
+        epochs=90,
+        folds=5,
+        data=replace(config.data, height=224, width=224, channels=3, resize="crop"),
+        optimizer=replace(config.optimizer, base_batch=128),
+        **change,
+    )
+
+
+def test_a_run_that_fits_the_budget_is_rehearsed_whole() -> None:
+    plan = short_run.plan(configs.load("digits"), 957, 500, 120.0)
+    assert plan == short_run.Plan()
+
+
+def test_a_large_run_says_what_it_leaves_out() -> None:
+    plan = short_run.plan(large(configs.load("digits")), 48_000, 10_000, 120.0)
+    assert plan.changes["folds"] == 2
+    assert "2 of 5 folds" in plan.lines[0]
+    assert "of 90 epochs" in plan.lines[0]
+    assert "--full" in plan.lines[-1]
+
+
+@settings(max_examples=10)  # each builds several networks
+@given(rows=some.integers(300, 10**6), seconds=some.floats(60, 3600))
+def test_learning_rate_and_groups_of_a_replica_stay(rows: int, seconds: float) -> None:
+    config = large(configs.load("digits"))
+    plan = short_run.plan(config, rows, 1000, seconds)
+    short = rehearsal.with_changes(config, plan.changes)
+    before, after = (learning_rate.apply(each, 10**4) for each in (config, short))
+    assert after.peak_rate == before.peak_rate
+    assert after.batch // after.batchnorm_batch == before.batch // before.batchnorm_batch
+    assert plan.train is None or plan.train <= rows
+
+
+def test_a_smaller_batch_splits_over_eight_replicas() -> None:
+    config = large(configs.load("digits"))
+    config = replace(config, batch=400, optimizer=replace(config.optimizer, base_batch=400))
+    plan = short_run.plan(config, 3000, 1000, 120.0)  # a quarter, 100, does not
+    assert plan.changes["batch"] == plan.changes["optimizer.base_batch"] == 200
+
+
+def test_a_budget_that_is_too_short_is_said() -> None:
+    plan = short_run.plan(configs.load("digits"), 957, 500, 30.0)
+    assert "more than --budget" in plan.lines[0]
+
+
+def test_a_plan_whose_process_is_killed_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    with pytest.raises(PipelineError, match=r"with -9 \(out of memory") as caught:
+        short_run.in_a_process(str(path), 100, 50, 120.0, internet=False)
+    assert type(caught.value) is PipelineError
+    assert str(caught.value).endswith(f"--config {path} --input DIR --full")
+
+
+def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so() -> None:
+    config = configs.load("digits_mobilenet")
+    published = replace(config, model_options={**config.model_options, "pretrained": "imagenet"})
+    plan = short_run.plan(published, 957, 500, 3600.0)
+    assert plan.changes["model_options.pretrained"] == "none"
+    assert "random weights" in plan.lines[0]
+    assert short_run.plan(published, 957, 500, 3600.0, internet=True) == short_run.Plan()
+
+
+def test_a_change_of_what_is_done_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="would change model"):
+        rehearsal.with_changes(configs.load("digits"), {"model": "mlp"})
+
+
+def test_a_session_says_each_change_and_kaggle_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    digits, lines = configs.load("digits"), []
+    assert rehearsal.shortened(digits, lines.append) is digits
+    assert not lines
+    monkeypatch.setenv(rehearsal.VARIABLE, '{"epochs": 5, "data.height": 16}')
+    short = rehearsal.shortened(digits, lines.append)
+    assert (short.epochs, short.data.height) == (5, 16)
+    assert "epochs is 5 in place of" in lines[0]
