@@ -52,7 +52,8 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     said = f"nearest mean colour {colours:.3f}, always the most frequent label {majority:.3f}"
     path = (folder if short else clone / "pipeline/configs") / f"{competition.slug}.py"
     written = str(path) if short else competition.slug
-    more = f"--write {written} --page {folder / 'page.html'} --json"
+    budget = "30s" if short else "5m"
+    more = f"--for cpu --budget {budget} --write {written} --page {folder / 'page.html'} --json"
     if short:
         done = _here(f"inspect {folder / competition.slug} {more}", show)
     else:
@@ -63,29 +64,26 @@ def rows(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
     if done.code:
         show(done.output[-3000:])
         return
-    before = _digest(path)
-    if short:
-        run, score = _trained(folder, written, competition, show)
-    else:
-        run, score = _rehearsed(checkout, folder, written, show)
-    same = _digest(path) == before
-    name = "training and inference" if short else "the whole chain, in a fresh clone"
-    claim = f"The proposed config goes through {name}, unedited"
-    figure = f"exit {run.code}, {'the same' if same else 'other'} bytes"
-    yield Row(claim, "exit 0, the same bytes", figure, not run.code and same)
+    before, ways = _digest(path), dict[str, Done]()
+    if not short:
+        command = f"invoke dry-run --config {written} --input {folder / competition.slug}"
+        show(f"      {command}")
+        ways["the whole chain, in a fresh clone"] = checkout.run(command, log=folder / "run.log")
+    run, score = _trained(folder, str(path), competition, show)
+    ways["training and inference"] = run
+    for name, done in ways.items():
+        same = _digest(path) == before
+        claim = f"The proposed config goes through {name}, unedited"
+        figure = f"exit {done.code}, {'the same' if same else 'other'} bytes"
+        yield Row(claim, "exit 0, the same bytes", figure, not done.code and same)
     if run.code:
         show(run.output[-3000:])
         return
-    claim = "Accuracy on the hidden pictures, of a config that nobody wrote"
-    figure = f"{score:.3f}; {said}"
-    if short:  # a few pictures teach little but colours: the network has to be far above chance
-        target, figure = (
-            "≥ twice the most frequent label's share",
-            f"{figure} ({FEW} labelled rows)",
+    if not short:  # which is as long as a budget that a busy machine fills with few steps
+        claim = "Accuracy on the hidden pictures, of a config that nobody wrote"
+        yield Row(
+            claim, "≥ the nearest mean colour", f"{score:.3f}; {said}", score >= colours, SEED
         )
-        yield Row(claim, target, figure, score >= 2 * majority, SEED)
-    else:
-        yield Row(claim, "≥ the nearest mean colour", figure, score >= colours, SEED)
 
 
 def _by_hand(folder: Path, slugs: tuple[str, ...]) -> Row:
@@ -148,15 +146,6 @@ def _here(command: str, show: Show) -> Done:
     show(f"      python -m pipeline {command}")
     said = bench.here(command.split())
     return Done(said.code, said.text, 0.0)
-
-
-def _rehearsed(checkout: Checkout, folder: Path, config: str, show: Show) -> tuple[Done, float]:
-    command = (
-        f"invoke dry-run --config {config} --competition proofs.competitions.unseen:unseen --json"
-    )
-    show(f"      {command}")
-    done = checkout.run(command, log=folder / "dry-run.log")
-    return done, float(last_json(done.output)["score"]) if not done.code else 0.0
 
 
 def _trained(folder: Path, config: str, competition: Competition, show: Show) -> tuple[Done, float]:

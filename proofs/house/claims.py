@@ -16,13 +16,12 @@ from pathlib import Path
 
 import jupytext
 
-from deploy.bundle import bundle
+from deploy.bundle import bundle, push_rules
 from proofs.house import layout
 from proofs.shared import environment, perturbed_start
 from proofs.shared.results_table import Later, Row, Rows, Show, last_json
 
 BEFORE = "07ff1c6"  # the last commit with one floor
-LIMITS = {"train-tpu": 450_000, "infer-gpu": 320_000}  # bytes
 EXPECT = {"train-tpu": {}, "infer-gpu": {"run_id": "r", "weights_sha256": "w"}}
 WORKER = "pipeline.inference.gpu_worker"  # is started as a process
 # Of XLA on a CPU: all that this one has, and fewer. Tests are else compiled unoptimized.
@@ -100,7 +99,9 @@ def _sizes(old: Path, out: Path) -> dict[str, int]:
 
 
 def _bundles(root: Path, folder: Path, before: dict[str, int]) -> Iterator[Row]:
-    for kernel, limit in LIMITS.items():
+    # 419 and 296 kB when the house was built; what came later keeps to the gate.
+    limit = push_rules.BYTES_AT_MOST
+    for kernel in EXPECT:
         built = _build(root, kernel, folder / "built")
         was = f"; {before[kernel] / 1000:.0f} kB at {BEFORE}" if before else ""
         figure = f"{built.size / 1000:.0f} kB{was}"

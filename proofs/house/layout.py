@@ -11,11 +11,11 @@ from pathlib import Path
 # `configs` is the user's: both may import everything in `pipeline`.
 FLOORS = {
     "pipeline": "errors storage runtime config metrics data models submission artifact session"
-    " training|inference figures pages report|inspection __main__",
+    " training|inference figures pages folders report|inspection|rehearsal __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup",
     "localkaggle": "competitions|sessions|faults services http_handler server __main__",
-    "commands": "console project kaggle|local",
-    "proofs": "shared relay|kaggle|training|spoiled_inputs|house hostile competitions __main__",
+    "commands": "console project kaggle|local|rehearsal",
+    "proofs": "shared relay|kaggle|training|spoiled_inputs|house hostile competitions own __main__",
 }
 MOST_MODULES, MOST_LINES = 16, 400
 
