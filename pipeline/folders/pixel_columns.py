@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-PIXEL = re.compile(  # pixel7, px_7, 7, pixel_3_4 or 3x4
-    r"(?:pi?x(?:el)?s?[ _-]?)?(\d+)(?:[ _x-](\d+))?", re.IGNORECASE
+PIXEL = re.compile(  # pixel7, px_7, x7, 7, pixel_3_4 or 3x4
+    r"(?:(pi?x(?:el)?s?|[a-z])[ _-]?)?(\d+)(?:[ _x-](\d+))?", re.IGNORECASE
 )
 LEAST = 49  # columns
 LEVELS = frozenset(map(str, range(256)))
@@ -16,11 +16,12 @@ LEVELS = frozenset(map(str, range(256)))
 
 def find(path: Path, header: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of a table that are pixels, if there are enough of them."""
-    found = tuple(name for name in header if PIXEL.fullmatch(name))
+    matches = [match for name in header if (match := PIXEL.fullmatch(name))]
+    found = tuple(match[0] for match in matches)
     if len(found) < LEAST or not grid(found):
         return ()
-    numbered = all(name[0].isdigit() for name in found)
-    return () if numbered and not _levels(path, found) else found
+    said = any(len(match[1] or "") > 1 for match in matches)
+    return found if said or _levels(path, found) else ()
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:

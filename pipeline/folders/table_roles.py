@@ -81,8 +81,8 @@ def _is_number(text: str) -> bool:
 def find_test(
     folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, given: str, train: str
 ) -> str | None:
-    """Return the table of the test set: the one with the sample's ids, or with as many rows and
-    "test" in its name; None if there is none.
+    """Return the table of the test set: the one with the sample's ids, or with as many rows, and
+    either "test" in its name or no column that the labelled table lacks; None if there is none.
 
     Args:
         folder: of the competition.
@@ -99,6 +99,7 @@ def find_test(
     first, ids = wanted.columns[0], set(wanted.iloc[:, 0])
     same, similar = [], []
     asked = folded(wanted.columns[1:])
+    labelled = [folded(names) for names in headers.values() if asked <= folded(names)]
     for name, header in headers.items():
         # Ids may begin at 1 in both sets; the test set is the one without labels.
         if name == train or asked <= folded(header):
@@ -106,7 +107,9 @@ def find_test(
         kept = csv_files.read(folder / name, DataError, ADVICE, {first, header[0]})
         if first in kept and set(kept[first]) == ids:
             same.append(name)
-        elif TESTS.search(Path(name).stem) and len(kept) == len(wanted):
+        elif len(kept) == len(wanted) and (
+            TESTS.search(Path(name).stem) or any(folded(header) <= names for names in labelled)
+        ):
             similar.append(name)
     found = same or similar
     if len(found) < 2:

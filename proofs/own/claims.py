@@ -91,7 +91,8 @@ def rows(
         for slug in TABLES:
             claim = f"The report of {slug}: gradient boosting out of fold, and the network"
             yield Later(claim, partial(_table, claim, checkout, folder, slug, show))
-        yield from cpu_speed.rows(root, folder / "speed", show=show)
+        claim = "Training on this CPU, images/s by devices"
+        yield Later(claim, partial(cpu_speed.rows, root, folder / "speed", show=show))
 
 
 def _operations(root: Path, config: Path, about: str) -> Row:

@@ -57,7 +57,7 @@ def rows(root: Path, folder: Path, *, show: Show) -> Iterator[Row]:
         default, best = speeds["default"], max(speeds[str(count)] for count in COUNTS)
         figure = ", ".join(f"{arm} {speed:,.0f}" for arm, speed in speeds.items())
         yield Row(
-            f"Training {name} on this CPU, images/s by devices",
+            f"Training on this CPU, images/s by devices: {name}",
             f"default ≥ {WITHIN:.0%} of the best, and of {BEFORE}",
             figure,
             default >= WITHIN * best and default >= WITHIN * speeds[BEFORE],

@@ -398,13 +398,14 @@ def test_the_rows_of_an_array_are_those_of_the_test_table_whatever_it_is_called(
     assert (read.inputs(np.arange(4)) == images[[1, 3, 2, 0]]).all()
 
 
-def test_columns_that_are_only_numbered_are_pixels_only_if_they_hold_levels(tmp_path):
+@pytest.mark.parametrize("letter", ["", "x"])
+def test_columns_that_are_only_numbered_are_pixels_only_if_they_hold_levels(letter, tmp_path):
     for name, value, kind in (
         ("features", lambda n: n / 8 - 3, "table"),
         ("levels", lambda n: n % 256, "pixels"),
     ):
         rows = [[value(n * 37 + place * 11) for place in range(64)] for n in range(40)]
-        columns = ",".join(map(str, range(64)))
+        columns = ",".join(f"{letter}{place}" for place in range(64))
         files = {
             "train.csv": csv(
                 f"id,sold,{columns}", *((n, n % 2, *row) for n, row in enumerate(rows[:30]))
@@ -451,11 +452,13 @@ def test_a_test_image_without_a_file_is_reported(tmp_path):
     assert "1 of 12 test images have no file, for example b3" in texts(found, "warning")
 
 
-def test_pixels_whose_names_have_two_numbers_need_no_square(tmp_path):
+@pytest.mark.parametrize("tables", [("train.csv", "test.csv"), ("known.csv", "asked.csv")])
+def test_pixels_whose_names_have_two_numbers_need_no_square(tables, tmp_path):
+    """Without ids the test set is found by its name, or by its columns and rows."""
     names = [f"{row}x{column}" for row in range(6) for column in range(10)]
     files = {
-        "train.csv": csv(["label", *names], *([n % 2, *noise(60)] for n in range(20))),
-        "test.csv": csv(names, *(noise(60) for _ in range(4))),
+        tables[0]: csv(["label", *names], *([n % 2, *noise(60)] for n in range(20))),
+        tables[1]: csv(names, *(noise(60) for _ in range(4))),
         "sample_submission.csv": csv("ImageId,Label", *((n + 1, 0) for n in range(4))),
     }
 
