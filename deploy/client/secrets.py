@@ -320,7 +320,7 @@ def _shaped(text: str) -> tuple[tuple[int, int, str, str], ...]:
 
 
 def _matches(text: str, shapes: tuple[Shape, ...]) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the same of each text that looks like a secret; they may overlap."""
+    """Yield start, end, kind and word of each text with the shape of a secret; they may overlap."""
     if len(text) < AT_LEAST:  # no shape is that short
         return
     low = text.lower()

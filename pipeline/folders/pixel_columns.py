@@ -12,6 +12,7 @@ PIXEL = re.compile(  # pixel7, px_7, x7, 7, pixel_3_4 or 3x4
 )
 LEAST = 49  # columns
 LEVELS = frozenset(map(str, range(256)))
+FEW = frozenset(map(str, range(16)))  # levels: yes and no, and small counts, have no more
 
 
 def find(path: Path, header: Sequence[str]) -> tuple[str, ...]:
@@ -25,16 +26,16 @@ def find(path: Path, header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:
-    """Return whether the first rows hold whole numbers from 0 to 255 in these columns: columns that
-    are only numbered may be any features.
+    """Return whether the first rows hold whole numbers from 0 to 255 in these columns, and not only
+    small ones: columns that are only numbered may be any features.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(islice(csv.DictReader(file), 100))
     except (OSError, ValueError, csv.Error):  # reading the whole table names the problem
         return True
-    texts = ((row[name] or "").strip().removesuffix(".0") for row in rows for name in names)
-    return all(text in LEVELS for text in texts)
+    texts = {(row[name] or "").strip().removesuffix(".0") for row in rows for name in names}
+    return texts <= LEVELS and not texts <= FEW
 
 
 def grid(names: Sequence[str]) -> tuple[int, int, int] | None:

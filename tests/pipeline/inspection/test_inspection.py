@@ -402,6 +402,7 @@ def test_the_rows_of_an_array_are_those_of_the_test_table_whatever_it_is_called(
 def test_columns_that_are_only_numbered_are_pixels_only_if_they_hold_levels(letter, tmp_path):
     for name, value, kind in (
         ("features", lambda n: n / 8 - 3, "table"),
+        ("answers", lambda n: n % 2, "table"),
         ("levels", lambda n: n % 256, "pixels"),
     ):
         rows = [[value(n * 37 + place * 11) for place in range(64)] for n in range(40)]
