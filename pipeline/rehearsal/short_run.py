@@ -103,30 +103,37 @@ def plan(config: Config, rows: int, tests: int, budget: float, *, internet: bool
     training = (1 - INFERENCE) * spare
     predicting = INFERENCE * spare
     folds = config.folds or 1
-    whole = cost.training * rows * config.epochs * (folds - 1 or 1)
-    some = int(predicting / (cost.predicting * folds * config.views))
-    tests_left = tests if some >= 2 * tests else max(min(tests, some // 2, MOST_TESTS), 50)
+    whole = (cost.training + cost.step / config.batch) * rows * config.epochs * (folds - 1 or 1)
     if whole <= training:
+        tests_left = _tests_left(tests, predicting, cost, folds * config.views)
         fewer = (f"does {tests_left:,} of {tests:,} rows to predict",) if tests_left < tests else ()
         return Plan(changes, None, tests_left if fewer else None, (*lines, *fewer))
-    shorter: dict[str, Any] = {"folds": 2} if folds > 2 else {}
-    shorter |= {"views": 2} if config.views > 2 else {}
-    shorter |= _smaller(config, training, min(folds, 2))
+    few, views = min(folds, 2), min(config.views, 2)
+    shorter: dict[str, Any] = {"folds": few} if folds > few else {}
+    shorter |= {"views": views} if config.views > views else {}
+    shorter |= _smaller(config, training, few)
     config_short = with_changes(config, shorter)
-    cost = step_cost.of(config_short)
-    images = int(training / (cost.training * min(folds, 2)))  # that one model may see
-    shorter |= _batch(config_short, images)
-    kept = min(rows, max(LEAST_ROWS, images // LEAST_EPOCHS))
-    epochs = min(config.epochs, max(images // kept, 1))
+    smaller_batch, images = _batch(config_short, training / few)
+    shorter |= smaller_batch
+    rows_of_images = images * few / (few - 1 or 1)  # a fold's model sees the other folds
+    kept = min(rows, max(LEAST_ROWS, int(rows_of_images / LEAST_EPOCHS)))
+    epochs = min(config.epochs, max(int(rows_of_images / kept), 1))
     if epochs < config.epochs:
         warmup = config.warmup_epochs * epochs / config.epochs
         shorter |= {"epochs": epochs, "warmup_epochs": warmup}
+    tests_left = _tests_left(tests, predicting, step_cost.of(config_short), few * views)
     said = _said(config, with_changes(config, shorter), (kept, rows), (tests_left, tests))
     lines += (
         said,
         f"the whole training takes about {shown(whole)} on this machine; to do all: --full",
     )
     return Plan({**changes, **shorter}, kept, tests_left, lines)
+
+
+def _tests_left(tests: int, seconds: float, cost: step_cost.Cost, times: int) -> int:
+    """Return how many rows are predicted, `times` each: all, or few. Two test sets are."""
+    some = int(seconds / (cost.predicting * times))
+    return tests if some >= 2 * tests else max(min(tests, some // 2, MOST_TESTS), 50)
 
 
 def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -147,7 +154,7 @@ def _smaller(config: Config, seconds: float, folds: int) -> dict[str, Any]:
     data = config.data
     if data.kind not in ("images", "tfrecords") or data.resize == "exact":
         return {}
-    least = LEAST_STEPS * LEAST_GROUP * REPLICAS * folds  # images
+    group = LEAST_GROUP * REPLICAS  # images
     found: dict[str, Any] = {}
     for part in SIDES:
         sides = {"data.height": data.height // part, "data.width": data.width // part}
@@ -158,17 +165,18 @@ def _smaller(config: Config, seconds: float, folds: int) -> dict[str, Any]:
         except ConfigError:
             break  # the model takes no smaller ones
         found = sides if part > 1 else {}
-        if cost.training * least <= seconds:
+        if (cost.training * group + cost.step) * LEAST_STEPS * folds <= seconds:
             break
     return found
 
 
-def _batch(config: Config, images: int) -> dict[str, Any]:
-    """Return the changes to a smaller batch, so that there are steps enough.
+def _batch(config: Config, seconds: float) -> tuple[dict[str, Any], int]:
+    """Return the changes to a smaller batch, so that there are steps enough, and the images that
+    one model may see.
 
     Base batch and groups get smaller by the same factor. The batch splits over the replicas.
     """
-    applied = learning_rate.apply(config, config.batch)
+    cost, applied = step_cost.of(config), learning_rate.apply(config, config.batch)
     sizes = {
         "batch": config.batch,
         "optimizer.base_batch": config.optimizer.base_batch,
@@ -178,13 +186,14 @@ def _batch(config: Config, images: int) -> dict[str, Any]:
         sizes["micro_batch"] = config.micro_batch
     factor = 1
     while (
-        images // (config.batch // factor) < LEAST_STEPS
+        seconds / (cost.training * config.batch / factor + cost.step) < LEAST_STEPS
         and all(size % (2 * factor) == 0 for size in sizes.values())
         and config.batch // (2 * factor) % REPLICAS == 0
         and sizes["batchnorm_batch"] // (2 * factor) >= LEAST_GROUP
     ):
         factor *= 2
-    return {name: size // factor for name, size in sizes.items()} if factor > 1 else {}
+    changes = {name: size // factor for name, size in sizes.items()} if factor > 1 else {}
+    return changes, int(seconds / (cost.training + cost.step * factor / config.batch))
 
 
 def _said(config: Config, short: Config, rows: tuple[int, int], tests: tuple[int, int]) -> str:

@@ -10,12 +10,14 @@ from typing import Any
 
 from pipeline.config import Config
 
-# Per second on two cores, measured with XLA on a CPU (docs/LOG.md, 2026-11-22).
-OPERATIONS = 2e10
-DEPTHWISE = 1e9  # XLA has no fast convolution of each channel by itself
-OUTPUTS = 2e8  # numbers that layers return: normalization and activation are bound by memory
+# Per second on two cores, below what was measured with XLA on a CPU (docs/LOG.md, 2026-11-22).
+OPERATIONS = 1.2e11
+DEPTHWISE = 1.2e9  # XLA has no fast convolution of each channel by itself
+OUTPUTS = 8e8  # numbers that layers return: normalization and activation are bound by memory
 PASSES = 3  # a training step computes about as much as three predictions
-COMPILED = 25.0  # layers a second that XLA compiles for training, on eight virtual devices
+# Of a step on eight virtual devices, whatever its batch: seconds a layer and a weight.
+LAYER, WEIGHT = 2e-3, 1e-7
+COMPILED = 10.0  # layers a second that XLA compiles for training, on eight virtual devices
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,13 @@ class Cost:
     Attributes:
         predicting: seconds for one image.
         training: seconds for one image of a step.
+        step: seconds of a step beside its images.
         compiling: seconds of XLA, for all programs of a rehearsal.
     """
 
     predicting: float
     training: float
+    step: float
     compiling: float
 
 
@@ -57,7 +61,9 @@ def of(config: Config) -> Cost:
                 alone = "depthwise" in type(layer).__name__.lower() or _grouped(layer)
                 dense, apart = dense + operations * (not alone), apart + operations * alone
     seconds = dense / OPERATIONS + apart / DEPTHWISE + returned / OUTPUTS
-    return Cost(seconds, PASSES * seconds, len(model.layers) / COMPILED)
+    layers = len(model.layers)
+    step = layers * LAYER + model.count_params() * WEIGHT
+    return Cost(seconds, PASSES * seconds, step, layers / COMPILED)
 
 
 def _grouped(layer: Any) -> bool:

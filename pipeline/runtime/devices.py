@@ -58,12 +58,10 @@ def use_cores(batch: int) -> None:
     chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     if FORCED in os.environ.get("XLA_FLAGS", "") or chosen >= 0:
         return
-    count, update = cpu_devices(batch, cores()), jax.config.update
-    # The devices wait for each other, each in a thread, and XLA makes only as many threads as there
-    # are devices or cores. If something else takes one of them, XLA ends the process.
-    os.environ.setdefault("PJRT_NPROC", str(max(cores(), 2 * count)))
+    # XLA has a thread a core. A device holds one while it waits for the others, and the host one
+    # while 32 calls are in flight: `CallQueue` keeps that from happening (docs/LOG.md, 2026-11-22).
     with suppress(RuntimeError):  # JAX computes already
-        update("jax_num_cpu_devices", count)  # type: ignore[no-untyped-call]
+        jax.config.update("jax_num_cpu_devices", cpu_devices(batch, cores()))  # type: ignore[no-untyped-call]
 
 
 def cores() -> int:
