@@ -66,8 +66,9 @@ def rows(
     with tempfile.TemporaryDirectory(prefix="prove-own-") as scratch:
         folder = Path(scratch)
         for number, about in enumerate(TPU):
-            yield _operations(root, folder / f"tpu{number}.py", about)
-        yield from _frictions(root, folder, short=short)
+            claim = f"A step of a config for a TPU, {about}, and of its rehearsal"
+            yield Later(claim, partial(_operations, claim, root, folder / f"tpu{number}.py", about))
+        yield Later("Frictions of a newcomer", partial(_frictions, root, folder, short=short))
         if short:
             return
         checkout = Checkout(environment.clone(root, folder / "clone"), Path(sys.executable).parent)
@@ -95,7 +96,7 @@ def rows(
         yield Later(claim, partial(cpu_speed.rows, root, folder / "speed", show=show))
 
 
-def _operations(root: Path, config: Path, about: str) -> Row:
+def _operations(claim: str, root: Path, config: Path, about: str) -> Row:
     """Lower a step of a config for a TPU, and of its rehearsal: the same but shapes and numbers."""
     more, own = TPU[about]
     config.write_text(FILE.format(module="pipeline.configs.digits", name=config.stem, more=more))
@@ -106,8 +107,8 @@ def _operations(root: Path, config: Path, about: str) -> Row:
     changed = ", ".join(f"{name} {value}" for name, value in changes.items())
     held = whole == short and whole["devices"] == 8 and whole["operations"] > 100
     return Row(
-        f"A step of a config for a TPU, {about}, and of its rehearsal; shapes and numbers masked",
-        "the same operations, equal groups a replica",
+        claim,
+        "the same operations, shapes and numbers masked; equal groups a replica",
         f"{whole['operations']} and {short['operations']} operations on {whole['devices']} devices,"
         f" {whole['groups']:g} and {short['groups']:g} groups, {'the same' if held else 'others'};"
         f" changed: {changed}",
@@ -302,4 +303,4 @@ def _frictions(root: Path, folder: Path, *, short: bool) -> Iterator[Row]:
         checkout = Checkout(environment.clone(root, folder / "frictions"), checkout.programs)
     for found in folder_frictions.met(checkout, folder / "met", short=short):
         figure = f"before: {found.before}; now: {found.after}"
-        yield Row(found.name, "mended", figure, found.held)
+        yield Row(f"Friction: {found.name}", "mended", figure, found.held)

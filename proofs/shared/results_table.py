@@ -120,13 +120,14 @@ def commit(root: Path) -> str:
         return done.stdout.strip()
 
     head = git("rev-parse", "--short=12", "HEAD")
-    changed = " with local changes" if git("status", "--porcelain") else ""
+    others = git("status", "--porcelain", "--", ".", ":!docs/results.md")  # which `record` writes
+    changed = " with local changes" if others else ""
     return head + changed if head else "none"
 
 
 def record(table: Table, results: Path, *, only: str = "") -> None:
     """Replace the subject's section of docs/results.md, between its two comments; with `only` the
-    rows of the table alone, each with its commit.
+    rows of the table alone, each with its commit. One that is not there yet comes last.
 
     Raises:
         ValueError: if there is not exactly one such section.
@@ -140,11 +141,12 @@ def record(table: Table, results: Path, *, only: str = "") -> None:
         when = f" ({table.where['date']}, commit {table.where['commit']})"
         again = Table("", tuple(replace(row, figure=row.figure + when) for row in table.rows), {})
         lines = {line.split(" | ")[0]: line for line in again.to_markdown().splitlines()[4:]}
-        old = found[0].splitlines()
-        absent = lines.keys() - {line.split(" | ")[0] for line in old}
-        if absent or not lines:
-            raise ValueError(f"{results} has no row {', '.join(absent) or repr(only)} to replace")
-        return "\n".join(lines.get(line.split(" | ")[0], line) for line in old)
+        if not lines:
+            raise ValueError(f"{table.subject} has no row {only!r} to record")
+        *old, last = found[0].splitlines()
+        old = [*(old[1:] or replace(table, rows=()).to_markdown().splitlines())]
+        kept = [lines.pop(line.split(" | ")[0], line) for line in old]
+        return begin + "\n".join([*kept, *lines.values(), last])
 
     changed, count = re.subn(
         re.escape(begin) + ".*?" + re.escape(end), section, text, flags=re.DOTALL

@@ -87,8 +87,28 @@ def test_a_row_that_is_measured_again_replaces_its_own_line_alone(tmp_path):
         line, f"| It is fast | ≤ 1 s | 1 s ({when}) |  | pass |"
     )
     other = results_table.measure("x", made, ROOT, command="", show=lambda line: None, only="odd")
-    with pytest.raises(ValueError, match="no row 'odd' to replace"):
+    with pytest.raises(ValueError, match="no row 'odd' to record"):
         results_table.record(other, results, only="odd")
+
+
+def test_rows_are_recorded_one_by_one_in_an_empty_section(tmp_path):
+    """As where all of them take longer than a session has."""
+    results = tmp_path / "results.md"
+    results.write_text("<!-- prove x -->\n<!-- end x -->\n# Next\n")
+    for claim in ("It is fast", "It is right"):
+        table = Table("x", (Row(claim, "yes", "yes", True),), {"date": "d", "commit": "c"})
+        results_table.record(table, results, only=claim)
+    assert results.read_text().splitlines() == [
+        "<!-- prove x -->",
+        "date d, commit c.",
+        "",
+        "| claim | target | figure | seed | |",
+        "|---|---|---|---|---|",
+        "| It is fast | yes | yes (d, commit c) |  | pass |",
+        "| It is right | yes | yes (d, commit c) |  | pass |",
+        "<!-- end x -->",
+        "# Next",
+    ]
 
 
 def test_a_subject_without_a_place_in_the_results_is_refused(tmp_path):
