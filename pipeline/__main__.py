@@ -136,7 +136,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def _refuse_missing(option: str, folder: Path, advice: str) -> None:
     if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
-        raise ConfigError(f"{option} {folder}: there is no such folder. {advice}")
+        problem = "is a file" if os.path.lexists(folder) else "there is no such folder"
+        raise ConfigError(f"{option} {folder}: {problem}. {advice}")
 
 
 def refuse_missing_input(folder: Path) -> None:

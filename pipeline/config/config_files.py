@@ -1,12 +1,17 @@
 """Loads a config from its Python file."""
 
+import difflib
 import importlib
 import importlib.util
 import os
+import re
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
-from pipeline.config.config import Config
+from pipeline.config.config import Config, Optimizer
+from pipeline.config.data_layout import Data
+from pipeline.config.floor import Floor
 from pipeline.errors import ConfigError, place
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -40,7 +45,8 @@ def load(config: str) -> Config:
         raise ConfigError(f"In {path}{place(error, path)}: {error}") from error
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{path}{place(error, path)} could not be read: {type(error).__name__}: {error}.\n"
+            f"{path}{place(error, path)} could not be read: {type(error).__name__}: {error}."
+            f"{_meant(str(error))}\n"
             "Expected a Python file of the form of pipeline/configs/digits.py. Correct that line."
         ) from error
     value = getattr(module, "CONFIG", None)
@@ -56,6 +62,17 @@ def load(config: str) -> Config:
             f"Set name={path.stem!r}, or rename the file."
         )
     return value
+
+
+def _meant(message: str) -> str:
+    """Return the field that a misspelt one resembles, in words; "" if there is none."""
+    found = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", message)
+    kinds = {kind.__name__: kind for kind in (Config, Data, Floor, Optimizer)}
+    if found is None or found[1] not in kinds:
+        return ""
+    names = [each.name for each in fields(kinds[found[1]])]
+    alike = difflib.get_close_matches(found[2], names, n=1)
+    return f" Did you mean {alike[0]}?" if alike else ""
 
 
 def _names() -> list[str]:

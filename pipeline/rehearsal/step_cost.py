@@ -4,7 +4,6 @@ It is no measurement: to compile a large network takes as long as a short rehear
 """
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +42,6 @@ def of(config: Config) -> Cost:
     Raises:
         ConfigError: if the model does not take images of this size.
     """
-    os.environ.setdefault("KERAS_BACKEND", "jax")
-    # On one CPU, whatever there is. First weights come from many small programs; nothing here runs
-    # long enough to be optimized.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     from pipeline.models import architectures
 
     model = architectures.build(config)

@@ -54,6 +54,7 @@ INFER = "infer --config digits --output out --input . --artifact"
     [
         ("describe --config digit", 2, "cifar100_wrn, d"),
         (f"{TRAIN} /nowhere", 2, "no such folder"),
+        (f"{TRAIN} {__file__}", 2, "is a file. Expected a competition folder"),
         (f"{TRAIN} . --max-steps 0", 2, "--max-steps 0"),
         (f"{INFER} /nowhere", 2, "Expected one with manifest.json"),
         (f"{INFER} .", 1, "manifest.json"),

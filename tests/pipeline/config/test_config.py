@@ -317,7 +317,8 @@ def test_a_slip_in_a_named_config_is_no_traceback(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(pipeline.configs, "__path__", [str(tmp_path)])
 
     with pytest.raises(
-        ConfigError, match=r"broken\.py \(line 3\) could not be read: TypeError.*'epoch'"
+        ConfigError,
+        match=r"broken\.py \(line 3\) could not be read: .* Did you mean epochs\?",
     ):
         load("broken")
 
