@@ -88,13 +88,15 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], in
     return check
 
 
-def show_result(result: Any, config: str) -> dict[str, Any]:
-    """Print what a finished chain made, and return it."""
+def show_result(result: Any, config: str, about: str = "") -> dict[str, Any]:
+    """Print what a finished chain made, with what its score means, and return it."""
     end = {**result.values(), "config": config}
     show(
         f"score       {end['score']}, on the hidden test set ({end['seconds']} seconds; the file"
         f" below has the {end['rows']} rows of the visible one)"
     )
+    if about:
+        show(f"            {about}")
     show(f"submission  {end['submission']}")
     for picture in end["pictures"]:
         show(f"picture     {picture}")

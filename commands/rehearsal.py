@@ -18,7 +18,12 @@ from commands.project import JSON, checker, connect, project, show_result
 BUDGET = "2m"
 MINUTES, TIMES = 60, 4  # a rehearsal is stopped after so many, or so many times its budget
 LEAST_BYTES = 50 * 10**6  # a rehearsal of `digits` writes 22 MB
+# Copies of each fold's weights that a rehearsal writes: checkpoints with Adam's state and the
+# average, and the artifact in each place it comes through. Of ConvNeXt: 2.6 GB, 11.7 copies.
+COPIES = 12
+LARGE = 5 * 10**8  # bytes of a rehearsal's files that are worth a line
 FULL = ("No space left on device", "Disk quota exceeded")  # as a notebook's log says it
+SHORT = "; a short training shows that the chain works, not how good the model gets"
 SEEN = (
     "this machine permits no namespaces: a session can read the folder, with the hidden labels, if"
     " it looks there; it gets copies of the files"
@@ -35,7 +40,8 @@ class Hosted:
         variables: environment variables of the sessions.
         private: folders that no session sees.
         lines: what the rehearsal does, and what not.
-        size: bytes of the folders that the sessions see, beside what is linked.
+        size: bytes that the rehearsal writes beside those of `digits`.
+        about: what the score means.
     """
 
     competition: Any
@@ -44,6 +50,7 @@ class Hosted:
     private: tuple[Path, ...] = ()
     lines: tuple[str, ...] = ()
     size: int = 0
+    about: str = ""
 
     def serve(self, folder: Path, **more: Any) -> Any:
         """Return a `LocalKaggle` that hosts this alone; `more` is what else it takes."""
@@ -115,6 +122,26 @@ def dry_run(
 
     Example: invoke dry-run --config leaves --input data/leaves
     """
+    given = {"TPU": tpu_python, "GPU": gpu_python}
+    try:
+        return _rehearse(config, input, budget, full, dataset or (), internet, given)
+    except KeyboardInterrupt:  # before the server, which has a message of its own
+        from deploy.errors import Detached
+
+        raise Detached(
+            "Interrupted before anything ran.\nTo start over, run the same command again."
+        ) from None
+
+
+def _rehearse(
+    config: str,
+    input: str,
+    budget: str,
+    full: bool,
+    dataset: Sequence[str],
+    internet: bool,
+    pythons: Mapping[str, str],
+) -> dict[str, Any]:
     from deploy.bundle import rehearsed
     from deploy.errors import Detached, RelayError, UsageError, writing
     from deploy.relay import relay
@@ -124,11 +151,10 @@ def dry_run(
     # --minutes is the deadline of all waits together.
     ours = project(config, runs, runs / "build", deadline_seconds=TWO_WEEKS * 60.0)
     try:
-        datasets = dict(parse_published(text) for text in dataset or ())
+        datasets = dict(parse_published(text) for text in dataset)
     except ValueError as error:
         raise UsageError(f"--dataset {error}.\nCorrect it.") from error
-    given = {"TPU": tpu_python, "GPU": gpu_python}
-    python = {machine: interpreter(machine, path) for machine, path in given.items() if path}
+    python = {machine: interpreter(machine, path) for machine, path in pythons.items() if path}
     if input:
         hosted = hosted_folder(config, Path(input), budget, full=full, internet=internet)
     else:
@@ -163,7 +189,11 @@ def dry_run(
     how = f"{time.strftime('%Y-%m-%d %H:%M')}: {'; '.join(hosted.lines) or 'whole'}"
     for preview in pushed:
         rehearsed.remember(ROOT / "runs", preview.code_sha256, how)
-    return show_result(result, config)
+    end = show_result(result, config, hosted.about)
+    size = sum(path.lstat().st_size for path in runs.rglob("*"))
+    if size > LARGE:
+        show(f"files       {size / 1e9:.1f} GB; to remove them: rm -r {shlex.quote(str(runs))}")
+    return end
 
 
 def _explained(error: Any, disk_full: str, runs: Path) -> Exception:
@@ -191,7 +221,7 @@ def require_space(folder: Path, size: int = 0) -> None:
     """Raise `DiskError` unless there is room for a rehearsal in a folder that need not exist.
 
     Args:
-        size: bytes of the folders that the sessions see.
+        size: bytes that it writes beside those of `digits`.
     """
     import shutil
 
@@ -261,6 +291,7 @@ def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, interne
         f"{len(made.hidden):,} of {made.labelled:,} labelled rows are the hidden test set",
         *((SEEN,) if copied else ()),
         *plan.lines,
+        *made.made_up,
         *(f"left out: {line}" for line in made.left_out),
     )
 
@@ -283,13 +314,21 @@ def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, interne
         writer=made.write,
     )
     variables = {rehearsal.VARIABLE: json.dumps(plan.changes)} if plan.changes else {}
+    about = (
+        f"{made.metric.name} of {len(made.hidden):,} hidden rows,"
+        f" {'lower' if made.lower_is_better else 'higher'} is better"
+        f"{f'; floor: {settings.floor}' if settings.floor else ''}"
+        f"{SHORT * (plan.train is not None)}"
+    )
+    size = written_bytes(settings.data, folder, copied=copied)
     return Hosted(
         competition,
         checker(config, constant=not full),  # a short training may learn no more than that
         variables,
         (folder, *made.sources),
         lines,
-        round(2 * share * written_bytes(settings.data, folder, copied=copied)),
+        round(2 * share * size) + COPIES * plan.weights,
+        about,
     )
 
 

@@ -78,7 +78,7 @@ def writing(path: Path) -> Iterator[None]:
             f"Could not write {path}: {error.strerror or error}.\n"
             "Expected a folder with free space that this user may write, "
             "and no file in the place of a folder.\n"
-            "Free some space or choose another --output; everything saved earlier is still there."
+            "Free some space or choose another place; everything saved earlier is still there."
         ) from error
 
 

@@ -18,6 +18,7 @@ FREE = {
     "steps_per_call",
     "views",
     "data.sample_submission",
+    "data.positive_label",
     *("floor", "floor.model", "floor.metric", "floor.score", "floor.error", "floor.rows"),
 } | {
     f"data.{part}_{form}"

@@ -49,6 +49,8 @@ class Data:
             may name its columns otherwise.
         label_separator: what stands between several labels in one label column, as "|" in
             "cat|dog"; spaces around it do not count.
+        positive_label: of two labels, the one whose probability a submission with one column holds;
+            None: the one that the column is called, else the second in alphabetical order.
         numeric_columns, categorical_columns: of a "table", the inputs of the model;
             `invoke inspect` proposes them.
         most_categories: that are distinguished in one column; rarer ones count as unknown.
@@ -91,6 +93,7 @@ class Data:
     id_column: str = "id"
     label_column: str | tuple[str, ...] = "label"
     label_separator: str = " "
+    positive_label: str | None = None
     numeric_columns: tuple[str, ...] = ()
     categorical_columns: tuple[str, ...] = ()
     most_categories: int = 64
@@ -130,6 +133,8 @@ class Data:
                 file_name(f"data.{name}", place)
         text("data.image_feature", self.image_feature)
         text("data.label_separator", self.label_separator)
+        if self.positive_label is not None:
+            text("data.positive_label", self.positive_label)
         whole("data.most_categories", self.most_categories, 2, 10**5)
         whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
         truth("data.flip", self.flip)

@@ -73,7 +73,8 @@ def read(folder: Path) -> Files:
         packed = ending(*PACKED)
         more = f" There is {shortened(packed)}: unpack archives, and convert other tables to CSV."
         raise DataError(
-            f"{mounts.listing(folder)}; expected tables (.csv), and found none."
+            f"{mounts.listing(folder)}; expected tables (.csv), and found none: at least the sample"
+            " submission, with ids and a column to predict."
             f"{more if packed else ''}\n{ADVICE}"
         )
     return Files(tables, images, ending(".npy", ".npz"), ending(*RECORDS))

@@ -253,7 +253,8 @@ def infer(
     placed = replace(artifact, config=_placed(artifact.config, config))
     path, sample = output / "submission.csv", folder / placed.config.data.sample_submission
     test = read_test(folder, placed.config, artifact.encoding)
-    form = Form(artifact.target, str(artifact.manifest["metric"]), sample)
+    positive = placed.config.data.positive_label
+    form = Form(artifact.target, str(artifact.manifest["metric"]), sample, positive)
     with writing(path):
         before = path.read_bytes() if path.is_file() else None
     writes = clock()

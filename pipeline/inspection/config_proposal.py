@@ -121,7 +121,8 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
     sums = truth.sum(axis=0) if truth.ndim > 1 else np.bincount(truth, minlength=count)
     mean = np.asarray(sums / len(truth), np.float32)
     sample = contents.folder / config.data.sample_submission
-    form = prediction_format.Form(examples.target, config.metric, sample)
+    positive = config.data.positive_label
+    form = prediction_format.Form(examples.target, config.metric, sample, positive)
     form.check_labels()
     with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
         values = np.tile(mean, (len(tests), 1))

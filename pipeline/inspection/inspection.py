@@ -153,7 +153,7 @@ def _duplicate_findings(
     duplicates: Sequence[Duplicate], inputs: Inputs, ids: Sequence[str], test_ids: Sequence[str]
 ) -> list[Finding]:
     findings = []
-    what = "inputs" if inputs.pixels is None else "content"
+    what = "values in the columns that are used" if inputs.pixels is None else "content"
     for test, near in ((True, False), (False, False), (True, True), (False, True)):
         some = [pair for pair in duplicates if (pair.test, pair.near) == (test, near)]
         if not some:
@@ -161,7 +161,7 @@ def _duplicate_findings(
         others = test_ids if test else ids
         rows = inputs.test_rows if test else inputs.rows
         shown = ", ".join(
-            f"{ids[inputs.rows[pair.one]]} = {others[rows[pair.other]]}" for pair in some[:3]
+            f"{ids[inputs.rows[pair.one]]} and {others[rows[pair.other]]}" for pair in some[:3]
         )
         number = len({pair.other for pair in some})
         how = "nearly the same picture as" if near else f"the same {what} as"

@@ -21,6 +21,9 @@ RARE = 10  # rows: a class with fewer is named
 SEPARATORS = ("|", ";", ",", " ")
 FIX = "Correct the table, or name another column: --label COLUMN"
 
+# Pairs of labels of which the second in alphabetical order is the positive one to everybody.
+OBVIOUS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"f", "t"}, {"n", "y"})
+
 
 @dataclass(frozen=True)
 class TargetGuess:
@@ -191,6 +194,13 @@ def _classes(
         text = f"{len(rare)} labels have fewer than {RARE} rows, for example {shown}"
         findings.append(Finding(WARNING, "rare", text))
     metric, reason = _metric(dict(classes), asked)
+    names, (column, *_) = sorted(name for name, _ in classes), asked.columns
+    if metric == "auc" and column not in names and {*map(str.lower, names)} not in OBVIOUS:
+        text = (
+            f"{column!r} will hold the probability of {names[1]!r}, the second of two labels; if it"
+            f" is about the other, set data.positive_label={names[0]!r}"
+        )
+        findings.append(Finding(UNKNOWN, "positive", text))
     text = f"{len(classes)} labels in {rows:,} rows"
     return _guess("classes", classes, metric, text, *findings, reason=reason)
 

@@ -46,11 +46,14 @@ class HiddenTest:
         train, visible, hidden: which of these are trained on, sorted, and which are the two test
             sets, in their order: int64. `visible` is empty where the folder has a test set.
         test_ids: of the folder's own test set; empty where there is none.
+        metric: of the config.
         lower_is_better: whether a lower score is better.
         left_out: files that no session gets, each with the reason.
+        made_up: what the folder lacks and a rehearsal makes, in words.
 
     Raises:
-        DataError: as `pipeline.data.dataset.read_training` says, or if there are too few rows.
+        DataError: as `pipeline.data.dataset.read_training` says; if there are too few rows; or if
+            the config names no sample submission or test set, and the folder seems to have one.
     """
 
     def __init__(self, config: Config, folder: Path, *, copied: bool = False) -> None:
@@ -66,10 +69,15 @@ class HiddenTest:
             ids = table_features.unique_ids(table[data.id_column], path)
         self._names = _neutral(ids, config)
         self._inputs = KINDS[data.kind](folder, data, ids, self._place)
-        self._own = _own_sample(folder / data.sample_submission)
+        self._own = _own_sample(folder, data.sample_submission)
         self.test_ids = tuple(self._own.iloc[:, 0]) if self._own is not None else ()
+        self.made_up: tuple[str, ...] = ()
+        if self._own is None:
+            self.made_up = (f"there is no {data.sample_submission}: one is made",)
         if not self._inputs.has_test(self.test_ids):
+            self._refuse_forgotten_test()
             self.test_ids = ()
+            self.made_up += ("there is no test set: labelled rows stand in for the visible one",)
         nothing = np.zeros((len(ids), 1))  # a split looks at no input
         groups = _groups(config, folder, table, ids, path)
         self._examples = Examples(ids, nothing, values, self._target, groups)
@@ -79,8 +87,8 @@ class HiddenTest:
         if not self.test_ids:
             self.train, self.visible = self._split(self.train)
         self.tests = max(len(self.hidden), len(self.visible), len(self.test_ids))
-        self._metric = metrics.find(config.metric or metrics.default(config.target), config.target)
-        self.lower_is_better = not self._metric.greater_is_better
+        self.metric = metrics.find(config.metric or metrics.default(config.target), config.target)
+        self.lower_is_better = not self.metric.greater_is_better
         self._placeholders = self._columns(table)
         self.left_out, self._linked = self._others(data.id_column in table.columns)
         self._labels = table[list(data.labels)].agg(" ".join, axis=1).tolist()
@@ -97,10 +105,36 @@ class HiddenTest:
             train: most rows to train on, or more if the session's split needs them; None: all.
             tests: most rows of each test set, or one of each label; None: all.
         """
-        self.train = self._choice.fewer(self.train, train, split=True)
-        self.hidden = self._choice.fewer(self.hidden, tests, split=False)
-        self.visible = self._choice.fewer(self.visible, tests, split=False)
+        self.train = self._fewer(self.train, train, split=True)
+        self.hidden = self._fewer(self.hidden, tests)
+        self.visible = self._fewer(self.visible, tests)
         self.test_ids = self.test_ids[:tests]
+
+    def _fewer(self, rows: np.ndarray, most: int | None, *, split: bool = False) -> np.ndarray:
+        """Return some rows without broken inputs: one is too large a share of few rows."""
+        while True:
+            kept = self._choice.fewer(rows, most, split=split)
+            broken = self._inputs.broken(kept) if most is not None else []
+            if not broken or len(broken) > len(kept) / 2:  # a session says that of half of them
+                return kept
+            names = ", ".join(self._examples.ids[row] for row in broken[:SHOWN])
+            reason = f"broken or missing, such as {names}: others are taken"
+            self.made_up += (f"{len(broken)} of {len(kept):,} chosen rows are {reason}",)
+            rows = rows[~np.isin(rows, broken)]
+
+    def _refuse_forgotten_test(self) -> None:
+        """Raise `DataError` if files that the config does not name look like the test set."""
+        data, known = self._config.data, {*self._inputs.named, self._config.data.sample_submission}
+        others = [name for name in served_folder.files(self._folder) if name not in known]
+        found = self._inputs.like_test(others, self.test_ids)
+        if found:
+            what = {"images": "test_images", "arrays": "test_array", "tfrecords": "test_records"}
+            field = what.get(data.kind, "test_csv")
+            raise DataError(
+                f"data.{field}={getattr(data, field)!r}: {self._folder} has no test set there;"
+                f" expected one for {data.sample_submission}, as {found} seems to be.\n"
+                f"Correct data.{field} in the config."
+            )
 
     def _split(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows without a test set, and the test set in an order that nobody can tell."""
@@ -139,7 +173,8 @@ class HiddenTest:
         _, shown, *_ = self._sample(self.hidden).values()
         separator = prediction_format.separator(self._target, shown)
         target = replace(self._target, separator=separator)
-        return scoring.score(target, self._metric, keys, truth, given)
+        positive = self._config.data.positive_label
+        return scoring.score(target, self.metric, keys, truth, given, positive)
 
     def write(self, out: Path, *, hidden: bool = False) -> None:
         """Write what a session sees: with the visible test set, or, in a scored rerun, the hidden.
@@ -180,7 +215,7 @@ class HiddenTest:
         data, names = self._config.data, self._target.names
         columns = list(data.labels)
         several = len(names) > 2 or self._target.kind == "multilabel"
-        if self._metric.takes == "scores" and self._target.kind != "regression" and several:
+        if self.metric.takes == "scores" and self._target.kind != "regression" and several:
             columns = list(names)  # a probability each
         values = {name: list(table[name]) if name in table.columns else ["0"] for name in columns}
         return {data.id_column: [], **{name: texts[:1] for name, texts in values.items()}}
@@ -211,8 +246,7 @@ class HiddenTest:
         for name in served_folder.files(self._folder):
             if name in known:
                 continue
-            most = None if with_ids else self.labelled
-            reason = served_folder.refusal(self._folder, name, words, labels, most)
+            reason = served_folder.refusal(self._folder, name, words, labels, self.labelled)
             if name.startswith(places):
                 reason = "no sample submission asks for it"
             if reason:
@@ -238,12 +272,25 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
         return class_folders.read(folder, data)[1], folder
     path = folder / data.train_csv
     advice = "Set data.train_csv in the config."
+    names += [data.id_column] if data.kind == "images" else []
     return table_features.read_table(path, names, advice, optional=(data.id_column,)), path
 
 
-def _own_sample(path: Path) -> pd.DataFrame | None:
-    """Return the folder's sample submission; None if it has none."""
-    return csv_files.read(path, DataError, ADVICE) if path.is_file() else None
+def _own_sample(folder: Path, name: str) -> pd.DataFrame | None:
+    """Return the folder's sample submission; None if it has none.
+
+    Raises:
+        DataError: if a file with another name seems to be it.
+    """
+    if (folder / name).is_file():
+        return csv_files.read(folder / name, DataError, ADVICE)
+    other = next((path.name for path in sorted(folder.glob("*[sS]ubmission*.csv"))), None)
+    if other is None:
+        return None
+    raise DataError(
+        f"{folder / name} is missing; expected the sample submission, as {other} seems to be.\n"
+        f"Set data.sample_submission={other!r} in the config."
+    )
 
 
 def _groups(

@@ -16,6 +16,7 @@ import numpy as np
 
 from pipeline.config.data_layout import Data
 from pipeline.data import image_files, table_features, tfrecords
+from pipeline.data.image_decoding import ENDINGS
 from pipeline.errors import DataError, writing
 from pipeline.storage import csv_files
 
@@ -29,12 +30,22 @@ class Inputs(Protocol):
 
     Attributes:
         named: files that belong to labelled rows or to the test set, relative to the folder.
+        endings: of what may be a test set.
     """
 
     named: set[str]
+    endings: tuple[str, ...] = ()
 
     def has_test(self, ids: Sequence[str]) -> bool:
         """Return whether the folder has a test set for these ids of its sample submission."""
+
+    def like_test(self, names: Sequence[str], ids: Sequence[str]) -> str:
+        """Return which of these other files looks like a part of the test set; "" if none does."""
+        return next((name for name in names if name.endswith(self.endings)), "")
+
+    def broken(self, rows: np.ndarray) -> list[int]:
+        """Return which of these rows have no file, or one that cannot be decoded."""
+        return []  # what is not in a file of its own is read by a session, as a whole
 
     def write_training(self, out: Path, rows: np.ndarray) -> None:
         """Write what a session trains on."""
@@ -46,7 +57,7 @@ class Inputs(Protocol):
         """Write the folder's own test set, cut to these ids, in the order of the sample."""
 
 
-class Images:
+class Images(Inputs):
     """Image files, named by id.
 
     Args:
@@ -54,9 +65,6 @@ class Images:
         data: its layout.
         ids: of the labelled rows.
         place: how files get into the folder of a session.
-
-    Attributes:
-        named: files that belong to labelled rows or to the test set, relative to the folder.
     """
 
     def __init__(self, folder: Path, data: Data, ids: Sequence[str], place: Place) -> None:
@@ -65,7 +73,8 @@ class Images:
         if data.train_csv is None:  # ids are paths
             self._paths = [os.fspath(folder / name) for name in ids]
         else:
-            self._paths = image_files.paths_of(folder, data.train_images, ids, data)
+            found = image_files.find(folder, data.train_images, ids, data)
+            self._paths = [None if path == image_files.MISSING else path for path in found]
         self.named = {self._relative(path) for path in self._paths if path}
         self.named |= set() if data.train_csv is None else {data.train_csv}
         self._tests: dict[str, str | None] = {}
@@ -76,6 +85,18 @@ class Images:
         self._tests = dict(zip(ids, found, strict=True))
         self.named |= {self._relative(path) for path in found if path}
         return any(found)
+
+    def like_test(self, names: Sequence[str], ids: Sequence[str]) -> str:
+        """Return an image that is called as an id of the sample."""
+        known = {Path(name).name for name in ids}
+        images = (name for name in names if name.endswith(ENDINGS))
+        return next((each for each in images if {Path(each).name, Path(each).stem} & known), "")
+
+    def broken(self, rows: np.ndarray) -> list[int]:
+        """Return which of these rows have no file, or one that cannot be decoded."""
+        paths = [self._paths[row] or image_files.MISSING for row in rows]
+        _, reasons = image_files.read(paths, self._data, None, None)
+        return [int(rows[place]) for place in sorted(reasons)]
 
     def write_training(self, out: Path, rows: np.ndarray) -> None:
         """Write what a session trains on."""
@@ -104,7 +125,7 @@ class Images:
         return os.path.relpath(path, self._folder)
 
 
-class Tables:
+class Tables(Inputs):
     """Rows of a CSV, which hold the inputs themselves: a table, or pixels in columns."""
 
     def __init__(self, folder: Path, data: Data, ids: Sequence[str], place: Place) -> None:
@@ -115,6 +136,17 @@ class Tables:
     def has_test(self, ids: Sequence[str]) -> bool:
         """Return whether the folder has a table of the test set."""
         return self._test.is_file()
+
+    def like_test(self, names: Sequence[str], ids: Sequence[str]) -> str:
+        """Return a table with the inputs of the training table, and without labels."""
+        given = csv_files.header(self._folder / self._train, DataError, ADVICE)
+        labels = set(self._data.labels)
+        inputs = set(given) - labels - {self._data.id_column, self._data.group_column}
+        for name in (name for name in names if name.lower().endswith(".csv")):
+            found = set(csv_files.header(self._folder / name, DataError, ADVICE))
+            if inputs <= found and not labels <= found:
+                return name
+        return ""
 
     def write_training(self, out: Path, rows: np.ndarray) -> None:
         """Write what a session trains on."""
@@ -129,8 +161,10 @@ class Tables:
         _some(self._folder, self._data, out, ids)
 
 
-class Arrays:
+class Arrays(Inputs):
     """Images in one array, and a table with their labels."""
+
+    endings = (".npy", ".npz")
 
     def __init__(self, folder: Path, data: Data, ids: Sequence[str], place: Place) -> None:
         self._folder, self._data, self._count = folder, data, len(ids)
@@ -168,8 +202,10 @@ class Arrays:
         return table_features.array(self._folder / name, self._data, rows, ADVICE)
 
 
-class Records:
+class Records(Inputs):
     """TFRecord files."""
+
+    endings = (".tfrec", ".tfrecord")
 
     def __init__(self, folder: Path, data: Data, ids: Sequence[str], place: Place) -> None:
         self._folder, self._data = folder, data

@@ -12,13 +12,19 @@ from pipeline.data import labels
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
 from pipeline.metrics import Metric
+from pipeline.submission import prediction_format
 
 Columns = Mapping[str, Mapping[str, str]]
 """{column: {id: value}}: a table without its ids. Values are text, as in the file."""
 
 
 def score(
-    target: Target, metric: Metric, ids: Sequence[str], truth: np.ndarray, given: Columns
+    target: Target,
+    metric: Metric,
+    ids: Sequence[str],
+    truth: np.ndarray,
+    given: Columns,
+    positive: str | None = None,
 ) -> float:
     """Return the metric of a submission.
 
@@ -28,16 +34,22 @@ def score(
         ids: of the rows of the truth.
         truth: as `metric` takes it.
         given: the columns of the submission beside the ids, in any order of ids.
+        positive: the config's `data.positive_label`.
 
     Raises:
         SubmissionError: if a value cannot be read.
         DataError: if the metric has no value.
     """
     texts = {name: [column[key] for key in ids] for name, column in given.items()}
-    return metric(truth, predictions(target, metric, texts))
+    return metric(truth, predictions(target, metric, texts, positive))
 
 
-def predictions(target: Target, metric: Metric, texts: Mapping[str, Sequence[str]]) -> np.ndarray:
+def predictions(
+    target: Target,
+    metric: Metric,
+    texts: Mapping[str, Sequence[str]],
+    positive: str | None = None,
+) -> np.ndarray:
     """Return what the columns of a submission predict: float64 (n, k), as metrics take it.
 
     A label counts as a probability of 1, and a place in a ranking as a falling score.
@@ -62,7 +74,7 @@ def predictions(target: Target, metric: Metric, texts: Mapping[str, Sequence[str
     if target.kind == "regression":
         return _numbers(column, name)[:, None]
     if metric.takes == "scores" and not several:
-        place = names.index(name) if name in names else 1
+        place = prediction_format.positive_code(names, name, positive)
         likely = _numbers(column, name)
         return np.stack([likely if code == place else 1 - likely for code in (0, 1)], axis=1)
     found = np.zeros((len(column), len(names)))

@@ -13,6 +13,7 @@ from pipeline.errors import DataError, reading
 
 READABLE = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".md", ".yaml", ".yml", ".xml", ".html")
 WORD = re.compile(r"[^\W_]+")
+NUMBER = re.compile(r"\d+")  # within a word, too: "patient12" names row 12
 ADVICE = "Correct the folder."
 
 
@@ -72,6 +73,15 @@ def words(text: str) -> set[str]:
     return {word.lower().lstrip("0") or "0" for word in WORD.findall(text)}
 
 
+def _named(text: str) -> set[str]:
+    """Return the words of a text, and the numbers within them.
+
+    >>> sorted(_named("patient012,yes"))
+    ['12', 'patient012', 'yes']
+    """
+    return words(text) | {number.lstrip("0") or "0" for number in NUMBER.findall(text)}
+
+
 def rarest_words(ids: Iterable[str], among: Iterable[str]) -> set[str]:
     """Return the word of each id that fewest others have, the longest of several.
 
@@ -88,7 +98,7 @@ def rarest_words(ids: Iterable[str], among: Iterable[str]) -> set[str]:
 
 
 def refusal(
-    folder: Path, name: str, hidden: set[str], labels: Collection[str], most_lines: int | None
+    folder: Path, name: str, hidden: set[str], labels: Collection[str], most_lines: int
 ) -> str:
     """Return why a file may tell the label of a hidden row; "" if it cannot.
 
@@ -97,15 +107,15 @@ def refusal(
         name: of a file in it that the config does not name.
         hidden: `rarest_words` of the ids of the hidden rows.
         labels: in small letters.
-        most_lines: a text with as many may have one for each labelled row; None: it has ids then.
+        most_lines: a text with as many may have one for each labelled row.
     """
     path = folder / name
     if not path.is_file():
         return "it is no file, or a link to none"
     if any(part.lower() in labels for part in Path(name).parts[:-1]):
         return "it is in a folder with the name of a label"
-    if not hidden.isdisjoint(words(name)):
-        return "it has the name of a hidden row"
+    if not hidden.isdisjoint(_named(name)):
+        return "its name has a word of a hidden row's"
     if name.endswith(ENDINGS):
         return ""
     if path.suffix.lower() not in READABLE:
@@ -113,9 +123,9 @@ def refusal(
     lines = 0
     with reading(path, DataError, ADVICE), path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            if not hidden.isdisjoint(words(line)):
+            if not hidden.isdisjoint(_named(line)):
                 return "it names a hidden row"
             lines += bool(line.strip())
-    if most_lines is not None and lines >= most_lines:
+    if lines >= most_lines:
         return "it may have a line for each labelled row"
     return ""

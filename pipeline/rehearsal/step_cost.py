@@ -28,12 +28,14 @@ class Cost:
         training: seconds for one image of a step.
         step: seconds of a step beside its images.
         compiling: seconds of XLA, for all programs of a rehearsal.
+        weights: bytes of the model's weights in float32.
     """
 
     predicting: float
     training: float
     step: float
     compiling: float
+    weights: int
 
 
 def of(config: Config) -> Cost:
@@ -56,8 +58,9 @@ def of(config: Config) -> Cost:
                 dense, apart = dense + operations * (not alone), apart + operations * alone
     seconds = dense / OPERATIONS + apart / DEPTHWISE + returned / OUTPUTS
     layers = len(model.layers)
-    step = layers * LAYER + model.count_params() * WEIGHT
-    return Cost(seconds, PASSES * seconds, step, layers / COMPILED)
+    count = model.count_params()
+    step = layers * LAYER + count * WEIGHT
+    return Cost(seconds, PASSES * seconds, step, layers / COMPILED, 4 * count)
 
 
 def _grouped(layer: Any) -> bool:

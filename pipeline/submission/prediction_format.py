@@ -35,14 +35,23 @@ class Form:
         target: of the run.
         metric: the name of the competition's.
         sample: its sample_submission.csv.
+        positive: the config's `data.positive_label`.
 
     Raises:
-        SubmissionError: if its columns are none of the above.
+        SubmissionError: if its columns are none of the above, or `positive` is no label.
     """
 
-    def __init__(self, target: Target, metric: str, sample: Path) -> None:
+    def __init__(
+        self, target: Target, metric: str, sample: Path, positive: str | None = None
+    ) -> None:
         self._target, self._metric, self._sample = target, metrics.find(metric, target.kind), sample
         self._columns = csv_files.header(sample, SubmissionError, ADVICE)[1:]
+        self._positive = positive
+        if positive is not None and positive not in target.names:
+            raise SubmissionError(
+                f"data.positive_label={positive!r} is no label of the training table; expected one"
+                f" of {', '.join(map(repr, target.names[:12]))}.\nCorrect it in the config."
+            )
         self._regression = target.kind == "regression"
         names, columns = target.names, self._columns
         if len(columns) > 1 or (self._regression and len(names) > 1):
@@ -135,8 +144,7 @@ class Form:
             order = np.argsort(-values, axis=1, kind="stable")[:, :k]
             texts = [" ".join(names[place] for place in row) for row in order]
         elif takes == "scores" and not several:
-            # A column with the name of a class is about that class.
-            texts = _shown(values[:, names.index(columns[0]) if columns[0] in names else 1])
+            texts = _shown(values[:, positive_code(names, columns[0], self._positive)])
         elif several:  # Kaggle accepts no empty text: the likeliest label replaces it
             column = columns[0]
             shown = csv_files.read(self._sample, SubmissionError, ADVICE, {column})[column]
@@ -147,6 +155,18 @@ class Form:
         else:
             texts = self._target.best(values)
         return {columns[0]: texts}
+
+
+def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
+    """Return which of two labels a single column of probabilities is about.
+
+    >>> positive_code(("dead", "recovered"), "has_died", "dead")
+    0
+    >>> positive_code(("cat", "dog"), "cat", None), positive_code(("no", "yes"), "sold", None)
+    (0, 1)
+    """
+    named = chosen if chosen is not None else column
+    return names.index(named) if named in names else 1
 
 
 def separator(target: Target, shown: Collection[str]) -> str:

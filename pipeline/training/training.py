@@ -154,7 +154,8 @@ def train(
     sample = folder / config.data.sample_submission
     if sample.is_file():
         # Refuses now what would be refused after hours.
-        Form(examples.target, metric.name, sample).check_labels()
+        positive = config.data.positive_label
+        Form(examples.target, metric.name, sample, positive).check_labels()
     config = gradient_noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
     seconds = {"read": time.monotonic() - started}

@@ -392,7 +392,7 @@ def test_the_rows_of_an_array_are_those_of_the_test_table_whatever_it_is_called(
 
     found, config = proposed(tmp_path)
 
-    assert "the same content as a training example: 5 = 3." in texts(found, "warning")
+    assert "the same content as a training example: 5 and 3." in texts(found, "warning")
 
     read = read_test(tmp_path, config)
     assert (read.inputs(np.arange(4)) == images[[1, 3, 2, 0]]).all()
@@ -613,7 +613,7 @@ def test_what_is_planted_among_images_is_found(tmp_path):
     assert pairs == {("a0", "a7", False, True), ("a4", "b1", False, False), near}
     assert set(found.inputs.broken) == {"a20"}
     said = texts(found, "warning")
-    assert "1 test examples have the same content as a training example: a4 = b1" in said
+    assert "1 test examples have the same content as a training example: a4 and b1" in said
     assert "1 of these pairs have different labels" in said
     assert "1 training and 0 test images cannot be decoded: a20: " in said
 
@@ -815,6 +815,22 @@ def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, ca
 
 
 @pytest.mark.parametrize(
+    ("labels", "said"), [(("dead", "recovered"), "data.positive_label='dead'"), ((0, 1), "")]
+)
+def test_which_label_a_probability_is_about_is_asked(labels, said, tmp_path):
+    """The form of the sample cannot tell; of 0 and 1 everybody knows."""
+    files = table(30) | {
+        "train.csv": csv("id,size,goal", *((n, size(n), labels[n % 2]) for n in range(30))),
+        "sample_submission.csv": csv("id,has_died", *((1000 + n, 0.5) for n in range(9))),
+    }
+
+    found, _ = proposed(put(tmp_path, files))
+
+    positive = [each.text for each in found.findings if each.about == "positive"]
+    assert said in "".join(positive) and bool(positive) == bool(said)
+
+
+@pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (("nowhere",), 2, "there is no such folder"),
@@ -826,6 +842,7 @@ def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, ca
         ((".", "--competition", "A Slug"), 2, "competition='A Slug'"),
         ((".", "--for", "gpu"), 2, "expected one of tpu-v5e-8, cpu"),
         ((".", "--budget", "soon"), 2, "expected a time from 30s to 240h"),
+        ((".", "--page", "no/such/page.html"), 2, "mkdir -p no/such"),
         ((".", "--sample", "../outside.csv"), 1, "there is no such table"),
     ],
 )

@@ -19,7 +19,7 @@ from pipeline.data import dataset, folds, tfrecords
 from pipeline.data.labels import Target
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError, DiskError, SubmissionError
-from pipeline.rehearsal import inputs, scoring
+from pipeline.rehearsal import inputs, scoring, served_folder
 from pipeline.rehearsal.hidden_test import HiddenTest
 from pipeline.submission.prediction_format import Form
 from tests.pipeline.conftest import write_competition
@@ -148,7 +148,7 @@ def test_no_file_of_a_session_has_the_id_of_a_hidden_row(made: Made, tmp_path: P
     assert "labels.pkl: nothing here can read" in said
     assert "crops/A b/1.png: it is in a folder with the name of a label" in said
     count = len(names) - 3
-    assert f"and {count} more: it has the name of a hidden row" in said
+    assert f"and {count} more: its name has a word of a hidden row" in said
     assert "train.csv" not in said
 
 
@@ -260,17 +260,72 @@ def test_a_file_that_is_there_is_refused_and_stays(
     assert (tmp_path / "old").read_text() == "old"
 
 
-def test_a_text_with_a_line_for_each_row_is_left_out_where_rows_have_no_ids(
-    competition: Path, tiny: Config
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_text_with_a_line_for_each_row_is_left_out(
+    competition: Path, tiny: Config, *, with_ids: bool
 ) -> None:
     config = as_pixels(competition, tiny)
-    table = pd.read_csv(competition / "train.csv", dtype=str).drop(columns="id")
-    table.to_csv(competition / "train.csv", index=False)
+    table = pd.read_csv(competition / "train.csv", dtype=str)
+    table.drop(columns=[] if with_ids else "id").to_csv(competition / "train.csv", index=False)
     (competition / "labels.txt").write_text("\n".join(table["label"]))
     (competition / "names.txt").write_text("\n".join(sorted(set(table["label"]))))
     hidden = HiddenTest(config, competition)
     assert hidden.left_out[0] == "labels.txt: it may have a line for each labelled row"
     assert "names.txt" not in str(hidden.left_out)
+
+
+def test_a_number_that_is_a_part_of_a_word_names_a_row(tmp_path: Path) -> None:
+    (tmp_path / "meta.csv").write_text("name,survived\npatient012,yes\n")
+    assert served_folder.refusal(tmp_path, "meta.csv", {"12"}, (), 100) == "it names a hidden row"
+    assert not served_folder.refusal(tmp_path, "meta.csv", {"13"}, (), 100)
+
+
+TEST_FIELDS = {"images": "test_images", "arrays": "test_array", "tfrecords": "test_records"}
+
+
+def test_a_misspelt_test_set_is_no_missing_one(made: Made) -> None:
+    """A session of the full run would not find it, after hours of training."""
+    config, folder = made
+    field = TEST_FIELDS.get(config.data.kind, "test_csv")
+    wrong = {"test_records": "tset*.tfrec"}.get(field, "tset.npy" if "array" in field else "tset")
+    config = replace(config, data=replace(config.data, **{field: wrong}))
+    with pytest.raises(DataError, match=f"Correct data.{field} in the config"):
+        HiddenTest(config, folder)
+
+
+def test_a_misspelt_sample_submission_is_no_missing_one(made: Made) -> None:
+    config, folder = made
+    config = replace(config, data=replace(config.data, sample_submission="sample.csv"))
+    with pytest.raises(DataError, match=r"sample\.csv is missing; .* as sample_submission\.csv"):
+        HiddenTest(config, folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"train_images": "trian"}, "96 of 96 images are missing"), ({"id_column": "ids"}, "ids")],
+)
+def test_what_a_session_would_refuse_is_refused_before_one_starts(
+    competition: Path, tiny: Config, change: dict[str, str], said: str
+) -> None:
+    with pytest.raises(DataError, match=said):
+        HiddenTest(replace(tiny, data=replace(tiny.data, **change)), competition)
+
+
+def test_few_rows_are_chosen_without_broken_images(competition: Path, tiny: Config) -> None:
+    """One of 24 is more than the hundredth that may be broken, though it is one of 96 here."""
+    chosen = HiddenTest(tiny, competition)
+    chosen.limit(24, 8)
+    ids = dataset.read_training(competition, tiny).ids
+    broken = [int(chosen.train[0]), int(chosen.hidden[0])]
+    for row in broken:
+        (competition / "train" / f"{ids[row]}.png").write_bytes(b"?")
+    again = HiddenTest(tiny, competition)
+    again.limit(24, 8)
+    assert not {*again.train, *again.hidden} & set(broken)
+    assert (len(again.train), len(again.hidden)) == (len(chosen.train), len(chosen.hidden))
+    assert f"1 of 24 chosen rows are broken or missing, such as {ids[broken[0]]}" in str(
+        again.made_up
+    )
 
 
 def test_an_image_that_cannot_be_decoded_has_no_duplicates(tiny: Config, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import config as configs
+from pipeline import metrics
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
+from pipeline.rehearsal import scoring
 from pipeline.submission import prediction_format, submission_csv
 from pipeline.submission.prediction_format import Form
 
@@ -83,6 +85,36 @@ def test_each_kind_of_submission_has_its_form(
 
     assert rows == 2
     assert (tmp_path / "out.csv").read_text().splitlines() == [header, *reversed(written)]
+
+
+@pytest.mark.parametrize(
+    ("positive", "column", "place"),
+    [
+        ("dead", "has_died", 0),
+        ("recovered", "has_died", 1),
+        (None, "has_died", 1),
+        (None, "dead", 0),
+        ("recovered", "dead", 1),
+    ],
+)
+def test_a_column_of_probabilities_is_about_the_label_that_the_config_names(
+    tmp_path, positive, column, place
+):
+    """And is scored as such: alone, neither the name of the column nor the alphabet can tell."""
+    target, path = Target("classes", ("dead", "recovered")), sample(tmp_path, f"id,{column}", "0.5")
+    values = np.array([[0.75, 0.25], [0.5, 0.5]], np.float32)
+
+    texts = Form(target, "auc", path, positive).texts(values)
+
+    assert [float(text) for text in texts[column]] == list(values[:, place])
+    found = scoring.predictions(target, metrics.find("auc", "classes"), texts, positive)
+    assert np.array_equal(found, values)
+
+
+def test_a_positive_label_that_is_none_is_refused(tmp_path):
+    path = sample(tmp_path, "id,has_died", "0.5")
+    with pytest.raises(SubmissionError, match=r"'ded' is no label.* one of 'dead', 'recovered'"):
+        Form(Target("classes", ("dead", "recovered")), "auc", path, "ded")
 
 
 @given(
