@@ -3,6 +3,7 @@ user's own.
 """
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -179,7 +180,7 @@ def _rehearse(
                     connect(), ours, show=show, check=hosted.check, agree=pushed.append
                 )
             except RelayError as error:
-                raise _explained(error, local.disk_full, runs) from error
+                raise explained(error, local.disk_full, runs) from error
     # Around the server, too: a second interruption may come while it stops.
     except (KeyboardInterrupt, Detached):
         raise Detached(
@@ -196,7 +197,7 @@ def _rehearse(
     return end
 
 
-def _explained(error: Any, disk_full: str, runs: Path) -> Exception:
+def explained(error: Any, disk_full: str, runs: Path) -> Exception:
     """Return a `RelayError` of a rehearsal with what helps; `disk_full` is the server's."""
     from deploy.errors import DiskError
 
@@ -210,11 +211,13 @@ def _explained(error: Any, disk_full: str, runs: Path) -> Exception:
     mounts = ""
     if "dataset_sources" in getattr(error, "kinds", ()):
         mounts = "Give the rehearsal its datasets: --dataset OWNER/SLUG=DIR\n"
-    explained: Exception = type(error)(
-        f"{error}\n{mounts}(This was a rehearsal: its Kaggle server has stopped, and its"
+    # What a session wrote lies here; `invoke pull` would ask Kaggle for it.
+    kept = re.sub(r"\nTo pull what it wrote .*\ninvoke pull .*", "", str(error))
+    made: Exception = type(error)(
+        f"{kept}\n{mounts}(This was a rehearsal: its Kaggle server has stopped, and its"
         f" files are in {runs}. Once this is fixed, run the same command again.)"
     )
-    return explained
+    return made
 
 
 def require_space(folder: Path, size: int = 0) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from commands.project import project
-from commands.rehearsal import Hosted, hosted_folder, require_space
-from deploy.errors import DiskError
+from commands.rehearsal import Hosted, explained, hosted_folder, require_space
+from deploy.errors import DiskError, RunFailed
 from deploy.relay import relay
 from localkaggle.sessions import session
 from pipeline import config as configs
@@ -74,6 +74,7 @@ def test_the_score_is_that_of_the_hidden_rows(rehearsed: tuple[Path, str]) -> No
     _, said = rehearsed
     assert "48 of 240 labelled rows are the hidden test set" in said
     assert json.loads(said.splitlines()[-1])["score"] >= 0.9
+    assert "accuracy of 48 hidden rows, higher is better; a short training shows that" in said
 
 
 def test_what_it_leaves_out_is_said(rehearsed: tuple[Path, str]) -> None:
@@ -158,9 +159,18 @@ def test_room_for_what_is_written_is_asked_for(tmp_path: Path) -> None:
         require_space(tmp_path / "runs", free)
 
 
+def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path: Path) -> None:
+    said = "Fix it.\nTo pull what it wrote until then, if anything:\ninvoke pull --run a/b/1"
+    error = explained(RunFailed(said), "", tmp_path)
+    assert str(error).startswith("Fix it.\n(This was a rehearsal")
+    assert "invoke pull" not in str(error)
+
+
 def test_a_short_rehearsal_may_predict_one_label_for_all_rows(leaves: Path) -> None:
     """A short training may learn no more; a whole one is checked as on Kaggle."""
     sample = leaves / "sample_submission.csv"  # with one placeholder in every row
-    assert hosted(leaves, full=False).check(sample, sample) == 21
+    short = hosted(leaves, full=False)
+    assert short.check(sample, sample) == 21
+    assert short.size > 10 * 4 * 10**6  # copies of a million weights, checkpoints among them
     with pytest.raises(SubmissionError, match="same prediction"):
         hosted(leaves).check(sample, sample)
