@@ -68,8 +68,8 @@ os.environ.update(
     # RELAY_XLA_FLAGS, whose flags come last and win, `invoke prove house` runs them optimized, too.
     XLA_FLAGS="--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
     + os.environ.get("RELAY_XLA_FLAGS", ""),
-    # XLA has a thread for each of the eight, which wait for each other; if one of them is taken by
-    # something else, it ends the process.
+    # XLA has a thread for each of the eight, and ends a process that has more than 32 calls in
+    # flight without a spare one.
     PJRT_NPROC="16",
     JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
     TF_CPP_MIN_LOG_LEVEL="2",

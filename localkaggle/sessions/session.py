@@ -276,8 +276,8 @@ class Session:
                 "ISTPUVM": "1",
                 "TPU_PROCESS_ADDRESSES": "local",
                 "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-                # The eight devices wait for each other, each in a thread of its own. If something
-                # else takes one of eight threads, XLA ends the process.
+                # XLA has a thread for each of the eight, and ends a process that has more than 32
+                # calls in flight without a spare one.
                 "PJRT_NPROC": "16",
             }
         if not self._namespaces:

@@ -58,8 +58,8 @@ def use_cores(batch: int) -> None:
     chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     if FORCED in os.environ.get("XLA_FLAGS", "") or chosen >= 0:
         return
-    # XLA has a thread a core. A device holds one while it waits for the others, and the host one
-    # while 32 calls are in flight: `CallQueue` keeps that from happening (docs/LOG.md, 2026-11-22).
+    # XLA has a thread a core, and needs a spare one from 33 calls in flight on: `Loop` has fewer
+    # (`pipeline.training.async_dispatch.EVALUATIONS`).
     with suppress(RuntimeError):  # JAX computes already
         jax.config.update("jax_num_cpu_devices", cpu_devices(batch, cores()))  # type: ignore[no-untyped-call]
 

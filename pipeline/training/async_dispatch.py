@@ -11,15 +11,17 @@ import jax
 # that the host knows where the devices are, and that the batches fit beside the model. With 3 calls
 # of 20 ms in flight a step took 4 % longer than with 24 (docs/LOG.md, 2026-11-21).
 MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
+# Of an evaluation. From 33 on, a thread that starts a call on one of several devices of a CPU waits
+# for an older call, which needs that thread: XLA ends the process (docs/LOG.md, 2026-11-22).
+EVALUATIONS = 16
 
 
 class CallQueue:
     """The calls in flight, oldest first.
 
     Args:
-        several: several devices of one CPU compute each call together. Their threads wait for each
-            other within a call. With many calls in flight such a thread may find no place to run;
-            XLA then ends the process (seen with JAX 0.7.2). So at most `MIN_CALLS` are in flight.
+        several: several devices of one CPU compute each call together, of which at most 32 may be
+            in flight (see `EVALUATIONS`). So at most `MIN_CALLS` are.
     """
 
     def __init__(self, *, several: bool = False) -> None:

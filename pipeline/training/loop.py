@@ -28,7 +28,7 @@ from pipeline.session.progress_log import HISTORY, LINES, Fold, Progress
 from pipeline.session.time_limit import Session
 from pipeline.training import learning_rate, out_of_memory, run_origin
 from pipeline.training import train_state as states
-from pipeline.training.async_dispatch import CallQueue
+from pipeline.training.async_dispatch import EVALUATIONS, CallQueue
 from pipeline.training.learning_rate import Applied
 from pipeline.training.train_step import Step
 
@@ -295,6 +295,8 @@ class Loop:
             expected[:real] = labels[start : start + real]
             placed = self.compiled.put(images, expected)
             sums.append(self.compiled.evaluate(trainable, other, placed[0], placed[1], real))
+            if len(sums) > EVALUATIONS:
+                jax.block_until_ready(sums[-EVALUATIONS])  # type: ignore[no-untyped-call]
         loss, figure = (sum(float(value) for value in values) for values in zip(*sums, strict=True))
         return loss / len(inputs), figure / len(inputs)
 

@@ -21,6 +21,7 @@ from pipeline.runtime import devices
 from pipeline.session import checkpoint
 from pipeline.training import learning_rate, training
 from pipeline.training import train_state as states
+from pipeline.training.async_dispatch import EVALUATIONS
 from pipeline.training.loop import Loop
 from pipeline.training.train_step import Step
 from tests.pipeline.conftest import write_competition
@@ -400,6 +401,34 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
 
     assert kept[3] >= 5 * 0.1
     assert kept[-1] >= 5 * 0.1 + 1.0
+
+
+def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypatch):
+    """Several devices of one CPU would wait for each other for ever (docs/LOG.md, 2026-11-22)."""
+    flying, most = [], []
+    cut = Step._cut
+
+    @jax.jit
+    def slow(images):
+        begin = images.astype("float32")
+        return jax.lax.fori_loop(0, 1000, lambda _, x: jax.numpy.sin(x), begin).sum()
+
+    def evaluate(trainable, other, images, labels, real):
+        flying.append(slow(images))
+        most.append(sum(not value.is_ready() for value in flying))
+        return flying[-1], flying[-1]
+
+    def with_slow_evaluation(self, accumulation):
+        cut(self, accumulation)
+        self.evaluate = evaluate
+
+    monkeypatch.setattr(Step, "_cut", with_slow_evaluation)
+    folder = write_competition(tmp_path / "competition", train=480)
+    config = replace(tiny, batch=8, data=replace(tiny.data, validation_fraction=0.9))
+
+    training.train(config, folder, tmp_path / "out", show=quiet, max_steps=6)
+
+    assert len(flying) > 50 and 3 < max(most) <= EVALUATIONS + 1
 
 
 def test_a_damaged_checkpoint_is_named_and_the_run_resumes_from_the_one_before(
