@@ -346,12 +346,7 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
     path = config_proposal.place(given["write"]) if given["write"] else None
     if path is not None:
         config_proposal.refuse_existing(path)
-    page = Path(given["page"])
-    if given["page"] and (page.is_dir() or not page.parent.is_dir()):
-        raise ConfigError(
-            f"--page {page}: expected a file, in a folder that is there.\n"
-            f"Correct it, or make the folder: mkdir -p {shlex.quote(str(page.parent))}"
-        )
+    page = inspection_page.place(given["page"])
     name, competition = config_proposal.names(folder, path, given["competition"])
     labels = tuple(filter(None, given["label"].split(",")))
     found = inspection.inspect(
@@ -373,7 +368,7 @@ def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None])
     lines += checked
     for line in lines:
         show(f"{line.level:9}{line.about:18}{line.text}")
-    if given["page"]:
+    if page is not None:
         inspection_page.write(found, lines, text, page, problem=str(problem or ""))
         show(f"wrote {page}")
     if problem is not None:

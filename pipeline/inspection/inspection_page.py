@@ -4,6 +4,7 @@ It needs nothing beside itself. Texts from the folder are escaped, and equal fol
 bytes.
 """
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from PIL import Image
 
+from pipeline.errors import ConfigError
 from pipeline.inspection import column_types
 from pipeline.inspection.inspection import Duplicate, Inspection
 from pipeline.inspection.tables import Finding
@@ -22,6 +24,21 @@ SHOWN, EACH = 24, 3  # pictures of examples, and the fewest of a class
 PAIRS = 8  # pictures of duplicates
 LINES = 100  # of a table
 SIDE = 192  # pixels: larger pictures are reduced
+
+
+def place(page: str) -> Path | None:
+    """Return the path of the page; None for "".
+
+    Raises:
+        ConfigError: if no file can be written there.
+    """
+    path = Path(page)
+    if page and (path.is_dir() or not path.parent.is_dir()):
+        raise ConfigError(
+            f"--page {page}: expected a file, in a folder that is there.\n"
+            f"Correct it, or make the folder: mkdir -p {shlex.quote(str(path.parent))}"
+        )
+    return path if page else None
 
 
 def write(

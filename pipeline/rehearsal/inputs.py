@@ -89,8 +89,8 @@ class Images(Inputs):
     def like_test(self, names: Sequence[str], ids: Sequence[str]) -> str:
         """Return an image that is called as an id of the sample."""
         known = {Path(name).name for name in ids}
-        images = (name for name in names if name.endswith(ENDINGS))
-        return next((each for each in images if {Path(each).name, Path(each).stem} & known), "")
+        images = map(Path, (name for name in names if name.endswith(ENDINGS)))
+        return next((str(path) for path in images if {path.name, path.stem} & known), "")
 
     def broken(self, rows: np.ndarray) -> list[int]:
         """Return which of these rows have no file, or one that cannot be decoded."""
@@ -142,11 +142,10 @@ class Tables(Inputs):
         given = csv_files.header(self._folder / self._train, DataError, ADVICE)
         labels = set(self._data.labels)
         inputs = set(given) - labels - {self._data.id_column, self._data.group_column}
-        for name in (name for name in names if name.lower().endswith(".csv")):
-            found = set(csv_files.header(self._folder / name, DataError, ADVICE))
-            if inputs <= found and not labels <= found:
-                return name
-        return ""
+        tables = [name for name in names if name.lower().endswith(".csv")]
+        found = (set(csv_files.header(self._folder / name, DataError, ADVICE)) for name in tables)
+        pairs = zip(tables, found, strict=True)
+        return next((name for name, has in pairs if inputs <= has and not labels <= has), "")
 
     def write_training(self, out: Path, rows: np.ndarray) -> None:
         """Write what a session trains on."""
