@@ -302,5 +302,8 @@ def _frictions(root: Path, folder: Path, *, short: bool) -> Iterator[Row]:
     if not short:  # whose runs/ they fill
         checkout = Checkout(environment.clone(root, folder / "frictions"), checkout.programs)
     for found in folder_frictions.met(checkout, folder / "met", short=short):
-        figure = f"before: {found.before}; now: {found.after}"
+        after = found.after  # results name no path of a machine
+        for path in (checkout.programs, checkout.root, folder):
+            after = after.replace(f"{path}", "…")
+        figure = f"before: {found.before}; now: {after}"
         yield Row(f"Friction: {found.name}", "mended", figure, found.held)
