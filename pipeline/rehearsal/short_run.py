@@ -21,6 +21,7 @@ from pipeline.config.budget import shown
 from pipeline.config.rehearsal import with_changes
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.rehearsal import step_cost
+from pipeline.rehearsal.step_cost import Cost
 from pipeline.training import learning_rate
 
 # Seconds of a rehearsal beside training and inference, on two cores: three sessions start, and the
@@ -31,7 +32,7 @@ REPLICAS = 8  # of a TPU, and of the session that stands for one
 LEAST_STEPS, LEAST_EPOCHS, LEAST_ROWS = 20, 3, 64
 LEAST_GROUP = 4  # images that BatchNorm normalizes together
 MOST_TESTS = 500  # rows: a rehearsal shows that they are predicted, not how fast
-SIDES = (1, 2, 4, 8)  # parts of an image's height and width
+PARTS = (2, 4, 8)  # of an image's height and width
 LEAST_SIDE = 32  # pixels: backbones take no smaller images
 INFERENCE = 1 / 4  # of the time that is not FIXED
 # First weights come from many small programs; nothing here runs long enough to be optimized.
@@ -121,9 +122,9 @@ def plan(config: Config, rows: int, tests: int, budget: float, *, internet: bool
     few, views = min(folds, 2), min(config.views, 2)
     shorter: dict[str, Any] = {"folds": few} if folds > few else {}
     shorter |= {"views": views} if config.views > views else {}
-    shorter |= _smaller(config, training, few)
-    config_short = with_changes(config, shorter)
-    smaller_batch, images = _batch(config_short, training / few)
+    smaller, cost = _smaller(config, cost, training, few)
+    shorter |= smaller
+    smaller_batch, images = _batch(with_changes(config, shorter), cost, training / few)
     shorter |= smaller_batch
     rows_of_images = images * few / (few - 1 or 1)  # a fold's model sees the other folds
     kept = min(rows, max(LEAST_ROWS, int(rows_of_images / LEAST_EPOCHS)))
@@ -131,7 +132,7 @@ def plan(config: Config, rows: int, tests: int, budget: float, *, internet: bool
     if epochs < config.epochs:
         warmup = config.warmup_epochs * epochs / config.epochs
         shorter |= {"epochs": epochs, "warmup_epochs": warmup}
-    tests_left = _tests_left(tests, predicting, step_cost.of(config_short), few * views)
+    tests_left = _tests_left(tests, predicting, cost, few * views)
     said = _said(config, with_changes(config, shorter), (kept, rows), (tests_left, tests))
     lines += (
         said,
@@ -140,7 +141,7 @@ def plan(config: Config, rows: int, tests: int, budget: float, *, internet: bool
     return Plan({**changes, **shorter}, kept, tests_left, lines, cost.weights * few)
 
 
-def _tests_left(tests: int, seconds: float, cost: step_cost.Cost, times: int) -> int:
+def _tests_left(tests: int, seconds: float, cost: Cost, times: int) -> int:
     """Return how many rows are predicted, `times` each: all, or few. Two test sets are."""
     some = int(seconds / (cost.predicting * times))
     return tests if some >= 2 * tests else max(min(tests, some // 2, MOST_TESTS), 50)
@@ -161,34 +162,34 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
     )
 
 
-def _smaller(config: Config, seconds: float, folds: int) -> dict[str, Any]:
-    """Return the changes to smaller images, as far as the shortest training needs them."""
+def _smaller(config: Config, cost: Cost, seconds: float, folds: int) -> tuple[dict[str, Any], Cost]:
+    """Return the changes to smaller images, as far as the shortest training needs them, and what
+    those cost.
+    """
     data = config.data
-    if data.kind not in ("images", "tfrecords") or data.resize == "exact":
-        return {}
+    resized = data.kind in ("images", "tfrecords") and data.resize != "exact"
     group = LEAST_GROUP * REPLICAS  # images
     found: dict[str, Any] = {}
-    for part in SIDES:
+    for part in PARTS if resized else ():
+        if (cost.training * group + cost.step) * LEAST_STEPS * folds <= seconds:
+            break
         sides = {"data.height": data.height // part, "data.width": data.width // part}
         if min(sides.values()) < LEAST_SIDE:
             break
         try:
-            cost = step_cost.of(with_changes(config, sides))
+            found, cost = sides, step_cost.of(with_changes(config, sides))
         except ConfigError:
             break  # the model takes no smaller ones
-        found = sides if part > 1 else {}
-        if (cost.training * group + cost.step) * LEAST_STEPS * folds <= seconds:
-            break
-    return found
+    return found, cost
 
 
-def _batch(config: Config, seconds: float) -> tuple[dict[str, Any], int]:
+def _batch(config: Config, cost: Cost, seconds: float) -> tuple[dict[str, Any], int]:
     """Return the changes to a smaller batch, so that there are steps enough, and the images that
     one model may see.
 
     Base batch and groups get smaller by the same factor. The batch splits over the replicas.
     """
-    cost, applied = step_cost.of(config), learning_rate.apply(config, config.batch)
+    applied = learning_rate.apply(config, config.batch)
     sizes = {
         "batch": config.batch,
         "optimizer.base_batch": config.optimizer.base_batch,

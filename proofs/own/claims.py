@@ -65,9 +65,7 @@ def rows(
     """Yield the rows; `short` has what takes seconds."""
     with tempfile.TemporaryDirectory(prefix="prove-own-") as scratch:
         folder = Path(scratch)
-        for number, about in enumerate(TPU):
-            claim = f"A step of a config for a TPU, {about}, and of its rehearsal"
-            yield Later(claim, partial(_operations, claim, root, folder / f"tpu{number}.py", about))
+        yield Later("A step of a config for a TPU", partial(_operations, root, folder))
         yield Later("Frictions of a newcomer", partial(_frictions, root, folder, short=short))
         if short:
             return
@@ -96,24 +94,27 @@ def rows(
         yield Later(claim, partial(cpu_speed.rows, root, folder / "speed", show=show))
 
 
-def _operations(claim: str, root: Path, config: Path, about: str) -> Row:
-    """Lower a step of a config for a TPU, and of its rehearsal: the same but shapes and numbers."""
-    more, own = TPU[about]
-    config.write_text(FILE.format(module="pipeline.configs.digits", name=config.stem, more=more))
+def _operations(root: Path, folder: Path) -> Iterator[Row]:
+    """Lower a step of each config for a TPU, and of its rehearsal: the same but shapes, numbers."""
+    files = [folder / f"tpu{number}.py" for number in range(len(TPU))]
+    for path, (more, _) in zip(files, TPU.values(), strict=True):
+        path.write_text(FILE.format(module="pipeline.configs.digits", name=path.stem, more=more))
     flags = f"{EIGHT} {module_process.UNOPTIMIZED}"
-    made = module_process.output(root, "proofs.own.operations", config, flags=flags)
-    found = last_json(made)
-    whole, short, changes = found["whole"], found["short"], found["changes"]
-    changed = ", ".join(f"{name} {value}" for name, value in changes.items())
-    held = whole == short and whole["devices"] == 8 and whole["operations"] > 100
-    return Row(
-        claim,
-        "the same operations, shapes and numbers masked; equal groups a replica",
-        f"{whole['operations']} and {short['operations']} operations on {whole['devices']} devices,"
-        f" {whole['groups']:g} and {short['groups']:g} groups, {'the same' if held else 'others'};"
-        f" changed: {changed}",
-        held and {*CHANGED, own} <= set(changes),
-    )
+    made = module_process.output(root, "proofs.own.operations", *files, flags=flags)
+    lines = [line for line in made.splitlines() if line.startswith("{")]
+    for line, (about, (_, own)) in zip(lines, TPU.items(), strict=True):
+        found = json.loads(line)
+        whole, short, changes = found["whole"], found["short"], found["changes"]
+        changed = ", ".join(f"{name} {value}" for name, value in changes.items())
+        held = whole == short and whole["devices"] == 8 and whole["operations"] > 100
+        yield Row(
+            f"A step of a config for a TPU, {about}, and of its rehearsal",
+            "the same operations, shapes and numbers masked; equal groups a replica",
+            f"{whole['operations']} and {short['operations']} operations on {whole['devices']}"
+            f" devices, {whole['groups']:g} and {short['groups']:g} groups,"
+            f" {'the same' if held else 'others'}; changed: {changed}",
+            held and {*CHANGED, own} <= set(changes),
+        )
 
 
 def _data(folder: Path, name: str) -> tuple[Path, folders.Truth]:

@@ -86,13 +86,13 @@ def step(config: Config) -> dict[str, Any]:
     }
 
 
-def main(name: str) -> None:
-    """Print both, and the changes of the rehearsal, as JSON."""
-    config = configs.load(name)
-    changes = short_run.plan(config, ROWS, TESTS, BUDGET).changes
-    whole, short = (step(each) for each in (config, with_changes(config, changes)))
-    print(json.dumps({"whole": whole, "short": short, "changes": dict(changes)}))
+def main(names: list[str]) -> None:
+    """Print both, and the changes of the rehearsal, of each config as a line of JSON."""
+    for config in map(configs.load, names):
+        changes = short_run.plan(config, ROWS, TESTS, BUDGET).changes
+        whole, short = (step(each) for each in (config, with_changes(config, changes)))
+        print(json.dumps({"whole": whole, "short": short, "changes": dict(changes)}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])
