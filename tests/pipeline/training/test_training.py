@@ -411,7 +411,7 @@ def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypa
     @jax.jit
     def slow(images):
         begin = images.astype("float32")
-        return jax.lax.fori_loop(0, 1000, lambda _, x: jax.numpy.sin(x), begin).sum()
+        return jax.lax.fori_loop(0, 5000, lambda _, x: jax.numpy.sin(x), begin).sum()
 
     def evaluate(trainable, other, images, labels, real):
         flying.append(slow(images))
