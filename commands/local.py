@@ -138,6 +138,7 @@ def inspect(
     """
     from deploy.errors import UsageError
     from pipeline import __main__ as model_side
+    from pipeline.inspection import inspect_command
 
     if not input:
         raise UsageError(
@@ -154,7 +155,8 @@ def inspect(
         "for": for_,
         "budget": budget,
     }
-    return model_side.inspect(Path(input), options, show)
+    model_side.refuse_missing_input(Path(input))
+    return inspect_command.run(Path(input), options, show)
 
 
 @task()

@@ -1,19 +1,22 @@
-"""python -m pipeline describe|train|infer|scale-check|report|inspect: what the notebooks do, on any
-machine that has the data.
+"""python -m pipeline describe|train|infer|scale-check|report|inspect|compile: what notebooks do, on
+any machine that has the data.
 """
 
 import argparse
 import json
 import os
-import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pipeline import config as config_module
 from pipeline.errors import ConfigError, PipelineError
+from pipeline.inspection import inspect_command
+from pipeline.inspection.inspect_command import OPTIONS
+from pipeline.plan.accelerators import ACCELERATORS
+from pipeline.runtime import backend
 from pipeline.session import progress_log
 
 EXAMPLES = """examples:
@@ -24,20 +27,9 @@ EXAMPLES = """examples:
   python -m pipeline scale-check --config digits_sgd --input data/digits --output check
   python -m pipeline report --output out
   python -m pipeline inspect data/leaves --write leaves --page leaves.html
+  python -m pipeline compile --config cifar100_wrn --for tpu-v5e-8
 """
 
-INSPECT = {
-    "for": "the machine that trains: tpu-v5e-8 (default) or cpu, for which networks are timed",
-    "budget": "how long the training may take, as 2h (default for a TPU), 8m (for a CPU) or 90s",
-    "write": "name of the new config in pipeline/configs/, or the path of a .py file; default: the "
-    "config is printed",
-    "page": "an HTML file to write, with all findings in words and pictures",
-    "competition": "the last part of its address on Kaggle; default: as the folder is called",
-    "sample": "the sample submission, if it is ambiguous: a path in the folder",
-    "train": "the table with the labels, or the folder of class folders, if it is ambiguous",
-    "test": "the table of the test set, if it is ambiguous",
-    "label": "the column to predict, if it is ambiguous; several: with commas between",
-}
 IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: `describe` counts steps with it by default
 
 
@@ -83,7 +75,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = "describe|train|infer|scale-check|report|inspect"
+    names = "describe|train|infer|scale-check|report|inspect|compile"
     commands = parser.add_subparsers(required=True, metavar=names)
 
     def add(
@@ -129,8 +121,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     inspect = "describe a competition folder that has no config yet, and propose a config"
     inspected = add("inspect", _inspect, inspect, common)
     inspected.add_argument("input", type=Path, help=folder)
-    for option, words in INSPECT.items():
+    for option, words in OPTIONS.items():
         inspected.add_argument(f"--{option}", default="", help=words)
+    compiled = "compile the training step for a TPU that is not here, and say what it takes"
+    add("compile", _compile, compiled, config).add_argument(
+        "--for", dest="accelerator", choices=ACCELERATORS, default="tpu-v5e-8",
+        help="the machine (default: tpu-v5e-8)",
+    )  # fmt: skip
     return parser.parse_args(arguments)
 
 
@@ -151,26 +148,6 @@ def refuse_missing_input(folder: Path) -> None:
     )
 
 
-def _choose_backend(*allowed: str) -> None:
-    """Choose Keras' backend before Keras is imported: the environment's, or the first allowed."""
-    chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
-    if chosen not in allowed:
-        raise ConfigError(
-            f"KERAS_BACKEND={chosen}: this command runs on {' or '.join(allowed)}.\n"
-            "Remove the variable (env -u KERAS_BACKEND …), or correct it."
-        )
-    os.environ["KERAS_BACKEND"] = chosen
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up messages hide ours
-
-
-def _use_every_core(batch: int) -> None:
-    """Choose JAX, with devices for a batch (`devices.use_cores`), before Keras is imported."""
-    _choose_backend("jax")
-    from pipeline.runtime import devices
-
-    devices.use_cores(batch)
-
-
 def _show(line: str) -> None:
     """Print a line at once: progress in words on a terminal, as JSON into a pipe."""
     print(progress_log.readable(line) if sys.stdout.isatty() else line, flush=True)
@@ -189,7 +166,7 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
             f"Steps are counted with {images} training images, an assumption; --images N sets it.",
             file=sys.stderr,
         )
-    _choose_backend("jax", "tensorflow")
+    backend.choose("jax", "tensorflow")
     from pipeline.models import architectures
     from pipeline.training import learning_rate
 
@@ -223,7 +200,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
             "Leave it out to train to the end."
         )
     refuse_missing_input(options.input)
-    _use_every_core(config.batch)
+    backend.use_every_core(config.batch)
     from pipeline.figures import training_figures
     from pipeline.training import training
 
@@ -257,7 +234,7 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
         "Correct the path, or train a model:\n"
         "python -m pipeline train --config C --input DIR --output OUT",
     )
-    _choose_backend("tensorflow", "jax")
+    backend.choose("tensorflow", "jax")
     from pipeline import artifact
     from pipeline.inference import inference
 
@@ -295,7 +272,7 @@ def scale_check(
     """
     config = config_module.load(name)
     refuse_missing_input(folder)
-    _use_every_core(batch or config.optimizer.base_batch)
+    backend.use_every_core(batch or config.optimizer.base_batch)
     from pipeline.figures import training_figures
     from pipeline.training import scale_check as scaling
 
@@ -321,76 +298,20 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _inspect(options: argparse.Namespace) -> dict[str, Any]:
-    return inspect(options.input, {name: getattr(options, name) for name in INSPECT}, print)
+    refuse_missing_input(options.input)
+    given = {name: getattr(options, name) for name in OPTIONS}
+    return inspect_command.run(options.input, given, print)
 
 
-def inspect(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> dict[str, Any]:
-    """Show what is in a competition folder and the proposed config, and return both.
+def _compile(options: argparse.Namespace) -> dict[str, Any]:
+    config = config_module.load(options.config)
+    from pipeline.plan import tpu_compiler
 
-    Args:
-        folder: as Kaggle mounts it.
-        given: a value for each option of `INSPECT`, "" for the default.
-        show: prints a line.
-    """
-    from pipeline.inspection import (
-        config_proposal,
-        image_networks,
-        inspection,
-        inspection_page,
-        training_speed,
-    )
-    from pipeline.inspection.tables import Given
-
-    refuse_missing_input(folder)
-    plan = training_speed.plan(given["for"], given["budget"])
-    path = config_proposal.place(given["write"]) if given["write"] else None
-    if path is not None:
-        config_proposal.refuse_existing(path)
-    page = inspection_page.place(given["page"])
-    name, competition = config_proposal.names(folder, path, given["competition"])
-    labels = tuple(filter(None, given["label"].split(",")))
-    found = inspection.inspect(
-        folder, Given(given["sample"], given["train"], given["test"], labels)
-    )
-    if plan.machine == training_speed.CPU or found.inputs.data.kind == "table":
-        # Networks are timed, and that of a table is trained. Every proposed batch is a multiple.
-        _use_every_core(image_networks.BASE)
-    proposed, problem = config_proposal.propose(found, name, competition, plan), None
-    try:
-        checked = [config_proposal.check(proposed, found)]
-        proposed = config_proposal.with_floor(proposed, found)
-    except PipelineError as error:
-        checked, problem = [], error  # raised below, after the findings are shown
-    text = config_proposal.text(found, proposed)
-    lines = [*found.findings, *proposed.findings]
-    if not given["competition"]:
-        lines.append(config_proposal.assumed(folder, competition))
-    lines += checked
-    for line in lines:
-        show(f"{line.level:9}{line.about:18}{line.text}")
-    if page is not None:
-        inspection_page.write(found, lines, text, page, problem=str(problem or ""))
-        show(f"wrote {page}")
-    if problem is not None:
-        raise problem
-    if path is None:
-        show(f"\n{text}")
-    else:
-        config_proposal.write(path, text)
-        words = ["--config", given["write"], "--input", str(folder)]
-        command = shlex.join(["invoke", "dry-run", *words])
-        if plan.machine == training_speed.CPU:
-            words = ["python", "-m", "pipeline", "train", *words, "--output", f"out/{path.stem}"]
-            command = shlex.join(words)
-        show(f"wrote {path}\nNext:\n{command}")
-    return {
-        "config": name,
-        "competition": competition,
-        "written": None if path is None else str(path),
-        "page": given["page"] or None,
-        "proposed": proposed.config.to_json(),
-        "findings": [asdict(line) for line in lines],
-    }
+    found = tpu_compiler.compile_step(config, options.accelerator)
+    if not options.json:
+        for line in tpu_compiler.lines(config, found):
+            print(line)
+    return found.to_json()
 
 
 if __name__ == "__main__":

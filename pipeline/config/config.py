@@ -19,6 +19,7 @@ from pipeline.errors import ConfigError
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
+FEEDS = ("auto", "device", "host")
 HANDOFFS = ("dataset", "kernel")
 KEEPS = ("last", "best")
 TARGETS = ("classes", "ordinal", "multilabel", "regression")
@@ -111,6 +112,8 @@ class Config:
             it is, mirrored if data.flip is set, moved by a pixel if data.crop_padding is. They are
             left out first if time is short.
         precision: "auto" takes bfloat16 if the hardware computes it.
+        feed: "device" lets the devices hold all images, "host" sends each batch to them; "auto"
+            takes what fits (pipeline.training.feed). Batches are the same.
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
             output.
         session_hours: of wall clock, from the start of the process, before whose end the run saves
@@ -147,6 +150,7 @@ class Config:
     folds: int | None = None
     views: int = 1
     precision: str = "auto"
+    feed: str = "auto"
     handoff: str = "dataset"
     progress_seconds: float = 10.0
     checkpoint_seconds: float | None = None
@@ -207,7 +211,12 @@ class Config:
             "Set batchnorm_batch to one, or leave it out.",
         )
         self._check_views()
-        for name, allowed in (("precision", PRECISIONS), ("handoff", HANDOFFS), ("keep", KEEPS)):
+        for name, allowed in (
+            ("precision", PRECISIONS),
+            ("feed", FEEDS),
+            ("handoff", HANDOFFS),
+            ("keep", KEEPS),
+        ):
             one_of(name, getattr(self, name), allowed)
         self._check_model()
 

@@ -1,6 +1,6 @@
 """The labelled examples of a competition folder, and the training batches made of them.
 
-Content and augmentation of a batch are functions of (seed, step) alone. So a run can stop at any
+The content of a batch is a function of (seed, step) alone. So a run can stop at any
 step and resume on any machine. All batches have one shape.
 """
 
@@ -15,12 +15,10 @@ import pandas as pd
 from pipeline.config import Config
 from pipeline.data import (
     class_folders,
-    crop_and_flip,
     duplicates,
     image_files,
     labels,
     parallel_decoding,
-    rand_augment,
     table_features,
     tfrecords,
 )
@@ -29,8 +27,11 @@ from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError
 
 # One seed gives independent streams of random numbers: drawing from one never moves another.
-# `pipeline.data.folds`, `pipeline.data.rand_augment` and `pipeline.training.mixup` have others.
-ORDER, AUGMENTATION = 1, 2
+# `pipeline.data.folds` and the modules of `pipeline.augmentation` have others.
+ORDER = 1
+# Of how a seed becomes batches, augmentation and dropout. 1: by Pillow, on the host, and dropout by
+# groups (until commit 07ff1c6 and shortly after). A run ends as it began.
+BATCHES_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -167,12 +168,8 @@ class Batches:
             rows it takes; nothing else is copied.
         labels: (m,) or (m, k).
         batch: images a step.
-        seed: of order and augmentation.
+        seed: of the order.
         rows: int64 (n,), the rows to train on; None: all.
-        crop_padding: zeros around an image, in pixels, before a random crop of its own size.
-        flip: mirror each image left to right with probability 1/2.
-        rand_augment: operations of `pipeline.data.rand_augment` on each image; 0: none.
-        rand_magnitude: how strong they are, 0 to 1.
     """
 
     inputs: np.ndarray
@@ -181,10 +178,6 @@ class Batches:
     batch: int
     seed: int
     rows: np.ndarray | None = None
-    crop_padding: int = 0
-    flip: bool = False
-    rand_augment: int = 0
-    rand_magnitude: float = 0.0
 
     def __post_init__(self) -> None:
         self._rows = np.arange(len(self.labels)) if self.rows is None else self.rows
@@ -199,17 +192,8 @@ class Batches:
         **changes: int,
     ) -> "Batches":
         """Return the batches of a config; `changes` (batch, seed) replace its own."""
-        data, given = config.data, {"batch": config.batch, "seed": config.seed, **changes}
-        return cls(
-            examples.inputs,
-            examples.labels,
-            rows=rows,
-            crop_padding=data.crop_padding,
-            flip=data.flip,
-            rand_augment=data.rand_augment,
-            rand_magnitude=data.rand_magnitude,
-            **given,
-        )
+        given = {"batch": config.batch, "seed": config.seed, **changes}
+        return cls(examples.inputs, examples.labels, rows=rows, **given)
 
     def __len__(self) -> int:
         """Return the number of images in an epoch."""
@@ -233,20 +217,13 @@ class Batches:
             epoch, start = epoch + 1, 0
         return np.concatenate(parts)
 
+    def rows_of(self, step: int) -> np.ndarray:
+        """Return which rows of `inputs` the step takes: int64 (batch,)."""
+        found: np.ndarray = self._rows[self.indices(step)]
+        return found
+
     def at(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the step's inputs, augmented, and its labels."""
-        rows = self._rows[self.indices(step)]
-        random = np.random.default_rng((self.seed, AUGMENTATION, step))
-        down, right = random.integers(0, 2 * self.crop_padding + 1, (2, self.batch))
-        flipped = random.random(self.batch) < 0.5
+        """Return the step's inputs, before any augmentation, and its labels."""
+        rows = self.rows_of(step)
         # A .npy file may have its axes in another order.
-        images = np.ascontiguousarray(self.inputs[rows])
-        if self.crop_padding:
-            images = crop_and_flip.shifted(images, self.crop_padding, down, right)
-        if self.flip:
-            images[flipped] = crop_and_flip.mirrored(images[flipped])
-        if self.rand_augment:
-            images = rand_augment.augmented(
-                images, self.seed, step, self.rand_augment, self.rand_magnitude
-            )
-        return images, self.labels[rows]
+        return np.ascontiguousarray(self.inputs[rows]), self.labels[rows]

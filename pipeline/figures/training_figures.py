@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from sklearn.metrics import confusion_matrix
 
+from pipeline.augmentation.augmentation import Augmentation
 from pipeline.config import Config
 from pipeline.data import dataset
 from pipeline.data import labels as targets
@@ -85,8 +87,10 @@ def training_sample(
         return []
 
     def draw(path: Path) -> None:
-        batches = dataset.Batches.of(examples, config, batch=rows * drawing.COLUMNS)
-        pixels, labels = batches.at(0)
+        size = rows * drawing.COLUMNS
+        pixels, labels = dataset.Batches.of(examples, config, batch=size).at(0)
+        changes = Augmentation(config.data, config.seed, size)
+        pixels = np.asarray(jax.jit(changes.applied)(pixels, changes.draws(0))[0])
         captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))
         title = f"{len(pixels)} of {len(examples)} training images as the model sees them"
         drawing.grid(pixels, captions, path, f"{title}, and their labels")

@@ -4,7 +4,6 @@ What nobody has shown says so. Nothing here has run on a TPU.
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,13 +143,13 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
     from pipeline.data.dataset import Batches
     from pipeline.data.labels import FIGURE
     from pipeline.models import architectures
-    from pipeline.runtime import devices
+    from pipeline.runtime import devices, replicas
     from pipeline.training import learning_rate, train_state
     from pipeline.training.train_step import Step
 
     count, data = 4 * config.batch, config.data
     noise = np.random.default_rng(0).integers(0, 256, (count, *data.shape), np.uint8)
-    batches = Batches(noise, _labels(config, count), **_augmentation(config))
+    batches = Batches(noise, _labels(config, count), batch=config.batch, seed=config.seed)
     applied = learning_rate.apply(config, count)
     several = devices.found().count > 1
     begun = time.monotonic()
@@ -164,13 +163,13 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
         counted = FIGURE[config.target] == "accuracy" and config.target != "multilabel"
         average = applied.ema_momentum is not None
         state = train_state.initial(model, optimizer, average=average, counted=counted)
-        compiled = Step(config, applied, model, optimizer, state.tree, distribution)
+        compiled = Step(config, applied, model, optimizer, state.tree, replicas.mesh())
         tree = state.tree
 
         def step(number: int, tree: Any) -> Any:
-            pixels, labels = (array[None] for array in batches.at(number))
-            pixels, labels = compiled.put(pixels, labels, axis=1)
-            tree, totals = compiled.train(tree, pixels, labels, 1)
+            arrays = *batches.at(number), compiled.augmentation.draws(number)
+            given = replicas.put(compiled.mesh, *(array[None] for array in arrays), axis=1)
+            tree, totals = compiled.train(tree, (), given, 1)
             float(totals[0])  # waits for the step
             return tree
 
@@ -190,15 +189,3 @@ def _labels(config: Config, count: int) -> np.ndarray:
     if config.target in ("classes", "ordinal"):
         return np.zeros(count, np.int32)
     return np.zeros((count, config.outputs), np.float32)
-
-
-def _augmentation(config: Config) -> Mapping[str, Any]:
-    data = config.data
-    return {
-        "batch": config.batch,
-        "seed": config.seed,
-        "crop_padding": data.crop_padding,
-        "flip": data.flip,
-        "rand_augment": data.rand_augment,
-        "rand_magnitude": data.rand_magnitude,
-    }

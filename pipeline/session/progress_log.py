@@ -31,6 +31,8 @@ WORDS = {
     "validation_absolute_error": "  validation {:.3f}",
     "images_per_second": "  {:,.0f} images/s",
 }
+# Share of the time that devices wait for the host, from which on a run is called input-bound.
+INPUT_BOUND = 0.1
 
 
 def columns(figure: str) -> tuple[str, ...]:
@@ -47,6 +49,8 @@ def in_words(line: Mapping[str, Any]) -> str:
 
     >>> in_words({"step": 43, "steps": 337, "loss": 0.25, "eta_seconds": 7200.9})
     'step 43 of 337  loss 0.2500  2:00:00 to go'
+    >>> in_words({"step": 43, "idle": 0.42})
+    'step 43  input-bound: devices wait 42%'
     """
     numbers = {
         name: value
@@ -54,6 +58,8 @@ def in_words(line: Mapping[str, Any]) -> str:
         if isinstance(value, (int, float)) and abs(value) < 1e9  # NaN is not, either
     }
     parts = [words.format(numbers[name]) for name, words in WORDS.items() if name in numbers]
+    if numbers.get("idle", 0) >= INPUT_BOUND:
+        parts.append(f"  input-bound: devices wait {numbers['idle']:.0%}")
     if numbers.get("eta_seconds", -1) >= 0:
         parts.append(f"  {timedelta(seconds=int(numbers['eta_seconds']))} to go")
     return "".join(parts).lstrip()

@@ -14,6 +14,8 @@ MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
 # Of an evaluation. From 33 on, a thread that starts a call on one of several devices of a CPU waits
 # for an older call, which needs that thread: XLA ends the process (docs/LOG.md, 2026-11-22).
 EVALUATIONS = 16
+# Calls at the start of a run that are waited for one by one, to see what one takes.
+ALONE = 3
 
 
 class CallQueue:
@@ -28,17 +30,42 @@ class CallQueue:
         self._several = several
         self._queue: deque[tuple[int, Any]] = deque()
         self._limit, self._mean, self._slowest = MIN_CALLS, 0.0, 0.0
+        self._alone: list[float] = []
+        self._waited = self._waited_before = 0.0
+        self._asked = time.monotonic()
         self.restart()
 
     def restart(self) -> None:
         """Forget the calls in flight, which the caller has waited for, and time new ones."""
         self._queue.clear()
+        self._began: float | None = None
         self._since = self._last_end = time.monotonic()
         self._ended = 0
 
-    def add(self, step: int, totals: Any) -> None:
-        """Add a call: the step after it, and arrays that it returns."""
+    def add(self, step: int, totals: Any, began: float | None = None) -> None:
+        """Add a call: the step after it, arrays that it returns, and when it was made
+        (`time.monotonic`); None: it is not timed, since it compiled.
+        """
+        if began is None:
+            pass
+        elif len(self._alone) < ALONE:
+            jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
+            self._alone.append(time.monotonic() - began)
+        elif self._began is not None and jax.tree.leaves(self._queue[-1][1])[0].is_ready():
+            # The devices had nothing left to do. Since the call before they have worked as long as
+            # one call takes, and then waited.
+            self._waited += max(began - self._began - min(self._alone), 0.0)
         self._queue.append((step, totals))
+        self._began = began
+
+    def idle(self) -> float:
+        """Return which share of the time since it was last asked the devices waited for the host:
+        0 to 1.
+        """
+        now = time.monotonic()
+        share = (self._waited - self._waited_before) / max(now - self._asked, 1e-9)
+        self._asked, self._waited_before = now, self._waited
+        return min(share, 1.0)
 
     def ended(self, size: int) -> Iterator[tuple[int, Any]]:
         """Wait until few enough are in flight, and yield (step, totals) of each that has ended.

@@ -19,6 +19,7 @@ from pipeline.config.compatibility import changes
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, reading
 from pipeline.models import architectures
+from pipeline.runtime import replicas
 from pipeline.storage import atomic_file
 from pipeline.training import learning_rate, out_of_memory
 from pipeline.training.loop import Loop
@@ -120,16 +121,16 @@ def measure(
     others = [dataset.Batches.of(examples, config, rows, seed=seed) for seed in seeds]
     squares = []
     for step in range(min(steps, applied.total_steps)):
-        pixels, labels = trained.at(step)
-        for batch in [other.at(step) for other in others] or [(pixels, labels)]:
-            squares.append(run.compiled.squares(run.state.tree, *batch))
-        placed, answers = run.compiled.put(pixels[None], labels[None], axis=1)
+        draws = run.compiled.augmentation.draws(step)
+        for batches in others or [trained]:
+            squares.append(run.compiled.squares(run.state.tree, (*batches.at(step), draws)))
+        given = replicas.put(
+            run.compiled.mesh, *(a[None] for a in (*trained.at(step), draws)), axis=1
+        )
         if step == 0:
-            run.state, _ = out_of_memory.first_call(
-                run.compiled, run.state, (placed, answers, 1), print
-            )
+            run.state, _ = out_of_memory.first_call(run.compiled, run.state, ((), given, 1), print)
         else:
-            run.state.tree, _ = run.compiled.train(run.state.tree, placed, answers, 1)
+            run.state.tree, _ = run.compiled.train(run.state.tree, (), given, 1)
     return estimate(applied.batchnorm_batch, config.batch, squares)
 
 

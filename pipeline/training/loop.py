@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import keras
 import numpy as np
 
 from pipeline.config import Config
@@ -22,13 +21,16 @@ from pipeline.data.labels import FIGURE
 from pipeline.data.padded_batches import padded
 from pipeline.errors import DivergedError
 from pipeline.models import architectures, backbones, weight_names
+from pipeline.runtime import replicas
 from pipeline.session import checkpoint
 from pipeline.session.checkpoint_schedule import Saver
 from pipeline.session.progress_log import HISTORY, LINES, Fold, Progress
 from pipeline.session.time_limit import Session
+from pipeline.training import feed as feeding
 from pipeline.training import learning_rate, out_of_memory, run_origin
 from pipeline.training import train_state as states
 from pipeline.training.async_dispatch import EVALUATIONS, CallQueue
+from pipeline.training.feed import Feed
 from pipeline.training.learning_rate import Applied
 from pipeline.training.train_step import Step
 
@@ -81,10 +83,8 @@ class Loop:
             average=applied.ema_momentum is not None,
             counted=self._figure == "accuracy" and config.target != "multilabel",
         )
-        distribution = keras.distribution.distribution()
-        self.compiled = Step(
-            config, applied, self.model, self.optimizer, self.state.tree, distribution
-        )
+        mesh = replicas.mesh()
+        self.compiled = Step(config, applied, self.model, self.optimizer, self.state.tree, mesh)
 
     def go(
         self, origin: dict[str, Any], session: Session, *, max_steps: int | None, fresh: bool
@@ -127,31 +127,37 @@ class Loop:
         epoch, stop, first = self._epoch(self.step), None, True
         calls = CallQueue(several=self.compiled.replicas > 1 and jax.devices()[0].platform == "cpu")
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state.tree))
-        with Saver(self.config.checkpoint_seconds, size) as saver:
-            for images, labels, number in self._feed(self.step, last):
+        with (
+            Saver(self.config.checkpoint_seconds, size) as saver,
+            self._feed() as feed,
+        ):
+            for given, number in feed.calls(self._calls(self.step, last)):
                 if self.ended:
                     break
+                began: float | None = time.monotonic()
                 if first:
-                    first = False
+                    first, began = False, None
                     self.state, totals = out_of_memory.first_call(
-                        self.compiled, self.state, (images, labels, number), self.show
+                        self.compiled, self.state, (feed.held, given, number), self.show
                     )
                     self.seconds["compile"] = time.monotonic() - begun
                     progress.restart_clock(self.step + number)
                     calls.restart()
                 else:
                     self.state.tree, totals = self.compiled.train(
-                        self.state.tree, images, labels, number
+                        self.state.tree, feed.held, given, number
                     )
                 self.step += number
-                calls.add(self.step, totals)
-                for done, ready in calls.ended(images.nbytes + labels.nbytes):
+                calls.add(self.step, totals, began)
+                for done, ready in calls.ended(sum(array.nbytes for array in given)):
                     session.progress()
+                    feed.ended(done)
                     if progress.due():
-                        self._line(progress, done, ready)
+                        self._line(progress, done, ready, calls.idle())
                 if self._epoch(self.step) != epoch:
                     epoch = self._epoch(self.step)
                     self._end_epoch(epoch, progress, totals)
+                    feed.ended(self.step)
                     calls.restart()
                     session.progress()
                 # Another call has to wait for those in flight, and perhaps to validate, before it
@@ -164,7 +170,7 @@ class Loop:
                     saved_step = self.step
             newest = calls.last()
             if newest:  # no epoch ended with the last step
-                self._line(progress, *newest)
+                self._line(progress, *newest, calls.idle())
             self.seconds["train"] = time.monotonic() - begun - self.seconds.get("compile", 0.0)
             if self.step != saved_step:
                 self._save(folder, origin, saver)
@@ -206,9 +212,9 @@ class Loop:
         """
         return min(step * self.config.batch // len(self.batches), self.config.epochs)
 
-    def _line(self, progress: Progress, step: int, totals: Any) -> None:
+    def _line(self, progress: Progress, step: int, totals: Any, idle: float) -> None:
         epochs = step * self.config.batch / len(self.batches)
-        progress.line(step, {"epoch": epochs, **self._means(totals, step)})
+        progress.line(step, {"epoch": epochs, **self._means(totals, step), "idle": idle})
 
     def _end_epoch(self, epoch: int, progress: Progress, totals: Any) -> None:
         """Validate after the step that ended epoch number `epoch`, and perhaps others before it,
@@ -293,7 +299,7 @@ class Loop:
         for start, (images, real) in zip(starts, padded(inputs, size), strict=True):
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:real] = labels[start : start + real]
-            placed = self.compiled.put(images, expected)
+            placed = replicas.put(self.compiled.mesh, images, expected)
             sums.append(self.compiled.evaluate(trainable, other, placed[0], placed[1], real))
             if len(sums) > EVALUATIONS:
                 jax.block_until_ready(sums[-EVALUATIONS])  # type: ignore[no-untyped-call]
@@ -317,23 +323,10 @@ class Loop:
             yield start, number
             start += number
 
-    def _feed(self, start: int, stop: int) -> Iterator[tuple[Any, Any, int]]:
-        """Yield what each call takes, made in this thread while the calls before it run.
-
-        Another thread would take the interpreter from this one (docs/LOG.md, 2026-11-21).
-        """
-        for call in self._calls(start, stop):
-            yield self._batch(*call)
-
-    def _batch(self, step: int, number: int) -> tuple[Any, Any, int]:
-        if self.config.steps_per_call == 1:
-            images, labels = (array[None] for array in self.batches.at(step))
-        else:
-            made = [self.batches.at(step + place) for place in range(number)]
-            # Padding to one shape; these steps are not computed.
-            made += [made[0]] * (self.config.steps_per_call - number)
-            images, labels = (np.stack(arrays) for arrays in zip(*made, strict=True))
-        return *self.compiled.put(images, labels, axis=1), number
+    def _feed(self) -> Feed:
+        way, why = feeding.way(self.config.feed, self.batches.inputs, self.compiled.replicas)
+        self.show(f"Feed: {feeding.WORDS[way]} ({why})")
+        return Feed(self.batches, self.compiled, self.config.steps_per_call, way)
 
     def _save(self, folder: Path, origin: dict[str, Any], saver: Saver) -> None:
         begun, step = time.monotonic(), self.step

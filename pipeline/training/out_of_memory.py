@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from pipeline.errors import DeviceError
+from pipeline.training.batch_cuts import Cut
 from pipeline.training.train_state import State
 from pipeline.training.train_step import Step
 
@@ -26,15 +27,14 @@ def first_call(
     """Make a run's first call, which compiles, with smaller micro-batches until it fits.
 
     Args:
-        given: images uint8 (s, batch, height, width, channels), labels int32 (s, batch), and the
-            number of steps, at most s.
+        given: what `Step.train` takes after the state.
         show: takes a line for each micro-batch that did not fit.
 
     Returns:
         The state after the call, and its totals.
 
     Raises:
-        DeviceError: not even one group of BatchNorm fits.
+        DeviceError: not even one image fits.
     """
     before = state.arrays()  # a call that fails may already have taken the state's memory
     while True:
@@ -46,16 +46,14 @@ def first_call(
                 raise
             tried = step.micro_batch
             if not step.shrink():
-                group = step.applied.batchnorm_batch
                 raise DeviceError(
-                    f"A micro-batch of {tried} images a replica does not fit into the memory of the"
-                    f" devices, and BatchNorm normalizes {group} together: {_first_line(error)}\n"
-                    f"Set batchnorm_batch below {group} in the config (which changes the result),"
-                    " or use a smaller model."
+                    f"A micro-batch of {tried} image{'s' * (tried > 1)} a replica does not fit into"
+                    f" the memory of the devices: {_first_line(error)}\n"
+                    "Use a smaller model, or smaller images."
                 ) from error
             show(
                 f"Out of memory at {tried} images a replica; retrying with micro-batches of"
-                f" {step.micro_batch}, {step.accumulation} to a step."
+                f" {step.micro_batch}, {step.cut.accumulation} to a step{_cost(step.cut)}."
                 f" Batch {step.config.batch} and the learning rate stay."
             )
             state = state.restored(before)
@@ -80,6 +78,13 @@ def later_calls(step: Step) -> Iterator[None]:
             f" {step.micro_batch} in the config, which changes no result. The same command again"
             " resumes from the last checkpoint."
         ) from error
+
+
+def _cost(cut: Cut) -> str:
+    again = ", computing again what the gradient needs" if cut.remat else ""
+    if cut.passes == 1:
+        return again
+    return f"{again}. BatchNorm takes two passes, which changes results (docs/decisions/0014)"
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Run origin: what a run is made from, compared with what a checkpoint was made from.
 
-An origin has "config" and "data", which must stay the same, and "precision", "devices" and "code",
-which may change with a message.
+An origin has "config", "data" and "batches" (their version), which must stay the same, and
+"precision", "devices" and "code", which may change with a message.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,6 +53,7 @@ def earlier(found: Checkpoint, folder: Path, origin: dict[str, Any]) -> Earlier:
         )
         changed, ours = changes(theirs["config"], origin["config"]), origin["config"].get("name")
         name = theirs["config"].get("name", ours)
+        versions = [int(one.get("batches", 1)) for one in (theirs, origin)]
         if theirs["data"] != origin["data"]:
             changed.append("the inputs or labels, or which of them validate")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -66,6 +67,12 @@ def earlier(found: Checkpoint, folder: Path, origin: dict[str, Any]) -> Earlier:
             f"{folder} holds step {found.step} of the config {name!r}, and this is {ours!r};"
             " expected a folder of its own.\n"
             f"Choose another --output, or {START_OVER}"
+        )
+    if versions[0] != versions[1]:
+        raise CheckpointError(
+            f"{folder} holds step {found.step} of a run whose batches were made in way"
+            f" {versions[0]}; this code makes them in way {versions[1]}, by other random numbers.\n"
+            f"Finish that run with the commit that began it, or {START_OVER}"
         )
     if changed:
         raise CheckpointError(

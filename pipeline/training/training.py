@@ -371,6 +371,7 @@ def _fit(
     origin = {
         "config": config.to_json(),
         "data": folds.fingerprint(examples, config, pair),
+        "batches": dataset.BATCHES_VERSION,
         "precision": keras.config.dtype_policy().name,
         "devices": str(devices.found()),
         "code": provenance_module.code(),

@@ -10,11 +10,13 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.augmentation import crop_and_flip
 from pipeline.data.dataset import Batches
 from proofs.shared import module_process
 from proofs.shared.results_table import Row, Show, last_json
@@ -86,13 +88,21 @@ def measured() -> dict[str, Any]:
     """Return the median images/s of each arm, and how many images did not come exactly once in an
     epoch that was timed.
     """
+    import jax
     import keras
     from keras.src.legacy.preprocessing.image import ImageDataGenerator  # its name in Keras 3
 
     draw = np.random.default_rng(SEED)
     pixels = draw.integers(0, 256, (STEPS * BATCH, SIDE, SIDE, 3), np.uint8)
     numbers = np.arange(len(pixels), dtype=np.int32)
-    batches = Batches(pixels, numbers, batch=BATCH, seed=SEED, crop_padding=SHIFT, flip=True)
+    batches = Batches(pixels, numbers, batch=BATCH, seed=SEED)
+    changed = jax.jit(partial(crop_and_flip.applied, padding=SHIFT))
+
+    def made(step: int) -> tuple[np.ndarray, np.ndarray]:
+        images, own = batches.at(step)
+        draws = crop_and_flip.draws(SEED, step, BATCH, SHIFT, flip=True)
+        return np.asarray(changed(images, draws)), own
+
     flow = ImageDataGenerator(
         width_shift_range=SHIFT,
         height_shift_range=SHIFT,
@@ -100,7 +110,7 @@ def measured() -> dict[str, Any]:
         fill_mode="constant",
         cval=0.0,
     ).flow(pixels.astype(np.float32), numbers, batch_size=BATCH, seed=SEED)
-    ready = [batches.at(step) for step in range(STEPS)]
+    ready = [made(step) for step in range(STEPS)]
     ends: list[int] = []  # of the epochs of ours
 
     class Fed(keras.utils.PyDataset):  # type: ignore[misc]
@@ -123,7 +133,7 @@ def measured() -> dict[str, Any]:
             self.renew()
 
     arms = {
-        "ours": Fed(lambda index: batches.at(len(ends) * STEPS + index), lambda: ends.append(1)),
+        "ours": Fed(lambda index: made(len(ends) * STEPS + index), lambda: ends.append(1)),
         "theirs": Fed(lambda index: flow[index], flow.on_epoch_end),
         "ready": Fed(lambda index: ready[index], lambda: None),
     }

@@ -21,6 +21,7 @@ from pipeline.config import Config
 from pipeline.config.rehearsal import with_changes
 from pipeline.models import architectures
 from pipeline.rehearsal import short_run
+from pipeline.runtime import replicas
 from pipeline.training import learning_rate, train_state
 from pipeline.training.train_step import Step
 
@@ -70,14 +71,16 @@ def step(config: Config) -> dict[str, Any]:
     optimizer.build(model.trainable_variables)
     average = applied.ema_momentum is not None
     state = train_state.initial(model, optimizer, average=average, counted=True)
-    made = Step(config, applied, model, optimizer, state.tree, distribution)
+    made = Step(config, applied, model, optimizer, state.tree, replicas.mesh())
     several, shape = config.steps_per_call, config.data.shape
-    placed = made.put(
+    placed = replicas.put(
+        made.mesh,
         np.zeros((several, config.batch, *shape), np.uint8),
         np.zeros((several, config.batch), np.int32),
+        np.stack([made.augmentation.draws(0)] * several),
         axis=1,
     )
-    text = inlined(made.lowered(state.tree, *placed).as_text())
+    text = inlined(made.lowered(state.tree, (), placed).as_text())
     return {
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "operations": text.count(" = "),

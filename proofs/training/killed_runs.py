@@ -87,15 +87,15 @@ def images() -> Any:
 
 def live(folder: Path, report: int, epochs: int) -> None:
     """Train in this process, and write a line for each step and checkpoint to the pipe `report`."""
-    from pipeline.data import dataset
     from pipeline.session import checkpoint
     from pipeline.training import training
+    from pipeline.training.feed import Feed
     from pipeline.training.train_step import Step
 
     def tell(*words: object) -> None:
         os.write(report, (" ".join(map(str, words)) + "\n").encode())
 
-    save, at, train, latest = checkpoint.save, dataset.Batches.at, Step.train, checkpoint.latest
+    save, of_call, train, latest = checkpoint.save, Feed._call, Step.train, checkpoint.latest
     hashes: dict[int, str] = {}
     begun = -1
 
@@ -112,9 +112,10 @@ def live(folder: Path, report: int, epochs: int) -> None:
         tell("from", begun)
         return loaded
 
-    def batch(self: Any, step: int) -> tuple[np.ndarray, np.ndarray]:
-        made = at(self, step)
-        hashes[step] = hashlib.sha256(made[0].tobytes() + made[1].tobytes()).hexdigest()
+    def batch(self: Any, step: int, *rest: Any) -> tuple[Any, ...]:
+        made: tuple[Any, ...] = of_call(self, step, *rest)
+        content = b"".join(np.asarray(array).tobytes() for array in made)
+        hashes[step] = hashlib.sha256(content).hexdigest()
         return made
 
     def stepped(self: Any, *given: Any) -> Any:
@@ -124,7 +125,7 @@ def live(folder: Path, report: int, epochs: int) -> None:
         begun += 1
         return result
 
-    watched: Any = ((checkpoint, "save", saved), (dataset.Batches, "at", batch))
+    watched: Any = ((checkpoint, "save", saved), (Feed, "_call", batch))
     watched += ((Step, "train", stepped), (checkpoint, "latest", found))
     for place, name, function in watched:
         setattr(place, name, function)

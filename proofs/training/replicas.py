@@ -80,7 +80,7 @@ def settings(**change: Any) -> Config:
         batchnorm_batch=GROUP,
         epochs=8,
         warmup_epochs=1,
-        data=replace(digits.data, flip=True),
+        data=replace(digits.data, crop_padding=1, flip=True),
         model="smooth",
         model_options={},
         checkpoint_seconds=3600,
@@ -101,15 +101,7 @@ class Recorded(Loop):
         for image, label in zip(pixels, labels, strict=True):
             top, left = label // 4 * 2, label % 4 * 2
             image[top : top + 3, left : left + 2] += 120
-        batches = dataset.Batches(
-            pixels,
-            labels,
-            rows=None,
-            batch=config.batch,
-            seed=config.seed,
-            crop_padding=1,
-            flip=config.data.flip,
-        )
+        batches = dataset.Batches(pixels, labels, batch=config.batch, seed=config.seed)
         chosen = keras.distribution.list_devices()[:devices]
         keras.distribution.set_distribution(
             keras.distribution.DataParallel(devices=chosen) if devices > 1 else None
@@ -160,14 +152,15 @@ def order(
     for run in runs:
         for start in range(0, last, every):
             found = []
-            for images, labels, _ in run._feed(start, last):
+            for given, _ in run._feed().calls(run._calls(start, last)):
                 # A single CPU gets the arrays as they are.
+                images = given[0]
                 split = images.addressable_shards if isinstance(images, jax.Array) else ()
                 spread = {shard.device.id for shard in split} or {0}
                 seen.add(len(spread))
                 found.append(
                     hashlib.sha256(
-                        np.asarray(images).tobytes() + np.asarray(labels).tobytes()
+                        b"".join(np.asarray(array).tobytes() for array in given)
                     ).hexdigest()
                 )
             first = first or found
@@ -216,7 +209,7 @@ def _moved(folder: Path, name: str, perturbed: int) -> tuple[dict[str, Any], Rec
         "ulp": {key: max(found[key] for found in ulps) for key in ("weights", "losses")},
         "steps": to,
         "fell_to": fell,
-        "micro_batches": moves.compiled.accumulation,
+        "micro_batches": moves.compiled.cut.accumulation,
     }
     return found, moves, stays
 
@@ -260,9 +253,9 @@ def accumulated(folder: Path) -> dict[str, Any]:
         run = Recorded(
             replace(base, micro_batch=micro_batch), folder / f"accumulated-{micro_batch}", 1
         )
-        images, labels, _ = run._batch(0, 1)
-        tree, _ = run.compiled.train(run.state.tree, images, labels, 1)
-        runs[micro_batch] = (run.compiled, tree, (images, labels))
+        given, _ = next(run._feed().calls(run._calls(0, 1)))
+        tree, _ = run.compiled.train(run.state.tree, (), given, 1)
+        runs[micro_batch] = (run.compiled, tree, given)
         whole = runs[256][1]
         pairs = zip(tree[0], whole[0], strict=True)
         apart = max(apart, *(_apart(np.asarray(a), np.asarray(b)) for a, b in pairs))
@@ -271,7 +264,7 @@ def accumulated(folder: Path) -> dict[str, Any]:
         step, tree, batch = runs[micro_batch]
         begun = time.perf_counter()
         for _ in range(10):
-            tree, _ = step.train(tree, batch[0], batch[1], 1)
+            tree, _ = step.train(tree, (), batch, 1)
         jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
         runs[micro_batch] = (step, tree, batch)
         return (time.perf_counter() - begun) / 10 * 1e3

@@ -86,15 +86,6 @@ def trained(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 
 @pytest.fixture
-def uniform_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw the shares of mixtures from another distribution, which compiles ten times sooner."""
-    import jax
-
-    uniform = jax.random.uniform
-    monkeypatch.setattr(jax.random, "beta", lambda key, a, b, *more: uniform(key, *more))
-
-
-@pytest.fixture
 def written_config(tmp_path: Path) -> Callable[[Config], Path]:
     """Return a function that writes a config to a file like pipeline/configs/digits.py."""
 

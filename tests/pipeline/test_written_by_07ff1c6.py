@@ -1,18 +1,18 @@
-"""What commit 07ff1c6 wrote is read: an artifact always, a checkpoint until batches change.
+"""What commit 07ff1c6 wrote is read: an artifact always, a checkpoint is refused.
 
 Both are of `write_competition` and of the config `tiny`, which had four convolutions then, trained
 on 8 virtual CPU devices.
 """
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
+import pytest
 
 from pipeline import artifact
+from pipeline.errors import CheckpointError
 from pipeline.inference import inference
 from pipeline.training import training
 from tests.pipeline.conftest import write_competition
@@ -36,23 +36,14 @@ def test_an_artifact_of_07ff1c6_predicts_as_it_did(tmp_path):
     assert all(label == drawn[int(name[1:]) % 4] for name, label in found.items())
 
 
-def test_a_checkpoint_of_07ff1c6_resumes(tmp_path, tiny):
-    """From its step 10, as the same run, with what it had measured by then."""
+def test_a_checkpoint_of_07ff1c6_is_refused_with_what_to_do(tmp_path, tiny):
+    """Its random numbers were drawn in another way; nothing of it is lost."""
     folder, output = write_competition(tmp_path / "competition"), tmp_path / "out"
     shutil.copytree(OLD / "partial", output)
-    before = json.loads(next(OLD.glob("partial/checkpoints/*/manifest.json")).read_text())
-    shown: list[str] = []
-
     four = replace(tiny, model="small_cnn", model_options={"width": 4, "dropout": 0.1})
 
-    trained = training.train(four, folder, output, show=shown.append)
+    with pytest.raises(CheckpointError, match=r"made in way 1; .* way 2.*\n.*--fresh"):
+        training.train(four, folder, output, show=lambda line: None)
 
-    steps = [
-        json.loads(line)["step"] for line in (output / "progress.jsonl").read_text().splitlines()
-    ]
-    assert trained.status == "complete" and steps == sorted(set(steps)) and steps[-1] == 44
-    assert trained.manifest is not None
-    assert trained.manifest["run_id"] == before["details"]["run_id"]
-    history = pd.read_csv(output / "history.csv")
-    assert list(history["epoch"]) == list(range(1, 9))
-    assert np.isfinite(history["loss"]).all()
+    kept, found = (sorted(path.rglob("checkpoints/*/*")) for path in (OLD / "partial", output))
+    assert [path.read_bytes() for path in kept] == [path.read_bytes() for path in found]

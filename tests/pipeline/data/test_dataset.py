@@ -45,7 +45,7 @@ def test_every_epoch_holds_every_image_once(count, batch, seed):
 @given(sizes, st.integers(1, 80), st.lists(st.integers(0, 40), min_size=1, max_size=6))
 def test_a_batch_is_a_function_of_seed_and_step_alone(count, batch, visited):
     """Whatever was asked before, in whatever order, by whichever object."""
-    options = {"batch": batch, "crop_padding": 1, "flip": True}
+    options = {"batch": batch}
     used = numbered(count, **options)
     for step in visited:
         used.at(step)
@@ -70,13 +70,13 @@ def test_two_epochs_have_two_orders():
 
 
 def test_images_stay_with_their_labels():
-    """Augmentation moves pixels, not rows."""
-    images, labels = numbered(60, batch=60, flip=True).at(3)
+    """In any order."""
+    images, labels = numbered(60, batch=60).at(3)
 
     assert np.array_equal(images[:, 0, 0, 0], labels)
 
 
-def test_without_augmentation_the_images_are_those_of_the_files():
+def test_the_images_are_those_of_the_files():
     """Not a pixel differs."""
     pixels = np.random.default_rng(0).integers(0, 256, (20, 5, 4, 3), dtype=np.uint8)
     batches = dataset.Batches(pixels, np.arange(20, dtype=np.int32), batch=7, seed=0)
@@ -87,59 +87,11 @@ def test_without_augmentation_the_images_are_those_of_the_files():
     assert np.array_equal(images, pixels[labels])
 
 
-def test_a_crop_is_a_window_of_the_padded_image_and_all_windows_occur():
-    """Zeros come in from the sides, as far as the padding, and no farther."""
-    pixels = np.random.default_rng(0).integers(1, 256, (1, 6, 6, 1), dtype=np.uint8)
-    batches = dataset.Batches(pixels, np.zeros(1, np.int32), batch=400, seed=0, crop_padding=2)
-    around = np.pad(pixels[0], ((2, 2), (2, 2), (0, 0)))
-    windows = {around[y : y + 6, x : x + 6].tobytes() for y in range(5) for x in range(5)}
+def test_a_batch_lies_in_memory_line_by_line():
+    """A .npy file may have its axes in another order."""
+    pixels = np.asfortranarray(np.zeros((5, 4, 3, 3), np.uint8))
 
-    images, _ = batches.at(0)
-
-    assert {image.tobytes() for image in images} == windows
-
-
-def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
-    """Never top to bottom."""
-    pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
-    batches = dataset.Batches(pixels, np.zeros(1, np.int32), batch=400, seed=0, flip=True)
-
-    images, _ = batches.at(0)
-
-    mirrored = [np.array_equal(image, pixels[0][:, ::-1]) for image in images]
-    straight = [np.array_equal(image, pixels[0]) for image in images]
-    assert all(a or b for a, b in zip(mirrored, straight, strict=True))
-    assert 120 < sum(mirrored) < 280
-
-
-@given(
-    st.integers(1, 7),
-    st.integers(1, 7),
-    st.sampled_from([1, 3]),
-    st.integers(0, 3),
-    st.booleans(),
-    st.integers(0, 9),
-)
-def test_an_augmented_image_is_a_window_of_its_own_image_mirrored_or_not(
-    height, width, channels, side, flip, step
-):
-    """Of any form, in any order of axes in memory, and no pixel comes from another image."""
-    pixels = np.random.default_rng(step).integers(
-        1, 256, (5, height, width, channels), dtype=np.uint8
-    )
-    pixels = np.asarray(pixels, order="F" if step % 2 else "C")
-    batches = dataset.Batches(pixels, np.arange(5), batch=8, seed=0, crop_padding=side, flip=flip)
-
-    assert batches.at(step)[0].flags.c_contiguous
-    for image, label in zip(*batches.at(step), strict=True):
-        around = np.pad(pixels[label], ((side, side), (side, side), (0, 0)))
-        windows = [
-            around[y : y + height, x : x + width]
-            for y in range(2 * side + 1)
-            for x in range(2 * side + 1)
-        ]
-        windows += [window[:, ::-1] for window in windows if flip]
-        assert any(np.array_equal(image, window) for window in windows)
+    assert dataset.Batches(pixels, np.arange(5), batch=8, seed=0).at(0)[0].flags.c_contiguous
 
 
 @given(st.integers(0, 40), st.integers(1, 17))
@@ -477,7 +429,7 @@ def test_batches_of_some_rows_hold_those_rows(competition, tiny):
     """The part that is trained on is never copied as a whole."""
     pixels = np.arange(60, dtype=np.uint8).reshape(-1, 1, 1, 1) * np.ones((1, 3, 3, 1), np.uint8)
     rows = np.arange(1, 60, 2)
-    options = {"batch": 7, "seed": 0, "crop_padding": 1, "flip": True}
+    options = {"batch": 7, "seed": 0}
     labels = np.arange(60, dtype=np.int32)
 
     found = dataset.Batches(pixels, labels, rows=rows, **options)

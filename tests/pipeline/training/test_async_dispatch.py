@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.training import async_dispatch
 from pipeline.training.async_dispatch import MAX_CALLS, MIN_CALLS, CallQueue, allowed
 
 
@@ -51,6 +52,38 @@ def test_devices_of_one_cpu_have_few_calls_under_way():
         told += [done for done, _ in calls.ended(1)]
 
     assert told == list(range(1, 101 - MIN_CALLS))
+
+
+def test_devices_that_wait_for_the_host_are_seen(monkeypatch):
+    """A call takes 10 ms, and the host makes one every 40 ms: they wait three quarters of the time.
+    When it makes them without a pause, they never wait.
+    """
+    now = [100.0]
+    monkeypatch.setattr(async_dispatch.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(jax, "block_until_ready", lambda call: call.wait())
+
+    class Call:
+        def __init__(self, begun):
+            self.ends = max([begun, *(call.ends for call in made)]) + 0.01
+
+        def is_ready(self):
+            return now[0] >= self.ends
+
+        def wait(self):
+            now[0] = max(now[0], self.ends)
+
+    for pause, expected in ((0.04, 0.75), (0.0, 0.0)):
+        calls, made = CallQueue(), []
+        for step in range(1, 201):
+            if step == 101:
+                calls.idle()  # from here on
+            began = now[0]
+            made.append(Call(began))
+            calls.add(step, made[-1], began)
+            list(calls.ended(1))
+            now[0] = max(now[0], began + pause)
+
+        assert calls.idle() == pytest.approx(expected, abs=0.01)
 
 
 def test_nothing_is_under_way_after_an_epoch_was_waited_for():

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.data import dataset
 from pipeline.errors import CheckpointError, ConfigError
+from pipeline.runtime import replicas
 from pipeline.training import gradient_noise, learning_rate, training
 from pipeline.training.gradient_noise import Noise
 from pipeline.training.loop import Loop
@@ -123,13 +124,19 @@ def test_the_squares_are_those_of_the_gradients_that_training_applies(trained, t
         applied = learning_rate.apply(config, len(images))
         return Loop(config, applied, batches, held, tmp_path, print, {})
 
+    def still(number: int) -> np.ndarray:
+        """Return draws that move no image."""
+        return np.tile(np.array([plain.data.crop_padding] * 2 + [0], np.int32), (number, 1))
+
     def moved(run: Loop, pixels: np.ndarray, labels: np.ndarray) -> float:
         before = [np.asarray(value) for value in run.state.tree[0]]
         kept = jax.tree.map(
             lambda leaf: leaf.copy(), run.state.tree
         )  # a step takes the memory of what it is given
-        placed = run.compiled.put(pixels[None], labels[None], axis=1)
-        after, _ = run.compiled.train(kept, *placed, 1)
+        placed = replicas.put(
+            run.compiled.mesh, pixels[None], labels[None], still(len(pixels))[None], axis=1
+        )
+        after, _ = run.compiled.train(kept, (), placed, 1)
         pairs = zip(before, after[0], strict=True)
         return sum(float(((a - np.asarray(b)) ** 2).sum()) for a, b in pairs) / 0.1**2
 
@@ -137,7 +144,7 @@ def test_the_squares_are_those_of_the_gradients_that_training_applies(trained, t
     group.state = group.state.restored(whole.state.arrays())
     pixels, labels = whole.batches.at(0)
 
-    of_small, of_large = whole.compiled.squares(whole.state.tree, pixels, labels)
+    of_small, of_large = whole.compiled.squares(whole.state.tree, (pixels, labels, still(32)))
 
     groups = [
         moved(group, pixels[start : start + 8], labels[start : start + 8])

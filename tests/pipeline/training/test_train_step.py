@@ -17,7 +17,8 @@ import pytest
 
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
-from pipeline.training import learning_rate, train_step
+from pipeline.runtime import replicas as replication
+from pipeline.training import learning_rate
 from pipeline.training import train_state as states
 from pipeline.training.train_step import Step
 from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
@@ -33,6 +34,7 @@ def small(tiny):
     return replace(
         tiny,
         batch=BATCH,
+        warmup_epochs=0,  # a first step with a learning rate of 0 would show little
         model_options={"width": 8, "depth": 1, "dropout": 0.5},
         optimizer=replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=8),
     )
@@ -67,7 +69,7 @@ def made(config, replicas=1):
         if distribution is None:
             # Tests see eight devices; without a distribution all of it lies on the first.
             state.tree = jax.device_put(state.tree, jax.devices()[0])
-        return Step(config, applied, built, optimizer, state.tree, distribution), state
+        return Step(config, applied, built, optimizer, state.tree, replication.mesh()), state
     finally:
         keras.distribution.set_distribution(None)
 
@@ -79,6 +81,12 @@ def begun(config, replicas):
         step, state = made(config, replicas)
         compiled[asked] = step, state, state.arrays()
     return compiled[asked]
+
+
+def given(step, batch):
+    """Return what a call takes: the batch with the draws of the first step, on the devices."""
+    draws = np.stack([step.augmentation.draws(0)] * len(batch[0]))
+    return replication.put(step.mesh, *batch, draws, axis=1)
 
 
 def after(config, batch, replicas=1, steps=1, seed=None):
@@ -94,7 +102,7 @@ def after(config, batch, replicas=1, steps=1, seed=None):
             arrays = arrays | nudged(weights, seed)
         state = state.restored(arrays)
         for _ in range(steps):
-            state.tree, _ = step.train(state.tree, *step.put(*batch, axis=1), 1)
+            state.tree, _ = step.train(state.tree, (), given(step, batch), 1)
         computed[asked] = state.arrays()
     return computed[asked]
 
@@ -139,14 +147,23 @@ def test_replicas_add_up_to_the_batch(small, batch, replicas):
 
 def test_a_group_may_span_replicas(small, batch):
     """Eight replicas have four images each, and a group has eight."""
-    for config in (small, replace(small, micro_batch=2)):
-        assert apart(after(config, batch, 8), after(small, batch)) < rounding(small, batch)
+    assert apart(after(small, batch, 8), after(small, batch)) < rounding(small, batch)
 
 
-def test_mixtures_are_the_same_whatever_the_machine(small, batch, uniform_shares, monkeypatch):
-    """Each image has its partner in its own group, and its share from (seed, step, group)."""
-    monkeypatch.setattr(f"{__name__}.compiled", {})  # no other test gets these shares
-    monkeypatch.setattr(f"{__name__}.computed", {})
+def test_a_group_may_begin_within_a_replica(small):
+    """Two replicas have 24 images each, and a group has 16."""
+    config = replace(small, batch=48, batchnorm_batch=16)
+    random = np.random.default_rng(0)
+    batch = (
+        random.integers(0, 256, (1, 48, 8, 8, 1), np.uint8),
+        random.integers(0, 4, (1, 48)).astype(np.int32),
+    )
+
+    assert apart(after(config, batch, 2), after(config, batch)) < rounding(config, batch)
+
+
+def test_mixtures_are_the_same_whatever_the_machine(small, batch):
+    """Each image has its partner beside it, and its share from (seed, step, place)."""
     mixing = replace(small, data=replace(small.data, mixup=0.4, cutmix=1.0))
     whole, bound = after(mixing, batch, steps=2), rounding(mixing, batch, steps=2)
 
@@ -155,11 +172,11 @@ def test_mixtures_are_the_same_whatever_the_machine(small, batch, uniform_shares
     assert apart(after(small, batch, steps=2), whole) > 10 * bound
 
 
-def test_a_group_of_one_image_has_nothing_to_mix(small):
-    mixing = replace(small, batchnorm_batch=1, data=replace(small.data, mixup=0.4))
+def test_a_replica_with_an_odd_number_of_images_cannot_mix_them(small):
+    mixing = replace(small, batch=6, data=replace(small.data, mixup=0.4))
 
-    with pytest.raises(ConfigError, match="groups of one image"):
-        made(mixing)
+    with pytest.raises(ConfigError, match="an even number: batch=6 gives each of 2 3"):
+        made(mixing, 2)
 
 
 def test_batchnorm_s_group_is_what_changes_the_result(small, batch):
@@ -169,20 +186,25 @@ def test_batchnorm_s_group_is_what_changes_the_result(small, batch):
     assert apart(other, after(small, batch)) > 10 * rounding(small, batch)
 
 
-def test_dropout_differs_between_groups_and_between_steps(small, batch):
-    """Equal images in each group, so that only dropout can tell them apart."""
+def test_dropout_differs_between_places_and_between_steps(small, batch):
+    """Equal images, so that only dropout can tell them apart: without it their gradients would be
+    equal, and the first group's would be a quarter of all.
+    """
     equal = tuple(np.concatenate([array[:, :8]] * 4, axis=1) for array in batch)
-    one, four = after(small, equal), after(small, equal, 4)
+    one = after(small, equal)
 
     bound = rounding(small, equal)
-    assert apart(one, four) < bound
+    assert apart(one, after(small, equal, 4)) < bound
     # With the weights of the first step, the second one drops other units.
     step, state, arrays = begun(small, 1)
     weights = {name: arrays[name] for name in arrays if name.startswith("trainable/")}
     again = state.restored(one | weights)
-    again.tree, _ = step.train(again.tree, *step.put(*equal, axis=1), 1)
+    again.tree, _ = step.train(again.tree, (), given(step, equal), 1)
     loss, both = (float(found["totals/loss"]) for found in (one, again.arrays()))
     assert abs(both / (2 * loss) - 1) > 10 * bound
+    state = state.restored(arrays)
+    of_small, of_large = step.squares(state.tree, tuple(array[0] for array in given(step, equal)))
+    assert abs(of_small / of_large - 1) > 10 * bound
 
 
 @pytest.mark.parametrize(("micro_batch", "accumulation"), [(None, 1), (8, 2)])
@@ -194,7 +216,7 @@ def test_a_step_has_one_all_reduce_whatever_the_accumulation(
     after(config, batch, 2)
     step, _, _ = begun(config, 2)
 
-    assert step.accumulation == accumulation
+    assert step.cut.accumulation == accumulation
     assert len(re.findall(r" all-reduce(-start)?\(", step._program.as_text())) == 1
 
 
@@ -202,27 +224,59 @@ def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
     """The last call of an epoch is padded, since another shape would be compiled again."""
     several = tuple(np.concatenate([array] * 4) for array in batch)
     step, state = made(replace(small, steps_per_call=4))
-    state.tree, totals = step.train(state.tree, *step.put(*several, axis=1), 3)
+    state.tree, totals = step.train(state.tree, (), given(step, several), 3)
 
     assert int(totals[2]) == 3 * BATCH
     assert apart(state.arrays(), after(small, batch, steps=3)) < rounding(small, batch, steps=3)
 
 
-@pytest.mark.parametrize("micro_batch", [3, 4, 24])
-def test_a_micro_batch_that_cuts_a_group_is_refused_with_those_that_do_not(small, micro_batch):
+@pytest.mark.parametrize("micro_batch", [3, 24])
+def test_a_micro_batch_that_does_not_divide_is_refused_with_those_that_do(small, micro_batch):
     with pytest.raises(
-        ConfigError, match=f"micro_batch={micro_batch} .* expected one of 32, 16, 8"
+        ConfigError, match=f"micro_batch={micro_batch} .* expected one of 32, 16, 8, 4, 2, 1"
     ):
         made(replace(small, micro_batch=micro_batch))
 
 
-def test_the_micro_batch_is_halved_until_groups_cannot_be_split(small):
+def test_a_step_takes_less_and_less_memory_until_one_image_is_left(small):
     step, _ = made(small)
-    sizes = [step.micro_batch]
+    cuts = [(step.micro_batch, step.cut.remat, step.cut.passes)]
     while step.shrink():
-        sizes.append(step.micro_batch)
+        cuts.append((step.micro_batch, step.cut.remat, step.cut.passes))
 
-    assert sizes == [32, 16, 8]
+    assert cuts[:4] == [(32, False, 1), (16, False, 1), (8, False, 1), (8, True, 1)]
+    assert cuts[4:] == [(4, True, 2), (2, True, 2), (1, True, 2)]
+
+
+def test_rematerialization_changes_no_result(small, batch):
+    """The same operations, some of them twice."""
+    _, state, arrays = begun(small, 1)
+    again, _ = made(small)
+    while not again.cut.remat:
+        again.shrink()
+    state = state.restored(arrays)
+    state.tree, _ = again.train(state.tree, (), given(again, batch), 1)
+
+    assert apart(state.arrays(), after(small, batch)) < rounding(small, batch)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_parts_of_a_group_are_normalized_by_the_group_s_statistics(small, batch, replicas):
+    """One layer of it: its inputs do not depend on statistics, so that those of the first pass are
+    exact, and so are all predictions, the loss, and the gradient of what follows the layer.
+    """
+    parts = after(replace(small, micro_batch=4), batch, replicas)
+    whole = after(small, batch)
+
+    def dense(arrays):
+        return {name: arrays[name] for name in arrays if "layer1_dense" in name}
+
+    def others(arrays):
+        return {name: arrays[name] for name in arrays if name not in dense(arrays)}
+
+    bound = rounding(small, batch)
+    assert apart(others(parts), others(whole)) < bound
+    assert apart(dense(parts), dense(whole)) > bound
 
 
 def test_a_run_that_does_not_fit_into_memory_goes_on_with_smaller_micro_batches(tmp_path):
@@ -251,16 +305,16 @@ def test_a_run_that_does_not_fit_into_memory_goes_on_with_smaller_micro_batches(
 
 def test_arrays_that_travel_together_add_up_to_the_same_bits():
     """Numbers of any kind and size; only how often the replicas wait for each other differs."""
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), (train_step.REPLICAS,))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), (replication.AXIS,))
     draw = np.random.default_rng(0)
     given = {
-        "large": draw.standard_normal((8, train_step.SMALL + 1), np.float32),
+        "large": draw.standard_normal((8, replication.SMALL + 1), np.float32),
         "small": [draw.standard_normal((8, *shape), np.float32) for shape in ((), (3,), (2, 5))],
         "count": draw.integers(0, 99, (8,), np.int32),
     }
 
     def summed(add):
-        split, every = (jax.sharding.PartitionSpec(*axes) for axes in ((train_step.REPLICAS,), ()))
+        split, every = (jax.sharding.PartitionSpec(*axes) for axes in ((replication.AXIS,), ()))
         share = partial(jax.tree.map, lambda part: part[0])
         body = jax.shard_map(
             lambda parts: add(share(parts)),
@@ -268,7 +322,7 @@ def test_arrays_that_travel_together_add_up_to_the_same_bits():
         )  # fmt: skip
         return jax.jit(body)(given)
 
-    found = summed(train_step._over_replicas)
-    expected = summed(lambda parts: jax.lax.psum(parts, train_step.REPLICAS))
+    found = summed(partial(replication.added_up, platform="cpu"))
+    expected = summed(lambda parts: jax.lax.psum(parts, replication.AXIS))
 
     jax.tree.map(np.testing.assert_array_equal, found, expected)

@@ -406,7 +406,7 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
 def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypatch):
     """Several devices of one CPU would wait for each other for ever (docs/LOG.md, 2026-11-22)."""
     flying, most = [], []
-    cut = Step._cut
+    cut = Step._set
 
     @jax.jit
     def slow(images):
@@ -418,11 +418,11 @@ def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypa
         most.append(sum(not value.is_ready() for value in flying))
         return flying[-1], flying[-1]
 
-    def with_slow_evaluation(self, accumulation):
-        cut(self, accumulation)
+    def with_slow_evaluation(self, chosen):
+        cut(self, chosen)
         self.evaluate = evaluate
 
-    monkeypatch.setattr(Step, "_cut", with_slow_evaluation)
+    monkeypatch.setattr(Step, "_set", with_slow_evaluation)
     folder = write_competition(tmp_path / "competition", train=480)
     config = replace(tiny, batch=8, data=replace(tiny.data, validation_fraction=0.9))
 

@@ -1,0 +1,63 @@
+"""Row gathering: rows of a large array into a buffer that is used again, by every CPU.
+
+A thread copies as fast as `numpy.copyto`, and holds no interpreter meanwhile. Memory that is used
+again is there: a new array takes more than as long to come as to be filled (docs/LOG.md,
+2026-11-22).
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+# Rows below that together are copied by one thread: to hand them over takes longer.
+PART = 1 << 20
+
+
+def take(inputs: np.ndarray, rows: np.ndarray, into: np.ndarray) -> None:
+    """Copy rows of an array, in this thread.
+
+    >>> found = np.zeros((2, 3), np.uint8)
+    >>> take(np.arange(12, dtype=np.uint8).reshape(4, 3), np.array([3, 0]), into=found)
+    >>> found.tolist()
+    [[9, 10, 11], [0, 1, 2]]
+    """
+    if inputs.flags.c_contiguous:
+        # Without a mode numpy would check all rows, and copy twice. They are in range.
+        np.take(inputs, rows, axis=0, out=into, mode="clip")
+    else:  # `take` would copy the whole array first
+        into[...] = inputs[rows]
+
+
+class Gatherer:
+    """Threads that copy rows. It is a context, at whose end they end.
+
+    Args:
+        inputs: (n, …), or an object that `begin`s itself (`pipeline.data.decoded_on_the_way`).
+        threads: None: one a CPU.
+    """
+
+    def __init__(self, inputs: Any, threads: int | None = None) -> None:
+        self.inputs, self._threads = inputs, threads or os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="gather")
+
+    def __enter__(self) -> "Gatherer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def begin(self, rows: np.ndarray, into: np.ndarray) -> Sequence[Future[Any]]:
+        """Begin to copy rows, and return what to wait for."""
+        if not isinstance(self.inputs, np.ndarray):
+            begun: Sequence[Future[Any]] = self.inputs.begin(self._pool, rows, into)
+            return begun
+        parts = min(self._threads, max(into.nbytes // PART, 1))
+        cuts = np.linspace(0, len(rows), parts + 1).astype(int)
+        return [
+            self._pool.submit(take, self.inputs, rows[start:stop], into[start:stop])
+            for start, stop in pairwise(cuts)
+        ]

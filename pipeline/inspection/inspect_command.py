@@ -1,0 +1,91 @@
+"""Inspect command: the findings of an inspection and the proposed config, shown and written."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import PipelineError
+from pipeline.runtime import backend
+
+OPTIONS = {
+    "for": "the machine that trains: tpu-v5e-8 (default) or cpu, for which networks are timed",
+    "budget": "how long the training may take, as 2h (default for a TPU), 8m (for a CPU) or 90s",
+    "write": "name of the new config in pipeline/configs/, or the path of a .py file; default: the "
+    "config is printed",
+    "page": "an HTML file to write, with all findings in words and pictures",
+    "competition": "the last part of its address on Kaggle; default: as the folder is called",
+    "sample": "the sample submission, if it is ambiguous: a path in the folder",
+    "train": "the table with the labels, or the folder of class folders, if it is ambiguous",
+    "test": "the table of the test set, if it is ambiguous",
+    "label": "the column to predict, if it is ambiguous; several: with commas between",
+}
+
+
+def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> dict[str, Any]:
+    """Show what is in a competition folder and the proposed config, and return both.
+
+    Args:
+        folder: as Kaggle mounts it.
+        given: a value for each of `OPTIONS`, "" for the default.
+        show: prints a line.
+    """
+    from pipeline.inspection import (
+        config_proposal,
+        image_networks,
+        inspection,
+        inspection_page,
+        training_speed,
+    )
+    from pipeline.inspection.tables import Given
+
+    plan = training_speed.plan(given["for"], given["budget"])
+    path = config_proposal.place(given["write"]) if given["write"] else None
+    if path is not None:
+        config_proposal.refuse_existing(path)
+    page = inspection_page.place(given["page"])
+    name, competition = config_proposal.names(folder, path, given["competition"])
+    labels = tuple(filter(None, given["label"].split(",")))
+    found = inspection.inspect(
+        folder, Given(given["sample"], given["train"], given["test"], labels)
+    )
+    if plan.machine == training_speed.CPU or found.inputs.data.kind == "table":
+        # Networks are timed, and that of a table is trained. Every proposed batch is a multiple.
+        backend.use_every_core(image_networks.BASE)
+    proposed, problem = config_proposal.propose(found, name, competition, plan), None
+    try:
+        checked = [config_proposal.check(proposed, found)]
+        proposed = config_proposal.with_floor(proposed, found)
+    except PipelineError as error:
+        checked, problem = [], error  # raised below, after the findings are shown
+    text = config_proposal.text(found, proposed)
+    lines = [*found.findings, *proposed.findings]
+    if not given["competition"]:
+        lines.append(config_proposal.assumed(folder, competition))
+    lines += checked
+    for line in lines:
+        show(f"{line.level:9}{line.about:18}{line.text}")
+    if page is not None:
+        inspection_page.write(found, lines, text, page, problem=str(problem or ""))
+        show(f"wrote {page}")
+    if problem is not None:
+        raise problem
+    if path is None:
+        show(f"\n{text}")
+    else:
+        config_proposal.write(path, text)
+        words = ["--config", given["write"], "--input", str(folder)]
+        command = shlex.join(["invoke", "dry-run", *words])
+        if plan.machine == training_speed.CPU:
+            words = ["python", "-m", "pipeline", "train", *words, "--output", f"out/{path.stem}"]
+            command = shlex.join(words)
+        show(f"wrote {path}\nNext:\n{command}")
+    return {
+        "config": name,
+        "competition": competition,
+        "written": None if path is None else str(path),
+        "page": given["page"] or None,
+        "proposed": proposed.config.to_json(),
+        "findings": [asdict(line) for line in lines],
+    }

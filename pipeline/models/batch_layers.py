@@ -1,0 +1,221 @@
+"""Layers that see more than one image, or draw at random, when a batch is computed in parts.
+
+A step computes a part of its batch at a time, whatever fits on a replica. Two kinds of layers would
+then give another result with another cut. BatchNormalization gets the statistics of its group of
+images here, wherever the group's images are. A layer that draws (Dropout and its like) draws for
+each image from (seed, step, place in the batch).
+
+Only sums over the pixels of an image are grouped, which are small. So convolutions see the whole
+part as it is, and groups cost neither memory nor traffic (docs/LOG.md, 2026-11-22).
+
+A part that is smaller than a group has two passes (docs/decisions/0014): the first one collects
+each layer's statistics, and the second one normalizes with those of the whole group.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+from keras.layers import BatchNormalization
+
+from pipeline.errors import ConfigError
+from pipeline.models import rematerialization
+
+
+@dataclass
+class Part:
+    """Images of a batch that are computed together.
+
+    Attributes:
+        places: int32 (n,), in the batch, one after the other.
+        group: images that BatchNormalization normalizes together; group g has the places from g x
+            group on.
+        groups: of the whole batch.
+        axis: of the mesh, over which groups are spread; None: each group lies in this part.
+        collected: takes this part's own (mean, variance), each (channels,), of each layer that
+            normalizes, in the order of the calls; they are what it normalizes with. The part lies
+            in one group.
+        known: its group's (mean, variance) in the same order, to normalize with.
+    """
+
+    places: Any
+    group: int
+    groups: int
+    axis: str | None = None
+    collected: list[tuple[Any, Any]] | None = None
+    known: list[tuple[Any, Any]] | None = None
+
+    def over_groups(self, values: Any) -> Any:
+        """Return for each image the sum over its group, (n, channels) as given."""
+        number, channels = values.shape
+        if self.axis is None:
+            sums = values.reshape(-1, self.group, channels).sum(1, keepdims=True)
+            whole = jnp.broadcast_to(sums, (len(sums), self.group, channels))
+            return whole.reshape(number, channels)
+        mine = self.places // self.group
+        sums = jax.ops.segment_sum(values, mine, self.groups, indices_are_sorted=True)
+        return jax.lax.psum(sums, self.axis)[mine]  # type: ignore[no-untyped-call]
+
+
+def layers_of(model: Any) -> list[Any]:
+    """Return all layers of a model, those inside of others, too."""
+    return list(model._flatten_layers())
+
+
+def normalizing(model: Any) -> list[Any]:
+    """Return the layers that normalize with the statistics of a batch in training."""
+    return [
+        layer
+        for layer in layers_of(model)
+        if isinstance(layer, BatchNormalization) and layer.trainable
+    ]
+
+
+def of_groups(collected: Any, groups: Any, total: int, count: int, axis: str | None) -> Any:
+    """Return the statistics of whole groups, from those of equal parts of them.
+
+    Args:
+        collected: by layer (mean, variance), each (k, channels), of k parts.
+        groups: the group of each part, int32 (k,).
+        total: groups of the batch.
+        count: parts that a group has.
+        axis: as in `Part`.
+
+    Returns:
+        By layer (mean, variance), each (total, channels). Those of groups that lie elsewhere are 0.
+    """
+
+    def mean(values: Any) -> Any:
+        sums = jax.ops.segment_sum(values, groups, total, indices_are_sorted=True)
+        if axis is not None:
+            sums = jax.lax.psum(sums, axis)  # type: ignore[no-untyped-call]
+        return sums / count
+
+    def whole(means: Any, variances: Any) -> tuple[Any, Any]:
+        found = mean(means)
+        return found, mean(variances + jnp.square(means - found[groups]))
+
+    return [whole(*one) for one in collected]
+
+
+@contextmanager
+def computing(model: Any, part: Part, kept: Sequence[Any] = ()) -> Iterator[None]:
+    """Let the model's layers compute this part of a batch, while a training step is traced.
+
+    Args:
+        kept: layers whose outputs `rematerialization.policy` keeps.
+    """
+    changed = {id(layer): layer for layer in [*layers_of(model), *kept]}
+    try:
+        for layer in layers_of(model):
+            if isinstance(layer, BatchNormalization):
+                layer.__dict__["call"] = partial(_normalized, layer, part)
+            elif _generators(layer):
+                layer.__dict__["call"] = partial(_drawn, layer, part)
+        for layer in kept:
+            layer.__dict__["call"] = partial(_kept, layer.call)
+        yield
+    finally:
+        for layer in changed.values():
+            layer.__dict__.pop("call", None)
+
+
+def _kept(call: Any, *given: Any, **words: Any) -> Any:
+    return rematerialization.named(call(*given, **words))
+
+
+def _normalized(
+    layer: Any, part: Part, inputs: Any, training: bool | None = None, mask: Any = None
+) -> Any:
+    """Compute a BatchNormalization as Keras does, with each group's own statistics."""
+    if not (training and layer.trainable):
+        return type(layer).call(layer, inputs, training=training, mask=mask)
+    if mask is not None or getattr(layer, "renorm", False):
+        raise ConfigError(
+            f"The layer {layer.name!r} cannot work: BatchNormalization with a mask or renorm=True"
+            " is not computed in groups.\nLeave these out, or use LayerNormalization."
+        )
+    kind = jnp.promote_types(inputs.dtype, jnp.float32)
+    values, axis = inputs.astype(kind), layer.axis % inputs.ndim
+    pixels = tuple(place for place in range(1, inputs.ndim) if place != axis)
+    count = part.group * (inputs[0].size // inputs.shape[axis])
+
+    def wide(numbers: Any) -> Any:  # (n, channels) or (channels,), in the shape of the inputs
+        return jnp.expand_dims(numbers, tuple(place - inputs.ndim for place in pixels))
+
+    own = part.collected is not None or part.known is not None
+    if own:
+        mean, variance = (
+            jnp.broadcast_to(one, (len(values), *one.shape))
+            for one in (values.mean((0, *pixels)), values.var((0, *pixels)))
+        )
+    else:
+        mean = part.over_groups(values.sum(pixels)) / count
+        variance = part.over_groups(jnp.square(values - wide(mean)).sum(pixels)) / count
+    of_group = mean, variance
+    if part.collected is not None:
+        part.collected.append((mean[0], variance[0]))
+    if part.known is not None:
+        of_group = tuple(one[None] for one in part.known.pop(0))
+    for moving, found in zip((layer.moving_mean, layer.moving_variance), of_group, strict=True):
+        kept = jnp.asarray(moving.value)
+        moving.assign(kept * layer.momentum + found.mean(0) * (1 - layer.momentum))
+    factor = jax.lax.rsqrt(variance + layer.epsilon)
+    start = -mean * factor
+    if part.known is not None:
+        # Batch Renormalization (Ioffe 2017, arXiv:1702.03275): the values are those of the group's
+        # statistics, the gradient is that of the part's own.
+        scale, shift = _renormalization(of_group, mean, factor, layer.epsilon)
+        factor, start = factor * scale, start * scale + shift
+    if layer.gamma is not None:
+        gamma = jnp.asarray(layer.gamma.value, kind)
+        factor, start = factor * gamma, start * gamma
+    if layer.beta is not None:
+        start = start + jnp.asarray(layer.beta.value, kind)
+    return (values * wide(factor) + wide(start)).astype(layer.compute_dtype)
+
+
+def _renormalization(of_group: Any, mean: Any, factor: Any, epsilon: float) -> tuple[Any, Any]:
+    """Return what turns numbers normalized by a part's statistics into those by its group's."""
+    group_mean, group_variance = of_group
+    group_factor = jax.lax.rsqrt(group_variance + epsilon)
+    found = group_factor / factor, (mean - group_mean) * group_factor
+    return jax.lax.stop_gradient(found[0]), jax.lax.stop_gradient(found[1])
+
+
+def _generators(layer: Any) -> list[Any]:
+    kind = keras.random.SeedGenerator
+    return [value for value in vars(layer).values() if isinstance(value, kind)]
+
+
+def _drawn(layer: Any, part: Part, *given: Any, **words: Any) -> Any:
+    """Compute a layer that draws, image by image, each with the random numbers of its place."""
+    states = [generator.state for generator in _generators(layer)]
+    kept = [(variable, variable.value) for variable in layer.variables]
+    leaves, structure = jax.tree.flatten((given, words))
+    each = [isinstance(leaf, jax.Array) and leaf.ndim > 0 for leaf in leaves]
+
+    def one(place: Any, *images: Any) -> Any:
+        seeds = [(state, folded(state.value, place)) for state in states]
+        own = iter(images)
+        parts = [next(own)[None] if its else leaf for leaf, its in zip(leaves, each, strict=True)]
+        some, named = jax.tree.unflatten(structure, parts)
+        with keras.StatelessScope([*kept, *seeds]):
+            return jax.tree.map(lambda found: found[0], type(layer).call(layer, *some, **named))
+
+    found = jax.vmap(one)(
+        part.places, *(leaf for leaf, its in zip(leaves, each, strict=True) if its)
+    )
+    for state in states:  # a layer that is called again draws other numbers
+        state.assign(folded(state.value, 2**32 - 1))
+    return found
+
+
+def folded(seed: Any, number: Any) -> Any:
+    """Return a generator's state for one place: uint32 (2,)."""
+    return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(seed), number))

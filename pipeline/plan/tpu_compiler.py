@@ -1,0 +1,220 @@
+"""TPU compiler: the training step of a config, compiled for a TPU that is not there.
+
+libtpu compiles on any x86 machine with Linux, for a topology in place of devices. Memory is what it
+allots; operations and bytes are what it counts.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.config import Config
+from pipeline.errors import ConfigError
+from pipeline.plan.accelerators import ACCELERATORS, Accelerator
+from pipeline.storage import atomic_file
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler says of one step, of each core.
+
+    Attributes:
+        memory: bytes at most.
+        operations: floating-point operations.
+        traffic: bytes that are read from memory and written to it.
+        collectives: how often cores wait for each other, by kind.
+        gathered: bytes of the largest array of images that is gathered from other cores.
+        least_seconds: of a step: operations or traffic at the core's full speed, whichever takes
+            longer.
+        compile_seconds: here.
+        libtpu: its version.
+        program: sha256 of what was compiled.
+    """
+
+    memory: int
+    operations: float
+    traffic: float
+    collectives: dict[str, int]
+    gathered: int
+    least_seconds: float
+    compile_seconds: float
+    libtpu: str
+    program: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers for `json.dumps`."""
+        return asdict(self)
+
+
+def compile_step(config: Config, accelerator: str, kept: Path | None = None) -> Compiled:
+    """Return what the step of a config takes on an accelerator.
+
+    Args:
+        accelerator: a key of `ACCELERATORS`.
+        kept: a JSON file of results by program; one that is in it is not compiled again.
+
+    Raises:
+        ConfigError: if libtpu is not installed, or the step does not fit.
+    """
+    target = ACCELERATORS[accelerator]
+    if find_spec("libtpu") is None:
+        raise ConfigError(
+            "python -m pipeline compile needs libtpu, which is not installed.\n"
+            "Install it: pip install -e '.[plan]' (Linux on x86-64)."
+        )
+    lowered = _lowered(config, target)
+    version = _version()
+    program = hashlib.sha256(f"{version} {lowered.as_text()}".encode()).hexdigest()
+    known = json.loads(kept.read_text()) if kept is not None and kept.is_file() else {}
+    if program in known:
+        return Compiled(**known[program])
+    begun = time.monotonic()
+    import jax
+
+    try:
+        done = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise ConfigError(
+            f"A step of {config.name} does not fit into {target.memory / 2**30:.2f} GiB a core:"
+            f" {str(error).splitlines()[0][:300]}\nLower batch, or set micro_batch."
+        ) from error
+    seconds, cost = time.monotonic() - begun, done.cost_analysis()
+    text = done.as_text()
+    operations, traffic = float(cost["flops"]), float(cost["bytes accessed"])
+    found = Compiled(
+        memory=int(done.memory_analysis().peak_memory_in_bytes),
+        operations=operations,
+        traffic=traffic,
+        collectives=collectives(text),
+        gathered=gathered(text),
+        least_seconds=max(operations / target.operations, traffic / target.bandwidth),
+        compile_seconds=round(seconds, 1),
+        libtpu=version,
+        program=program,
+    )
+    if kept is not None:
+        known[program] = found.to_json() | {"of": [config.name, config.batch, accelerator]}
+        atomic_file.write(kept, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+    return found
+
+
+def lines(config: Config, found: Compiled) -> list[str]:
+    """Return what was found, for people."""
+    across = ", ".join(f"{count} {kind}" for kind, count in found.collectives.items()) or "none"
+    return [
+        f"{config.name}, batch {config.batch}, compiled in {found.compile_seconds:.0f} s by libtpu"
+        f" {found.libtpu}; of each core and step:",
+        f"memory       {_short(found.memory)}B at most",
+        f"operations   {_short(found.operations)}",
+        f"traffic      {_short(found.traffic)}B between the core and its memory",
+        f"collectives  {across}",
+        f"time         {1e3 * found.least_seconds:.3g} ms or more, at the core's full speed",
+    ]
+
+
+def _short(number: float) -> str:
+    """Return a number with three digits and the letter of its size.
+
+    >>> _short(4_055_733_760)
+    '4.06 G'
+    """
+    thousands = int(math.log10(max(number, 1)) // 3)
+    return f"{number / 1000**thousands:.3g} {' kMGTP'[thousands].strip()}"
+
+
+def collectives(text: str) -> dict[str, int]:
+    """Return how often each kind of operation across cores stands in a compiled program.
+
+    >>> collectives("a = f32[] all-reduce(b), c = u8[4]{0} all-gather-start(d), all-gather-done(c)")
+    {'all-reduce': 1, 'all-gather': 1}
+    """
+    found = Counter(re.findall(rf" ({'|'.join(COLLECTIVES)})(?:-start)?\(", text))
+    return dict(found)
+
+
+def gathered(text: str) -> int:
+    """Return the bytes of the largest array of uint8 that a compiled program gathers.
+
+    >>> gathered("a = u8[128,32,32,3]{3,2,1,0} all-gather(b), c = f32[8] all-gather(d)")
+    393216
+    """
+    shapes = re.findall(r"u8\[([\d,]+)\]\S* all-gather(?:-start)?\(", text)
+    return max((int(np.prod([int(n) for n in shape.split(",")])) for shape in shapes), default=0)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("libtpu")
+
+
+def _lowered(config: Config, target: Accelerator) -> Any:
+    # libtpu asks the machine's metadata server which TPU it is on; there is none.
+    os.environ.update(
+        TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE=target.kind
+    )
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    import jax
+    import keras
+    from jax.experimental import topologies
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    from pipeline.data.labels import FIGURE
+    from pipeline.models import architectures
+    from pipeline.runtime import replicas
+    from pipeline.training import learning_rate, train_state
+    from pipeline.training.train_step import Step
+
+    topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
+    mesh = Mesh(np.array(topology.devices), (replicas.AXIS,))
+
+    def there(array: Any, *axes: Any) -> Any:
+        where = NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
+        struct: Any = jax.ShapeDtypeStruct
+        return struct(array.shape, array.dtype, sharding=where)
+
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(target.policy if config.precision == "auto" else config.precision)
+    try:
+        applied = learning_rate.apply(config, 1000 * config.batch)
+        model = architectures.build(config, applied.batchnorm_momentum)
+        optimizer = learning_rate.optimizer(applied)
+        optimizer.build(model.trainable_variables)
+        counted = FIGURE[config.target] == "accuracy" and config.target != "multilabel"
+        average = applied.ema_momentum is not None
+        state = train_state.initial(model, optimizer, average=average, counted=counted)
+        tree = jax.tree.map(there, state.tree)
+        step = Step(config, applied, model, optimizer, tree, mesh)
+        given = _given(config, step)
+        return step.lowered(
+            tree, (), jax.tree.map(lambda array: there(array, None, replicas.AXIS), given)
+        )
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _given(config: Config, step: Any) -> tuple[Any, ...]:
+    import jax
+
+    size = config.steps_per_call, config.batch
+    whole = config.target in ("classes", "ordinal")
+    labels = (size, np.int32) if whole else ((*size, config.outputs), np.float32)
+    kind = np.float32 if config.data.kind == "table" else np.uint8
+    draws = (*size, step.augmentation.draws(0).shape[1])
+    struct: Any = jax.ShapeDtypeStruct
+    return struct((*size, *config.data.shape), kind), struct(*labels), struct(draws, np.int32)

@@ -1,0 +1,24 @@
+"""Backend: what Keras runs on, chosen before it is imported."""
+
+import os
+
+from pipeline.errors import ConfigError
+from pipeline.runtime import devices
+
+
+def choose(*allowed: str) -> None:
+    """Choose Keras' backend before Keras is imported: the environment's, or the first allowed."""
+    chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
+    if chosen not in allowed:
+        raise ConfigError(
+            f"KERAS_BACKEND={chosen}: this command runs on {' or '.join(allowed)}.\n"
+            "Remove the variable (env -u KERAS_BACKEND …), or correct it."
+        )
+    os.environ["KERAS_BACKEND"] = chosen
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up messages hide ours
+
+
+def use_every_core(batch: int) -> None:
+    """Choose JAX, with devices for a batch (`devices.use_cores`), before Keras is imported."""
+    choose("jax")
+    devices.use_cores(batch)

@@ -1,0 +1,74 @@
+"""Batch cuts: the ways to compute a replica's share of a batch, for models of any size."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.config import Config
+from pipeline.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a replica's share of a batch is computed.
+
+    Attributes:
+        accumulation: micro-batches that are added up, one after the other.
+        remat: compute again for the gradient what can be computed again.
+        passes: 2 where a micro-batch is smaller than what BatchNorm normalizes together, else 1.
+    """
+
+    accumulation: int
+    remat: bool = False
+    passes: int = 1
+
+
+def possible(share: int, group: int | None) -> list[Cut]:
+    """Return how a share may be computed, each way with less memory than the one before.
+
+    First come micro-batches that are halved (or divided by more, where they do not split into
+    halves) and change nothing, then the smallest of these with rematerialization, and at last those
+    that are smaller than a group of BatchNorm.
+
+    Args:
+        share: images of a replica.
+        group: that BatchNorm normalizes together; None: nothing is normalized.
+
+    >>> [cut.accumulation for cut in possible(6, None)]
+    [1, 2, 6, 6]
+    >>> [(cut.accumulation, cut.passes) for cut in possible(16, 8)]
+    [(1, 1), (2, 1), (2, 1), (4, 2), (8, 2), (16, 2)]
+    """
+    exact, smaller = [1], list[int]()
+    for number in (divisor for divisor in range(2, share + 1) if share % divisor == 0):
+        size = share // number
+        if group is None or size % group == 0:
+            exact += [number] * (number >= 2 * exact[-1])
+        elif group % size == 0 and number >= 2 * [*exact, *smaller][-1]:
+            smaller.append(number)
+    return [
+        *map(Cut, exact),
+        Cut(exact[-1], remat=True),
+        *(Cut(number, remat=True, passes=2) for number in smaller),
+    ]
+
+
+def first(cuts: Sequence[Cut], config: Config, replicas: int, group: int | None) -> Cut:
+    """Return the cut to begin with: that of `config.micro_batch`, or the whole share.
+
+    Raises:
+        ConfigError: if there is none with such micro-batches.
+    """
+    share, wanted = config.batch // replicas, config.micro_batch
+    if wanted is None or wanted >= share:
+        return cuts[0]
+    found = [cut for cut in cuts if cut.accumulation * wanted == share]
+    if found:
+        return found[0]
+    sizes = dict.fromkeys(share // cut.accumulation for cut in cuts)
+    groups = "" if group is None else f" and groups of {group} images for BatchNorm"
+    raise ConfigError(
+        f"micro_batch={wanted} cannot work with batch={config.batch} on {replicas} replicas"
+        f"{groups}: expected one of {', '.join(map(str, sizes))}.\n"
+        f"Set micro_batch in pipeline/configs/{config.name}.py to one of these, or to None, which"
+        " finds one that fits."
+    )

@@ -1,0 +1,146 @@
+"""Feed: what each call to the devices takes, in the way that suits data and machine.
+
+- "device": the images lie on the devices, each core has a part, and a step gathers its rows there.
+  The host sends numbers alone.
+- "host": the images lie in memory, or in a file that is mapped. Small batches are copied in the
+  loop's own thread, since another thread would take the interpreter from it (docs/LOG.md,
+  2026-11-21). Large ones are copied by every CPU, some calls ahead, into buffers that are used
+  again.
+
+Batches are the same in each way, bit for bit.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import jax
+import numpy as np
+
+from pipeline.data.dataset import Batches
+from pipeline.data.row_gathering import Gatherer, take
+from pipeline.runtime import replicas
+from pipeline.training.train_step import Step
+
+WORDS = {
+    "device": "the devices hold the images and gather each batch",
+    "host": "this machine's cores gather each batch",
+}
+WAYS = tuple(WORDS)
+# Of a device's memory, what the images may take.
+SHARE = 0.25
+# Bytes of a call from which on other threads copy: they wait for the interpreter for 0.1 ms.
+THREADED = 4 << 20
+AHEAD = 2  # calls whose batches are begun before they are needed
+
+Given = tuple[Any, ...]
+
+
+def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
+    """Return how batches are made, and why.
+
+    Args:
+        asked: one of `WAYS`, or "auto".
+        inputs: all examples.
+        count: of devices that share them.
+    """
+    if asked != "auto":
+        return asked, "as the config says"
+    stats = jax.devices()[0].memory_stats() if jax.devices()[0].platform != "cpu" else None
+    room, part = (stats or {}).get("bytes_limit", 0), inputs.nbytes / count
+    size = f"{inputs.nbytes / 1e9:.3g} GB of images"
+    if not room:
+        return "host", f"{size} lie in this machine's memory"
+    if part <= SHARE * room:
+        return "device", f"{size}, {part / 1e9:.3g} GB a device with {room / 1e9:.3g} GB"
+    return "host", f"{size} are too much for the devices: {part / 1e9:.3g} of {room / 1e9:.3g} GB"
+
+
+class Feed:
+    """The batches of a run. It is a context.
+
+    Args:
+        batches: of training.
+        step: places arrays on the devices, and draws what augmentation needs.
+        calls: the most steps that one call takes.
+        way: one of `WAYS`.
+
+    Attributes:
+        held: what lies on the devices: nothing, or the images.
+    """
+
+    def __init__(self, batches: Batches, step: Step, calls: int, way: str) -> None:
+        self._batches, self._step, self._several = batches, step, calls
+        self.held: Given = ()
+        shape = (calls, batches.batch, *batches.inputs.shape[1:])
+        self._shape, self._kind = shape, batches.inputs.dtype
+        size = int(np.prod(shape)) * self._kind.itemsize
+        self._gatherer: Gatherer | None = None
+        if way == "device":
+            self.held = (replicas.hold(step.mesh, batches.inputs, batches.rows),)
+        elif size >= THREADED or not isinstance(batches.inputs, np.ndarray):
+            self._gatherer = Gatherer(batches.inputs)
+        self._free: list[np.ndarray] = []
+        self._used: deque[tuple[int, np.ndarray]] = deque()
+
+    def __enter__(self) -> "Feed":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._gatherer:
+            self._gatherer.__exit__()
+
+    def calls(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[Given, int]]:
+        """Yield what `Step.train` takes and the number of steps, for each (first step, number)."""
+        if self._gatherer is None:
+            for first, number in spans:
+                yield self._call(first, number, self._images(first, number)), number
+            return
+        begun: deque[tuple[int, int, np.ndarray, list[Future[Any]]]] = deque()
+        while True:
+            while len(begun) <= AHEAD and (span := next(spans, None)) is not None:
+                begun.append((*span, *self._begin(*span)))
+            if not begun:
+                return
+            first, number, images, futures = begun.popleft()
+            for future in futures:
+                future.result()
+            self._used.append((first + number, images))
+            yield self._call(first, number, images), number
+
+    def ended(self, step: int) -> None:
+        """Note that the devices have done all steps before this one: their buffers are free."""
+        while self._used and self._used[0][0] <= step:
+            self._free.append(self._used.popleft()[1])
+
+    def _call(self, first: int, number: int, images: np.ndarray) -> Given:
+        """Return a call's arrays on the devices. Padding to one shape is not computed."""
+        steps = [*range(first, first + number), *[first] * (self._several - number)]
+        labels = np.stack([self._batches.labels[self._batches.rows_of(step)] for step in steps])
+        draws = np.stack([self._step.augmentation.draws(step) for step in steps])
+        mesh = self._step.mesh
+        placed = replicas.put(mesh, images, axis=None if self.held else 1)
+        return *placed, *replicas.put(mesh, labels, draws, axis=1)
+
+    def _images(self, first: int, number: int) -> np.ndarray:
+        """Return a call's images, or where they lie on the devices."""
+        steps = range(first, first + number)
+        if self.held:
+            found = np.zeros(self._shape[:2], np.int32)
+            for place, step in enumerate(steps):
+                found[place] = self._batches.indices(step)
+            return found
+        found = np.empty(self._shape, self._kind)
+        for place, step in enumerate(steps):
+            take(self._batches.inputs, self._batches.rows_of(step), found[place])
+        return found
+
+    def _begin(self, first: int, number: int) -> tuple[np.ndarray, list[Future[Any]]]:
+        assert self._gatherer is not None  # noqa: S101 - `calls` has seen to it
+        images = self._free.pop() if self._free else np.zeros(self._shape, self._kind)
+        return images, [
+            future
+            for place in range(number)
+            for future in self._gatherer.begin(self._batches.rows_of(first + place), images[place])
+        ]

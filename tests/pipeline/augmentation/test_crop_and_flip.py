@@ -1,0 +1,86 @@
+"""A crop is a window of its own image, mirrored or not, the same whichever way it is computed."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.augmentation import crop_and_flip, resampling
+
+ORDERS = ("C", "F")
+
+
+def changed(pixels, batch, side=0, flip=False, step=0):
+    """Return so many random crops and flips of one image."""
+    draws = crop_and_flip.draws(0, step, batch, side, flip=flip)
+    return np.asarray(crop_and_flip.applied(np.repeat(pixels, batch, 0), draws, side))
+
+
+def windows(image, side):
+    height, width = image.shape[:2]
+    around = np.pad(image, ((side, side), (side, side), (0, 0)))
+    places = range(2 * side + 1)
+    return [around[y : y + height, x : x + width] for y in places for x in places]
+
+
+def test_all_windows_of_the_padded_image_occur():
+    """Zeros come in from the sides, as far as the padding, and no farther."""
+    pixels = np.random.default_rng(0).integers(1, 256, (1, 6, 6, 1), dtype=np.uint8)
+
+    found = {image.tobytes() for image in changed(pixels, 400, side=2)}
+
+    assert found == {window.tobytes() for window in windows(pixels[0], 2)}
+
+
+def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
+    """Never top to bottom."""
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
+
+    images = changed(pixels, 400, flip=True)
+
+    mirrored = [np.array_equal(image, pixels[0][:, ::-1]) for image in images]
+    straight = [np.array_equal(image, pixels[0]) for image in images]
+    assert all(a or b for a, b in zip(mirrored, straight, strict=True))
+    assert 120 < sum(mirrored) < 280
+
+
+@settings(max_examples=20, deadline=None)  # each form is compiled
+@given(
+    st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 3]), st.integers(0, 3), st.booleans(),
+    st.integers(0, 9),
+)  # fmt: skip
+def test_an_image_of_any_form_becomes_a_window_of_its_own(
+    height, width, channels, side, flip, step
+):
+    """No pixel comes from another image."""
+    shape = 4, height, width, channels
+    pixels = np.random.default_rng(step).integers(1, 256, shape, dtype=np.uint8)
+    draws = crop_and_flip.draws(0, step, 4, side, flip=flip)
+
+    found = np.asarray(crop_and_flip.applied(pixels, draws, side))
+
+    for image, own in zip(found, pixels, strict=True):
+        allowed = windows(own, side)
+        allowed += [window[:, ::-1] for window in allowed] * flip
+        assert any(np.array_equal(image, window) for window in allowed)
+
+
+@pytest.mark.parametrize("side", [0, 3])
+def test_a_tpu_s_way_gives_the_same_bits(monkeypatch, side):
+    """Products of matrices in place of gathers."""
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 9, 12, 3), np.uint8)
+    draws = crop_and_flip.draws(3, 1, 8, side, flip=True)
+    gathered = np.asarray(crop_and_flip.applied(pixels, draws, side))
+
+    on_tpu(monkeypatch)
+
+    assert np.array_equal(crop_and_flip.applied(pixels, draws, side), gathered)
+
+
+def on_tpu(monkeypatch):
+    """Let what depends on the platform compute as a TPU does."""
+    monkeypatch.setattr(
+        resampling.jax.lax, "platform_dependent", lambda *given, tpu, default: tpu(*given)
+    )
+    jax.clear_caches()

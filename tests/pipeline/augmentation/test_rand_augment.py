@@ -1,0 +1,145 @@
+"""RandAugment is the same wherever it is computed, and does what its names say."""
+
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance, ImageOps
+
+from pipeline.augmentation import crop_and_flip, rand_augment
+from pipeline.augmentation.augmentation import Augmentation
+from pipeline.config import Data
+from tests.pipeline.augmentation.test_crop_and_flip import on_tpu
+
+RANDOM = np.random.default_rng(0)
+NAMES = list(rand_augment.OPERATIONS)
+BILINEAR = Image.Resampling.BILINEAR
+
+
+def images(channels, number=6):
+    return RANDOM.integers(0, 256, (number, 9, 12, channels), np.uint8)
+
+
+def smooth(side=48):
+    """Return a picture whose neighbouring pixels are alike, as a photograph's."""
+    y, x = np.mgrid[:side, :side] / side
+    waves = np.stack([np.sin(6 * x + 3 * y), np.cos(9 * x * y), 2 * x * y - 1], axis=-1)
+    return (127.5 + 110 * waves).astype(np.uint8)
+
+
+def changed(pixels, name, strength):
+    """Return one image after one operation."""
+    chosen = np.full((1, 1), NAMES.index(name))
+    draws = rand_augment.numbers(chosen, np.full((1, 1), strength), pixels.shape)
+    return np.asarray(rand_augment.applied(pixels[None], draws.reshape(1, -1)))[0]
+
+
+def moved(*matrix):
+    return lambda image, by: image.transform(
+        image.size, Image.Transform.AFFINE, [value(by) for value in matrix], BILINEAR
+    )
+
+
+def enhanced(kind):
+    return lambda image, by: kind(image).enhance(1 + 0.9 * by)
+
+
+def one(by):
+    return 1
+
+
+def none(by):
+    return 0
+
+
+def shear(by):
+    return 0.3 * by
+
+
+def move(by):
+    return 0.45 * 48 * by
+
+
+PILLOW = {
+    "identity": lambda image, by: image,
+    "autocontrast": lambda image, by: ImageOps.autocontrast(image),
+    "equalize": lambda image, by: ImageOps.equalize(image),
+    "rotate": lambda image, by: image.rotate(30 * by, BILINEAR),
+    "solarize": lambda image, by: ImageOps.solarize(image, round(256 * (1 - abs(by)))),
+    "color": enhanced(ImageEnhance.Color),
+    "posterize": lambda image, by: ImageOps.posterize(image, 8 - round(4 * abs(by))),
+    "contrast": enhanced(ImageEnhance.Contrast),
+    "brightness": enhanced(ImageEnhance.Brightness),
+    "sharpness": enhanced(ImageEnhance.Sharpness),
+    "shear_x": moved(one, shear, none, none, one, none),
+    "shear_y": moved(one, none, none, shear, one, none),
+    "translate_x": moved(one, none, move, none, one, none),
+    "translate_y": moved(one, none, none, none, one, move),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_operation_gives_what_pillow_s_gives(name):
+    """To one level; but a rotation, which resamples twice, in all but its border."""
+    pixels = smooth()
+    for strength in (-0.7, 0.5, 1.0):
+        wanted = np.asarray(PILLOW[name](Image.fromarray(pixels), strength)).astype(int)
+
+        apart = np.abs(changed(pixels, name, strength) - wanted)
+
+        assert np.quantile(apart, 0.9 if name == "rotate" else 1) <= 1
+        assert apart.mean() < 1.5
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"autocontrast", "equalize"}))
+def test_without_strength_nothing_changes(name):
+    """But for the two that have none. Grey images, too."""
+    for channels in (1, 3):
+        pixels = images(channels, 1)[0]
+
+        assert np.array_equal(changed(pixels, name, 0.0), pixels)
+
+
+def test_a_translation_moves_by_the_part_of_a_side_that_it_says():
+    """0.45 of 20 pixels is 9."""
+    pixels = np.zeros((20, 20, 1), np.uint8)
+    pixels[10, 15] = 255
+
+    assert np.argwhere(changed(pixels, "translate_x", 1.0)[..., 0]).tolist() == [[10, 6]]
+
+
+def test_each_image_draws_for_itself_and_each_step_anew():
+    """A function of (seed, step, place)."""
+    given = 32, (9, 12, 3), 2, 0.5
+
+    found, again = (rand_augment.draws(5, 3, *given) for _ in range(2))
+    others = [rand_augment.draws(seed, step, *given) for seed, step in ((5, 4), (6, 3))]
+
+    assert np.array_equal(found, again)
+    assert len({row.tobytes() for row in found}) > 16
+    assert not any(np.array_equal(found, other) for other in others)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_tpu_s_way_gives_the_same_bits(monkeypatch, channels):
+    """Products of matrices in place of gathers, and comparisons in place of counting."""
+    pixels = images(channels, len(NAMES))
+    chosen = np.arange(len(NAMES))[:, None]
+    draws = rand_augment.numbers(chosen, np.full(chosen.shape, 0.7), pixels.shape[1:])
+    draws = draws.reshape(len(NAMES), -1)
+    found = np.asarray(rand_augment.applied(pixels, draws))
+
+    on_tpu(monkeypatch)
+
+    assert np.array_equal(rand_augment.applied(pixels, draws), found)
+
+
+def test_images_are_cropped_and_flipped_first():
+    """By the config."""
+    pixels = images(1, 8)
+    data = Data(height=9, width=12, channels=1, crop_padding=1, flip=True, rand_augment=2)
+    changes = Augmentation(data, seed=1, batch=8)
+    draws = changes.draws(3)
+
+    moved = crop_and_flip.applied(pixels, draws[:, :3], 1)
+
+    wanted = rand_augment.applied(moved, draws[:, 3:])
+    assert np.array_equal(changes.applied(pixels, draws)[0], wanted)
