@@ -126,8 +126,8 @@ def fingerprint(examples: Examples, config: Config, pair: Pair) -> str:
     Another version of scikit-learn may split otherwise.
     """
     if config.folds is None and config.data.group_column is None:
-        return examples.fingerprint()
-    digest = hashlib.sha256(examples.fingerprint().encode())
+        return examples.fingerprint
+    digest = hashlib.sha256(examples.fingerprint.encode())
     digest.update(np.ascontiguousarray(pair[1], np.int64).data)
     return digest.hexdigest()
 

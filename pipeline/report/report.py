@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup, escape
 
+from pipeline.evaluation import hard_examples
 from pipeline.figures.training_figures import phases
 from pipeline.pages import charts
 from pipeline.pages.html import quoted, render
@@ -20,7 +21,6 @@ from pipeline.report import run_results, sections
 from pipeline.report.run_results import SUBMISSION, VALIDATION, Results
 from pipeline.report.sections import Predictions, number
 from pipeline.storage import atomic_file
-from pipeline.training import hard_examples
 
 FILE = "report.html"
 TOLERANCE = 1e-4  # between the manifest's accuracy and that of the same run's validation.csv

@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from pipeline.errors import ConfigError, ReportError, reading
+from pipeline.evaluation import hard_examples
+from pipeline.evaluation.hard_examples import Examples
 from pipeline.runtime import provenance
 from pipeline.session.progress_log import HISTORY, LINES
 from pipeline.storage import checksums, csv_files
-from pipeline.training import hard_examples
-from pipeline.training.hard_examples import Examples
 
 CLASSES, ORDINAL, REGRESSION, MULTILABEL = "classes", "ordinal", "regression", "multilabel"
 MANIFEST, SUBMISSION = "artifact/manifest.json", "submission.csv"

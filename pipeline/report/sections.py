@@ -13,11 +13,11 @@ import pandas as pd
 from markupsafe import Markup
 from sklearn.metrics import confusion_matrix
 
+from pipeline.evaluation.hard_examples import FILE, MOST, worst
 from pipeline.pages import charts, statistics
 from pipeline.pages.html import picture, quoted
 from pipeline.pages.statistics import Estimate
 from pipeline.report.run_results import CLASSES, PROBABILITIES, REGRESSION, Results
-from pipeline.training.hard_examples import FILE, MOST, worst
 
 MATRIX = 30  # classes: a larger confusion matrix cannot be read
 ROWS, PAIRS = 100, 10  # of the table of classes, and of that of confusions

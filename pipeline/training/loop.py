@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ from pipeline.training.learning_rate import Applied
 from pipeline.training.train_step import Step
 
 # What a run writes beside its checkpoints, and must not stay beside those of another run.
-OUTPUTS = (HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz")
+OUTPUTS = (
+    HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz", "held-out.npz"
+)  # fmt: skip
 BEST = "best/"
 
 
@@ -72,6 +75,7 @@ class Loop:
         self.optimizer.build(self.model.trainable_variables)
         self.step, self._began, self._used = 0, 0.0, 0.0  # seconds of the sessions before
         self.run_id = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        self.memory: Path | None = None  # a file that keeps what fits into the devices
         self.metrics: dict[str, float] = {}
         self.best: dict[str, Any] = {}  # epoch, metrics, and how many epochs have come since
         self._best_weights: dict[str, np.ndarray] = {}
@@ -138,7 +142,11 @@ class Loop:
                 if first:
                     first, began = False, None
                     self.state, totals = out_of_memory.first_call(
-                        self.compiled, self.state, (feed.held, given, number), self.show
+                        self.compiled,
+                        self.state,
+                        (feed.held, given, number),
+                        self.show,
+                        self.memory,
                     )
                     self.seconds["compile"] = time.monotonic() - begun
                     progress.restart_clock(self.step + number)
@@ -198,13 +206,26 @@ class Loop:
         """
         if self.config.keep == "best" and self._best_weights:
             return self._best_weights
-        model, (trainable, other) = self.model, self.state.inferring()
-        variables = [*model.trainable_variables, *model.non_trainable_variables]
-        values = {
-            weight_names.weight(variable): np.asarray(array)
-            for variable, array in zip(variables, [*trainable, *other], strict=True)
-        }
-        return {name: values[name] for name in map(weight_names.weight, model.weights)}
+        values = dict(zip(self._names(), map(np.asarray, self._inferring()), strict=True))
+        return {name: values[name] for name in map(weight_names.weight, self.model.weights)}
+
+    def forward(self) -> Callable[[Any], Any]:
+        """Return the trained model, from inputs on the devices to outputs."""
+        best = self._best_weights if self.config.keep == "best" else {}
+        values = [
+            jax.device_put(best[name], value.sharding) if name in best else value
+            for name, value in zip(self._names(), self._inferring(), strict=True)
+        ]
+        number = len(self.model.trainable_variables)
+        return partial(self.compiled.forward, values[:number], values[number:])
+
+    def _names(self) -> list[str]:
+        variables = self.model.trainable_variables + self.model.non_trainable_variables
+        return list(map(weight_names.weight, variables))
+
+    def _inferring(self) -> list[Any]:
+        trainable, other = self.state.inferring()
+        return [*trainable, *other]
 
     def _epoch(self, step: int) -> int:
         """Return how many epochs end within the first `step` steps. The last step may reach beyond

@@ -1,12 +1,19 @@
 """Out of memory: what a run does when its devices have too little memory."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import jax
+import keras
 
 from pipeline.errors import DeviceError
+from pipeline.runtime import devices
+from pipeline.storage import atomic_file
 from pipeline.training.batch_cuts import Cut
 from pipeline.training.train_state import State
 from pipeline.training.train_step import Step
@@ -21,14 +28,22 @@ def exhausted(error: Exception) -> bool:
     return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
 
 
+FILE = "memory.json"
+
+
 def first_call(
-    step: Step, state: State, given: tuple[Any, Any, int], show: Callable[[str], None]
+    step: Step,
+    state: State,
+    given: tuple[Any, Any, int],
+    show: Callable[[str], None],
+    kept: Path | None = None,
 ) -> tuple[State, tuple[Any, ...]]:
     """Make a run's first call, which compiles, with smaller micro-batches until it fits.
 
     Args:
         given: what `Step.train` takes after the state.
         show: takes a line for each micro-batch that did not fit.
+        kept: a file that says what fitted at last, in another fold or session.
 
     Returns:
         The state after the call, and its totals.
@@ -36,6 +51,9 @@ def first_call(
     Raises:
         DeviceError: not even one image fits.
     """
+    name = _name(step)
+    _recall(step, kept, name, show)
+    begun = step.cut
     before = state.arrays()  # a call that fails may already have taken the state's memory
     while True:
         try:
@@ -59,6 +77,8 @@ def first_call(
             state = state.restored(before)
         else:
             state.tree = tree
+            if kept is not None and step.cut != begun:
+                atomic_file.write(kept, json.dumps({name: asdict(step.cut)}).encode())
             return state, totals
 
 
@@ -78,6 +98,24 @@ def later_calls(step: Step) -> Iterator[None]:
             f" {step.micro_batch} in the config, which changes no result. The same command again"
             " resumes from the last checkpoint."
         ) from error
+
+
+def _name(step: Step) -> str:
+    """Return what the memory of a step depends on, as a sha256."""
+    parts = [step.config.to_json(), keras.config.dtype_policy().name, str(devices.found())]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _recall(step: Step, kept: Path | None, name: str, show: Callable[[str], None]) -> None:
+    """Begin with what fitted at last, if the file says so."""
+    if kept is None or not kept.is_file():
+        return
+    try:
+        cut = Cut(**json.loads(kept.read_bytes())[name])
+    except (ValueError, KeyError, TypeError):
+        return  # of another config or machine, or corrupt: it is found again
+    if step.begin_with(cut):
+        show(f"Micro-batches of {step.micro_batch} images a replica, as they fitted before")
 
 
 def _cost(cut: Cut) -> str:

@@ -228,7 +228,7 @@ def _losses(
     The losses are kept in losses.json, and the run's checkpoints and artifact are removed.
     """
     path = output / "losses.json"
-    origin = {"config": config.to_json(), "data": examples.fingerprint()}
+    origin = {"config": config.to_json(), "data": examples.fingerprint}
     if path.is_file():
         with reading(path, ConfigError, "Remove it."):
             try:

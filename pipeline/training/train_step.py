@@ -43,11 +43,12 @@ class Step:
     Attributes:
         mesh: as given. replicas: accelerator cores that share the work.
         cut: how a share of the batch is computed.
-        evaluate: `_evaluated`, jitted.
+        evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
     """
 
     cut: Cut
     evaluate: Any
+    forward: Any
     _program: Any
 
     def __init__(
@@ -147,13 +148,18 @@ class Step:
             whole = found if whole is None else [a + b for a, b in zip(whole, found, strict=True)]
         return float(np.mean(each)) / self._group**2, _square(whole) / self.config.batch**2
 
+    def begin_with(self, cut: Cut) -> bool:
+        """Take a cut that needs less memory than the present one, and return whether it can be."""
+        smaller = self._cuts[self._cuts.index(self.cut) + 1 :]
+        if cut in smaller:
+            self._loops = True
+            self._set(cut)
+        return cut in smaller
+
     def shrink(self) -> bool:
         """Take the next cut that needs less memory, and return whether there is one."""
         smaller = self._cuts[self._cuts.index(self.cut) + 1 :]
-        if smaller:
-            self._loops = True
-            self._set(smaller[0])
-        return bool(smaller)
+        return bool(smaller) and self.begin_with(smaller[0])
 
     def _set(self, cut: Cut) -> None:
         self.cut, self._program = cut, None
@@ -162,7 +168,7 @@ class Step:
         self._train = jax.jit(
             self._several, donate_argnums=0, out_shardings=(self._places, None), keep_unused=True
         )
-        self.evaluate = jax.jit(self._evaluated)
+        self.evaluate, self.forward = jax.jit(self._evaluated), jax.jit(self._outputs)
 
     # -- what is compiled
 
@@ -340,14 +346,17 @@ class Step:
             labels = own[:, None] * labels + (1 - own[:, None]) * others
         return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
 
+    def _outputs(self, trainable: Any, other: Any, images: Any) -> Any:
+        logits, _ = self.model.stateless_call(trainable, other, images, training=False)
+        return logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+
     def _evaluated(
         self, trainable: Any, other: Any, images: Any, labels: Any, real: Any
     ) -> tuple[Any, Any]:
         """Return the sums of the losses and of the figure (`pipeline.data.labels`) over the first
         `real` examples of a batch.
         """
-        logits, _ = self.model.stateless_call(trainable, other, images, training=False)
-        logits = logits.astype(jnp.float32)
+        logits = self._outputs(trainable, other, images)
         counts = jnp.arange(labels.shape[0]) < real
         losses, figures = self._judged(labels, None, logits, None)
         return (losses * counts).sum(), (figures * counts).sum()

@@ -6,7 +6,6 @@ complete fold is not trained again: its weights come from its checkpoint.
 """
 
 import gc
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from pipeline import artifact, metrics
 from pipeline.config import Config
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
+from pipeline.evaluation import floor_comparison, held_out_results
+from pipeline.evaluation.hard_examples import keep_examples, worst
 from pipeline.models import architectures
 from pipeline.models.backbones import published
 from pipeline.runtime import compile_cache, devices
@@ -28,12 +29,10 @@ from pipeline.runtime import provenance as provenance_module
 from pipeline.runtime.provenance import Provenance
 from pipeline.session import checkpoint
 from pipeline.session.progress_log import Fold
-from pipeline.session.time_limit import Session
 from pipeline.submission.prediction_format import Form
-from pipeline.training import floor_comparison, gradient_noise, held_out_results, learning_rate
-from pipeline.training.hard_examples import keep_examples, worst
+from pipeline.training import fold_training, gradient_noise, learning_rate, out_of_memory
 from pipeline.training.learning_rate import Applied
-from pipeline.training.loop import OUTPUTS, Loop
+from pipeline.training.loop import OUTPUTS
 from pipeline.training.run_origin import START_OVER
 
 GOLDEN_ROWS = 8
@@ -57,27 +56,6 @@ class Trained:
     applied: Applied
     manifest: dict[str, Any] | None
     seconds: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """The outcome of a loop that is complete.
-
-    Attributes:
-        run_id: of the checkpoints.
-        steps: taken.
-        metrics: of the epoch that the weights are of.
-        weights: to infer with, by name.
-        batch: images that one device takes at once.
-        pretrained: where the weights at the start came from; None: they were random.
-    """
-
-    run_id: str
-    steps: int
-    metrics: dict[str, float]
-    weights: dict[str, np.ndarray]
-    batch: int
-    pretrained: dict[str, str | None] | None = None
 
 
 def read(
@@ -165,7 +143,7 @@ def train(
     _show_plan(config, examples, pairs, applied[0], show)
     _clear(output, places, config, fresh=fresh)
     before = keras.config.dtype_policy()
-    fitted: list[Fitted] = []
+    fitted: list[fold_training.Fitted] = []
     # The libraries hold a million objects; a collection takes a quarter of a second.
     gc.freeze()
     try:
@@ -193,7 +171,7 @@ def train(
                         " or a larger one, resumes."
                     )
                     return Trained(output, "partial", applied[0], None, seconds)
-            one = _fit(
+            one = fold_training.fit(
                 config,
                 numbers,
                 examples,
@@ -203,6 +181,7 @@ def train(
                 show,
                 fold=fold,
                 run_id=fitted[0].run_id if fitted else None,
+                memory=output / out_of_memory.FILE,
                 max_steps=steps,
                 fresh=fresh and not fitted,
             )
@@ -225,16 +204,13 @@ def train(
     for (_, rows), one in zip(pairs, fitted, strict=True):
         artifact.assign(rebuilt, one.weights)
         weights.append(artifact.weights_of(rebuilt))
+        found[rows] = target.predictions(one.outputs)
         # By default a TPU multiplies float32 in bfloat16; another machine has to reproduce these.
-        # One device computes them, so its batch is that of one replica in training.
+        # One device computes them, so its batch is at most that of one replica in training.
+        size = min(one.batch, GOLDEN_ROWS)
         with jax.default_matmul_precision("highest"):
-            found[rows], of_golden = (
-                target.predictions(
-                    architectures.outputs(rebuilt, examples.inputs[chosen], batch=one.batch)
-                )
-                for chosen in (rows, golden)
-            )
-        outputs.append(of_golden)
+            of_golden = architectures.outputs(rebuilt, examples.inputs[golden], batch=size)
+        outputs.append(target.predictions(of_golden))
     if not np.isfinite(found).all() or not np.isfinite(outputs).all():
         raise DivergedError(
             "The trained model's outputs are not finite"
@@ -250,7 +226,7 @@ def train(
     )
     compared: list[str] = []
     floor = floor_comparison.compare(config, examples, held, found, compared.append)
-    seconds["final evaluation"] = time.monotonic() - begun
+    seconds["final evaluation"] = seconds.get("final evaluation", 0.0) + time.monotonic() - begun
     seconds["total"] = time.monotonic() - started
     origins = provenance or provenance_module.from_checkout()
     manifest = artifact.save(
@@ -332,63 +308,3 @@ def _clear(output: Path, places: Sequence[Path], config: Config, *, fresh: bool)
             f" expected one with folds={config.folds}.\n"
             f"Undo the change to resume, choose another --output, or {START_OVER}"
         )
-
-
-def _fit(
-    config: Config,
-    applied: Applied,
-    examples: dataset.Examples,
-    pair: folds.Pair,
-    place: Path,
-    seconds: dict[str, float],
-    show: Callable[[str], None],
-    *,
-    fold: Fold | None,
-    run_id: str | None,
-    max_steps: int | None,
-    fresh: bool,
-) -> Fitted | None:
-    """Train one loop to its end, or resume it; return None if it stopped early, or if the session
-    ends before the next fold.
-
-    Args:
-        pair: (training rows, held-out rows).
-        place: gets checkpoints/, progress.jsonl and history.csv.
-        seconds: gets the seconds of each phase added.
-        fold: None without folds.
-        run_id: of the run that this is a fold of; None: the loop chooses one.
-        max_steps: of this loop.
-        fresh: set its earlier checkpoints aside.
-    """
-    gc.collect()  # frees what the fold before this one has on the devices
-    rows, held = pair
-    batches = dataset.Batches.of(examples, config, rows)
-    architectures.seed(config.seed)
-    spent: dict[str, float] = {}
-    validation = examples.inputs[held], examples.labels[held]
-    run = Loop(config, applied, batches, validation, place, show, spent, fold)
-    run.run_id = run_id or run.run_id
-    origin = {
-        "config": config.to_json(),
-        "data": folds.fingerprint(examples, config, pair),
-        "batches": dataset.BATCHES_VERSION,
-        "precision": keras.config.dtype_policy().name,
-        "devices": str(devices.found()),
-        "code": provenance_module.code(),
-    }
-    with Session(config.session_hours, config.stall_seconds, place) as session:
-        status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
-        # A fold that was complete before ends no session, however short: each session makes
-        # progress.
-        reserve = 0.0 if "compile" in spent else -math.inf
-        stop = session.over(reserve) if fold and fold.number < fold.count else None
-    for name, value in spent.items():
-        seconds[name] = seconds.get(name, 0.0) + value
-    if status == "complete" and stop:
-        show(f"Stopped after a fold: {stop}. The same command again resumes with the next.")
-    if status == "partial" or stop:
-        return None
-    metrics = run.best["metrics"] if config.keep == "best" and run.best else run.metrics
-    return Fitted(
-        run.run_id, run.step, metrics, run.final_weights(), run.compiled.micro_batch, run.pretrained
-    )

@@ -45,7 +45,7 @@ def test_folders_of_labels_give_what_a_table_gives(competition, tiny, sorted_by_
     assert places == [["train", label] for label in labels]
     assert np.array_equal(found.inputs, other.inputs)
     assert np.array_equal(found.labels, other.labels)
-    assert found.fingerprint() == dataset.read_training(folder, config).fingerprint()
+    assert found.fingerprint == dataset.read_training(folder, config).fingerprint
     assert len(read_test(folder, config)) == 21
 
 

@@ -236,7 +236,7 @@ def test_one_broken_image_in_a_hundred_is_left_out_and_named(tmp_path, tiny, spo
     assert found.ids == tuple(name for name in whole.ids if name != "r003")
     assert np.array_equal(found.inputs, np.delete(whole.inputs, 3, axis=0))
     assert np.array_equal(found.labels, np.delete(whole.labels, 3))
-    assert not whole.broken and found.fingerprint() != whole.fingerprint()
+    assert not whole.broken and found.fingerprint != whole.fingerprint
 
     (folder / "train" / "r050.png").write_bytes(b"")
     with pytest.raises(
@@ -736,7 +736,7 @@ def test_large_images_are_kept_decoded_and_small_ones_are_not(
         found = dataset.read_training(
             competition, config, cache=tmp_path / "decoded", show=said.append
         )
-        assert found.fingerprint() == plain.fingerprint()
+        assert found.fingerprint == plain.fingerprint
     assert len(list((tmp_path / "decoded").glob("*"))) == kept
     assert [line.startswith("Took 96 decoded images") for line in said] == [True] * (kept // 2)
 

@@ -80,7 +80,7 @@ def test_training_finds_the_groups_in_the_pixels(competition, tiny):
     assert found.groups[0] == found.groups[4] and len(np.unique(found.groups)) == 95
     assert shown == ["96 images in 95 groups of duplicates, which no split divides"]
     plain = dataset.read_training(competition, tiny)
-    assert plain.groups is None and plain.fingerprint() != found.fingerprint()
+    assert plain.groups is None and plain.fingerprint != found.fingerprint
 
 
 def test_rows_of_a_table_are_no_duplicates():

@@ -264,7 +264,7 @@ def test_groups_are_read_as_the_texts_that_they_are(competition, tiny):
     assert list(images.groups[:6]) == [0, 1, 2, 0, 1, 2]
     assert images.groups.dtype == np.int32
     exchanged = replace(images, groups=images.groups[::-1])
-    assert len({i.fingerprint() for i in (images, exchanged, replace(images, groups=None))}) == 3
+    assert len({i.fingerprint for i in (images, exchanged, replace(images, groups=None))}) == 3
 
 
 def test_a_missing_group_column_and_a_row_without_a_group_are_named(competition, tiny):
@@ -444,7 +444,11 @@ def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, tmp_
     for number in (1, 2, 3):
         aside = out / f"fold-{number}" / "checkpoints-set-aside-1"
         assert (aside / f"step-{STEPS:08d}").is_dir()
-        assert {path.name for path in aside.glob("*.*")} == {"history.csv", "progress.jsonl"}
+        assert {path.name for path in aside.glob("*.*")} == {
+            "history.csv",
+            "progress.jsonl",
+            "held-out.npz",
+        }
     assert [path.name for path in out.glob("fold-*/checkpoints/step-*")] == ["step-00000001"]
     # Else the old model would stand beside the new run, which has none yet.
     assert not {"artifact", "validation.csv", "validation.npz"} & {

@@ -21,10 +21,10 @@ from invoke.main import program
 from deploy.client import secrets
 from pipeline import __main__ as command_line
 from pipeline.errors import ConfigError, DiskError, PipelineError, ReportError
+from pipeline.evaluation import hard_examples
 from pipeline.pages import charts, html
 from pipeline.report import report
 from pipeline.storage import checksums
-from pipeline.training import hard_examples
 from tests.pipeline.handmade import AWKWARD, manifest, progress, run, validation
 
 ROOT = Path(__file__).resolve().parents[3]

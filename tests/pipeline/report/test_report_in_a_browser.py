@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pipeline.evaluation import hard_examples
 from pipeline.report import report
-from pipeline.training import hard_examples
 from tests.pipeline.handmade import AWKWARD, run
 
 BROWSER = next(

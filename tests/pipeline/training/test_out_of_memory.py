@@ -1,10 +1,13 @@
 """A run for which the devices have too little memory."""
 
+from dataclasses import replace
+
 import jax
 import pytest
 
 from pipeline.errors import DeviceError
-from pipeline.training import out_of_memory
+from pipeline.training import out_of_memory, training
+from pipeline.training.train_step import Step
 
 
 class Small:
@@ -30,3 +33,31 @@ def test_another_refusal_of_the_devices_stays_what_it_is():
         out_of_memory.later_calls(Small()),
     ):
         raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: no")
+
+
+def test_what_fitted_is_kept_for_the_next_fold_and_session(
+    competition, tiny, tmp_path, monkeypatch
+):
+    """Each would compile first what does not fit, which takes minutes on a TPU."""
+    train, tried = Step.train, []
+
+    def starved(self, *given):
+        tried.append(self.micro_batch)
+        if self.micro_batch > 8:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return train(self, *given)
+
+    monkeypatch.setattr(Step, "train", starved)
+    config = replace(
+        tiny, batch=16, folds=2, epochs=2, optimizer=replace(tiny.optimizer, base_batch=8)
+    )
+    replicas = jax.device_count()
+    config = replace(config, batch=16 * replicas)
+
+    for steps in (1, None):
+        lines = []
+        training.train(config, competition, tmp_path / "out", max_steps=steps, show=lines.append)
+        assert sum("retrying" in line for line in lines) == (steps == 1)
+
+    assert tried.count(16) == 1 and set(tried) == {16, 8}
+    assert any("as they fitted before" in line for line in lines)

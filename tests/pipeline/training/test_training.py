@@ -19,7 +19,7 @@ from pipeline.data import image_files
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
 from pipeline.runtime import devices
 from pipeline.session import checkpoint
-from pipeline.training import learning_rate, training
+from pipeline.training import fold_training, learning_rate, training
 from pipeline.training import train_state as states
 from pipeline.training.async_dispatch import EVALUATIONS
 from pipeline.training.loop import Loop
@@ -385,7 +385,7 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
     """Of a step of a minute, five lie between the last look at the clock and the checkpoint."""
     kept = []
 
-    class Watched(training.Session):
+    class Watched(fold_training.Session):
         def over(self, reserve):
             kept.append(reserve)
             return super().over(reserve)
@@ -393,14 +393,14 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
     def slowly(work, seconds):
         return lambda *given: (time.sleep(seconds), work(*given))[1]
 
-    monkeypatch.setattr(training, "Session", Watched)
+    monkeypatch.setattr(fold_training, "Session", Watched)
     monkeypatch.setattr(Step, "train", slowly(Step.train, 0.1))
     monkeypatch.setattr(Loop, "_validate", slowly(Loop._validate, 1.0))
 
     training.train(replace(tiny, epochs=2), competition, tmp_path / "out", show=quiet)
 
     assert kept[3] >= 5 * 0.1
-    assert kept[-1] >= 5 * 0.1 + 1.0
+    assert max(kept) >= 5 * 0.1 + 1.0
 
 
 def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import DiskError, ReportError
-from pipeline.training import hard_examples
+from pipeline.evaluation import hard_examples
 
 
 @given(st.lists(st.floats(0, 10) | st.just(float("nan")), max_size=40), st.integers(1, 30))

@@ -13,8 +13,9 @@ from pipeline.config import Floor
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError
+from pipeline.evaluation import floor_comparison
 from pipeline.report import report
-from pipeline.training import floor_comparison, training
+from pipeline.training import training
 
 FLOOR = Floor(model="a forest", metric="accuracy", score=0.8, error=0.02, rows=400)
 

@@ -1,0 +1,130 @@
+"""Fold training: one loop from its first step to its held-out outputs, or as far as the session
+goes.
+"""
+
+import gc
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from pipeline.config import Config
+from pipeline.data import dataset, folds
+from pipeline.evaluation import held_out_outputs
+from pipeline.models import architectures
+from pipeline.runtime import devices
+from pipeline.runtime import provenance as provenance_module
+from pipeline.session.progress_log import Fold
+from pipeline.session.time_limit import Session
+from pipeline.training.learning_rate import Applied
+from pipeline.training.loop import Loop
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The outcome of a loop that is complete.
+
+    Attributes:
+        run_id: of the checkpoints.
+        steps: taken.
+        metrics: of the epoch that the weights are of.
+        weights: to infer with, by name.
+        outputs: for the held-out rows, float32 (n, outputs).
+        batch: images that one device takes at once.
+        pretrained: where the weights at the start came from; None: they were random.
+    """
+
+    run_id: str
+    steps: int
+    metrics: dict[str, float]
+    weights: dict[str, np.ndarray]
+    outputs: np.ndarray
+    batch: int
+    pretrained: dict[str, str | None] | None = None
+
+
+def fit(
+    config: Config,
+    applied: Applied,
+    examples: dataset.Examples,
+    pair: folds.Pair,
+    place: Path,
+    seconds: dict[str, float],
+    show: Callable[[str], None],
+    *,
+    fold: Fold | None,
+    run_id: str | None,
+    memory: Path,
+    max_steps: int | None,
+    fresh: bool,
+) -> Fitted | None:
+    """Train one loop to its end, or resume it; return None if it stopped early, or if the session
+    ends before the next fold.
+
+    Args:
+        pair: (training rows, held-out rows).
+        place: gets checkpoints/, progress.jsonl and history.csv.
+        seconds: gets the seconds of each phase added.
+        fold: None without folds.
+        run_id: of the run that this is a fold of; None: the loop chooses one.
+        memory: keeps what fits into the devices, for the next fold and session.
+        max_steps: of this loop.
+        fresh: set its earlier checkpoints aside.
+    """
+    gc.collect()  # frees what the fold before this one has on the devices
+    rows, held = pair
+    batches = dataset.Batches.of(examples, config, rows)
+    architectures.seed(config.seed)
+    spent: dict[str, float] = {}
+    validation = examples.inputs[held], examples.labels[held]
+    run = Loop(config, applied, batches, validation, place, show, spent, fold)
+    run.run_id, run.memory = run_id or run.run_id, memory
+    origin = {
+        "config": config.to_json(),
+        "data": folds.fingerprint(examples, config, pair),
+        "batches": dataset.BATCHES_VERSION,
+        "precision": keras.config.dtype_policy().name,
+        "devices": str(devices.found()),
+        "code": provenance_module.code(),
+    }
+    with Session(config.session_hours, config.stall_seconds, place) as session:
+        status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
+        # A fold that was complete before ends no session, however short: each session makes
+        # progress.
+        reserve = 0.0 if "compile" in spent else -math.inf
+        begun, outputs = time.monotonic(), None
+        best = run.best if config.keep == "best" else {}
+        if status == "complete":
+            outputs = held_out_outputs.compute(
+                run.forward(),
+                examples.inputs,
+                held,
+                mesh=run.compiled.mesh,
+                batch=run.compiled.micro_batch * run.compiled.replicas,
+                folder=place,
+                run=f"{run.run_id} {run.step} {best.get('step')}",
+                session=session,
+            )
+            spent["final evaluation"] = time.monotonic() - begun
+        stop = session.over(reserve) if fold and fold.number < fold.count else None
+    for name, value in spent.items():
+        seconds[name] = seconds.get(name, 0.0) + value
+    if status == "complete" and stop:
+        show(f"Stopped after a fold: {stop}. The same command again resumes with the next.")
+    if status == "complete" and outputs is None:
+        show("Stopped in the final evaluation. The same command again resumes it.")
+    if outputs is None or stop:
+        return None
+    return Fitted(
+        run.run_id,
+        run.step,
+        best.get("metrics", run.metrics),
+        run.final_weights(),
+        outputs,
+        run.compiled.micro_batch,
+        run.pretrained,
+    )
