@@ -108,7 +108,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     infer = add("infer", _infer, "predict the test set and write OUT/submission.csv", run)
     infer.add_argument("--artifact", required=True, type=Path, help="the folder with manifest.json")
-    infer.add_argument("--precision", default="float32", help="float32 (default) or mixed_float16")
+    precision = "auto, float32 or mixed_float16 (default: infer_precision of the config)"
+    infer.add_argument("--precision", default="", help=precision)
     scale = "check the learning rate at 8 times the batch, in nine runs; exit 1 if it does not hold"
     add("scale-check", _scale_check, scale, run).add_argument(
         "--batch", type=int, help="images per step to scale from; default: the config's base_batch"

@@ -22,6 +22,7 @@ from deploy.relay.last_runs import EVERY_ROW
 from deploy.relay.submit import FILE
 
 UNKNOWN = "not known here"
+GOLDEN = "golden.json"  # as inference writes it
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def trace(project: Project, submission: Path) -> list[Link]:
         Link("also written by", output.name_of(other), str(other / output.OUTPUTS))
         for other in others
     ]
+    links += _golden(folder)
     links.append(_score(journal, infer))
     links += _run("infer", infer, identity, folder)
     expect = identity.get("expect") or {}
@@ -122,6 +124,23 @@ def _journal(project: Project, folder: Path) -> Journal:
     ours = project.journal().path
     beside, note = folder.parent / ours.name, output.noted(folder)
     return Journal(beside if beside.is_file() else ours, note.server if note else None)
+
+
+def _golden(folder: Path) -> list[Link]:
+    """Return how near the run's golden outputs were to those of the training, if it wrote so."""
+    path = folder / GOLDEN
+    if not path.is_file():  # an older run
+        return []
+    output.unchanged(path, folder, GOLDEN)
+    try:
+        told = [
+            f"{one['precision']}, {one['difference']:.1e} apart, {one['tolerance']:.1e} allowed"
+            f"{' by the config' if one['asked'] else ''}"
+            for one in json.loads(path.read_text(encoding="utf-8"))
+        ]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.\nPull the run again.") from error
+    return [Link("golden outputs", one, str(path)) for one in told]
 
 
 def _score(journal: Journal, infer: dict[str, Any] | None) -> Link:

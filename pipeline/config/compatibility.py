@@ -9,6 +9,8 @@ from pipeline.config.data_layout import Data
 # Nothing that training reads. The images themselves are compared by content.
 FREE = {
     "feed",
+    "infer_precision",
+    "golden_tolerance",
     "handoff",
     "metric",  # its effect on the labels, their log, is in the fingerprint of the data
     "progress_seconds",

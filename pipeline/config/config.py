@@ -19,6 +19,7 @@ from pipeline.errors import ConfigError
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
+INFER_PRECISIONS = ("auto", "float32", "mixed_float16")
 FEEDS = ("auto", "device", "host")
 HANDOFFS = ("dataset", "kernel")
 KEEPS = ("last", "best")
@@ -111,9 +112,13 @@ class Config:
         views: of an image, whose predictions are averaged in inference (test-time augmentation): as
             it is, mirrored if data.flip is set, moved by a pixel if data.crop_padding is. They are
             left out first if time is short.
-        precision: "auto" takes bfloat16 if the hardware computes it.
+        precision: of training. "auto" takes bfloat16 if the hardware computes it, but for tables.
         feed: "device" lets the devices hold all images, "host" sends each batch to them; "auto"
             takes what fits (pipeline.training.feed). Batches are the same.
+        infer_precision: "auto" takes float16 on a GPU if its golden outputs agree, else float32
+            (pipeline.inference.restoring).
+        golden_tolerance: the largest difference between golden outputs here and where the model was
+            trained; None: what was measured. The submission's lineage names another.
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
             output.
         session_hours: of wall clock, from the start of the process, before whose end the run saves
@@ -151,6 +156,8 @@ class Config:
     views: int = 1
     precision: str = "auto"
     feed: str = "auto"
+    infer_precision: str = "auto"
+    golden_tolerance: float | None = None
     handoff: str = "dataset"
     progress_seconds: float = 10.0
     checkpoint_seconds: float | None = None
@@ -193,6 +200,8 @@ class Config:
             within("checkpoint_seconds", self.checkpoint_seconds, 0, 3600 * 9)
         if self.session_hours is not None:
             within("session_hours", self.session_hours, 0, 24 * 365, open_ends=True)
+        if self.golden_tolerance is not None:
+            within("golden_tolerance", self.golden_tolerance, 0, 10, open_ends=True)
         within("stall_seconds", self.stall_seconds, 1, 3600 * 9)
         whole("steps_per_call", self.steps_per_call, 1, 10_000)
         for name, low, high in (
@@ -214,6 +223,7 @@ class Config:
         for name, allowed in (
             ("precision", PRECISIONS),
             ("feed", FEEDS),
+            ("infer_precision", INFER_PRECISIONS),
             ("handoff", HANDOFFS),
             ("keep", KEEPS),
         ):

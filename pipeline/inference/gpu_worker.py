@@ -2,8 +2,10 @@
 pipeline.inference.gpu_worker JOB`.
 """
 
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 # The parent shows the last line of the log, which start-up messages would hide.
@@ -11,14 +13,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from pipeline.data.test_set import read_test
 from pipeline.errors import PipelineError
-from pipeline.inference import block_prediction, inference, multi_gpu
+from pipeline.inference import block_prediction, multi_gpu, restoring
 
 
 def main(job: Path) -> int:
     """Compute the rows of one job and return the exit code."""
     try:
         artifact, settings, rows, values = multi_gpu.read_job(job)
-        forward = inference.restore(artifact, settings.precision)
+        forward, checked = restoring.restore(artifact, settings.precision)
+        (job / multi_gpu.CHECKED).write_text(json.dumps(asdict(checked)))
         test = read_test(Path(settings.folder), artifact.config, artifact.encoding)
         end, batch, first = settings.until, settings.batch, rows.start
         with multi_gpu.reporting(job) as report:

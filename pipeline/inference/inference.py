@@ -7,39 +7,31 @@ meanwhile it decodes the next blocks. An input that cannot be read gets the mean
 named: no id is ever dropped. Each of several GPUs has a process (`pipeline.inference.multi_gpu`).
 """
 
+import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import keras
 import numpy as np
 
-from pipeline import artifact as artifact_module
 from pipeline.artifact import Artifact
 from pipeline.config import Config
 from pipeline.data import image_files
 from pipeline.data.test_set import TestSet, read_test
-from pipeline.errors import ArtifactError, ConfigError, DataError, writing
-from pipeline.inference import block_prediction, multi_gpu
+from pipeline.errors import DataError, writing
+from pipeline.inference import block_prediction, multi_gpu, restoring
 from pipeline.inference.block_prediction import Report, Show
 from pipeline.inference.forward_pass import Forward
-from pipeline.models import architectures
 from pipeline.runtime import devices
 from pipeline.storage import atomic_file
 from pipeline.submission.prediction_format import Form
 
-PRECISIONS = ("float32", "mixed_float16")
-# Largest difference between two predictions, for numbers in standard deviations. float32: other
-# kernels add in another order (measured: below 1e-6 between JAX and TensorFlow on a CPU). float16
-# has 11 bits, and its errors grow through the layers.
-TOLERANCE = {"float32": 1e-4, "mixed_float16": 2e-2}
 # Of the time that there is, what predicting may take: the rest is for writing, and what follows.
 SHARE = 0.9
+GOLDEN = "golden.json"  # what was compared, for the submission's lineage
 
 Clock = Callable[[], float]
 
@@ -68,78 +60,6 @@ class Predictions:
         return self.test.ids
 
 
-def restore(artifact: Artifact, precision: str = "float32") -> Forward:
-    """Return the artifact's models, one a fold, after recomputing the golden outputs.
-
-    Raises:
-        ArtifactError: if the weights do not fit, or the golden outputs differ.
-        ConfigError: if `precision` is not one of `PRECISIONS`.
-    """
-    if precision not in PRECISIONS:
-        raise ConfigError(
-            f"precision={precision!r} cannot work: expected one of {', '.join(PRECISIONS)}.\n"
-            "Correct --precision."
-        )
-    before, models = keras.config.dtype_policy(), list[Any]()
-    keras.config.set_dtype_policy(precision)
-    try:
-        for weights in artifact.folds:
-            with _unoptimized():
-                models.append(architectures.build(artifact.config))
-            artifact_module.assign(models[-1], weights)
-    finally:
-        keras.config.set_dtype_policy(before)
-    forward = Forward(models)
-    # With the batch of the first blocks, or a smaller one where the device has no room for it.
-    outputs = averaged(artifact, forward, artifact.golden_inputs)
-    unit = np.array(artifact.target.spread or 1.0)
-    if artifact.target.log:
-        unit = np.abs(artifact.golden_outputs) + 1
-    difference = float(np.max(np.abs(outputs - artifact.golden_outputs) / unit))
-    if not difference <= TOLERANCE[precision]:
-        raise ArtifactError(
-            "The model gives other outputs here than where it was trained:"
-            f" {difference:.2e} apart on {len(outputs)} golden inputs;"
-            f" expected at most {TOLERANCE[precision]:.0e} in {precision}.\n"
-            f"Trained with {artifact.manifest['versions']}."
-            " Infer with the same commit, or with precision float32."
-        )
-    return forward
-
-
-@contextmanager
-def _unoptimized() -> Iterator[None]:
-    """Let XLA compile without most optimizations, for random weights that are replaced at once.
-
-    These programs give other bits, so no other code may get them: JAX caches the programs of
-    another matmul precision separately.
-    """
-    if keras.backend.backend() != "jax":
-        yield
-        return
-    import jax
-
-    name = "jax_disable_most_optimizations"
-    before = jax.config.read(name)  # type: ignore[no-untyped-call]
-    with jax.default_matmul_precision("highest"):
-        jax.config.update(name, True)  # type: ignore[no-untyped-call]
-        try:
-            yield
-        finally:
-            jax.config.update(name, before)  # type: ignore[no-untyped-call]
-
-
-def averaged(
-    artifact: Artifact, forward: Forward, inputs: np.ndarray, batch: int | None = None
-) -> np.ndarray:
-    """Return the mean of the folds' predictions, float32 (n, k).
-
-    Args:
-        batch: rows at once; None: the forward pass's, halved where it does not fit.
-    """
-    return block_prediction.mean(artifact, forward.outputs(inputs, batch))
-
-
 def predict(
     artifact: Artifact,
     test: TestSet,
@@ -155,7 +75,7 @@ def predict(
     If time runs short, views are skipped first, then folds, and then rows get the mean prediction.
 
     Args:
-        forward: as `restore` returns it.
+        forward: as `restoring.restore` returns it.
         seconds: there are for all of it; None: no limit.
         batch: rows at once; None: found by doubling.
         clock: in seconds.
@@ -215,7 +135,7 @@ def infer(
     output: Path,
     *,
     config: Config | None = None,
-    precision: str = "float32",
+    precision: str = "",
     seconds: float | None = None,
     batch: int | None = None,
     processes: int | None = None,
@@ -227,11 +147,11 @@ def infer(
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
         folder: the competition.
-        output: gets submission.csv, first with the mean prediction for every id; if this fails, an
-            older file is restored.
+        output: gets golden.json and submission.csv. It holds the mean prediction for every id
+            first; if this fails, an older file is restored.
         config: says where in the folder the test set is, how many `views` each image gets and how
             long a session lasts; None: the artifact's own.
-        precision: one of `PRECISIONS`.
+        precision: one of `restoring.PRECISIONS`; "": that of the config.
         seconds: there are from now on; None: those of `session_hours`.
         batch: as for `predict`.
         processes: that share the rows, each with one GPU; None: one a GPU. Several do not use
@@ -239,7 +159,7 @@ def infer(
         clock: in seconds.
 
     Raises:
-        ArtifactError, DataError: as `restore`, `read_test` and `predict` say.
+        ArtifactError, DataError: as `restoring.restore`, `read_test` and `predict` say.
         SubmissionError: if the predictions are not what the sample asks for.
     """
     begun = clock()
@@ -269,14 +189,19 @@ def infer(
         processes = here.count if here.platform == "gpu" else 1
     try:
         if processes > 1:
-            predictions = _shared(placed, test, folder, precision, until, batch, processes, show)
+            predictions, checked = _shared(
+                placed, test, folder, precision, until, batch, processes, show
+            )
         else:
-            forward = restore(placed, precision)
+            forward, found = restoring.restore(placed, precision, show)
+            checked = [found]
             there = None if until is None else (until - clock()) / SHARE
             predictions = predict(
                 placed, test, forward, seconds=there, batch=batch, clock=clock, show=show
             )
         written = form.write(path, predictions.ids, predictions.values)
+        text = json.dumps([asdict(each) for each in dict.fromkeys(checked)], indent=1)
+        atomic_file.write(output / GOLDEN, text.encode())
     except BaseException:
         if before is not None:
             atomic_file.write(path, before)
@@ -302,23 +227,26 @@ def _shared(
     batch: int | None,
     processes: int,
     show: Show,
-) -> Predictions:
-    """Return predictions that several processes compute; the rows that they do not compute, this
-    process computes if there is time.
+) -> tuple[Predictions, list[restoring.Checked]]:
+    """Return predictions that several processes compute, and the golden checks; the rows that they
+    do not compute, this process computes if there is time.
     """
     values, broken = _mean_of(artifact, len(test)), dict[str, str]()
     report = _collecting(broken, len(test), artifact.config)
     settings = multi_gpu.Settings(str(folder.absolute()), precision, until, batch)
-    missing = multi_gpu.run(artifact, settings, values, processes, report=report, show=show)
+    missing, checked = multi_gpu.run(
+        artifact, settings, values, processes, report=report, show=show
+    )
     left_out = sum(map(len, missing))
     if missing and (until is None or time.monotonic() < until):
-        forward = restore(artifact, precision)
+        forward, found = restoring.restore(artifact, precision, show)
+        checked.append(found)
         fill = partial(block_prediction.fill, artifact, test, forward, end=until, batch=batch)
         for part in missing:
             show(f"Rows {part.start:,} to {part.stop - 1:,} are computed here")
             own = values[part.start : part.stop]
             left_out -= fill(own, first=part.start, report=report, show=show)
-    return _predictions(artifact, test, values, broken, left_out, show)
+    return _predictions(artifact, test, values, broken, left_out, show), checked
 
 
 def _placed(trained: Config, given: Config | None) -> Config:
@@ -329,4 +257,5 @@ def _placed(trained: Config, given: Config | None) -> Config:
     own = (*images, "numeric_columns", "categorical_columns", "most_categories")
     kept = {name: getattr(trained.data, name) for name in own}
     data = replace(given.data, **kept)
-    return replace(trained, data=data, session_hours=given.session_hours, views=given.views)
+    here = ("session_hours", "views", "infer_precision", "golden_tolerance")
+    return replace(trained, data=data, **{name: getattr(given, name) for name in here})

@@ -30,9 +30,11 @@ from pipeline.data.labels import Target
 from pipeline.data.table_features import Encoding
 from pipeline.errors import writing
 from pipeline.inference.block_prediction import Report, Show
+from pipeline.inference.restoring import Checked
 
 JOB, WEIGHTS, GOLDEN = "job.json", "weights.npz", "golden.npz"
 VALUES, BROKEN, LOG = "values.npy", "broken.jsonl", "log.txt"
+CHECKED = "checked.json"
 POLL_SECONDS = 0.2
 
 
@@ -42,7 +44,7 @@ class Settings:
 
     Attributes:
         folder: of the competition.
-        precision: of the model.
+        precision: as `restoring.restore` takes it.
         until: when predicting has to be over, by `time.monotonic`, which all processes share; or
             None.
         batch: rows at once, or None.
@@ -62,8 +64,9 @@ def run(
     *,
     report: Report,
     show: Show,
-) -> list[range]:
-    """Let several processes fill `values`, float32 (n, k), and return the rows that they did not.
+) -> tuple[list[range], list[Checked]]:
+    """Let several processes fill `values`, float32 (n, k), and return the rows that they did not,
+    and their golden checks.
 
     Args:
         report: is called as blocks end; what it raises ends all processes.
@@ -90,15 +93,17 @@ def run(
             for _, _, _, process in jobs:
                 process.kill()
                 process.wait()
-        missing = []
+        missing, checked = [], []
         for number, (job, first, last, process) in enumerate(jobs, 1):
             found = np.load(job / VALUES, allow_pickle=False)
             whole = np.isfinite(found).all(axis=1)
             values[first:last][whole] = found[whole]
             missing += _runs(np.flatnonzero(~whole) + first)
+            if (job / CHECKED).is_file():
+                checked.append(Checked(**json.loads((job / CHECKED).read_text())))
             lines = (job / LOG).read_text(errors="replace").strip().splitlines()
             for line in lines:
-                if line.startswith(("Time allows", "Out of memory")):
+                if line.startswith(("Time allows", "Out of memory", "float16")):
                     show(f"Process {number}: {line}")
             if code := process.returncode:
                 show(
@@ -106,7 +111,7 @@ def run(
                     f" {signal.Signals(-code).name if code < 0 else code}"
                     f" after {int(whole.sum()):,} of {last - first:,} rows: {lines[-1:]}"
                 )
-        return missing
+        return missing, checked
 
 
 def read_job(job: Path) -> tuple[Artifact, Settings, range, np.ndarray]:

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-BFLOAT16 = "mixed_bfloat16"
-
 
 @dataclass(frozen=True)
 class Accelerator:
@@ -12,7 +10,6 @@ class Accelerator:
     Attributes:
         topology: as libtpu names it.
         kind: as libtpu wants it in the environment.
-        policy: the Keras dtype policy that "auto" means there.
         memory: bytes of a core that a program can have.
         operations: bfloat16 operations a second and core.
         bandwidth: bytes a second between a core and its memory.
@@ -20,7 +17,6 @@ class Accelerator:
 
     topology: str
     kind: str
-    policy: str
     memory: float
     operations: float
     bandwidth: float
@@ -29,6 +25,6 @@ class Accelerator:
 # Peaks: Google's pages on TPU v5e and v6e, read 2026-11-21. Memory of a v5e: what libtpu 0.0.51
 # allots at most (measured); of a v6e: assumed, in proportion.
 ACCELERATORS = {
-    "tpu-v5e-8": Accelerator("v5e:2x4", "v5litepod-8", BFLOAT16, 15.75 * 2**30, 197e12, 819e9),
-    "tpu-v6e-8": Accelerator("v6e:2x4", "v6e-8", BFLOAT16, 31.25 * 2**30, 918e12, 1.64e12),
+    "tpu-v5e-8": Accelerator("v5e:2x4", "v5litepod-8", 15.75 * 2**30, 197e12, 819e9),
+    "tpu-v6e-8": Accelerator("v6e:2x4", "v6e-8", 31.25 * 2**30, 918e12, 1.64e12),
 }

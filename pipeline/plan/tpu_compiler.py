@@ -176,7 +176,7 @@ def _lowered(config: Config, target: Accelerator) -> Any:
 
     from pipeline.data.labels import FIGURE
     from pipeline.models import architectures
-    from pipeline.runtime import replicas
+    from pipeline.runtime import devices, replicas
     from pipeline.training import learning_rate, train_state
     from pipeline.training.train_step import Step
 
@@ -189,7 +189,9 @@ def _lowered(config: Config, target: Accelerator) -> Any:
         return struct(array.shape, array.dtype, sharding=where)
 
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(target.policy if config.precision == "auto" else config.precision)
+    here = devices.Devices("tpu", target.kind, len(topology.devices), None)
+    table = config.data.kind == "table"
+    keras.config.set_dtype_policy(devices.precision(config.precision, here, table=table))
     try:
         applied = learning_rate.apply(config, 1000 * config.batch)
         model = architectures.build(config, applied.batchnorm_momentum)

@@ -131,14 +131,19 @@ def prove(shape: str) -> Devices:
     )
 
 
-def precision(wanted: str, here: Devices) -> str:
+def precision(wanted: str, here: Devices, *, table: bool = False) -> str:
     """Return the Keras dtype policy for training.
 
     "auto" is bfloat16 where the hardware computes it, else float32. A TPU computes it, and an
-    NVIDIA GPU from compute capability 8.0 (Ampere) on; a T4 has 7.5.
+    NVIDIA GPU from compute capability 8.0 (Ampere) on; a T4 has 7.5. Weights and their updates are
+    float32 in both. bfloat16 has float32's exponents, so gradients do not underflow, and no loss is
+    scaled. Its 8 bits are as many as a pixel has, and too few for the columns of a table.
+
+    Args:
+        table: the inputs are the numbers of a table.
     """
-    if wanted != "auto":
-        return wanted
+    if wanted != "auto" or table:
+        return "float32" if wanted == "auto" else wanted
     if here.platform == "tpu":
         return "mixed_bfloat16"
     if here.platform == "gpu":

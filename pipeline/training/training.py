@@ -138,7 +138,7 @@ def train(
     pairs = folds.splits(examples, config)
     seconds = {"read": time.monotonic() - started}
     applied = [learning_rate.apply(config, len(rows)) for rows, _ in pairs]
-    policy = devices.precision(config.precision, here)
+    policy = devices.precision(config.precision, here, table=config.data.kind == "table")
     show(f"Devices: {here}; precision {policy}")
     _show_plan(config, examples, pairs, applied[0], show)
     _clear(output, places, config, fresh=fresh)

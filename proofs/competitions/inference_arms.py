@@ -31,7 +31,7 @@ from pipeline.data.image_decoding import Shape
 from pipeline.data.image_files import shape
 from pipeline.data.labels import Target
 from pipeline.inference import forward_pass as forwards
-from pipeline.inference import inference
+from pipeline.inference import inference, restoring
 from pipeline.models import architectures
 from pipeline.submission import submission_csv
 from pipeline.submission.prediction_format import Form
@@ -152,7 +152,7 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
     config = settings(side, width, 1 if files is None else 3, ".png" if files is None else ".jpg")
     loaded = trained(folder / "artifact", config)
     place = competition(folder / "competition", rows, files)
-    test, forward = test_set.read_test(place, config), inference.restore(loaded)
+    test, forward = test_set.read_test(place, config), restoring.restore(loaded)[0]
     held = replace(
         test, blocks=test_set.in_blocks(np.concatenate([block for _, block, _ in test.blocks(256)]))
     )

@@ -14,12 +14,12 @@ def main(artifact: str, folder: str, target: str) -> None:
 
     from pipeline import artifact as artifacts
     from pipeline.data.test_set import read_test
-    from pipeline.inference import inference
+    from pipeline.inference import restoring
 
     loaded = artifacts.load(Path(artifact))
     test = read_test(Path(folder), loaded.config, loaded.encoding)
-    found = inference.averaged(
-        loaded, inference.restore(loaded), test.inputs(np.arange(len(test))), batch=256
+    found = restoring.averaged(
+        loaded, restoring.restore(loaded)[0], test.inputs(np.arange(len(test))), batch=256
     )
     np.savez(
         target,

@@ -22,7 +22,7 @@ from pipeline.data.labels import Target
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 from pipeline.figures import training_figures
-from pipeline.inference import inference
+from pipeline.inference import inference, restoring
 from pipeline.models import architectures
 from pipeline.storage import checksums
 from pipeline.training import training
@@ -525,7 +525,7 @@ def test_inference_gives_the_mean_of_the_folds(folded):
         for inputs in (pixels, loaded.golden_inputs)
     )
 
-    found = inference.predict(loaded, test, inference.restore(loaded))
+    found = inference.predict(loaded, test, restoring.restore(loaded)[0])
 
     assert found.values.dtype == np.float32
     for means, folds_of in ((found.values, single), (loaded.golden_outputs, golden)):
@@ -607,7 +607,7 @@ def test_other_weights_in_one_fold_are_found_by_its_bytes_or_its_answers(folded,
     weights["fold-2/logits/kernel"] = weights["fold-2/logits/kernel"][:, ::-1]
     resealed(folder, weights)
     with pytest.raises(ArtifactError, match="other outputs here"):
-        inference.restore(artifact.load(folder))
+        restoring.restore(artifact.load(folder))[0]
 
 
 def test_curves_and_confusion_of_all_folds_are_drawn(folded, tmp_path):

@@ -17,7 +17,8 @@ from pipeline.__main__ import main
 from pipeline.data import image_files
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
-from pipeline.inference import forward_pass, inference, multi_gpu
+from pipeline.inference import forward_pass, inference, multi_gpu, restoring
+from pipeline.runtime import devices
 from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
 from tests.pipeline.rounding import EPS
 
@@ -58,7 +59,7 @@ def bound(trained) -> float:
     config = replace(loaded.config, folds=len(weights))
     folds = replace(loaded, config=config, weights=artifact.joined(weights))
     pixels = read_test(trained[0], loaded.config).inputs(np.arange(21))
-    outputs = inference.restore(folds).outputs(pixels)
+    outputs = restoring.restore(folds)[0].outputs(pixels)
     whole, *others = (loaded.target.predictions(one) for one in outputs)
     return TIMES * (max(float(np.abs(other - whole).max()) for other in others) + EPS)
 
@@ -84,7 +85,7 @@ def predicted(
 ) -> inference.Predictions:
     """Return the predictions of the test set in `folder`."""
     return inference.predict(
-        loaded, read_test(folder, loaded.config), inference.restore(loaded, precision)
+        loaded, read_test(folder, loaded.config), restoring.restore(loaded, precision)[0]
     )
 
 
@@ -105,12 +106,12 @@ def test_padding_changes_no_prediction(trained, bound, batch):
     """Whatever fills the last batch."""
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
-    models = inference.restore(loaded)
+    models = restoring.restore(loaded)[0]
     pixels = read_test(folder, loaded.config).inputs(np.arange(21))
 
-    found = inference.averaged(loaded, models, pixels, batch)
+    found = restoring.averaged(loaded, models, pixels, batch)
 
-    assert np.max(np.abs(found - inference.averaged(loaded, models, pixels, 7))) < bound
+    assert np.max(np.abs(found - restoring.averaged(loaded, models, pixels, 7))) < bound
 
 
 @pytest.mark.parametrize(("size", "batch"), [(1, None), (4, 3), (16, 2), (64, None)])
@@ -124,7 +125,7 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, bound, monkeypa
     found = inference.predict(
         loaded,
         read_test(folder, loaded.config),
-        inference.restore(loaded),
+        restoring.restore(loaded)[0],
         batch=batch,
         show=quiet,
     )
@@ -145,12 +146,17 @@ def test_a_test_image_is_looked_up_by_its_row(trained):
     )
 
 
-def test_half_precision_agrees_with_the_golden_outputs(trained):
-    """To its own tolerance, and with the same labels."""
+@pytest.fixture
+def float16():
+    """Skip where XLA cannot compile it for this CPU."""
     try:
         jax.jit(lambda number: number.astype("float16") / 3)(np.ones(3, np.float32))
     except jax.errors.JaxRuntimeError:
         pytest.skip("XLA cannot compile float16 for this CPU")
+
+
+def test_half_precision_agrees_with_the_golden_outputs(trained, float16):
+    """To its own tolerance, and with the same labels."""
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
 
@@ -324,11 +330,11 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, bou
     """
     folder, output, _ = trained
     loaded = artifact.load(output / "artifact")
-    models, test = inference.restore(loaded), read_test(folder, loaded.config)
+    models, test = restoring.restore(loaded)[0], read_test(folder, loaded.config)
     pixels = test.inputs(np.arange(21))
     moved = np.zeros_like(pixels)
     moved[:, 1:] = pixels[:, :-1]
-    wanted = [inference.averaged(loaded, models, images, 32) for images in (pixels, moved)]
+    wanted = [restoring.averaged(loaded, models, images, 32) for images in (pixels, moved)]
 
     found = inference.predict(replace(loaded, config=replace(loaded.config, views=2)), test, models)
 
@@ -438,7 +444,7 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
 
     assert [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in found.ids] == list(found.labels)
     with pytest.raises(DeviceError, match="Not even one row fits"):
-        inference.restore(loaded)
+        restoring.restore(loaded)[0]
 
 
 def test_a_training_after_an_inference_begins_with_the_weights_that_it_would_have_begun_with():
@@ -449,7 +455,7 @@ def test_a_training_after_an_inference_begins_with_the_weights_that_it_would_hav
 import hashlib, sys, jax
 from dataclasses import replace
 from pipeline import config
-from pipeline.inference import inference
+from pipeline.inference import inference, restoring
 from pipeline.models import architectures
 
 def drawn():
@@ -462,7 +468,7 @@ def drawn():
 found = []
 if sys.argv[1] == "after":
     try:
-        with inference._unoptimized():
+        with restoring._unoptimized():
             found = [drawn()]
             raise KeyError
     except KeyError:
@@ -494,10 +500,46 @@ print(drawn(), *found)
     assert after[0] == plain[0] != after[1]
 
 
+def on_a_gpu(monkeypatch):
+    here = replace(devices.found(), platform="gpu")
+    monkeypatch.setattr(restoring.devices, "found", lambda: here)
+
+
+def test_a_gpu_computes_in_float16_if_the_golden_outputs_agree(trained, monkeypatch, float16):
+    """A CPU never does by itself: it has no fast float16."""
+    loaded, lines = artifact.load(trained[1] / "artifact"), []
+    assert restoring.restore(loaded)[1].precision == "float32"
+
+    on_a_gpu(monkeypatch)
+    checked = restoring.restore(loaded, show=lines.append)[1]
+    swapped = replace(loaded, golden_outputs=loaded.golden_outputs[::-1])
+    with pytest.raises(ArtifactError, match="in float32"):
+        restoring.restore(swapped, show=lines.append)
+
+    assert checked.precision == "mixed_float16" and not checked.asked
+    assert 0 < checked.difference < checked.tolerance
+    assert len(lines) == 1 and "float32 is used" in lines[0]
+
+
+def test_a_difference_that_the_config_accepts_is_written_beside_the_submission(trained, tmp_path):
+    """For its lineage."""
+    loaded = artifact.load(trained[1] / "artifact")
+    altered = replace(loaded, golden_outputs=loaded.golden_outputs * np.float32(0.99))
+    with pytest.raises(ArtifactError, match=r"set golden_tolerance=0\.0\d? in the config"):
+        restoring.restore(altered)
+
+    accepting = replace(loaded.config, golden_tolerance=0.05)
+    inference.infer(altered, trained[0], tmp_path, config=accepting, show=quiet)
+
+    (told,) = json.loads((tmp_path / "golden.json").read_text())
+    assert told["asked"] and told["tolerance"] == 0.05
+    assert 0.001 < told["difference"] < 0.05
+
+
 def test_another_precision_is_refused_by_name(trained):
     """With the ones that there are."""
     with pytest.raises(ConfigError, match="float32, mixed_float16"):
-        inference.restore(artifact.load(trained[1] / "artifact"), "int8")
+        restoring.restore(artifact.load(trained[1] / "artifact"), "int8")[0]
 
 
 def test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused(trained, tmp_path):
@@ -508,7 +550,7 @@ def test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused(trai
     altered = replace(loaded, golden_outputs=loaded.golden_outputs[:, ::-1])
 
     with pytest.raises(ArtifactError, match="other outputs here"):
-        inference.restore(altered)
+        restoring.restore(altered)[0]
 
 
 def test_changed_weights_are_refused_and_nothing_is_written(

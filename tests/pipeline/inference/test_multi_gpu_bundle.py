@@ -20,16 +20,16 @@ from pathlib import Path
 
 import pipeline
 from pipeline import artifact
-from pipeline.inference import inference
+from pipeline.inference import inference, restoring
 
 folder, competition = map(Path, sys.argv[1:])
-restore, runs = inference.restore, []
+restore, runs = restoring.restore, []
 
 def restored(*given):
     runs[-1]["models_of_the_parent"] += 1
     return restore(*given)
 
-inference.restore = restored
+restoring.restore = restored
 for name in ("whole", "without"):
     if name == "without":
         Path("pipeline/inference/gpu_worker.py").unlink()
