@@ -20,7 +20,7 @@ from pipeline.errors import ConfigError
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 INFER_PRECISIONS = ("auto", "float32", "mixed_float16")
-FEEDS = ("auto", "device", "host")
+FEEDS = ("auto", "device", "host", "files")
 HANDOFFS = ("dataset", "kernel")
 KEEPS = ("last", "best")
 TARGETS = ("classes", "ordinal", "multilabel", "regression")
@@ -113,8 +113,9 @@ class Config:
             it is, mirrored if data.flip is set, moved by a pixel if data.crop_padding is. They are
             left out first if time is short.
         precision: of training. "auto" takes bfloat16 if the hardware computes it, but for tables.
-        feed: "device" lets the devices hold all images, "host" sends each batch to them; "auto"
-            takes what fits (pipeline.training.feed). Batches are the same.
+        feed: "device" lets the devices hold all images, "host" sends each batch to them, "files"
+            decodes each batch anew; "auto" takes the first that fits (pipeline.training.feed).
+            Batches are the same.
         infer_precision: "auto" takes float16 on a GPU if its golden outputs agree, else float32
             (pipeline.inference.restoring).
         golden_tolerance: the largest difference between golden outputs here and where the model was
@@ -200,6 +201,13 @@ class Config:
             within("checkpoint_seconds", self.checkpoint_seconds, 0, 3600 * 9)
         if self.session_hours is not None:
             within("session_hours", self.session_hours, 0, 24 * 365, open_ends=True)
+        expect(
+            self.feed != "files" or self.data.kind in ("images", "tfrecords"),
+            "feed",
+            self.feed,
+            f"another with kind={self.data.kind!r}, whose inputs are in no image files",
+            "Leave feed out.",
+        )
         if self.golden_tolerance is not None:
             within("golden_tolerance", self.golden_tolerance, 0, 10, open_ends=True)
         within("stall_seconds", self.stall_seconds, 1, 3600 * 9)

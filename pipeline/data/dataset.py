@@ -17,6 +17,7 @@ from pipeline.config import Config
 from pipeline.data import (
     class_folders,
     duplicates,
+    file_images,
     image_files,
     labels,
     parallel_decoding,
@@ -42,7 +43,8 @@ class Examples:
 
     Attributes:
         ids: n texts, in the order of the table.
-        inputs: images, uint8 (n, height, width, channels), or rows, float32 (n, features).
+        inputs: images, uint8 (n, height, width, channels), also as `pipeline.data.file_images` has
+            them, or rows, float32 (n, features).
         labels: as `pipeline.data.labels.read` returns them.
         target: what the labels mean.
         groups: int32 (n,), equal for examples of one group; None without `data.group_column` and
@@ -119,13 +121,15 @@ def read_training(
     encoding, broken = None, {}
     if data.kind in ("images", "tfrecords"):
         paths = parts or image_files.find(folder, data.train_images, ids, data)
-        inputs, reasons = image_files.read(paths, data, cache, show)
+        in_files = config.feed == "files"
+        inputs, reasons = image_files.read(paths, data, cache, show, in_files=in_files)
         broken = {ids[row]: reason for row, reason in reasons.items()}
         if len(broken) > len(ids) * image_files.MOST_SKIPPED:
             raise DataError(image_files.describe_broken(broken, len(ids), data))
         if broken:
             kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
-            inputs, table, ids = inputs[kept], table.iloc[kept], tuple(ids[row] for row in kept)
+            inputs, table = file_images.some(inputs, kept), table.iloc[kept]
+            ids = tuple(ids[row] for row in kept)
     elif data.kind == "pixels":
         inputs = table_features.pixels(path, data, (data.id_column, *names), advice)
     elif data.kind == "arrays":

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from pipeline.config.data_layout import Data
-from pipeline.data import parallel_decoding, tfrecords
+from pipeline.data import file_images, parallel_decoding, tfrecords
 from pipeline.data.image_decoding import ENDINGS, Shape
 from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
@@ -41,18 +41,28 @@ def read(
     data: Data,
     cache: Path | None,
     show: parallel_decoding.Show | None,
-) -> tuple[np.ndarray, dict[int, str]]:
+    *,
+    in_files: bool = False,
+) -> tuple[Any, dict[int, str]]:
     """Return the decoded images, and the reason for each row that cannot be decoded.
 
     Args:
         paths: n files or parts of files.
         cache: a folder for images above CACHED_ABOVE (`pipeline.data.parallel_decoding.read`).
+        in_files: leave them in their files (`pipeline.data.file_images`), as is done where neither
+            memory nor the cache has room.
 
     Returns:
         uint8 (n, height, width, channels), zeros for a broken one; {row: reason}.
     """
-    cache = cache if max(data.height, data.width) > CACHED_ABOVE else None
-    pixels, broken = parallel_decoding.read(paths, shape(data), cache=cache, show=show)
+    cache, form = cache if max(data.height, data.width) > CACHED_ABOVE else None, shape(data)
+    if in_files or not parallel_decoding.fits(paths, form, cache):
+        found: tuple[Any, dict[int, str]] = file_images.checked(
+            paths, form, show or (lambda line: None)
+        )
+    else:
+        found = parallel_decoding.read(paths, form, cache=cache, show=show)
+    pixels, broken = found
     missing = {row: "it is missing" for row in broken if paths[row] == MISSING}
     return pixels, broken | missing
 

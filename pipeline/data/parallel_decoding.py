@@ -84,7 +84,7 @@ def read(
         DataError: if a file is missing or cannot be read, or the images do not fit into memory.
     """
     show = show or (lambda line: None)
-    sources = _sources(paths)
+    sources = as_sources(paths)
     statuses = _statuses(sources)
     with _pool(workers or _threads(sources, shape)) as pool:
         kept = None if cache is None else cache / _key(sources, statuses, shape)
@@ -118,7 +118,7 @@ def blocks(
         DataError: if a file is missing (before the first block) or cannot be read (in place of its
             block), or a block does not fit into memory.
     """
-    sources = _sources(paths)
+    sources = as_sources(paths)
     _statuses(sources)
     with _pool(workers or _threads(sources, shape)) as pool:
         begun: deque[tuple[int, np.ndarray, list[Future[dict[int, str]]]]] = deque()
@@ -137,7 +137,8 @@ def blocks(
             yield start, pixels, broken
 
 
-def _sources(paths: Paths) -> list[Source]:
+def as_sources(paths: Paths) -> list[Source]:
+    """Return where each image is."""
     return [path if isinstance(path, Part) else os.fspath(path) for path in paths]
 
 
@@ -185,14 +186,14 @@ def _threads(sources: Sequence[Source], shape: Shape) -> int:
     image = _empty(1, shape)[0]
     for source in sources[:: max(len(sources) // SAMPLES, 1)][:SAMPLES]:
         begun = time.perf_counter()
-        _decode(source, shape, image)
+        decode_into(source, shape, image)
         times.append(time.perf_counter() - begun)
         if len(times) > 1 and (helpful() == most or sum(times) > SAMPLED_SECONDS):
             break
     return helpful()
 
 
-def _decode(source: Source, shape: Shape, into: np.ndarray) -> str:
+def decode_into(source: Source, shape: Shape, into: np.ndarray) -> str:
     """Write the pixels of an image; return why it is broken, or ""."""
     with reading(_file(source), DataError, FIX):
         found = content(source)
@@ -222,6 +223,20 @@ def _statuses(sources: Sequence[Source]) -> list[tuple[int, int]]:
             "test_images and suffix in the config, or complete the download."
         )
     return [known[file] for file in files]
+
+
+def fits(paths: Paths, shape: Shape, cache: Path | None) -> bool:
+    """Return whether `read` has room for these images: in memory, or in a cache on the disk."""
+    size = int(np.prod(_form(len(paths), shape), dtype=object))
+    if size <= _available_memory() * SHARE:
+        return True
+    if cache is None:
+        return False
+    sources = as_sources(paths)
+    if (cache / _key(sources, _statuses(sources), shape)).with_suffix(".npy").exists():
+        return True
+    there = next(path for path in (cache, *cache.absolute().parents) if path.exists())
+    return size <= shutil.disk_usage(there).free * SHARE
 
 
 def _allocate(kept: Path | None, number: int, shape: Shape, show: Show) -> np.ndarray:
@@ -300,7 +315,7 @@ def _submit(
     def run(begin: int) -> dict[int, str]:
         broken = {}
         for row in range(begin, min(begin + RUN, len(sources))):
-            reason = _decode(sources[row], shape, pixels[row])
+            reason = decode_into(sources[row], shape, pixels[row])
             if reason:
                 broken[first + row] = reason
                 pixels[row] = 0

@@ -36,7 +36,7 @@ class Gatherer:
     """Threads that copy rows. It is a context, at whose end they end.
 
     Args:
-        inputs: (n, …), or an object that `begin`s itself (`pipeline.data.decoded_on_the_way`).
+        inputs: (n, …), or an object that `begin`s itself (`pipeline.data.file_images`).
         threads: None: one a CPU.
     """
 

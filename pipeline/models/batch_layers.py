@@ -52,8 +52,8 @@ class Part:
 
     def over_groups(self, values: Any) -> Any:
         """Return for each image the sum over its group, (n, channels) as given."""
-        number, channels = values.shape
         if self.axis is None:
+            number, channels = values.shape
             sums = values.reshape(-1, self.group, channels).sum(1, keepdims=True)
             whole = jnp.broadcast_to(sums, (len(sums), self.group, channels))
             return whole.reshape(number, channels)
@@ -155,8 +155,7 @@ def _normalized(
             for one in (values.mean((0, *pixels)), values.var((0, *pixels)))
         )
     else:
-        mean = part.over_groups(values.sum(pixels)) / count
-        variance = part.over_groups(jnp.square(values - wide(mean)).sum(pixels)) / count
+        mean, variance = _over_groups(part, values, pixels, wide, layer.moving_mean.value, count)
     of_group = mean, variance
     if part.collected is not None:
         part.collected.append((mean[0], variance[0]))
@@ -178,6 +177,28 @@ def _normalized(
     if layer.beta is not None:
         start = start + jnp.asarray(layer.beta.value, kind)
     return (values * wide(factor) + wide(start)).astype(layer.compute_dtype)
+
+
+def _over_groups(
+    part: Part, values: Any, pixels: tuple[int, ...], wide: Any, near: Any, count: int
+) -> tuple[Any, Any]:
+    """Return mean and variance of each image's group, (n, channels).
+
+    Args:
+        pixels: the axes of an image but the channels. wide: brings (n, channels) or (channels,)
+            into the shape of the values.
+        near: the moving mean, (channels,). Around it both sums can be taken at once, so that
+            replicas wait once for each other, and little is lost to rounding.
+        count: numbers of a group and channel.
+    """
+    if part.axis is None:
+        mean = part.over_groups(values.sum(pixels)) / count
+        return mean, part.over_groups(jnp.square(values - wide(mean)).sum(pixels)) / count
+    near = jax.lax.stop_gradient(jnp.asarray(near, values.dtype))
+    apart = values - wide(near)
+    sums = jnp.concatenate([apart.sum(pixels), jnp.square(apart).sum(pixels)], axis=1)
+    first, second = jnp.split(part.over_groups(sums) / count, 2, axis=1)
+    return first + near, jnp.maximum(second - jnp.square(first), 0)
 
 
 def _renormalization(of_group: Any, mean: Any, factor: Any, epsilon: float) -> tuple[Any, Any]:

@@ -58,11 +58,14 @@ class Compiled:
         return asdict(self)
 
 
-def compile_step(config: Config, accelerator: str, kept: Path | None = None) -> Compiled:
+def compile_step(
+    config: Config, accelerator: str, *, images: int = 0, kept: Path | None = None
+) -> Compiled:
     """Return what the step of a config takes on an accelerator.
 
     Args:
         accelerator: a key of `ACCELERATORS`.
+        images: that lie on the devices; 0: the host sends each batch.
         kept: a JSON file of results by program; one that is in it is not compiled again.
 
     Raises:
@@ -74,12 +77,12 @@ def compile_step(config: Config, accelerator: str, kept: Path | None = None) -> 
             "python -m pipeline compile needs libtpu, which is not installed.\n"
             "Install it: pip install -e '.[plan]' (Linux on x86-64)."
         )
-    lowered = _lowered(config, target)
+    lowered = _lowered(config, target, images)
     version = _version()
     program = hashlib.sha256(f"{version} {lowered.as_text()}".encode()).hexdigest()
     known = json.loads(kept.read_text()) if kept is not None and kept.is_file() else {}
     if program in known:
-        return Compiled(**known[program])
+        return Compiled(**known[program]["found"])
     begun = time.monotonic()
     import jax
 
@@ -107,7 +110,8 @@ def compile_step(config: Config, accelerator: str, kept: Path | None = None) -> 
         program=program,
     )
     if kept is not None:
-        known[program] = found.to_json() | {"of": [config.name, config.batch, accelerator]}
+        what = {"config": config.name, "batch": config.batch, "images held": images}
+        known[program] = {"of": what | {"accelerator": accelerator}, "found": found.to_json()}
         atomic_file.write(kept, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
     return found
 
@@ -162,11 +166,12 @@ def _version() -> str:
     return version("libtpu")
 
 
-def _lowered(config: Config, target: Accelerator) -> Any:
+def _lowered(config: Config, target: Accelerator, images: int) -> Any:
     # libtpu asks the machine's metadata server which TPU it is on; there is none.
     os.environ.update(
-        TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE=target.kind
-    )
+        TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE=target.kind,
+        ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # it drives no TPU that two processes could share
+    )  # fmt: skip
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("KERAS_BACKEND", "jax")
     import jax
@@ -202,10 +207,16 @@ def _lowered(config: Config, target: Accelerator) -> Any:
         state = train_state.initial(model, optimizer, average=average, counted=counted)
         tree = jax.tree.map(there, state.tree)
         step = Step(config, applied, model, optimizer, tree, mesh)
-        given = _given(config, step)
-        return step.lowered(
-            tree, (), jax.tree.map(lambda array: there(array, None, replicas.AXIS), given)
-        )
+        pixels, *rest = _given(config, step)
+        placed = [there(array, None, replicas.AXIS) for array in (pixels, *rest)]
+        held: tuple[Any, ...] = ()
+        if images:
+            part = -(-images // mesh.size)
+            struct: Any = jax.ShapeDtypeStruct
+            shape = (mesh.size * part, *config.data.shape)
+            held = (there(struct(shape, pixels.dtype), replicas.AXIS),)
+            placed[0] = there(struct(pixels.shape[:2], np.int32))
+        return step.lowered(tree, held, tuple(placed))
     finally:
         keras.config.set_dtype_policy(before)
 

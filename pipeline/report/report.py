@@ -20,6 +20,7 @@ from pipeline.pages.html import quoted, render
 from pipeline.report import run_results, sections
 from pipeline.report.run_results import SUBMISSION, VALIDATION, Results
 from pipeline.report.sections import Predictions, number
+from pipeline.session.progress_log import INPUT_BOUND
 from pipeline.storage import atomic_file
 
 FILE = "report.html"
@@ -239,8 +240,12 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     last = [fold[-1]["images_per_second"] for fold in lines]
     end = f"{sum(last) / len(last):,.0f} images per second at the end"
     end += " on average" if len(last) > 1 else ""
+    waits = [line["idle"] for fold in lines for line in fold if "idle" in line]
+    idle = sum(waits) / len(waits) if waits else 0.0
+    verdict = f" The run was input-bound: the devices waited {idle:.0%} of the time for the host."
     return charts.throughput(lines), (
         f"{end}. Each point is the mean since the session began, without compilation."
+        f"{verdict if idle >= INPUT_BOUND else ''}"
     )
 
 

@@ -236,7 +236,10 @@ def _lines(path: Path) -> list[dict[str, float]]:
         except (ValueError, RecursionError) as error:
             message = f"{path}, line {number}, is no line of progress: {error}.\n{FIX}"
             raise ReportError(message) from error
-        found.append({name: float(line[name]) for name in ("step", "images_per_second")})
+        kept = {name: float(line[name]) for name in ("step", "images_per_second")}
+        if _is_number(line.get("idle")) and 0 <= line["idle"] <= 1:  # an older run has none
+            kept["idle"] = float(line["idle"])
+        found.append(kept)
     return found
 
 

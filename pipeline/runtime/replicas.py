@@ -67,12 +67,15 @@ def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
 def gathered(held: Any, rows: Any) -> Any:
     """Return this replica's part of the rows, whichever replicas hold them: (batch / replicas, …).
 
-    Each sends to each other what it holds of the other's part.
+    Each sends to each other what it holds of the other's part, and zeros for the rest.
     """
     mine = rows - jax.lax.axis_index(AXIS) * len(held)
     here = jnp.expand_dims((mine >= 0) & (mine < len(held)), tuple(range(1, held.ndim)))
     found = jnp.where(here, jnp.take(held, mine, axis=0, mode="clip"), 0).astype(held.dtype)
-    return jax.lax.psum_scatter(found, AXIS, tiled=True)  # type: ignore[no-untyped-call]
+    count: Any = jax.lax.axis_size(AXIS)
+    parts = found.reshape(count, len(rows) // count, *found.shape[1:])
+    sent: Any = jax.lax.all_to_all(parts, AXIS, 0, 0)  # type: ignore[no-untyped-call]
+    return sent.sum(0, dtype=held.dtype)
 
 
 def added_up(sums: Any, platform: str) -> Any:

@@ -2,6 +2,7 @@
 
 - "device": the images lie on the devices, each core has a part, and a step gathers its rows there.
   The host sends numbers alone.
+- "files": the images stay in their files, and every CPU decodes them as the run goes.
 - "host": the images lie in memory, or in a file that is mapped. Small batches are copied in the
   loop's own thread, since another thread would take the interpreter from it (docs/LOG.md,
   2026-11-21). Large ones are copied by every CPU, some calls ahead, into buffers that are used
@@ -19,6 +20,7 @@ import jax
 import numpy as np
 
 from pipeline.data.dataset import Batches
+from pipeline.data.file_images import FileImages
 from pipeline.data.row_gathering import Gatherer, take
 from pipeline.runtime import replicas
 from pipeline.training.train_step import Step
@@ -26,6 +28,7 @@ from pipeline.training.train_step import Step
 WORDS = {
     "device": "the devices hold the images and gather each batch",
     "host": "this machine's cores gather each batch",
+    "files": "this machine's cores decode each batch",
 }
 WAYS = tuple(WORDS)
 # Of a device's memory, what the images may take.
@@ -45,16 +48,22 @@ def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
         inputs: all examples.
         count: of devices that share them.
     """
-    if asked != "auto":
+    if isinstance(inputs, FileImages):
+        return "files", f"{_bytes(inputs.nbytes)} of decoded images"
+    if asked not in ("auto", "files"):
         return asked, "as the config says"
     stats = jax.devices()[0].memory_stats() if jax.devices()[0].platform != "cpu" else None
     room, part = (stats or {}).get("bytes_limit", 0), inputs.nbytes / count
-    size = f"{inputs.nbytes / 1e9:.3g} GB of images"
+    size = f"{_bytes(inputs.nbytes)} of images"
     if not room:
         return "host", f"{size} lie in this machine's memory"
     if part <= SHARE * room:
-        return "device", f"{size}, {part / 1e9:.3g} GB a device with {room / 1e9:.3g} GB"
-    return "host", f"{size} are too much for the devices: {part / 1e9:.3g} of {room / 1e9:.3g} GB"
+        return "device", f"{size}, {_bytes(part)} a device with {_bytes(room)}"
+    return "host", f"{size} are too much for the devices: {_bytes(part)} of {_bytes(room)}"
+
+
+def _bytes(number: float) -> str:
+    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"
 
 
 class Feed:
@@ -79,7 +88,7 @@ class Feed:
         self._gatherer: Gatherer | None = None
         if way == "device":
             self.held = (replicas.hold(step.mesh, batches.inputs, batches.rows),)
-        elif size >= THREADED or not isinstance(batches.inputs, np.ndarray):
+        elif size >= THREADED or way == "files":
             self._gatherer = Gatherer(batches.inputs)
         self._free: list[np.ndarray] = []
         self._used: deque[tuple[int, np.ndarray]] = deque()

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from pipeline.config import Config
-from pipeline.data import dataset, folds
+from pipeline.data import dataset, file_images, folds
 from pipeline.evaluation import held_out_outputs
 from pipeline.models import architectures
 from pipeline.runtime import devices
@@ -80,7 +80,7 @@ def fit(
     batches = dataset.Batches.of(examples, config, rows)
     architectures.seed(config.seed)
     spent: dict[str, float] = {}
-    validation = examples.inputs[held], examples.labels[held]
+    validation = file_images.some(examples.inputs, held), examples.labels[held]
     run = Loop(config, applied, batches, validation, place, show, spent, fold)
     run.run_id, run.memory = run_id or run.run_id, memory
     origin = {

@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.config import Config
 from pipeline.config.compatibility import changes
-from pipeline.data import dataset, folds
+from pipeline.data import dataset, file_images, folds
 from pipeline.errors import CheckpointError, ConfigError, reading
 from pipeline.models import architectures
 from pipeline.runtime import replicas
@@ -115,9 +115,8 @@ def measure(
 
     architectures.seed(config.seed)
     trained = dataset.Batches.of(examples, config, rows)
-    run = Loop(
-        config, applied, trained, (examples.inputs[held], examples.labels[held]), Path(), print, {}
-    )
+    validation = file_images.some(examples.inputs, held), examples.labels[held]
+    run = Loop(config, applied, trained, validation, Path(), print, {})
     others = [dataset.Batches.of(examples, config, rows, seed=seed) for seed in seeds]
     squares = []
     for step in range(min(steps, applied.total_steps)):

@@ -44,6 +44,7 @@ ROUNDING = 1e-9
 SEEN_FACTOR = 8
 LEAST_STEPS = 1000
 LEAST_STEPS_PER_EPOCH = 25
+REPLICAS = 8  # of a TPU v5e-8
 
 
 @dataclass(frozen=True)
@@ -102,15 +103,22 @@ def scaled_beta(beta: float, kappa: float) -> tuple[float, bool]:
 
 def grouped(batch: int, base_batch: int) -> int:
     """Return how many images BatchNorm normalizes together: as many as at the base batch, or the
-    largest number below that divides `batch`.
+    largest number below that divides `batch`. One that divides an eighth of the batch, or is a
+    multiple of it, is preferred if it is half as large: then no group ends within a replica's share
+    on eight cores, four or two.
 
     BatchNorm's noise was tuned, too, and normalizing over a larger batch generalizes worse: Hoffer
     et al. 2017, arXiv:1705.08741 ("ghost batch normalization").
 
-    >>> grouped(1024, 128), grouped(96, 64), grouped(32, 128)
-    (128, 48, 32)
+    >>> grouped(1024, 128), grouped(96, 64), grouped(32, 128), grouped(768, 64), grouped(536, 67)
+    (128, 48, 32, 48, 67)
     """
-    return next(size for size in range(min(batch, base_batch), 0, -1) if batch % size == 0)
+    sizes = [size for size in range(min(batch, base_batch), 0, -1) if batch % size == 0]
+    if batch % REPLICAS:
+        return sizes[0]
+    share = batch // REPLICAS
+    whole = [size for size in sizes if share % size == 0 or size % share == 0]
+    return whole[0] if 2 * whole[0] >= sizes[0] else sizes[0]
 
 
 def apply(config: Config, num_images: int) -> Applied:

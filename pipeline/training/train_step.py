@@ -218,7 +218,8 @@ class Step:
             now = states.averaged(trainable, other, self._moving)
             average = [momentum * a + (1 - momentum) * v for a, v in zip(average, now, strict=True)]
         loss, figure, count = totals
-        totals = loss + sums[0], figure + sums[1].astype(figure.dtype), count + batch
+        sums = [total.astype(kept.dtype) for total, kept in zip(sums, totals[:2], strict=True)]
+        totals = loss + sums[0], figure + sums[1], count + batch
         return trainable, other, optimizer, average, totals
 
     def _summed(self, trainable: Any, other: Any, held: Any, given: Any) -> Any:

@@ -16,7 +16,8 @@ FLOORS = {
     "deploy": "errors client journal project bundle kernel relay trace|setup",
     "localkaggle": "competitions|sessions|faults services http_handler server __main__",
     "commands": "console project kaggle|local|rehearsal",
-    "proofs": "shared relay|kaggle|training|spoiled_inputs|house hostile competitions own __main__",
+    "proofs": "shared"
+    " relay|kaggle|training|spoiled_inputs|house hostile competitions own|hardware __main__",
 }
 MOST_MODULES, MOST_LINES = 16, 400
 

@@ -85,7 +85,7 @@ def images() -> Any:
     return Examples(tuple(f"i{number}" for number in range(IMAGES)), pixels, labels, classes)
 
 
-def live(folder: Path, report: int, epochs: int) -> None:
+def live(folder: Path, report: int, epochs: int, feed: str = "auto") -> None:
     """Train in this process, and write a line for each step and checkpoint to the pipe `report`."""
     from pipeline.session import checkpoint
     from pipeline.training import training
@@ -114,7 +114,10 @@ def live(folder: Path, report: int, epochs: int) -> None:
 
     def batch(self: Any, step: int, *rest: Any) -> tuple[Any, ...]:
         made: tuple[Any, ...] = of_call(self, step, *rest)
-        content = b"".join(np.asarray(array).tobytes() for array in made)
+        arrays = [np.asarray(array) for array in made]
+        if self.held:  # the numbers of images
+            arrays[0] = np.asarray(self.held[0])[arrays[0]]
+        content = b"".join(array.tobytes() for array in arrays)
         hashes[step] = hashlib.sha256(content).hexdigest()
         return made
 
@@ -129,10 +132,17 @@ def live(folder: Path, report: int, epochs: int) -> None:
     watched += ((Step, "train", stepped), (checkpoint, "latest", found))
     for place, name, function in watched:
         setattr(place, name, function)
-    training.train(settings(epochs), folder, folder, examples=images(), show=lambda line: None)
+    config = replace(settings(epochs), feed=feed)
+    training.train(config, folder, folder, examples=images(), show=lambda line: None)
 
 
-def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str], epochs: int) -> int:
+def fork(
+    folder: Path,
+    killed: Callable[[], float] | None,
+    lines: list[str],
+    epochs: int,
+    feed: str = "auto",
+) -> int:
     """Return the exit status of a life, as `os.waitpid` gives it.
 
     Args:
@@ -140,7 +150,7 @@ def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str], epo
         killed: gives the seconds until the kill: from the beginning if negative, else from the
             first step. None does not kill it.
         lines: takes the lines that it writes.
-        epochs: of the run.
+        epochs: of the run. feed: as in a config.
     """
     reads, writes = os.pipe()
     child = os.fork()
@@ -150,7 +160,7 @@ def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str], epo
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
         try:
-            live(folder, writes, epochs)
+            live(folder, writes, epochs, feed)
         except BaseException:
             import traceback
 
@@ -178,7 +188,7 @@ def fork(folder: Path, killed: Callable[[], float] | None, lines: list[str], epo
     return os.waitpid(child, 0)[1]
 
 
-def run(folder: Path, kills: int, seed: int, epochs: int) -> Run:
+def run(folder: Path, kills: int, seed: int, epochs: int, feed: str = "auto") -> Run:
     """Kill a run that often, let it end, and return the result."""
     folder.mkdir(parents=True)
     draw, result, committed = random.Random(seed), Run(), 0  # noqa: S311 - no secret
@@ -190,7 +200,7 @@ def run(folder: Path, kills: int, seed: int, epochs: int) -> Run:
 
     for _ in range(LIVES_AT_MOST):
         lines: list[str] = []
-        status = fork(folder, when if len(result.kills) < kills else None, lines, epochs)
+        status = fork(folder, when if len(result.kills) < kills else None, lines, epochs, feed)
         saving, step = False, committed
         for words in (line.split() for line in lines):
             if words[0] == "from":
@@ -227,15 +237,20 @@ def _digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def main(folder: Path, runs: int, kills: int, seed: int, epochs: int) -> None:
-    """Print one JSON line a run: first one without a kill, then those that are killed."""
+def main(folder: Path, runs: int, kills: int, seed: int, epochs: int, feed: str = "auto") -> None:
+    """Print one JSON line a run: first one without a kill, then those that are killed, which are
+    fed in the given way.
+    """
     from pipeline.training import training  # noqa: F401 - once for all lives
 
     for number in range(runs + 1):
-        result = run(folder / str(number), kills if number else 0, seed * 1000 + number, epochs)
+        way, often = (feed, kills) if number else ("auto", 0)
+        result = run(folder / str(number), often, seed * 1000 + number, epochs, way)
         print(json.dumps(asdict(result)), flush=True)
 
 
 if __name__ == "__main__":
     perturbed_start.install()
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    given, *numbers = sys.argv[1:6]
+    runs, kills, seed, epochs = map(int, numbers)
+    main(Path(given), runs, kills, seed, epochs, *sys.argv[6:])

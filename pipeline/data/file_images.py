@@ -1,0 +1,99 @@
+"""File images: pictures that are decoded each time that they are asked for, like an array of them.
+
+For a set that neither memory nor a cache on the disk can hold. Each epoch decodes it again, by
+every CPU.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from pipeline.data import parallel_decoding
+from pipeline.data.image_decoding import Shape
+from pipeline.errors import DataError
+
+BLOCK = 1 << 26  # bytes of images that are looked at together before the first epoch
+
+
+class FileImages:
+    """Images in files, uint8 (n, height, width, channels), with what else is used of an array.
+
+    Args:
+        paths: n files, or parts of files.
+        form: that all images get.
+
+    Attributes:
+        shape, dtype, ndim, nbytes: as if they were in memory.
+    """
+
+    dtype, ndim = np.dtype(np.uint8), 4
+
+    def __init__(self, paths: parallel_decoding.Paths, form: Shape) -> None:
+        self._paths, self._form = list(paths), form
+        self.shape = (len(self._paths), form.height, form.width, form.channels)
+        self.nbytes = int(np.prod(self.shape, dtype=object))
+        self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        """Return one image, or those of a slice or of an array of rows."""
+        chosen = np.arange(len(self))[rows]
+        flat = np.atleast_1d(chosen)
+        found = np.zeros((len(flat), *self.shape[1:]), np.uint8)
+        for future in self.begin(self._pool, flat, found):
+            future.result()
+        return found if np.ndim(chosen) else found[0]
+
+    def subset(self, rows: np.ndarray) -> "FileImages":
+        """Return some of the images, still in their files."""
+        return FileImages([self._paths[row] for row in rows], self._form)
+
+    def begin(
+        self, pool: ThreadPoolExecutor, rows: np.ndarray, into: np.ndarray
+    ) -> Sequence[Future[None]]:
+        """Begin to decode rows, and return what to wait for.
+
+        Raises:
+            DataError: by a future, if an image cannot be decoded any more.
+        """
+        sources = parallel_decoding.as_sources([self._paths[row] for row in rows])
+
+        def run(begin: int) -> None:
+            for place in range(begin, min(begin + parallel_decoding.RUN, len(sources))):
+                reason = parallel_decoding.decode_into(sources[place], self._form, into[place])
+                if reason:
+                    raise DataError(
+                        f"{sources[place]} could be decoded when this run began, and cannot any"
+                        f" more: {reason}.\\nRestore the file. The same command resumes."
+                    )
+
+        return [pool.submit(run, begin) for begin in range(0, len(sources), parallel_decoding.RUN)]
+
+
+def checked(
+    paths: parallel_decoding.Paths, form: Shape, show: parallel_decoding.Show
+) -> tuple[FileImages, dict[int, str]]:
+    """Return the images, and the reason for each broken one, after decoding each once."""
+    images, broken, shown = FileImages(paths, form), dict[int, str](), time.monotonic()
+    show(
+        f"{len(images):,} images ({images.nbytes / 1e9:,.1f} GB) are decoded as the run goes:"
+        " memory and disk cannot hold them, or the config says so"
+    )
+    size = max(BLOCK * len(images) // max(images.nbytes, 1), 1)
+    for first, _, found in parallel_decoding.blocks(paths, form, size):
+        broken |= found
+        if time.monotonic() - shown > parallel_decoding.SHOW_SECONDS:
+            shown = time.monotonic()
+            show(f"Looked at {first + size:,} of {len(images):,} images")
+    return images, broken
+
+
+def some(images: Any, rows: np.ndarray) -> Any:
+    """Return some rows: a copy of an array's, or files that are not decoded yet."""
+    return images.subset(rows) if isinstance(images, FileImages) else images[rows]

@@ -1,0 +1,1 @@
+"""Proof: nothing makes an accelerator wait, and what a step takes of one."""
