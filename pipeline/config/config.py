@@ -98,7 +98,7 @@ class Config:
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
         batchnorm_batch: images that BatchNorm normalizes together; None takes the optimizer's
             `base_batch`, or the next smaller divisor of `batch`. It changes the result; the number
-            of replicas and the memory do not.
+            of replicas does not, nor the memory while a group fits.
         micro_batch: images per forward and backward pass on one replica; None takes what fits,
             beginning with a replica's whole share.
         steps_per_call: steps in one call to the devices; more than 1 pays where a step takes less

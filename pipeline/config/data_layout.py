@@ -59,11 +59,11 @@ class Data:
         crop_padding: pixels of zeros around an image before a random crop of the original size; 0:
             no crop.
         flip: mirror half of the images left to right.
-        rand_augment: operations of RandAugment on each image, of 14 (pipeline.data.rand_augment);
-            2 is usual; 0: none.
+        rand_augment: operations of RandAugment on each image, of 14
+            (pipeline.augmentation.rand_augment); 2 is usual; 0: none.
         rand_magnitude: strength of these operations, 0 to 1.
         mixup, cutmix: alpha of the Beta distribution of a mixture's shares
-            (pipeline.training.mixup); 0.2 and 1 are usual; 0: none.
+            (pipeline.augmentation.mixup); 0.2 and 1 are usual; 0: none.
         validation_fraction: share of the labelled examples in the held-out set, stratified by
             label; not used with `Config.folds`.
         group_column: a column of train_csv; examples with the same text in it (of one patient, one

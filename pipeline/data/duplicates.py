@@ -51,7 +51,11 @@ def joined(pairs: Iterable[tuple[int, int]], count: int) -> np.ndarray:
 
 def row_digests(inputs: np.ndarray) -> list[bytes]:
     """Return the sha256 of each row of an array (n, …)."""
-    return [hashlib.sha256(np.ascontiguousarray(row).data).digest() for row in inputs]
+    return [
+        hashlib.sha256(np.ascontiguousarray(row).data).digest()
+        for start in range(0, len(inputs), CHUNK)
+        for row in inputs[start : start + CHUNK]
+    ]
 
 
 def equal(keys: Sequence[Hashable]) -> list[list[int]]:

@@ -70,7 +70,7 @@ class FileImages:
                 if reason:
                     raise DataError(
                         f"{sources[place]} could be decoded when this run began, and cannot any"
-                        f" more: {reason}.\\nRestore the file. The same command resumes."
+                        f" more: {reason}.\nRestore the file. The same command resumes."
                     )
 
         return [pool.submit(run, begin) for begin in range(0, len(sources), parallel_decoding.RUN)]

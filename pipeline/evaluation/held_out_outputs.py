@@ -43,7 +43,7 @@ def compute(
         mesh: of the devices; None for one.
         batch: rows at once, over all replicas.
         folder: keeps what is done in held-out.npz, for the next session.
-        run: names the trained weights: what other weights said is not used.
+        run: of the trained weights and the precision: what others said is not used.
         session: is told of progress, and says when to stop.
     """
     digest = hashlib.sha256(f"{run} {len(rows)} ".encode() + rows.tobytes()).hexdigest()

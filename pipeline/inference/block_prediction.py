@@ -30,6 +30,9 @@ def mean(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
     return total / np.float32(len(outputs))
 
 
+NOT_FINITE = "its prediction is not a finite number"
+
+
 @dataclass(frozen=True)
 class _Block:
     """A block that a device computes: its first row, what was submitted of each view, why which row
@@ -80,7 +83,7 @@ def fill(
             got += mean(artifact, forward.collect(submitted))
         got /= np.float32(len(block.views))
         strange = (np.flatnonzero(~np.isfinite(got).all(axis=1)) + block.start).tolist()
-        reasons = dict.fromkeys(strange, "its prediction is not a finite number")
+        reasons = dict.fromkeys(strange, NOT_FINITE)
         reasons |= block.broken
         for row in reasons:
             got[row - block.start] = artifact.prior

@@ -187,18 +187,25 @@ def infer(
     if processes is None:
         here = devices.found()
         processes = here.count if here.platform == "gpu" else 1
-    try:
+
+    def predicted(precision: str) -> tuple[Predictions, list[restoring.Checked]]:
         if processes > 1:
-            predictions, checked = _shared(
-                placed, test, folder, precision, until, batch, processes, show
-            )
-        else:
-            forward, found = restoring.restore(placed, precision, show)
-            checked = [found]
-            there = None if until is None else (until - clock()) / SHARE
-            predictions = predict(
-                placed, test, forward, seconds=there, batch=batch, clock=clock, show=show
-            )
+            return _shared(placed, test, folder, precision, until, batch, processes, show)
+        forward, found = restoring.restore(placed, precision, show)
+        there = None if until is None else (until - clock()) / SHARE
+        own = predict(placed, test, forward, seconds=there, batch=batch, clock=clock, show=show)
+        return own, [found]
+
+    try:
+        predictions, checked = predicted(precision)
+        auto = (precision or placed.config.infer_precision) == "auto"
+        if (
+            auto
+            and any(each.precision == restoring.HALF for each in checked)
+            and block_prediction.NOT_FINITE in predictions.broken.values()
+        ):
+            show("Some predictions are too large for float16; all rows are computed in float32")
+            predictions, checked = predicted(restoring.FULL)
         written = form.write(path, predictions.ids, predictions.values)
         text = json.dumps([asdict(each) for each in dict.fromkeys(checked)], indent=1)
         atomic_file.write(output / GOLDEN, text.encode())

@@ -68,8 +68,9 @@ def restore(
         forward, outputs = _computed(artifact, HALF)
         checked = _compared(artifact, outputs, HALF)
         target = artifact.target
-        same = target.best(outputs) == target.best(artifact.golden_outputs)
-        if checked.difference <= checked.tolerance and np.all(same):
+        best = (target.best(each) for each in (outputs, artifact.golden_outputs))
+        same = target.kind == "regression" or np.all(np.equal(*best))
+        if checked.difference <= checked.tolerance and same:
             return forward, checked
         show(
             f"float16 gives other predictions ({checked.difference:.1e} apart on golden inputs;"

@@ -12,6 +12,7 @@ A part that is smaller than a group has two passes (docs/decisions/0014): the fi
 each layer's statistics, and the second one normalizes with those of the whole group.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,13 +68,22 @@ def layers_of(model: Any) -> list[Any]:
     return list(model._flatten_layers())
 
 
-def normalizing(model: Any) -> list[Any]:
-    """Return the layers that normalize with the statistics of a batch in training."""
-    return [
-        layer
+def fewest_pixels(model: Any) -> int | None:
+    """Return how many pixels an image has where the fewest are normalized with the statistics of a
+    batch, or None if nothing is.
+    """
+    found = [
+        math.prod(size or 1 for size in _without(layer.input.shape[1:], layer.axis - 1))
         for layer in layers_of(model)
         if isinstance(layer, BatchNormalization) and layer.trainable
     ]
+    return min(found, default=None)
+
+
+def _without(sizes: Sequence[int | None], place: int) -> list[int | None]:
+    kept = list(sizes)
+    del kept[place if place >= 0 else place + 1]
+    return kept
 
 
 def of_groups(collected: Any, groups: Any, total: int, count: int, axis: str | None) -> Any:

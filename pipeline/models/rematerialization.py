@@ -16,7 +16,7 @@ NAME = "kept"
 
 def kept_layers(model: Any) -> list[Any]:
     """Return the layers whose outputs are kept: each is all that later layers need of earlier ones,
-    and together they take the least memory. It is empty if a layer is called more than once.
+    and together they take the least memory.
     """
     try:
         inputs = [jax.tree.leaves(layer.input) for layer in model.layers]

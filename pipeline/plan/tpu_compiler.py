@@ -23,6 +23,7 @@ from pipeline.errors import ConfigError
 from pipeline.plan.accelerators import ACCELERATORS, Accelerator
 from pipeline.storage import atomic_file
 
+CORES = 8  # of each accelerator
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
@@ -76,6 +77,11 @@ def compile_step(
         raise ConfigError(
             "python -m pipeline compile needs libtpu, which is not installed.\n"
             "Install it: pip install -e '.[plan]' (Linux on x86-64)."
+        )
+    if config.batch % CORES:
+        raise ConfigError(
+            f"batch={config.batch} does not split over the {CORES} cores of {accelerator}.\n"
+            f"Set batch in pipeline/configs/{config.name}.py to a multiple of {CORES}."
         )
     lowered = _lowered(config, target, images)
     version = _version()

@@ -197,11 +197,12 @@ def _batch(config: Config, cost: Cost, seconds: float) -> tuple[dict[str, Any], 
     }
     if config.micro_batch is not None:
         sizes["micro_batch"] = config.micro_batch
-    factor = 1
+    factor, mixes = 1, config.data.mixup or config.data.cutmix
+    even = REPLICAS * (2 if mixes else 1)  # an image is mixed with its neighbour
     while (
         seconds / (cost.training * config.batch / factor + cost.step) < LEAST_STEPS
         and all(size % (2 * factor) == 0 for size in sizes.values())
-        and config.batch // (2 * factor) % REPLICAS == 0
+        and config.batch // (2 * factor) % even == 0
         and sizes["batchnorm_batch"] // (2 * factor) >= LEAST_GROUP
     ):
         factor *= 2

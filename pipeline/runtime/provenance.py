@@ -15,7 +15,10 @@ from pipeline.storage.checksums import file_entry
 
 OUTPUTS = "outputs.json"
 # The packages whose modules decide what a training computes.
-DECIDING = tuple(f"pipeline.{name}." for name in ("config", "data", "models", "training"))
+DECIDING = tuple(
+    f"pipeline.{name}"
+    for name in ("config.", "data.", "augmentation.", "models.", "training.", "runtime.replicas")
+)
 LIBRARIES = (
     "keras",
     "jax",

@@ -22,7 +22,11 @@ class Cut:
     passes: int = 1
 
 
-def possible(share: int, group: int | None) -> list[Cut]:
+# Numbers of a channel that a part's own statistics need at least. Those of one number are 0.
+LEAST_NUMBERS = 16
+
+
+def possible(share: int, group: int | None, pixels: int = 1) -> list[Cut]:
     """Return how a share may be computed, each way with less memory than the one before.
 
     First come micro-batches that are halved (or divided by more, where they do not split into
@@ -32,18 +36,25 @@ def possible(share: int, group: int | None) -> list[Cut]:
     Args:
         share: images of a replica.
         group: that BatchNorm normalizes together; None: nothing is normalized.
+        pixels: of an image, where the fewest are normalized.
 
     >>> [cut.accumulation for cut in possible(6, None)]
     [1, 2, 6, 6]
-    >>> [(cut.accumulation, cut.passes) for cut in possible(16, 8)]
+    >>> [(cut.accumulation, cut.passes) for cut in possible(16, 8, pixels=16)]
     [(1, 1), (2, 1), (2, 1), (4, 2), (8, 2), (16, 2)]
+    >>> [(cut.accumulation, cut.passes) for cut in possible(16, 8)]
+    [(1, 1), (2, 1), (2, 1)]
     """
     exact, smaller = [1], list[int]()
     for number in (divisor for divisor in range(2, share + 1) if share % divisor == 0):
         size = share // number
         if group is None or size % group == 0:
             exact += [number] * (number >= 2 * exact[-1])
-        elif group % size == 0 and number >= 2 * [*exact, *smaller][-1]:
+        elif (
+            group % size == 0
+            and size * pixels >= LEAST_NUMBERS
+            and number >= 2 * [*exact, *smaller][-1]
+        ):
             smaller.append(number)
     return [
         *map(Cut, exact),
@@ -56,11 +67,12 @@ def first(cuts: Sequence[Cut], config: Config, replicas: int, group: int | None)
     """Return the cut to begin with: that of `config.micro_batch`, or the whole share.
 
     Raises:
-        ConfigError: if there is none with such micro-batches.
+        ConfigError: if there is none with such micro-batches, or only one that changes results.
     """
     share, wanted = config.batch // replicas, config.micro_batch
     if wanted is None or wanted >= share:
         return cuts[0]
+    cuts = [cut for cut in cuts if cut.passes == 1]
     found = [cut for cut in cuts if cut.accumulation * wanted == share]
     if found:
         return found[0]

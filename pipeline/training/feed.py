@@ -12,17 +12,20 @@ Batches are the same in each way, bit for bit.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 import jax
 import numpy as np
 
+from pipeline.config import Config
 from pipeline.data.dataset import Batches
 from pipeline.data.file_images import FileImages
 from pipeline.data.row_gathering import Gatherer, take
+from pipeline.errors import DeviceError
 from pipeline.runtime import replicas
+from pipeline.training import out_of_memory
 from pipeline.training.train_step import Step
 
 WORDS = {
@@ -60,6 +63,40 @@ def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
     if part <= SHARE * room:
         return "device", f"{size}, {_bytes(part)} a device with {_bytes(room)}"
     return "host", f"{size} are too much for the devices: {_bytes(part)} of {_bytes(room)}"
+
+
+def begin(
+    config: Config,
+    batches: Batches,
+    step: Step,
+    show: Callable[[str], None],
+    *,
+    needed: bool = True,
+) -> "Feed":
+    """Return the feed of a run, and say which it is.
+
+    Args:
+        needed: false where a run is complete, and nothing is fed any more.
+
+    Raises:
+        DeviceError: if the config wants the images on the devices, and they do not fit.
+    """
+    if not needed:
+        return Feed(batches, step, config.steps_per_call, "host")
+    chosen, why = way(config.feed, batches.inputs, step.replicas)
+    show(f"Feed: {WORDS[chosen]} ({why})")
+    try:
+        return Feed(batches, step, config.steps_per_call, chosen)
+    except jax.errors.JaxRuntimeError as error:
+        if chosen != "device" or not out_of_memory.exhausted(error):
+            raise
+        if config.feed == "device":
+            raise DeviceError(
+                "The images do not fit into the memory of the devices.\n"
+                'Set feed="host" or "auto" in the config; batches stay the same.'
+            ) from error
+    show(f"The devices have no room for the images after all: {WORDS['host']}")
+    return Feed(batches, step, config.steps_per_call, "host")
 
 
 def _bytes(number: float) -> str:
@@ -125,12 +162,13 @@ class Feed:
 
     def _call(self, first: int, number: int, images: np.ndarray) -> Given:
         """Return a call's arrays on the devices. Padding to one shape is not computed."""
-        steps = [*range(first, first + number), *[first] * (self._several - number)]
-        labels = np.stack([self._batches.labels[self._batches.rows_of(step)] for step in steps])
-        draws = np.stack([self._step.augmentation.draws(step) for step in steps])
+        steps, more = range(first, first + number), self._several - number
+        labels = [self._batches.labels[self._batches.rows_of(step)] for step in steps]
+        draws = [self._step.augmentation.draws(step) for step in steps]
+        padded = [np.stack([*each, *each[:1] * more]) for each in (labels, draws)]
         mesh = self._step.mesh
         placed = replicas.put(mesh, images, axis=None if self.held else 1)
-        return *placed, *replicas.put(mesh, labels, draws, axis=1)
+        return *placed, *replicas.put(mesh, *padded, axis=1)
 
     def _images(self, first: int, number: int) -> np.ndarray:
         """Return a call's images, or where they lie on the devices."""

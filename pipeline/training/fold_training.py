@@ -3,9 +3,10 @@ goes.
 """
 
 import gc
+import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pipeline.runtime import devices
 from pipeline.runtime import provenance as provenance_module
 from pipeline.session.progress_log import Fold
 from pipeline.session.time_limit import Session
+from pipeline.training import out_of_memory
 from pipeline.training.learning_rate import Applied
 from pipeline.training.loop import Loop
 
@@ -99,16 +101,18 @@ def fit(
         begun, outputs = time.monotonic(), None
         best = run.best if config.keep == "best" else {}
         if status == "complete":
-            outputs = held_out_outputs.compute(
-                run.forward(),
-                examples.inputs,
-                held,
-                mesh=run.compiled.mesh,
-                batch=run.compiled.micro_batch * run.compiled.replicas,
-                folder=place,
-                run=f"{run.run_id} {run.step} {best.get('step')}",
-                session=session,
-            )
+            weights = run.final_weights()
+            with out_of_memory.later_calls(run.compiled):
+                outputs = held_out_outputs.compute(
+                    run.forward(),
+                    examples.inputs,
+                    held,
+                    mesh=run.compiled.mesh,
+                    batch=run.compiled.micro_batch * run.compiled.replicas,
+                    folder=place,
+                    run=f"{origin['precision']} {_digest(weights)}",
+                    session=session,
+                )
             spent["final evaluation"] = time.monotonic() - begun
         stop = session.over(reserve) if fold and fold.number < fold.count else None
     for name, value in spent.items():
@@ -123,8 +127,15 @@ def fit(
         run.run_id,
         run.step,
         best.get("metrics", run.metrics),
-        run.final_weights(),
+        weights,
         outputs,
         run.compiled.micro_batch,
         run.pretrained,
     )
+
+
+def _digest(weights: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for array in weights.values():
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -345,9 +345,8 @@ class Loop:
             start += number
 
     def _feed(self) -> Feed:
-        way, why = feeding.way(self.config.feed, self.batches.inputs, self.compiled.replicas)
-        self.show(f"Feed: {feeding.WORDS[way]} ({why})")
-        return Feed(self.batches, self.compiled, self.config.steps_per_call, way)
+        more = not self.ended and self.step < self.applied.total_steps
+        return feeding.begin(self.config, self.batches, self.compiled, self.show, needed=more)
 
     def _save(self, folder: Path, origin: dict[str, Any], saver: Saver) -> None:
         begun, step = time.monotonic(), self.step

@@ -92,11 +92,16 @@ def later_calls(step: Step) -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if not exhausted(error):
             raise
+        smaller = ", or use a smaller model"
+        if step.divides:
+            smaller = (
+                f", or set a micro_batch below {step.micro_batch} in the config, which changes"
+            )
+            smaller += " no result"
         raise DeviceError(
             f"The devices ran out of memory after a call that did fit: {_first_line(error)}\n"
-            "End what else uses these devices, or set a micro_batch below"
-            f" {step.micro_batch} in the config, which changes no result. The same command again"
-            " resumes from the last checkpoint."
+            f"End what else uses these devices{smaller}. The same command again resumes from the"
+            " last checkpoint."
         ) from error
 
 
@@ -115,7 +120,7 @@ def _recall(step: Step, kept: Path | None, name: str, show: Callable[[str], None
     except (ValueError, KeyError, TypeError):
         return  # of another config or machine, or corrupt: it is found again
     if step.begin_with(cut):
-        show(f"Micro-batches of {step.micro_batch} images a replica, as they fitted before")
+        show(f"Micro-batches of {step.micro_batch} a replica, as fitted before{_cost(cut)}")
 
 
 def _cost(cut: Cut) -> str:

@@ -92,8 +92,9 @@ class Step:
         # 2026-11-21), but frees no memory between micro-batches there. So a CPU loops only after it
         # ran out of memory.
         self._loops = self._platform != "cpu"
-        group = self._group if batch_layers.normalizing(model) else None
-        self._cuts = batch_cuts.possible(self._share_size, group)
+        pixels = batch_layers.fewest_pixels(model)
+        group = None if pixels is None else self._group
+        self._cuts = batch_cuts.possible(self._share_size, group, pixels or 1)
         self._set(batch_cuts.first(self._cuts, config, self.replicas, group))
 
     @property
@@ -147,6 +148,12 @@ class Step:
             each.append(_square(found))
             whole = found if whole is None else [a + b for a, b in zip(whole, found, strict=True)]
         return float(np.mean(each)) / self._group**2, _square(whole) / self.config.batch**2
+
+    @property
+    def divides(self) -> bool:
+        """Whether smaller micro-batches are possible that change no result."""
+        later = self._cuts[self._cuts.index(self.cut) + 1 :]
+        return any(cut.passes == 1 and not cut.remat for cut in later)
 
     def begin_with(self, cut: Cut) -> bool:
         """Take a cut that needs less memory than the present one, and return whether it can be."""

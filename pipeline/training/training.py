@@ -144,6 +144,9 @@ def train(
     _clear(output, places, config, fresh=fresh)
     before = keras.config.dtype_policy()
     fitted: list[fold_training.Fitted] = []
+    if fresh:
+        (output / out_of_memory.FILE).unlink(missing_ok=True)
+    gc.collect()  # else what measured the gradient noise would stay on the devices
     # The libraries hold a million objects; a collection takes a quarter of a second.
     gc.freeze()
     try:

@@ -22,7 +22,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         if short:  # nothing is timed, so the processes share the machine
             with ThreadPoolExecutor(2) as pool:
                 parts = (
-                    partial(updates.rows, root, flags=module_process.UNOPTIMIZED),
+                    partial(updates.rows, root, short=True),
                     partial(resident.same_rows, root, folder),
                     partial(_digits, root),
                 )

@@ -57,9 +57,6 @@ def large(images: Any, num_classes: int, batchnorm_momentum: float, *, width: in
     return keras.layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
-architectures.MODELS["large"] = large
-
-
 def settings() -> Config:
     """Return the config; with base_batch = batch there is one group."""
     digits = configs.load("digits")
@@ -75,6 +72,7 @@ def settings() -> Config:
 
 def main(folder: Path) -> None:
     """Train, and print what came of it."""
+    architectures.MODELS["large"] = large
     draw = np.random.default_rng(SEED)
     pixels = draw.integers(0, 256, (IMAGES, SIDE, SIDE, 1), np.uint8)
     labels = (np.arange(IMAGES) % 2).astype(np.int32)

@@ -13,7 +13,7 @@ from pipeline.training.train_step import Step
 class Small:
     """What the text names of a step."""
 
-    micro_batch = 64
+    micro_batch, divides = 64, True
 
 
 def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_result():
@@ -60,4 +60,4 @@ def test_what_fitted_is_kept_for_the_next_fold_and_session(
         assert sum("retrying" in line for line in lines) == (steps == 1)
 
     assert tried.count(16) == 1 and set(tried) == {16, 8}
-    assert any("as they fitted before" in line for line in lines)
+    assert any("as fitted before" in line for line in lines)
