@@ -77,9 +77,11 @@ class FileImages:
 
 
 def checked(
-    paths: parallel_decoding.Paths, form: Shape, show: parallel_decoding.Show
+    paths: parallel_decoding.Paths, form: Shape, show: parallel_decoding.Show, most: float
 ) -> tuple[FileImages, dict[int, str]]:
-    """Return the images, and the reason for each broken one, after decoding each once."""
+    """Return the images, and the reason for each broken one, after decoding each once; or until
+    more than `most` are broken.
+    """
     images, broken, shown = FileImages(paths, form), dict[int, str](), time.monotonic()
     show(
         f"{len(images):,} images ({images.nbytes / 1e9:,.1f} GB) are decoded as the run goes:"
@@ -88,6 +90,8 @@ def checked(
     size = max(BLOCK * len(images) // max(images.nbytes, 1), 1)
     for first, _, found in parallel_decoding.blocks(paths, form, size):
         broken |= found
+        if len(broken) > most:
+            break
         if time.monotonic() - shown > parallel_decoding.SHOW_SECONDS:
             shown = time.monotonic()
             show(f"Looked at {first + size:,} of {len(images):,} images")

@@ -58,7 +58,7 @@ def read(
     cache, form = cache if max(data.height, data.width) > CACHED_ABOVE else None, shape(data)
     if in_files or not parallel_decoding.fits(paths, form, cache):
         found: tuple[Any, dict[int, str]] = file_images.checked(
-            paths, form, show or (lambda line: None)
+            paths, form, show or (lambda line: None), MOST_SKIPPED * len(paths)
         )
     else:
         found = parallel_decoding.read(paths, form, cache=cache, show=show)

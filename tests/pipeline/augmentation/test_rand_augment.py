@@ -1,5 +1,6 @@
 """RandAugment is the same wherever it is computed, and does what its names say."""
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
@@ -11,6 +12,7 @@ from tests.pipeline.augmentation.test_crop_and_flip import on_tpu
 
 RANDOM = np.random.default_rng(0)
 NAMES = list(rand_augment.OPERATIONS)
+apply = jax.jit(rand_augment.applied)  # compiled once for a shape, with all operations
 BILINEAR = Image.Resampling.BILINEAR
 
 
@@ -29,7 +31,7 @@ def changed(pixels, name, strength):
     """Return one image after one operation."""
     chosen = np.full((1, 1), NAMES.index(name))
     draws = rand_augment.numbers(chosen, np.full((1, 1), strength), pixels.shape)
-    return np.asarray(rand_augment.applied(pixels[None], draws.reshape(1, -1)))[0]
+    return np.asarray(apply(pixels[None], draws.reshape(1, -1)))[0]
 
 
 def moved(*matrix):

@@ -399,19 +399,15 @@ def test_every_kind_of_pixels_becomes_grey_or_colour_by_rule(competition, tiny, 
     assert np.array_equal(found.inputs[1], wanted)
 
 
-def test_images_that_do_not_fit_into_memory_are_told_with_their_size(competition, tiny):
-    """Not by a traceback. Where the machine promises what it does not have, the files tell the
-    same.
-    """
+def test_images_that_fit_nowhere_are_read_only_until_too_many_are_broken(competition, tiny):
+    """These need 931 GiB, and have another size than the config says."""
     names = [f"r{index:05d}" for index in range(10_000)]
     for name in names:
         (competition / "train" / f"{name}.png").hardlink_to(competition / "train" / "r000.png")
     rows = [f"{name},{('10', '9', 'A b', 'ß')[index % 4]}\n" for index, name in enumerate(names)]
     (competition / "train.csv").write_text("id,label\n" + "".join(rows))
 
-    with pytest.raises(
-        DataError, match=r"10000 images of 10000x10000x1 need 931 GiB|it has 8x8 pixels"
-    ):
+    with pytest.raises(DataError, match="it has 8x8 pixels"):
         dataset.read_training(
             competition, replace(tiny, data=replace(tiny.data, height=10_000, width=10_000))
         )
