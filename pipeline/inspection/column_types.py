@@ -89,9 +89,12 @@ def commas(column: pd.Series) -> bool:
 
     >>> [commas(pd.Series(texts)) for texts in (["12,50", "7"], ["1,234.5"], ["71,78,45"], ["7"])]
     [True, True, False, False]
+    >>> commas(pd.Series(["NA", "0"]))
+    False
     """
     odd = column[~np.isfinite(numbers(column))].str.strip()
-    return bool(len(odd)) and all(COMMAS.fullmatch(text) for text in odd if text not in MISSING)
+    texts = [text for text in odd if text not in MISSING]
+    return bool(texts) and all(COMMAS.fullmatch(text) for text in texts)
 
 
 def _use(
