@@ -95,6 +95,6 @@ def _kept(path: Path, digest: str) -> list[np.ndarray]:
         outputs = found["outputs"]
         if found["of"].tobytes().hex() != digest or outputs.dtype != np.float32:
             return []
-    except Exception:
-        return []  # … and what it held is computed again
+    except Exception:  # of a corrupt file numpy and zipfile raise a dozen kinds
+        return []  # nothing is lost: all of it is computed again
     return [outputs]
