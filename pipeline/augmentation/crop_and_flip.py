@@ -2,8 +2,10 @@
 zeros, and perhaps mirrored left to right.
 """
 
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -32,9 +34,31 @@ def applied(images: Any, draws: Any, padding: int) -> Any:
     >>> applied(image, jnp.array([[2, 1, 1]]), 1).reshape(2, 2).tolist()
     [[4, 3], [0, 0]]
     """
-    down, right, mirrored = (draws[:, column, None] - padding for column in range(3))
+    ways = {"cpu": _by_images, "default": _by_lines}
+    changed = {name: partial(way, padding=padding) for name, way in ways.items()}
+    return jax.lax.platform_dependent(images, draws, **changed)
+
+
+def _by_images(images: Any, draws: Any, padding: int) -> Any:
+    """Copy one window after the other, as a CPU does it fastest."""
+    number, height, width, channels = images.shape
+    sides = (padding, padding), (padding * channels, padding * channels)
+
+    def window(one: tuple[Any, Any]) -> Any:
+        lines, (down, right, _) = one
+        return jax.lax.dynamic_slice(jnp.pad(lines, sides), (down, right * channels), lines.shape)
+
+    lines = images.reshape(number, height, width * channels)
+    windows = jax.lax.map(window, (lines, draws)).reshape(images.shape)
+    mirrored = draws[:, 2, None, None, None] == 1
+    return jnp.where(mirrored, windows[:, :, ::-1], windows)
+
+
+def _by_lines(images: Any, draws: Any, padding: int) -> Any:
+    """Take all rows of the windows, then all columns."""
+    down, right, mirrored = (draws[:, column, None] for column in range(3))
     height, width = images.shape[1:3]
-    columns = jnp.where(mirrored + padding == 1, width - 1 - jnp.arange(width), jnp.arange(width))
+    columns = jnp.where(mirrored == 1, width - 1 - jnp.arange(width), jnp.arange(width))
     if padding:
-        images = taken(images, down + jnp.arange(height), 1)
-    return taken(images, right + columns, 2)
+        images = taken(images, down - padding + jnp.arange(height), 1)
+    return taken(images, right - padding + columns, 2)

@@ -67,20 +67,23 @@ def test_an_image_of_any_form_becomes_a_window_of_its_own(
 
 
 @pytest.mark.parametrize("side", [0, 3])
-def test_a_tpu_s_way_gives_the_same_bits(monkeypatch, side):
-    """Products of matrices in place of gathers."""
+def test_a_tpu_s_way_and_a_gpu_s_give_the_same_bits(monkeypatch, side):
+    """Products of matrices, and gathers, in place of copies."""
     pixels = np.random.default_rng(1).integers(0, 256, (8, 9, 12, 3), np.uint8)
     draws = crop_and_flip.draws(3, 1, 8, side, flip=True)
-    gathered = np.asarray(crop_and_flip.applied(pixels, draws, side))
+    copied = np.asarray(crop_and_flip.applied(pixels, draws, side))
 
-    on_tpu(monkeypatch)
+    for platform in ("tpu", "default"):
+        on(platform, monkeypatch)
 
-    assert np.array_equal(crop_and_flip.applied(pixels, draws, side), gathered)
+        assert np.array_equal(crop_and_flip.applied(pixels, draws, side), copied)
 
 
-def on_tpu(monkeypatch):
-    """Let what depends on the platform compute as a TPU does."""
+def on(platform, monkeypatch):
+    """Let what depends on the platform compute as this one does."""
     monkeypatch.setattr(
-        resampling.jax.lax, "platform_dependent", lambda *given, tpu, default: tpu(*given)
+        resampling.jax.lax,
+        "platform_dependent",
+        lambda *given, default, **ways: ways.get(platform, default)(*given),
     )
     jax.clear_caches()

@@ -8,7 +8,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from pipeline.augmentation import crop_and_flip, rand_augment
 from pipeline.augmentation.augmentation import Augmentation
 from pipeline.config import Data
-from tests.pipeline.augmentation.test_crop_and_flip import on_tpu
+from tests.pipeline.augmentation.test_crop_and_flip import on
 
 RANDOM = np.random.default_rng(0)
 NAMES = list(rand_augment.OPERATIONS)
@@ -129,7 +129,7 @@ def test_a_tpu_s_way_gives_the_same_bits(monkeypatch, channels):
     draws = draws.reshape(len(NAMES), -1)
     found = np.asarray(rand_augment.applied(pixels, draws))
 
-    on_tpu(monkeypatch)
+    on("tpu", monkeypatch)
 
     assert np.array_equal(rand_augment.applied(pixels, draws), found)
 

@@ -61,7 +61,12 @@ def test_a_step_that_takes_too_much_is_a_miss(case, change, missed):
 def test_slow_feeds_and_other_updates_are_misses():
     rates = {"ours one": 1, "copyto one": 2, "ours two": 1, "copyto two": 2}
     arms = {"ours": 199, "tf.data": 100, "Grain": 90}
-    slow = {"gather": rates, "shares": {"one": 0.79, "two": 0.8}, "augmented": {"flip": arms}}
+    slow = {
+        "gather": rates,
+        "shares": {"one": 0.79, "two": 0.8},
+        "augmented": {"flip": arms},
+        "given back": {},
+    }
     assert [row.passed for row in feeding.judged(slow)] == [False, True, False]
 
     exact = {"apart": 1e-13, "moved": 1.0}
