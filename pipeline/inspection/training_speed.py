@@ -141,10 +141,9 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
     import keras
 
     from pipeline.data.dataset import Batches
-    from pipeline.data.labels import FIGURE
     from pipeline.models import architectures
     from pipeline.runtime import devices, replicas
-    from pipeline.training import learning_rate, train_state
+    from pipeline.training import learning_rate
     from pipeline.training.train_step import Step
 
     count, data = 4 * config.batch, config.data
@@ -158,13 +157,7 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
         keras.distribution.set_distribution(distribution)
         architectures.seed(config.seed)
         model = architectures.build(config, applied.batchnorm_momentum)
-        optimizer = learning_rate.optimizer(applied)
-        optimizer.build(model.trainable_variables)
-        counted = FIGURE[config.target] == "accuracy" and config.target != "multilabel"
-        average = applied.ema_momentum is not None
-        state = train_state.initial(model, optimizer, average=average, counted=counted)
-        compiled = Step(config, applied, model, optimizer, state.tree, replicas.mesh())
-        tree = state.tree
+        compiled = Step(config, applied, model, replicas.mesh())
 
         def step(number: int, tree: Any) -> Any:
             arrays = *batches.at(number), compiled.augmentation.draws(number)
@@ -173,7 +166,7 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
             float(totals[0])  # waits for the step
             return tree
 
-        tree, steps = step(0, tree), 0
+        tree, steps = step(0, compiled.initial().tree), 0
         setup, begun = time.monotonic() - begun, time.monotonic()
         while steps < 3 or time.monotonic() - begun < least_seconds:
             steps += 1

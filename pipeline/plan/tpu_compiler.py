@@ -185,10 +185,9 @@ def _lowered(config: Config, target: Accelerator, images: int) -> Any:
     from jax.experimental import topologies
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    from pipeline.data.labels import FIGURE
     from pipeline.models import architectures
     from pipeline.runtime import devices, replicas
-    from pipeline.training import learning_rate, train_state
+    from pipeline.training import learning_rate
     from pipeline.training.train_step import Step
 
     topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
@@ -206,13 +205,8 @@ def _lowered(config: Config, target: Accelerator, images: int) -> Any:
     try:
         applied = learning_rate.apply(config, 1000 * config.batch)
         model = architectures.build(config, applied.batchnorm_momentum)
-        optimizer = learning_rate.optimizer(applied)
-        optimizer.build(model.trainable_variables)
-        counted = FIGURE[config.target] == "accuracy" and config.target != "multilabel"
-        average = applied.ema_momentum is not None
-        state = train_state.initial(model, optimizer, average=average, counted=counted)
-        tree = jax.tree.map(there, state.tree)
-        step = Step(config, applied, model, optimizer, tree, mesh)
+        step = Step(config, applied, model, mesh)
+        tree = jax.tree.map(there, step.initial().tree)
         pixels, *rest = _given(config, step)
         placed = [there(array, None, replicas.AXIS) for array in (pixels, *rest)]
         held: tuple[Any, ...] = ()

@@ -52,7 +52,8 @@ def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
         count: of devices that share them.
     """
     if isinstance(inputs, FileImages):
-        return "files", f"{_bytes(inputs.nbytes)} of decoded images"
+        needed = f'; feed="{asked}" needs them in memory' if asked in ("device", "host") else ""
+        return "files", f"{_bytes(inputs.nbytes)} of decoded images{needed}"
     if asked not in ("auto", "files"):
         return asked, "as the config says"
     stats = jax.devices()[0].memory_stats() if jax.devices()[0].platform != "cpu" else None

@@ -28,7 +28,7 @@ from pipeline.session.checkpoint_schedule import Saver
 from pipeline.session.progress_log import HISTORY, LINES, Fold, Progress
 from pipeline.session.time_limit import Session
 from pipeline.training import feed as feeding
-from pipeline.training import learning_rate, out_of_memory, run_origin
+from pipeline.training import out_of_memory, run_origin
 from pipeline.training import train_state as states
 from pipeline.training.async_dispatch import EVALUATIONS, CallQueue
 from pipeline.training.feed import Feed
@@ -71,8 +71,8 @@ class Loop:
         self.seconds, self.fold = seconds, fold
         self.model = architectures.build(config, applied.batchnorm_momentum)
         self.pretrained = backbones.load_published(self.model, config)
-        self.optimizer = learning_rate.optimizer(applied)
-        self.optimizer.build(self.model.trainable_variables)
+        self.compiled = Step(config, applied, self.model, replicas.mesh())
+        self.state = self.compiled.initial()
         self.step, self._began, self._used = 0, 0.0, 0.0  # seconds of the sessions before
         self.run_id = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         self.memory: Path | None = None  # a file that keeps what fits into the devices
@@ -81,14 +81,6 @@ class Loop:
         self._best_weights: dict[str, np.ndarray] = {}
         self._validating = 0.0  # seconds that it took the last time
         self._figure = FIGURE[config.target]
-        self.state = states.initial(
-            self.model,
-            self.optimizer,
-            average=applied.ema_momentum is not None,
-            counted=self._figure == "accuracy" and config.target != "multilabel",
-        )
-        mesh = replicas.mesh()
-        self.compiled = Step(config, applied, self.model, self.optimizer, self.state.tree, mesh)
 
     def go(
         self, origin: dict[str, Any], session: Session, *, max_steps: int | None, fresh: bool

@@ -29,6 +29,7 @@ from pipeline.training import batch_cuts, learning_rate
 from pipeline.training import train_state as states
 from pipeline.training.batch_cuts import Cut
 from pipeline.training.learning_rate import Applied
+from pipeline.training.train_state import State
 
 
 class Step:
@@ -36,12 +37,11 @@ class Step:
 
     Args:
         config, applied: the run and its numbers.
-        model, optimizer: of Keras, built.
-        tree: the state before the first step, which says where on the devices each array lies.
+        model: of Keras, built.
         mesh: of JAX, with the axis `replicas.AXIS`; None for one device.
 
     Attributes:
-        mesh: as given. replicas: accelerator cores that share the work.
+        mesh: as given. optimizer: of Keras. replicas: accelerator cores that share the work.
         cut: how a share of the batch is computed.
         evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
     """
@@ -51,16 +51,10 @@ class Step:
     forward: Any
     _program: Any
 
-    def __init__(
-        self,
-        config: Config,
-        applied: Applied,
-        model: Any,
-        optimizer: Any,
-        tree: Any,
-        mesh: Any,
-    ) -> None:
-        self.config, self.applied, self.model, self.optimizer = config, applied, model, optimizer
+    def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
+        self.config, self.applied, self.model = config, applied, model
+        self.optimizer = optimizer = learning_rate.optimizer(applied)
+        optimizer.build(model.trainable_variables)
         self._rate = learning_rate.schedule(applied)
         self.mesh = mesh
         self.replicas = mesh.size if mesh else 1
@@ -68,7 +62,6 @@ class Step:
         self._share_size, self._group = config.batch // self.replicas, applied.batchnorm_batch
         # Whether every group lies on one replica.
         self._apart = self._share_size % self._group == 0
-        self._places = jax.tree.map(lambda leaf: leaf.sharding, tree)
         # Which of the optimizer's variables counts the steps.
         self._iterations = [v is optimizer.iterations for v in optimizer.variables].index(True)
         # Which variables are the state of a keras.random.SeedGenerator.
@@ -96,6 +89,12 @@ class Step:
         group = None if pixels is None else self._group
         self._cuts = batch_cuts.possible(self._share_size, group, pixels or 1)
         self._set(batch_cuts.first(self._cuts, config, self.replicas, group))
+
+    def initial(self) -> State:
+        """Return the state before the first step: of the model's weights as they are now."""
+        kind, average = self.config.target, self.applied.ema_momentum is not None
+        counted = target.FIGURE[kind] == "accuracy" and kind != "multilabel"
+        return states.initial(self.model, self.optimizer, average=average, counted=counted)
 
     @property
     def micro_batch(self) -> int:
@@ -128,7 +127,10 @@ class Step:
 
     def lowered(self, tree: Any, held: Any, given: Any) -> Any:
         """Return the training step for such arrays as JAX lowers it, not compiled."""
-        return self._train.lower(tree, held, given, np.int32(0))
+        # XLA may write the new state over the old one; it stays where it is, on all devices.
+        places = jax.tree.map(lambda leaf: leaf.sharding, tree), None
+        train = jax.jit(self._several, donate_argnums=0, out_shardings=places, keep_unused=True)
+        return train.lower(tree, held, given, np.int32(0))
 
     def squares(self, tree: Any, given: tuple[Any, Any, Any]) -> tuple[float, float]:
         """Return |g|^2 of one group's mean gradient, averaged over the groups of a batch, and of
@@ -171,10 +173,6 @@ class Step:
     def _set(self, cut: Cut) -> None:
         self.cut, self._program = cut, None
         self._kept = rematerialization.kept_layers(self.model) if cut.remat else []
-        # XLA may write the new state over the old one; it stays where it is, on all devices.
-        self._train = jax.jit(
-            self._several, donate_argnums=0, out_shardings=(self._places, None), keep_unused=True
-        )
         self.evaluate, self.forward = jax.jit(self._evaluated), jax.jit(self._outputs)
 
     # -- what is compiled

@@ -23,7 +23,8 @@ import numpy as np
 from pipeline import config as configs
 from pipeline.config import Config
 from pipeline.models import architectures
-from pipeline.training import learning_rate, train_state
+from pipeline.training import learning_rate
+from pipeline.training.learning_rate import Applied
 from pipeline.training.train_step import Step
 from proofs.shared import module_process, perturbed_start
 from proofs.shared.results_table import Row, last_json
@@ -102,8 +103,8 @@ def batches() -> list[tuple[np.ndarray, np.ndarray]]:
     ]
 
 
-def built(config: Config, nudge: int | None) -> tuple[Any, Any, Any]:
-    """Return a model, its optimizer, and what it was made with."""
+def built(config: Config, nudge: int | None) -> tuple[Any, Applied]:
+    """Return a model, and what it was made with."""
     keras.utils.clear_session()
     applied = learning_rate.apply(config, 100 * BATCH)
     architectures.seed(SEED)
@@ -111,17 +112,14 @@ def built(config: Config, nudge: int | None) -> tuple[Any, Any, Any]:
     if nudge is not None:
         draw = np.random.default_rng(nudge)
         model.set_weights([perturbed_start.neighbours(w, draw) for w in model.get_weights()])
-    optimizer = learning_rate.optimizer(applied)
-    return model, optimizer, applied
+    return model, applied
 
 
 def by_us(config: Config, nudge: int | None = None) -> list[np.ndarray]:
     """Return the weights after the steps, and before them with a nudge below 0."""
-    model, optimizer, applied = built(config, nudge)
-    optimizer.build(model.trainable_variables)
-    state = train_state.initial(model, optimizer, average=False, counted=True)
-    step = Step(config, applied, model, optimizer, state.tree, None)
-    tree = state.tree
+    model, applied = built(config, nudge)
+    step = Step(config, applied, model, None)
+    tree = step.initial().tree
     for number, batch in enumerate(batches()):
         images, labels = (array[None] for array in batch)
         draws = step.augmentation.draws(number)[None]
@@ -131,8 +129,11 @@ def by_us(config: Config, nudge: int | None = None) -> list[np.ndarray]:
 
 def by_keras(config: Config) -> list[np.ndarray]:
     """Return the weights after the same steps of `train_step`."""
-    model, optimizer, _ = built(config, None)
-    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model, applied = built(config, None)
+    model.compile(
+        learning_rate.optimizer(applied),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
     for images, labels in batches():
         model.train_on_batch(images, labels)
     return [np.asarray(variable.value) for variable in model.trainable_variables]
@@ -158,7 +159,7 @@ def main(kind: str, short: bool) -> None:
     found["parts"] = {"apart": apart(by_us(replace(whole, micro_batch=MICRO)), by_us(whole))}
     for case, numbers in found.items():
         config = settings("sgd" if case == "parts" else case)
-        after, (begin, _, _) = by_us(config), built(config, None)
+        after, (begin, _) = by_us(config), built(config, None)
         start = [np.asarray(variable.value) for variable in begin.trainable_variables]
         numbers["moved"] = float(
             sum(np.abs(a - b).sum() for a, b in zip(after, start, strict=True))

@@ -22,7 +22,7 @@ from pipeline.config.rehearsal import with_changes
 from pipeline.models import architectures
 from pipeline.rehearsal import short_run
 from pipeline.runtime import replicas
-from pipeline.training import learning_rate, train_state
+from pipeline.training import learning_rate
 from pipeline.training.train_step import Step
 
 ROWS, TESTS, BUDGET = 20_000, 2_000, 120.0
@@ -67,11 +67,7 @@ def step(config: Config) -> dict[str, Any]:
     keras.distribution.set_distribution(distribution)
     architectures.seed(config.seed)
     model = architectures.build(config, applied.batchnorm_momentum)
-    optimizer = learning_rate.optimizer(applied)
-    optimizer.build(model.trainable_variables)
-    average = applied.ema_momentum is not None
-    state = train_state.initial(model, optimizer, average=average, counted=True)
-    made = Step(config, applied, model, optimizer, state.tree, replicas.mesh())
+    made = Step(config, applied, model, replicas.mesh())
     several, shape = config.steps_per_call, config.data.shape
     placed = replicas.put(
         made.mesh,
@@ -80,7 +76,7 @@ def step(config: Config) -> dict[str, Any]:
         np.stack([made.augmentation.draws(0)] * several),
         axis=1,
     )
-    text = inlined(made.lowered(state.tree, (), placed).as_text())
+    text = inlined(made.lowered(made.initial().tree, (), placed).as_text())
     return {
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "operations": text.count(" = "),

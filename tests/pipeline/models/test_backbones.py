@@ -23,7 +23,6 @@ from pipeline.models.backbones import Backbone
 from pipeline.runtime import replicas as replication
 from pipeline.session import checkpoint
 from pipeline.training import learning_rate, training
-from pipeline.training import train_state as states
 from pipeline.training.train_step import Step
 from tests.pipeline import rounding
 from tests.pipeline.conftest import write_competition
@@ -345,12 +344,10 @@ def stepped(config, steps=3, replicas=1, nudge=0.0):
         built = architectures.build(config, applied.batchnorm_momentum)
         backbones.load_published(built, config)
         built.set_weights(rounding.nudged(built.get_weights(), nudge))
-        optimizer = learning_rate.optimizer(applied)
-        optimizer.build(built.trainable_variables)
-        state = states.initial(built, optimizer, average=True, counted=True)
+        step = Step(config, applied, built, replication.mesh())
+        state = step.initial()
         if distribution is None:
             state.tree = jax.device_put(state.tree, jax.devices()[0])
-        step = Step(config, applied, built, optimizer, state.tree, replication.mesh())
     finally:
         keras.distribution.set_distribution(None)
     before = state.arrays()

@@ -19,7 +19,6 @@ from pipeline.errors import ConfigError
 from pipeline.models import architectures
 from pipeline.runtime import replicas as replication
 from pipeline.training import learning_rate
-from pipeline.training import train_state as states
 from pipeline.training.batch_cuts import Cut
 from pipeline.training.train_step import Step
 from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
@@ -62,15 +61,12 @@ def made(config, replicas=1):
         architectures.seed(config.seed)
         applied = learning_rate.apply(config, 320)
         built = architectures.build(config, applied.batchnorm_momentum)
-        optimizer = learning_rate.optimizer(applied)
-        optimizer.build(built.trainable_variables)
-        state = states.initial(
-            built, optimizer, average=applied.ema_momentum is not None, counted=True
-        )
+        step = Step(config, applied, built, replication.mesh())
+        state = step.initial()
         if distribution is None:
             # Tests see eight devices; without a distribution all of it lies on the first.
             state.tree = jax.device_put(state.tree, jax.devices()[0])
-        return Step(config, applied, built, optimizer, state.tree, replication.mesh()), state
+        return step, state
     finally:
         keras.distribution.set_distribution(None)
 
