@@ -60,8 +60,8 @@ def compute(
     slowest, start = 0.0, sum(map(len, done))
     while start < len(rows):
         chosen = rows[start : start + batch]
-        # Repeated rows fill the last batch, so that all have one shape.
-        filled = np.ascontiguousarray(inputs[np.resize(chosen, batch)])
+        # Repeated rows fill the last batch (`np.resize`), so that all have one shape.
+        filled = np.resize(inputs[chosen], (batch, *inputs.shape[1:]))
         (placed,) = replicas.put(mesh, filled)
         flying.append((time.monotonic(), len(chosen), forward(placed)))
         start += len(chosen)

@@ -17,11 +17,11 @@ import numpy as np
 
 from pipeline.data.padded_batches import padded
 from pipeline.errors import DeviceError
+from pipeline.runtime import devices
 
 FIRST = 32
 BLOCK, ROOM = 1024, 1 << 26
 GROWTH = 1.05  # a doubling that speeds up by less than this is the last one
-NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when")
 
 
 class Batch:
@@ -194,7 +194,7 @@ class Forward:
         """Halve the batch if the error is a lack of memory; raise any other error, and that of a
         batch that is fixed or of one row.
         """
-        if not exhausted(error) or fixed is not None:
+        if not devices.exhausted(error) or fixed is not None:
             raise error
         size = self.batch.size
         if not self.batch.failed():
@@ -206,15 +206,6 @@ class Forward:
             ) from error
         self._seconds = []
         self._show(f"Out of memory at {size} rows at once; retrying with {self.batch.size}")
-
-
-def exhausted(error: Exception) -> bool:
-    """Return whether JAX or TensorFlow report with this error that they got no memory.
-
-    >>> exhausted(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 128192968 bytes."))
-    True
-    """
-    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY)
 
 
 def block(inputs: np.ndarray, total: int) -> int:

@@ -23,7 +23,7 @@ from pipeline.data import image_files
 from pipeline.data.test_set import TestSet, read_test
 from pipeline.errors import DataError, writing
 from pipeline.inference import block_prediction, multi_gpu, restoring
-from pipeline.inference.block_prediction import Report, Show
+from pipeline.inference.block_prediction import NOT_FINITE, Report, Show
 from pipeline.inference.forward_pass import Forward
 from pipeline.runtime import devices
 from pipeline.storage import atomic_file
@@ -81,7 +81,7 @@ def predict(
         clock: in seconds.
 
     Raises:
-        DataError: if too many inputs cannot be read, or too many predictions are not finite.
+        DataError: if too many inputs cannot be read.
     """
     end = None if seconds is None else clock() + seconds * SHARE
     values, broken = _mean_of(artifact, len(test)), dict[str, str]()
@@ -98,16 +98,43 @@ def _mean_of(artifact: Artifact, rows: int) -> np.ndarray:
 
 def _collecting(broken: dict[str, str], total: int, config: Config) -> Report:
     """Return a function that collects what cannot be read in `broken`, and refuses the test set as
-    soon as that is too much: one in ten, or in the scored rerun, where nobody could fix it, all.
+    soon as that is too much.
+
+    What is not finite counts at the end only: float32 may compute it.
     """
-    most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
 
     def report(found: Mapping[str, str], done: int) -> None:
         broken.update(found)
-        if len(broken) > most:
-            raise DataError(image_files.describe_broken(broken, done, config.data))
+        read = {name: why for name, why in broken.items() if why != NOT_FINITE}
+        _refuse_broken(read, done, total, config)
 
     return report
+
+
+def _refuse_broken(broken: Mapping[str, str], done: int, total: int, config: Config) -> None:
+    """Raise `DataError` if that is too much: one in ten, or in the scored rerun, where nobody could
+    fix it, all.
+    """
+    most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
+    if len(broken) > most:
+        raise DataError(image_files.describe_broken(broken, done, config.data))
+
+
+def _computed_again(first: Predictions, again: Predictions, prior: np.ndarray) -> Predictions:
+    """Return predictions of a second pass, and of the first one what there was no time for."""
+    kept = (again.values == prior).all(axis=1)
+    values = np.where(kept[:, None], first.values, again.values)
+    broken = dict(again.broken)
+    for place in np.flatnonzero(kept):
+        name = first.ids[place]
+        if name in first.broken:
+            broken[name] = first.broken[name]
+    labels = tuple(
+        early if keep else late
+        for keep, early, late in zip(kept, first.labels, again.labels, strict=True)
+    )
+    left_out = min(first.left_out, again.left_out)
+    return Predictions(again.test, values, labels, broken, left_out)
 
 
 def _predictions(
@@ -159,7 +186,8 @@ def infer(
         clock: in seconds.
 
     Raises:
-        ArtifactError, DataError: as `restoring.restore`, `read_test` and `predict` say.
+        ArtifactError, DataError: as `restoring.restore`, `read_test` and `predict` say; and if too
+            many predictions are not finite, in float32 too.
         SubmissionError: if the predictions are not what the sample asks for.
     """
     begun = clock()
@@ -202,10 +230,13 @@ def infer(
         if (
             auto
             and any(each.precision == restoring.HALF for each in checked)
-            and block_prediction.NOT_FINITE in predictions.broken.values()
+            and NOT_FINITE in predictions.broken.values()
         ):
             show("Some predictions are too large for float16; all rows are computed in float32")
-            predictions, checked = predicted(restoring.FULL)
+            again, also = predicted(restoring.FULL)
+            predictions = _computed_again(predictions, again, artifact.prior)
+            checked += also
+        _refuse_broken(predictions.broken, len(test), len(test), placed.config)
         written = form.write(path, predictions.ids, predictions.values)
         text = json.dumps([asdict(each) for each in dict.fromkeys(checked)], indent=1)
         atomic_file.write(output / GOLDEN, text.encode())

@@ -27,6 +27,8 @@ from keras.layers import BatchNormalization
 from pipeline.errors import ConfigError
 from pipeline.models import rematerialization
 
+KERAS = tuple(int(part) for part in keras.__version__.split(".")[:2])
+
 
 @dataclass
 class Part:
@@ -64,19 +66,22 @@ class Part:
 
 
 def layers_of(model: Any) -> list[Any]:
-    """Return all layers of a model, those inside of others, too."""
-    return list(model._flatten_layers())
+    """Return all layers of a model or layer, those inside of others, too."""
+    return list(model._flatten_layers(include_self=False))
 
 
 def fewest_pixels(model: Any) -> int | None:
     """Return how many pixels an image has where the fewest are normalized with the statistics of a
     batch, or None if nothing is.
     """
-    found = [
-        math.prod(size or 1 for size in _without(layer.input.shape[1:], layer.axis - 1))
-        for layer in layers_of(model)
-        if isinstance(layer, BatchNormalization) and layer.trainable
-    ]
+    found = []
+    for layer in layers_of(model):
+        if isinstance(layer, BatchNormalization) and layer.trainable:
+            try:
+                sizes = _without(layer.input.shape[1:], layer.axis - 1)
+            except (AttributeError, ValueError):
+                sizes = []  # inside a layer of one's own Keras does not know: the least there is
+            found.append(math.prod(size or 1 for size in sizes))
     return min(found, default=None)
 
 
@@ -120,12 +125,15 @@ def computing(model: Any, part: Part, kept: Sequence[Any] = ()) -> Iterator[None
     Args:
         kept: layers whose outputs `rematerialization.policy` keeps.
     """
-    changed = {id(layer): layer for layer in [*layers_of(model), *kept]}
+    layers = layers_of(model)
+    changed = {id(layer): layer for layer in [*layers, *kept]}
+    inside = {id(one) for layer in layers if _generators(layer) for one in layers_of(layer)}
     try:
-        for layer in layers_of(model):
+        for layer in layers:
+            _refuse(layer, inside)
             if isinstance(layer, BatchNormalization):
                 layer.__dict__["call"] = partial(_normalized, layer, part)
-            elif _generators(layer):
+            elif _generators(layer) and id(layer) not in inside:
                 layer.__dict__["call"] = partial(_drawn, layer, part)
         for layer in kept:
             layer.__dict__["call"] = partial(_kept, layer.call)
@@ -133,6 +141,27 @@ def computing(model: Any, part: Part, kept: Sequence[Any] = ()) -> Iterator[None
     finally:
         for layer in changed.values():
             layer.__dict__.pop("call", None)
+
+
+def _refuse(layer: Any, inside: set[int]) -> None:
+    """Raise `ConfigError` for a layer whose result would depend on the cut."""
+    problem = ""
+    if isinstance(layer, BatchNormalization):
+        if id(layer) in inside:
+            problem = "BatchNormalization inside a layer that draws at random"
+        elif type(layer).call is not BatchNormalization.call:
+            problem = "BatchNormalization with a call of its own"
+        elif getattr(layer, "renorm", False):
+            problem = "BatchNormalization with renorm=True"
+    elif layer.activity_regularizer is not None and KERAS < (3, 15):
+        # Later versions divide it by the batch (3.15.0 does, 3.13.2 does not; read 2026-11-22).
+        problem = f"activity_regularizer with Keras {keras.__version__} before 3.15"
+    if problem:
+        raise ConfigError(
+            f"The layer {layer.name!r} cannot work: {problem} is not the same for every"
+            " micro-batch.\nLeave that out, or replace the layer (LayerNormalization for"
+            " BatchNormalization)."
+        )
 
 
 def _kept(call: Any, *given: Any, **words: Any) -> Any:
@@ -145,10 +174,10 @@ def _normalized(
     """Compute a BatchNormalization as Keras does, with each group's own statistics."""
     if not (training and layer.trainable):
         return type(layer).call(layer, inputs, training=training, mask=mask)
-    if mask is not None or getattr(layer, "renorm", False):
+    if mask is not None:
         raise ConfigError(
-            f"The layer {layer.name!r} cannot work: BatchNormalization with a mask or renorm=True"
-            " is not computed in groups.\nLeave these out, or use LayerNormalization."
+            f"The layer {layer.name!r} cannot work: BatchNormalization with a mask is not computed"
+            " in groups.\nLeave it out, or use LayerNormalization."
         )
     kind = jnp.promote_types(inputs.dtype, jnp.float32)
     values, axis = inputs.astype(kind), layer.axis % inputs.ndim
@@ -220,28 +249,41 @@ def _renormalization(of_group: Any, mean: Any, factor: Any, epsilon: float) -> t
 
 
 def _generators(layer: Any) -> list[Any]:
-    kind = keras.random.SeedGenerator
-    return [value for value in vars(layer).values() if isinstance(value, kind)]
+    found: list[Any] = layer._seed_generators  # those in lists and dicts of the layer, too
+    return found
 
 
 def _drawn(layer: Any, part: Part, *given: Any, **words: Any) -> Any:
-    """Compute a layer that draws, image by image, each with the random numbers of its place."""
-    states = [generator.state for generator in _generators(layer)]
+    """Compute a layer that draws, image by image, each with the random numbers of its place.
+
+    What it adds to the loss, and what it keeps, is the mean over the images.
+    """
+    drawing = [layer, *layers_of(layer)]
+    states = [generator.state for one in drawing for generator in _generators(one)]
+    changing = [
+        one for one in layer.non_trainable_variables if jnp.issubdtype(one.dtype, jnp.floating)
+    ]
     kept = [(variable, variable.value) for variable in layer.variables]
     leaves, structure = jax.tree.flatten((given, words))
-    each = [isinstance(leaf, jax.Array) and leaf.ndim > 0 for leaf in leaves]
+    each = [isinstance(leaf, jax.Array) and leaf.shape[:1] == part.places.shape for leaf in leaves]
 
     def one(place: Any, *images: Any) -> Any:
         seeds = [(state, folded(state.value, place)) for state in states]
         own = iter(images)
         parts = [next(own)[None] if its else leaf for leaf, its in zip(leaves, each, strict=True)]
         some, named = jax.tree.unflatten(structure, parts)
-        with keras.StatelessScope([*kept, *seeds]):
-            return jax.tree.map(lambda found: found[0], type(layer).call(layer, *some, **named))
+        with keras.StatelessScope([*kept, *seeds], collect_losses=True) as scope:
+            outputs = type(layer).call(layer, *some, **named)
+        added = list(scope.losses)
+        after = [scope.get_current_value(variable) for variable in changing]
+        return jax.tree.map(lambda found: found[0], outputs), added, after
 
-    found = jax.vmap(one)(
+    found, added, after = jax.vmap(one)(
         part.places, *(leaf for leaf, its in zip(leaves, each, strict=True) if its)
     )
+    layer.add_loss([loss.mean() for loss in added])
+    for variable, values in zip(changing, after, strict=True):
+        variable.assign(values.mean(0))
     for state in states:  # a layer that is called again draws other numbers
         state.assign(folded(state.value, 2**32 - 1))
     return found

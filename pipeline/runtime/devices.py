@@ -20,6 +20,8 @@ FORCED = "xla_force_host_platform_device_count"
 # Each holds weights and optimizer state of its own. All cores are used beyond it, too: the devices
 # share one pool of threads.
 MOST_CPU_DEVICES = 8
+# What JAX or TensorFlow say when a device has too little memory.
+NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,15 @@ def use_cores(batch: int) -> None:
     # (`pipeline.training.async_dispatch.EVALUATIONS`).
     with suppress(RuntimeError):  # JAX computes already
         jax.config.update("jax_num_cpu_devices", cpu_devices(batch, cores()))  # type: ignore[no-untyped-call]
+
+
+def exhausted(error: Exception) -> bool:
+    """Return whether JAX or TensorFlow report with this error that they got no memory.
+
+    >>> exhausted(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 128192968 bytes."))
+    True
+    """
+    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY)
 
 
 def cores() -> int:

@@ -1,6 +1,5 @@
 """Batch cuts: the ways to compute a replica's share of a batch, for models of any size."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.config import Config
@@ -27,7 +26,7 @@ LEAST_NUMBERS = 16
 
 
 def possible(share: int, group: int | None, pixels: int = 1) -> list[Cut]:
-    """Return how a share may be computed, each way with less memory than the one before.
+    """Return what is tried after out of memory, each cut with less memory than the one before.
 
     First come micro-batches that are halved (or divided by more, where they do not split into
     halves) and change nothing, then the smallest of these with rematerialization, and at last those
@@ -63,20 +62,25 @@ def possible(share: int, group: int | None, pixels: int = 1) -> list[Cut]:
     ]
 
 
-def first(cuts: Sequence[Cut], config: Config, replicas: int, group: int | None) -> Cut:
-    """Return the cut to begin with: that of `config.micro_batch`, or the whole share.
+def tried(config: Config, replicas: int, group: int | None, pixels: int = 1) -> list[Cut]:
+    """Return the cuts of a run: the one to begin with, which `config.micro_batch` may name, and
+    those of `possible` that need less memory.
 
     Raises:
-        ConfigError: if there is none with such micro-batches, or only one that changes results.
+        ConfigError: if such micro-batches are none of equal size, or would change results.
     """
     share, wanted = config.batch // replicas, config.micro_batch
+    cuts = possible(share, group, pixels)
     if wanted is None or wanted >= share:
-        return cuts[0]
-    cuts = [cut for cut in cuts if cut.passes == 1]
-    found = [cut for cut in cuts if cut.accumulation * wanted == share]
-    if found:
-        return found[0]
-    sizes = dict.fromkeys(share // cut.accumulation for cut in cuts)
+        return cuts
+    sizes = [
+        size
+        for size in range(share, 0, -1)
+        if share % size == 0 and (group is None or size % group == 0 or size == share)
+    ]
+    if wanted in sizes:
+        begun = Cut(share // wanted)
+        return [begun, *(cut for cut in cuts if cut.accumulation > begun.accumulation or cut.remat)]
     groups = "" if group is None else f" and groups of {group} images for BatchNorm"
     raise ConfigError(
         f"micro_batch={wanted} cannot work with batch={config.batch} on {replicas} replicas"

@@ -12,7 +12,7 @@ Batches are the same in each way, bit for bit.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -24,8 +24,7 @@ from pipeline.data.dataset import Batches
 from pipeline.data.file_images import FileImages
 from pipeline.data.row_gathering import Gatherer, take
 from pipeline.errors import DeviceError
-from pipeline.runtime import replicas
-from pipeline.training import out_of_memory
+from pipeline.runtime import devices, replicas
 from pipeline.training.train_step import Step
 
 WORDS = {
@@ -33,7 +32,6 @@ WORDS = {
     "host": "this machine's cores gather each batch",
     "files": "this machine's cores decode each batch",
 }
-WAYS = tuple(WORDS)
 # Of a device's memory, what the images may take.
 SHARE = 0.25
 # Bytes of a call from which on other threads copy: they wait for the interpreter for 0.1 ms.
@@ -47,7 +45,7 @@ def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
     """Return how batches are made, and why.
 
     Args:
-        asked: one of `WAYS`, or "auto".
+        asked: one of `WORDS`, or "auto".
         inputs: all examples.
         count: of devices that share them.
     """
@@ -87,9 +85,9 @@ def begin(
     chosen, why = way(config.feed, batches.inputs, step.replicas)
     show(f"Feed: {WORDS[chosen]} ({why})")
     try:
-        return Feed(batches, step, config.steps_per_call, chosen)
+        return Feed(batches, step, config.steps_per_call, chosen, asked=config.feed)
     except jax.errors.JaxRuntimeError as error:
-        if chosen != "device" or not out_of_memory.exhausted(error):
+        if chosen != "device" or not devices.exhausted(error):
             raise
         if config.feed == "device":
             raise DeviceError(
@@ -111,22 +109,24 @@ class Feed:
         batches: of training.
         step: places arrays on the devices, and draws what augmentation needs.
         calls: the most steps that one call takes.
-        way: one of `WAYS`.
+        way: one of `WORDS`. asked: `feed` of the config.
 
     Attributes:
         held: what lies on the devices: nothing, or the images.
     """
 
-    def __init__(self, batches: Batches, step: Step, calls: int, way: str) -> None:
-        self._batches, self._step, self._several = batches, step, calls
+    def __init__(
+        self, batches: Batches, step: Step, calls: int, way: str, *, asked: str = "auto"
+    ) -> None:
+        self._batches, self._step, self._several, self._asked = batches, step, calls, asked
         self.held: Given = ()
         shape = (calls, batches.batch, *batches.inputs.shape[1:])
         self._shape, self._kind = shape, batches.inputs.dtype
-        size = int(np.prod(shape)) * self._kind.itemsize
+        self._large = int(np.prod(shape)) * self._kind.itemsize >= THREADED
         self._gatherer: Gatherer | None = None
         if way == "device":
             self.held = (replicas.hold(step.mesh, batches.inputs, batches.rows),)
-        elif size >= THREADED or way == "files":
+        elif self._large or way == "files":
             self._gatherer = Gatherer(batches.inputs)
         self._free: list[np.ndarray] = []
         self._used: deque[tuple[int, np.ndarray]] = deque()
@@ -151,10 +151,23 @@ class Feed:
             if not begun:
                 return
             first, number, images, futures = begun.popleft()
-            for future in futures:
-                future.result()
+            _wait(futures)
             self._used.append((first + number, images))
             yield self._call(first, number, images), number
+
+    def release(
+        self, first: int, number: int, show: Callable[[str], None]
+    ) -> tuple[Given, Given] | None:
+        """Take the images off the devices, and return what `Step.train` takes of a call; None if
+        there are none, or the config wants them there.
+        """
+        if not self.held or self._asked == "device":
+            return None
+        show(f"Out of memory; the images leave the devices: {WORDS['host']}")
+        self.held = ()
+        if self._large:
+            self._gatherer = Gatherer(self._batches.inputs)
+        return (), self._call(first, number, self._images(first, number))
 
     def ended(self, step: int) -> None:
         """Note that the devices have done all steps before this one: their buffers are free."""
@@ -181,7 +194,11 @@ class Feed:
             return found
         found = np.empty(self._shape, self._kind)
         for place, step in enumerate(steps):
-            take(self._batches.inputs, self._batches.rows_of(step), found[place])
+            rows = self._batches.rows_of(step)
+            if self._gatherer is None:
+                take(self._batches.inputs, rows, found[place])
+            else:
+                _wait(self._gatherer.begin(rows, found[place]))
         return found
 
     def _begin(self, first: int, number: int) -> tuple[np.ndarray, list[Future[Any]]]:
@@ -192,3 +209,8 @@ class Feed:
             for place in range(number)
             for future in self._gatherer.begin(self._batches.rows_of(first + place), images[place])
         ]
+
+
+def _wait(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.result()

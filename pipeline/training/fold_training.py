@@ -117,10 +117,10 @@ def fit(
         stop = session.over(reserve) if fold and fold.number < fold.count else None
     for name, value in spent.items():
         seconds[name] = seconds.get(name, 0.0) + value
-    if status == "complete" and stop:
-        show(f"Stopped after a fold: {stop}. The same command again resumes with the next.")
     if status == "complete" and outputs is None:
         show("Stopped in the final evaluation. The same command again resumes it.")
+    elif status == "complete" and stop:
+        show(f"Stopped after a fold: {stop}. The same command again resumes with the next.")
     if outputs is None or stop:
         return None
     return Fitted(

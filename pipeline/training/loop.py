@@ -107,6 +107,7 @@ class Loop:
         self, folder: Path, origin: dict[str, Any], session: Session, max_steps: int | None
     ) -> str:
         origin = self._resume(folder, origin)
+        out_of_memory.recall(self.compiled, self.memory, self.show)
         saved_step = self.step
         last = min(self.applied.total_steps, max_steps or self.applied.total_steps)
         progress = Progress(
@@ -139,6 +140,7 @@ class Loop:
                         (feed.held, given, number),
                         self.show,
                         self.memory,
+                        partial(feed.release, self.step, number, self.show),
                     )
                     self.seconds["compile"] = time.monotonic() - begun
                     progress.restart_clock(self.step + number)
@@ -156,7 +158,7 @@ class Loop:
                         self._line(progress, done, ready, calls.idle())
                 if self._epoch(self.step) != epoch:
                     epoch = self._epoch(self.step)
-                    self._end_epoch(epoch, progress, totals)
+                    self._end_epoch(epoch, progress, totals, session)
                     feed.ended(self.step)
                     calls.restart()
                     session.progress()
@@ -229,13 +231,13 @@ class Loop:
         epochs = step * self.config.batch / len(self.batches)
         progress.line(step, {"epoch": epochs, **self._means(totals, step), "idle": idle})
 
-    def _end_epoch(self, epoch: int, progress: Progress, totals: Any) -> None:
+    def _end_epoch(self, epoch: int, progress: Progress, totals: Any, session: Session) -> None:
         """Validate after the step that ended epoch number `epoch`, and perhaps others before it,
         and write its row.
         """
         means = self._means(totals, self.step)
         begun = time.monotonic()
-        loss, figure = self._validate()
+        loss, figure = self._validate(session.progress)
         self._validating = time.monotonic() - begun
         self.seconds["validate"] = self.seconds.get("validate", 0.0) + self._validating
         if not np.isfinite(loss):
@@ -303,7 +305,7 @@ class Loop:
             f"{what} at step {step} (optimizer.base_rate={given:g}, applied {applied:g})"
         )
 
-    def _validate(self) -> tuple[float, float]:
+    def _validate(self, progress: Callable[[], None]) -> tuple[float, float]:
         trainable, other = self.state.inferring()
         inputs, labels = self.validation
         # What fits with gradients fits without.
@@ -316,6 +318,7 @@ class Loop:
             sums.append(self.compiled.evaluate(trainable, other, placed[0], placed[1], real))
             if len(sums) > EVALUATIONS:
                 jax.block_until_ready(sums[-EVALUATIONS])  # type: ignore[no-untyped-call]
+                progress()
         loss, figure = (sum(float(value) for value in values) for values in zip(*sums, strict=True))
         return loss / len(inputs), figure / len(inputs)
 

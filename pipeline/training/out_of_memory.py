@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import keras
 
+from pipeline.config.compatibility import FREE
 from pipeline.errors import DeviceError
 from pipeline.runtime import devices
 from pipeline.storage import atomic_file
@@ -18,17 +19,9 @@ from pipeline.training.batch_cuts import Cut
 from pipeline.training.train_state import State
 from pipeline.training.train_step import Step
 
-
-def exhausted(error: Exception) -> bool:
-    """Return whether XLA reports with this error that it got no memory.
-
-    >>> exhausted(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 128192968 bytes."))
-    True
-    """
-    return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
-
-
 FILE = "memory.json"
+# Fields of a config that say nothing of what a step takes.
+NO_MEMORY = FREE - {"feed", "micro_batch", "steps_per_call"}
 
 
 def first_call(
@@ -37,6 +30,7 @@ def first_call(
     given: tuple[Any, Any, int],
     show: Callable[[str], None],
     kept: Path | None = None,
+    release: Callable[[], tuple[Any, ...] | None] = lambda: None,
 ) -> tuple[State, tuple[Any, ...]]:
     """Make a run's first call, which compiles, with smaller micro-batches until it fits.
 
@@ -44,6 +38,8 @@ def first_call(
         given: what `Step.train` takes after the state.
         show: takes a line for each micro-batch that did not fit.
         kept: a file that says what fitted at last, in another fold or session.
+        release: takes images off the devices before what would change results, and returns the
+            call as the host feeds it; None if there are none, or the config wants them there.
 
     Returns:
         The state after the call, and its totals.
@@ -51,8 +47,6 @@ def first_call(
     Raises:
         DeviceError: not even one image fits.
     """
-    name = _name(step)
-    _recall(step, kept, name, show)
     begun = step.cut
     before = state.arrays()  # a call that fails may already have taken the state's memory
     while True:
@@ -60,25 +54,29 @@ def first_call(
             tree, totals = step.train(state.tree, *given)
             jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
         except jax.errors.JaxRuntimeError as error:
-            if not exhausted(error):
+            if not devices.exhausted(error):
                 raise
-            tried = step.micro_batch
-            if not step.shrink():
+            tried, state = step.micro_batch, state.restored(before)
+            exact = any(cut.passes == 1 for cut in step.smaller)
+            if not exact and (fed := release()):
+                given = *fed, given[-1]
+                continue
+            if not step.smaller:
                 raise DeviceError(
                     f"A micro-batch of {tried} image{'s' * (tried > 1)} a replica does not fit into"
                     f" the memory of the devices: {_first_line(error)}\n"
                     "Use a smaller model, or smaller images."
                 ) from error
+            step.begin_with(step.smaller[0])
             show(
                 f"Out of memory at {tried} images a replica; retrying with micro-batches of"
                 f" {step.micro_batch}, {step.cut.accumulation} to a step{_cost(step.cut)}."
                 f" Batch {step.config.batch} and the learning rate stay."
             )
-            state = state.restored(before)
         else:
             state.tree = tree
             if kept is not None and step.cut != begun:
-                atomic_file.write(kept, json.dumps({name: asdict(step.cut)}).encode())
+                atomic_file.write(kept, json.dumps({_name(step): asdict(step.cut)}).encode())
             return state, totals
 
 
@@ -90,10 +88,10 @@ def later_calls(step: Step) -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if not exhausted(error):
+        if not devices.exhausted(error):
             raise
         smaller = ", or use a smaller model"
-        if step.divides:
+        if any(cut.passes == 1 and not cut.remat for cut in step.smaller):
             smaller = (
                 f", or set a micro_batch below {step.micro_batch} in the config, which changes"
             )
@@ -107,16 +105,17 @@ def later_calls(step: Step) -> Iterator[None]:
 
 def _name(step: Step) -> str:
     """Return what the memory of a step depends on, as a sha256."""
-    parts = [step.config.to_json(), keras.config.dtype_policy().name, str(devices.found())]
+    given = {name: value for name, value in step.config.to_json().items() if name not in NO_MEMORY}
+    parts = [given, keras.config.dtype_policy().name, str(devices.found())]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _recall(step: Step, kept: Path | None, name: str, show: Callable[[str], None]) -> None:
+def recall(step: Step, kept: Path | None, show: Callable[[str], None]) -> None:
     """Begin with what fitted at last, if the file says so."""
     if kept is None or not kept.is_file():
         return
     try:
-        cut = Cut(**json.loads(kept.read_bytes())[name])
+        cut = Cut(**json.loads(kept.read_bytes())[_name(step)])
     except (ValueError, KeyError, TypeError):
         return  # of another config or machine, or corrupt: it is found again
     if step.begin_with(cut):

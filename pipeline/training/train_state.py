@@ -2,7 +2,7 @@
 checkpoint.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from pipeline.models import weight_names
+from pipeline.models import batch_layers, weight_names
 
 
 @dataclass
@@ -125,7 +125,7 @@ def moving(model: Any) -> list[bool]:
     """
     frozen = {
         id(variable)
-        for layer in _layers(model)
+        for layer in batch_layers.layers_of(model)
         if not layer.trainable
         for variable in layer.variables
     }
@@ -133,12 +133,6 @@ def moving(model: Any) -> list[bool]:
         is_real(variable.value) and id(variable) not in frozen
         for variable in model.non_trainable_variables
     ]
-
-
-def _layers(model: Any) -> Iterator[Any]:
-    for layer in getattr(model, "layers", ()):
-        yield layer
-        yield from _layers(layer)
 
 
 def is_real(value: Any) -> bool:

@@ -87,8 +87,8 @@ class Step:
         self._loops = self._platform != "cpu"
         pixels = batch_layers.fewest_pixels(model)
         group = None if pixels is None else self._group
-        self._cuts = batch_cuts.possible(self._share_size, group, pixels or 1)
-        self._set(batch_cuts.first(self._cuts, config, self.replicas, group))
+        self._cuts = batch_cuts.tried(config, self.replicas, group, pixels or 1)
+        self._set(self._cuts[0])
 
     def initial(self) -> State:
         """Return the state before the first step: of the model's weights as they are now."""
@@ -152,23 +152,17 @@ class Step:
         return float(np.mean(each)) / self._group**2, _square(whole) / self.config.batch**2
 
     @property
-    def divides(self) -> bool:
-        """Whether smaller micro-batches are possible that change no result."""
-        later = self._cuts[self._cuts.index(self.cut) + 1 :]
-        return any(cut.passes == 1 and not cut.remat for cut in later)
+    def smaller(self) -> list[Cut]:
+        """The cuts that need less memory than the present one, in the order to try them."""
+        return self._cuts[self._cuts.index(self.cut) + 1 :]
 
     def begin_with(self, cut: Cut) -> bool:
         """Take a cut that needs less memory than the present one, and return whether it can be."""
-        smaller = self._cuts[self._cuts.index(self.cut) + 1 :]
-        if cut in smaller:
+        possible = cut in self.smaller
+        if possible:
             self._loops = True
             self._set(cut)
-        return cut in smaller
-
-    def shrink(self) -> bool:
-        """Take the next cut that needs less memory, and return whether there is one."""
-        smaller = self._cuts[self._cuts.index(self.cut) + 1 :]
-        return bool(smaller) and self.begin_with(smaller[0])
+        return possible
 
     def _set(self, cut: Cut) -> None:
         self.cut, self._program = cut, None

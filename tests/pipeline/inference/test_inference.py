@@ -17,7 +17,7 @@ from pipeline.__main__ import main
 from pipeline.data import image_files
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
-from pipeline.inference import forward_pass, inference, multi_gpu, restoring
+from pipeline.inference import block_prediction, forward_pass, inference, multi_gpu, restoring
 from pipeline.runtime import devices
 from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
 from tests.pipeline.rounding import EPS
@@ -519,6 +519,45 @@ def test_a_gpu_computes_in_float16_if_the_golden_outputs_agree(trained, monkeypa
     assert checked.precision == "mixed_float16" and not checked.asked
     assert 0 < checked.difference < checked.tolerance
     assert len(lines) == 1 and "float32 is used" in lines[0]
+
+
+@pytest.mark.parametrize(("every", "time"), [(2, True), (21, False)])
+def test_what_is_too_large_for_float16_is_computed_in_float32(
+    trained, tmp_path, monkeypatch, float16, every, time
+):
+    """However many rows; where no time is left, the others keep their predictions."""
+    on_a_gpu(monkeypatch)
+    loaded = artifact.load(trained[1] / "artifact")
+    wanted = predicted(trained[0], loaded)
+    outputs, passes = block_prediction.mean, []
+
+    def overflowing(given, found):
+        values = outputs(given, found)
+        if passes == ["mixed_float16"] and len(values) > len(loaded.golden_inputs):
+            values[::every] = np.nan
+        return values
+
+    restore, fill = restoring.restore, block_prediction.fill
+
+    def restored(*given):
+        forward, checked = restore(*given)
+        passes.append(checked.precision)
+        return forward, checked
+
+    def filled(*given, end, **words):
+        return fill(*given, end=end if time or len(passes) < 2 else 0.0, **words)
+
+    monkeypatch.setattr(restoring, "restore", restored)
+    monkeypatch.setattr(block_prediction, "mean", overflowing)
+    monkeypatch.setattr(block_prediction, "fill", filled)
+    found = inference.infer(loaded, trained[0], tmp_path, show=quiet, processes=1)
+
+    assert passes == ["mixed_float16", "float32"] and found.left_out == 0
+    strange = [wanted.ids.index(name) for name in found.broken]
+    assert bool(strange) != time and len(strange) <= 2
+    others = np.delete(np.arange(21), strange)
+    assert np.abs(found.values[others] - wanted.values[others]).max() <= (0 if time else 0.02)
+    assert (found.values[strange] == loaded.prior).all()
 
 
 def test_a_difference_that_the_config_accepts_is_written_beside_the_submission(trained, tmp_path):

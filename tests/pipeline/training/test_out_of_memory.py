@@ -6,14 +6,16 @@ import jax
 import pytest
 
 from pipeline.errors import DeviceError
-from pipeline.training import out_of_memory, training
+from pipeline.evaluation import held_out_outputs
+from pipeline.training import feed, out_of_memory, training
+from pipeline.training.batch_cuts import Cut
 from pipeline.training.train_step import Step
 
 
 class Small:
     """What the text names of a step."""
 
-    micro_batch, divides = 64, True
+    micro_batch, smaller = 64, [Cut(2)]
 
 
 def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_result():
@@ -53,11 +55,47 @@ def test_what_fitted_is_kept_for_the_next_fold_and_session(
     )
     replicas = jax.device_count()
     config = replace(config, batch=16 * replicas)
+    compute, evaluated = held_out_outputs.compute, []
 
-    for steps in (1, None):
+    def interrupted(*given, batch, **words):
+        evaluated.append(batch // replicas)
+        return compute(*given, batch=batch, **words) if len(evaluated) > 2 else None
+
+    monkeypatch.setattr(held_out_outputs, "compute", interrupted)
+    for session, steps in enumerate((1, None, None, None)):
         lines = []
+        # What says nothing of the memory may change between sessions.
+        config = replace(config, session_hours=9.0 - session)
         training.train(config, competition, tmp_path / "out", max_steps=steps, show=lines.append)
         assert sum("retrying" in line for line in lines) == (steps == 1)
+        assert any("as fitted before" in line for line in lines) == (steps is None)
 
     assert tried.count(16) == 1 and set(tried) == {16, 8}
-    assert any("as fitted before" in line for line in lines)
+    # Two sessions ended in an evaluation; the last one had nothing else left of the first fold.
+    assert len(evaluated) > 3 and set(evaluated) == {8}
+
+
+def test_images_leave_the_devices_before_a_cut_that_changes_results(
+    competition, tiny, tmp_path, monkeypatch
+):
+    """They may take a quarter of the memory."""
+    train, held = Step.train, []
+
+    def starved(self, tree, images, *given):
+        held.append(bool(images))
+        if images:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return train(self, tree, images, *given)
+
+    monkeypatch.setattr(Step, "train", starved)
+    monkeypatch.setattr(feed, "way", lambda *_: ("device", "they fit"))
+    lines = []
+    trained = training.train(tiny, competition, tmp_path / "out", show=lines.append)
+
+    assert trained.status == "complete" and held.index(False) >= 1
+    assert any("the images leave the devices" in line for line in lines)
+    assert not any("changes results" in line for line in lines)
+
+    asked = replace(tiny, feed="device")
+    with pytest.raises(DeviceError, match="does not fit"):
+        training.train(asked, competition, tmp_path / "asked", show=lines.append)

@@ -235,10 +235,18 @@ def test_a_micro_batch_that_cuts_a_group_is_refused_with_those_that_do_not(small
         made(replace(small, micro_batch=micro_batch))
 
 
+def test_any_micro_batch_of_whole_groups_is_taken(small):
+    """Also one that is no half of a half; out of memory goes on from there."""
+    step, _ = made(replace(small, batch=96, batchnorm_batch=16, micro_batch=32))
+
+    assert step.micro_batch == 32
+    assert [96 // cut.accumulation for cut in step.smaller] == [16, 16]
+
+
 def test_a_step_takes_less_and_less_memory_until_a_group_is_left(small):
     step, _ = made(small)
     cuts = [(step.micro_batch, step.cut.remat, step.cut.passes)]
-    while step.shrink():
+    while step.smaller and step.begin_with(step.smaller[0]):
         cuts.append((step.micro_batch, step.cut.remat, step.cut.passes))
 
     # Of a table a part of a group has too few numbers for statistics of its own.
@@ -250,7 +258,7 @@ def test_rematerialization_changes_no_result(small, batch):
     _, state, arrays = begun(small, 1)
     again, _ = made(small)
     while not again.cut.remat:
-        again.shrink()
+        again.begin_with(again.smaller[0])
     state = state.restored(arrays)
     state.tree, _ = again.train(state.tree, (), given(again, batch), 1)
 

@@ -1,0 +1,128 @@
+"""Layers of a competitor's own compute the same whatever a batch is cut into."""
+
+from dataclasses import replace
+
+import jax
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from pipeline.errors import ConfigError
+from pipeline.models import architectures
+from pipeline.training import learning_rate
+from pipeline.training.train_step import Step
+from tests.pipeline.one_ulp import TIMES
+
+SIZE, GROUP, WIDTH = 16, 4, 8
+
+
+class Drawing(layers.Layer):
+    """Draws by two generators in a list, through a layer inside, adds to the loss, and counts."""
+
+    def __init__(self, **words):
+        super().__init__(**words)
+        self.generators = [keras.random.SeedGenerator(seed) for seed in (1, 2)]
+        self.inner = layers.Dropout(0.5, seed=3)
+        self.weight = self.add_weight(name="weight", shape=(), initializer="ones")
+        self.calls = self.add_weight(name="calls", shape=(), initializer="zeros", trainable=False)
+
+    def call(self, inputs, training=None):
+        """As Keras calls it."""
+        self.add_loss(keras.ops.mean(keras.ops.square(self.weight * inputs)))
+        self.calls.assign(self.calls + 1)
+        for generator in self.generators if training else []:
+            inputs = keras.random.dropout(inputs, 0.3, seed=generator)
+        return self.inner(inputs, training=training) * self.weight
+
+
+class Around(layers.Layer):
+    """A layer around another one."""
+
+    def __init__(self, inner, drawing=False, **words):
+        super().__init__(**words)
+        self.inner = inner
+        if drawing:
+            self.generator = keras.random.SeedGenerator(1)
+
+    def call(self, inputs, training=None):
+        """As Keras calls it."""
+        return self.inner(inputs, training=training)
+
+
+class Louder(layers.BatchNormalization):
+    """With a call of its own."""
+
+    def call(self, inputs, training=None, mask=None):
+        """As Keras calls it."""
+        return 2 * super().call(inputs, training=training, mask=mask)
+
+
+def step_of(tiny, monkeypatch, layer, **changes):
+    """Return a step of a model with such a layer."""
+
+    def model(images, num_classes, batchnorm_momentum):
+        x = layers.Dense(WIDTH, name="first")(layers.Flatten(name="flat")(images))
+        return layers.Dense(num_classes, dtype="float32", name="logits")(layer()(x))
+
+    monkeypatch.setitem(architectures.MODELS, "own", model)
+    sgd = replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=GROUP)
+    config = replace(
+        tiny, model="own", model_options={}, batch=SIZE, warmup_epochs=0, optimizer=sgd, **changes
+    )
+    architectures.seed(0)
+    applied = learning_rate.apply(config, 10 * SIZE)
+    return Step(config, applied, architectures.build(config, 0.9), None)
+
+
+def after(step):
+    """Return the state's arrays after a step."""
+    random, state = np.random.default_rng(0), step.initial()
+    state.tree = jax.device_put(state.tree, jax.devices()[0])
+    images = random.integers(0, 256, (1, SIZE, 8, 8, 1), np.uint8)
+    labels = random.integers(0, 4, (1, SIZE)).astype(np.int32)
+    given = images, labels, step.augmentation.draws(0)[None]
+    state.tree, _ = step.train(state.tree, (), given, 1)
+    return state.arrays()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        pytest.param(lambda: Drawing(name="own"), id="generators in a list, a loss and a state"),
+        pytest.param(
+            lambda: Around(layers.BatchNormalization(name="norm"), name="own"),
+            id="BatchNormalization inside",
+        ),
+    ],
+)
+def test_a_layer_of_one_s_own_gives_the_same_for_any_micro_batch(tiny, monkeypatch, layer):
+    whole, parts = (
+        after(step_of(tiny, monkeypatch, layer, micro_batch=size)) for size in (None, GROUP)
+    )
+
+    for name, array in whole.items():
+        if np.issubdtype(array.dtype, np.floating):
+            bound = TIMES * np.finfo(np.float32).eps * SIZE * max(np.abs(array).max(), 1)
+            assert np.abs(array - parts[name]).max() <= bound, name
+
+
+def test_what_a_drawing_layer_adds_to_the_loss_and_keeps_is_not_lost(tiny, monkeypatch):
+    arrays = after(step_of(tiny, monkeypatch, lambda: Drawing(name="own")))
+
+    kept = [array for name, array in arrays.items() if name.startswith("other/") and not array.ndim]
+    assert 1.0 in [float(array) for array in kept]
+    plain = after(step_of(tiny, monkeypatch, lambda: Around(Drawing(name="own"), name="around")))
+    assert np.array_equal(arrays["trainable/first/kernel"], plain["trainable/first/kernel"])
+
+
+@pytest.mark.parametrize(
+    ("layer", "problem"),
+    [
+        (lambda: Louder(name="own"), "a call of its own"),
+        (lambda: Around(layers.BatchNormalization(), drawing=True), "a layer that draws"),
+    ],
+)
+def test_batch_normalization_that_cannot_be_grouped_is_refused(tiny, monkeypatch, layer, problem):
+    with pytest.raises(ConfigError, match=problem):
+        after(step_of(tiny, monkeypatch, layer))
