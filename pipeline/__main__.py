@@ -5,6 +5,7 @@ any machine that has the data.
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -308,6 +309,14 @@ def _compile(options: argparse.Namespace) -> dict[str, Any]:
     config = config_module.load(options.config)
     from pipeline.plan import tpu_compiler
 
+    # The compiler runs for minutes and never looks whether Python was interrupted.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    print(
+        f"Compiling a step of {config.name} for {options.accelerator}; a large network takes"
+        " minutes (Ctrl-C ends it)",
+        file=sys.stderr,
+        flush=True,
+    )
     found = tpu_compiler.compile_step(config, options.accelerator)
     if not options.json:
         for line in tpu_compiler.lines(config, found):

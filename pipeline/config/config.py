@@ -116,8 +116,8 @@ class Config:
         feed: "device" lets the devices hold all images, "host" sends each batch to them, "files"
             decodes each batch anew; "auto" takes the first that fits (pipeline.training.feed).
             Batches are the same.
-        infer_precision: "auto" takes float16 on a GPU if its golden outputs agree, else float32
-            (pipeline.inference.restoring).
+        infer_precision: "auto" takes "mixed_float16" on a GPU if its golden outputs agree, else
+            "float32" (pipeline.inference.restoring).
         golden_tolerance: the largest difference between golden outputs here and where the model was
             trained; None: what was measured. The submission's lineage names another.
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
@@ -205,7 +205,8 @@ class Config:
             self.feed != "files" or self.data.kind in ("images", "tfrecords"),
             "feed",
             self.feed,
-            f"another with kind={self.data.kind!r}, whose inputs are in no image files",
+            f"'auto', 'device' or 'host' with kind={self.data.kind!r}: its inputs are in no image"
+            " files",
             "Leave feed out.",
         )
         if self.golden_tolerance is not None:

@@ -77,15 +77,18 @@ class FileImages:
 
 
 def checked(
-    paths: parallel_decoding.Paths, form: Shape, show: parallel_decoding.Show, most: float
+    paths: parallel_decoding.Paths,
+    form: Shape,
+    show: parallel_decoding.Show,
+    most: float,
+    why: str,
 ) -> tuple[FileImages, dict[int, str]]:
     """Return the images, and the reason for each broken one, after decoding each once; or until
-    more than `most` are broken.
+    more than `most` are broken. `why` they stay in their files is shown.
     """
     images, broken, shown = FileImages(paths, form), dict[int, str](), time.monotonic()
     show(
-        f"{len(images):,} images ({images.nbytes / 1e9:,.1f} GB) are decoded as the run goes:"
-        " memory and disk cannot hold them, or the config says so"
+        f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) are decoded as the run goes: {why}"
     )
     size = max(BLOCK * len(images) // max(images.nbytes, 1), 1)
     for first, _, found in parallel_decoding.blocks(paths, form, size):

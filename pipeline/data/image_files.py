@@ -57,8 +57,9 @@ def read(
     """
     cache, form = cache if max(data.height, data.width) > CACHED_ABOVE else None, shape(data)
     if in_files or not parallel_decoding.fits(paths, form, cache):
+        why = 'feed="files"' if in_files else "neither memory nor disk can hold them"
         found: tuple[Any, dict[int, str]] = file_images.checked(
-            paths, form, show or (lambda line: None), MOST_SKIPPED * len(paths)
+            paths, form, show or (lambda line: None), MOST_SKIPPED * len(paths), why
         )
     else:
         found = parallel_decoding.read(paths, form, cache=cache, show=show)

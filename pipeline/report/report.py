@@ -240,9 +240,18 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     last = [fold[-1]["images_per_second"] for fold in lines]
     end = f"{sum(last) / len(last):,.0f} images per second at the end"
     end += " on average" if len(last) > 1 else ""
-    waits = [line["idle"] for fold in lines for line in fold if "idle" in line]
-    idle = sum(waits) / len(waits) if waits else 0.0
-    verdict = f" The run was input-bound: the devices waited {idle:.0%} of the time for the host."
+    waits = [
+        (line["idle"], max(line["step"] - before, 0))
+        for fold in lines
+        for before, line in zip([0, *(line["step"] for line in fold)], fold, strict=False)
+        if "idle" in line
+    ]
+    idle = sum(share * steps for share, steps in waits) / max(sum(steps for _, steps in waits), 1)
+    verdict = (
+        f" The run was input-bound: the devices waited {idle:.0%} of the time for the host."
+        ' A feed other than "files", a larger steps_per_call for short steps, or more CPU cores'
+        " help."
+    )
     return charts.throughput(lines), (
         f"{end}. Each point is the mean since the session began, without compilation."
         f"{verdict if idle >= INPUT_BOUND else ''}"

@@ -33,10 +33,18 @@ class CallQueue:
         self._alone: list[float] = []
         self._waited = self._waited_before = 0.0
         self._asked = time.monotonic()
+        self._paused: float | None = None
         self.restart()
+
+    def pause(self) -> None:
+        """Leave out the time until `restart`, in which the caller computes something else."""
+        self._paused = time.monotonic()
 
     def restart(self) -> None:
         """Forget the calls in flight, which the caller has waited for, and time new ones."""
+        if self._paused is not None:
+            self._asked += time.monotonic() - self._paused
+            self._paused = None
         self._queue.clear()
         self._began: float | None = None
         self._since = self._last_end = time.monotonic()
@@ -62,7 +70,7 @@ class CallQueue:
         """Return which share of the time since it was last asked the devices waited for the host:
         0 to 1.
         """
-        now = time.monotonic()
+        now = time.monotonic() if self._paused is None else self._paused
         share = (self._waited - self._waited_before) / max(now - self._asked, 1e-9)
         self._asked, self._waited_before = now, self._waited
         return min(share, 1.0)

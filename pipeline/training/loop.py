@@ -158,7 +158,8 @@ class Loop:
                         self._line(progress, done, ready, calls.idle())
                 if self._epoch(self.step) != epoch:
                     epoch = self._epoch(self.step)
-                    self._end_epoch(epoch, progress, totals, session)
+                    calls.pause()
+                    self._end_epoch(epoch, progress, totals, session, calls)
                     feed.ended(self.step)
                     calls.restart()
                     session.progress()
@@ -231,7 +232,9 @@ class Loop:
         epochs = step * self.config.batch / len(self.batches)
         progress.line(step, {"epoch": epochs, **self._means(totals, step), "idle": idle})
 
-    def _end_epoch(self, epoch: int, progress: Progress, totals: Any, session: Session) -> None:
+    def _end_epoch(
+        self, epoch: int, progress: Progress, totals: Any, session: Session, calls: CallQueue
+    ) -> None:
         """Validate after the step that ended epoch number `epoch`, and perhaps others before it,
         and write its row.
         """
@@ -258,7 +261,7 @@ class Loop:
         }
         progress.epoch(row)
         if progress.due() or epoch == self.config.epochs:
-            progress.line(self.step, {"epoch": epoch, **self.metrics})
+            progress.line(self.step, {"epoch": epoch, **self.metrics, "idle": calls.idle()})
         self._compare(epoch)
         *rest, totals = self.state.tree
         # Put there, since computing them would be one more program to compile.

@@ -77,6 +77,10 @@ def test_devices_that_wait_for_the_host_are_seen(monkeypatch):
         for step in range(1, 201):
             if step == 101:
                 calls.idle()  # from here on
+            if step == 151:  # an epoch ends, and its validation takes long
+                calls.pause()
+                now[0] += 9.0
+                calls.restart()
             began = now[0]
             made.append(Call(began))
             calls.add(step, made[-1], began)
