@@ -414,10 +414,8 @@ def test_who_is_asked_to_stop_at_the_end_of_a_fold_begins_no_other(folded, three
     run = training.train(three, folded[0], tmp_path / "out", show=show)
 
     assert run.status == "partial"
-    assert (
-        "Stopped after a fold: asked to stop (SIGTERM). "
-        "The same command again resumes with the next." in lines
-    )
+    told = [line for line in lines if line.startswith("Stopped")]
+    assert told == ["Stopped in the final evaluation. The same command again resumes it."]
     assert not any(line.startswith("Fold 2") for line in lines)
 
 

@@ -453,7 +453,7 @@ def test_patience_ends_a_run_and_its_metrics_are_of_the_epoch_that_is_kept(
 ):
     """The first epoch is the best one here; two others without a better one are enough."""
     losses = iter([0.1, 0.2, 0.3])
-    monkeypatch.setattr(Loop, "_validate", lambda self: (next(losses), 0.5))
+    monkeypatch.setattr(Loop, "_validate", lambda *_: (next(losses), 0.5))
     config = replace(tiny, epochs=6, keep=keep, patience=2)
 
     run = training.train(config, competition, tmp_path / "out", show=quiet)
