@@ -19,6 +19,7 @@ from commands.project import (
     CONFIG,
     JSON,
     RUN,
+    check_own_code,
     checker,
     connect,
     minutes,
@@ -46,6 +47,7 @@ def relay_chain(
     from deploy.relay import relay
 
     ours = resolved_pushes(config).project
+    check_own_code(ours.config)
     check, agree = checker(config), confirmation(yes)
     return show_result(relay.run(connect(), ours, show=show, check=check, agree=agree), config)
 
@@ -132,6 +134,7 @@ def push_train(
 
     chained_sessions.refuse_both(again, until_done)
     ours = resolved_pushes(config).project
+    check_own_code(ours.config)
     agree = confirmation(yes)
     if until_done:
         done = chained_sessions.train(connect(), ours, show=show, agree=agree, fresh=fresh)
@@ -172,6 +175,7 @@ def push_infer(
 
     pushes = resolved_pushes(config)
     ours, artifact, agree = pushes.project, pushes.last_artifact(), confirmation(yes)
+    check_own_code(ours.config, artifact)
     run = relay.push(
         connect(), ours, relay.INFER, artifact=artifact, again=again, show=show, agree=agree
     )

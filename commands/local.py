@@ -13,7 +13,7 @@ from invoke.context import Context
 from commands.console import ROOT, number, reported, show, task
 from commands.project import CONFIG, JSON, resolved_pushes
 
-SUBJECTS = ("house", "relay", "kaggle", "training", "competitions", "own", "hardware")
+SUBJECTS = ("house", "relay", "kaggle", "training", "competitions", "own", "hardware", "custom")
 
 
 @task(

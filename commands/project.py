@@ -1,6 +1,10 @@
 """What every command needs of a config: the project, a connection, the check of a submission."""
 
+import json
+import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +49,41 @@ def project(
         in_words=progress_log.in_words,
         **more,
     )
+
+
+def check_own_code(config: str, artifact: Path | None = None) -> None:
+    """Refuse functions of the config's own file that cannot work, before anything is spent.
+
+    Args:
+        artifact: folder of a trained model; its functions have to be those of the file.
+    """
+    from deploy.errors import UsageError
+    from pipeline import config as configs
+
+    settings = configs.load(config)
+    if artifact is not None:
+        manifest = artifact / "manifest.json"
+        if not manifest.is_file():
+            return  # what needs it says so
+        trained = json.loads(manifest.read_text())["config"].get("code", "")
+        if trained != settings.code:
+            raise UsageError(
+                f"The functions in {settings.name}.py are not those that {manifest} was trained"
+                f" with: their sha256 begins with {settings.code[:12] or 'nothing'}; expected"
+                f" {trained[:12] or 'nothing'}.\nRestore the file as it was, or train again."
+            )
+    elif settings.code:
+        show(f"Checking the functions of {settings.name}.py with JAX and TensorFlow")
+        done = subprocess.run(  # noqa: S603 - our own words
+            [sys.executable, "-m", "pipeline", "check", "--config", config, "--json"],
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            last = (done.stdout.strip().splitlines() or ["{}"])[-1]
+            raise UsageError(json.loads(last).get("error") or done.stderr.strip()[-2000:])
 
 
 def connect() -> Any:

@@ -1,5 +1,5 @@
-"""python -m pipeline describe|train|infer|scale-check|report|inspect|compile: what notebooks do, on
-any machine that has the data.
+"""python -m pipeline describe|check|train|infer|scale-check|report|inspect|compile: what notebooks
+do, on any machine that has the data.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from pipeline.session import progress_log
 EXAMPLES = """examples:
   python -m localkaggle export digits data/digits
   python -m pipeline describe --config digits --json
+  python -m pipeline check --config leaves
   python -m pipeline train --config digits --input data/digits --output out
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
   python -m pipeline scale-check --config digits_sgd --input data/digits --output check
@@ -76,7 +77,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = "describe|train|infer|scale-check|report|inspect|compile"
+    names = "describe|check|train|infer|scale-check|report|inspect|compile"
     commands = parser.add_subparsers(required=True, metavar=names)
 
     def add(
@@ -102,6 +103,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     artifact = "of a training with this config: shows its score beside the floor"
     describe.add_argument("--artifact", type=Path, help=artifact)
+    add("check", _check, "check a config's own functions with JAX and TensorFlow", config)
     train = add("train", _train, "train, or resume training, and write OUT/artifact", run)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
     train.add_argument(
@@ -156,6 +158,7 @@ def _show(line: str) -> None:
 
 
 def _describe(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("jax", "tensorflow")
     config = config_module.load(options.config)
     images = IMAGES if options.images is None else options.images
     if images < 1:
@@ -168,7 +171,6 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
             f"Steps are counted with {images} training images, an assumption; --images N sets it.",
             file=sys.stderr,
         )
-    backend.choose("jax", "tensorflow")
     from pipeline.models import architectures
     from pipeline.training import learning_rate
 
@@ -194,7 +196,20 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
+def _check(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("jax")
+    config = config_module.load(options.config)
+    if not config.code:
+        _show(f"{config.name} has no functions of its own; nothing to check")
+        return {"config": config.name, "code": ""}
+    from pipeline.training import own_code_check
+
+    own_code_check.check(config, _show)
+    return {"config": config.name, "code": config.code}
+
+
 def _train(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("jax")  # own code in the config's file may import Keras
     config = config_module.load(options.config)
     if options.max_steps is not None and options.max_steps < 1:
         raise ConfigError(
@@ -227,6 +242,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("tensorflow", "jax")
     config = config_module.load(options.config)
     refuse_missing_input(options.input)
     _refuse_missing(
@@ -236,7 +252,6 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
         "Correct the path, or train a model:\n"
         "python -m pipeline train --config C --input DIR --output OUT",
     )
-    backend.choose("tensorflow", "jax")
     from pipeline import artifact
     from pipeline.inference import inference
 
@@ -272,6 +287,7 @@ def scale_check(
     """Check a config's learning rate (`pipeline.training.scale_check`), draw the result, and return
     it with its exit code.
     """
+    backend.choose("jax")
     config = config_module.load(name)
     refuse_missing_input(folder)
     backend.use_every_core(batch or config.optimizer.base_batch)
@@ -306,6 +322,7 @@ def _inspect(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _compile(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("jax")
     config = config_module.load(options.config)
     from pipeline.plan import tpu_compiler
 

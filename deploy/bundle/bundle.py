@@ -124,8 +124,8 @@ def build(
 
     Args:
         kernel: a folder of `kernels`, as train-tpu. One that starts with `infer` needs an artifact.
-        config: a name in pipeline/configs/, or the path of a .py file, which travels as
-            pipeline/configs/<stem>.py.
+        config: a name in pipeline/configs/ (of a file or a package), or the path of a .py file,
+            which travels as pipeline/configs/<stem>.py.
         competition: its slug on Kaggle.
         owner: the user's name on Kaggle.
         out: the bundle is written to `out/<kernel>/`.
@@ -165,8 +165,9 @@ def build(
         {"cell_type": cell.cell_type, "metadata": dict(cell.metadata), "source": cell.source}
         for cell in jupytext.read(source / "notebook.py", fmt="py:percent").cells
     ]
-    chosen = _config(root, config)
-    files = _needed(root, chosen, f"{kernel}/notebook.py", imports.read(source / "notebook.py"))
+    name, chosen = _config(root, config)
+    notebook_text = imports.read(source / "notebook.py")
+    files = _needed(root, name, chosen, f"{kernel}/notebook.py", notebook_text)
     # %%writefile refuses an empty cell, and ends each file with a newline.
     modules = {name: imports.read(path).rstrip("\n") or "# empty" for name, path in files.items()}
     metadata = _metadata(source / "kernel-metadata.json", handle, competition)
@@ -191,7 +192,7 @@ def build(
         )
     metadata["code_file"] = f"{kernel}.ipynb"
 
-    identity = {"kernel": kernel, "config": chosen.stem, "competition": competition}
+    identity = {"kernel": kernel, "config": name, "competition": competition}
     covered = {**identity, "expect": expect, "modules": modules, "cells": own, "metadata": metadata}
     sha256, code_sha256 = (
         hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -237,37 +238,45 @@ def build(
     return Bundle(kernel, handle, folder, path, metadata, sha256, code_sha256, commit, dirty, text)
 
 
-def _needed(root: Path, config: Path, name: str, cells: str) -> dict[str, Path]:
+def _needed(root: Path, name: str, config: Path, where: str, cells: str) -> dict[str, Path]:
     """Return {path in the bundle: file} of the config, and of all that it and the cells import."""
-    own = config.resolve() == (root / "pipeline" / "configs" / config.name).resolve()
+    package = config.name == "__init__.py"
+    place = config.parent if package else config
+    folder = (root / "pipeline" / "configs").resolve()
+    own = place.resolve().parent == folder
     # `pipeline.configs` finds the config. One of its own files may import its neighbours by a dot.
-    sources = {
-        name: cells,
-        "the config": f"import pipeline.configs{f'.{config.stem}' if own else ''}",
-    }
-    if not own:
-        sources[str(config)] = imports.read(config)
-    files = imports.needed(root, sources) | {f"pipeline/configs/{config.stem}.py": config}
-    return dict(sorted(files.items()))
+    sources = {where: cells, "the config": f"import pipeline.configs{f'.{name}' if own else ''}"}
+    # All files of a package count in the sha256 of its code, also one that nothing imports.
+    files = sorted(place.rglob("*.py")) if package else [config]
+    above = place.parent if own else config.parent
+    for file in files if package or not own else ():
+        sources[str(file)] = imports.read(file)
+    mine = {f"pipeline/configs/{file.relative_to(above).as_posix()}": file for file in files}
+    return dict(sorted((imports.needed(root, sources) | mine).items()))
 
 
-def _config(root: Path, config: str) -> Path:
-    """Return the file of a config, which travels as pipeline/configs/<stem>.py."""
+def _config(root: Path, config: str) -> tuple[str, Path]:
+    """Return name and file of a config, which travels into pipeline/configs/."""
     package = root / "pipeline"
     if not (package / "__init__.py").is_file():
         raise UsageError(
             f"{package} is not a package; expected pipeline/__init__.py there.\n"
             "Give the repository's root."
         )
-    configs = {path.stem: path for path in sorted((package / "configs").glob("[!_.]*.py"))}
+    found = [
+        *((path.stem, path) for path in (package / "configs").glob("[!_.]*.py")),
+        *((path.parent.name, path) for path in (package / "configs").glob("[!_.]*/__init__.py")),
+    ]
+    configs = dict(sorted(found))
     chosen = configs.get(config, Path(config))
-    if not chosen.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*\.py", chosen.name):
+    name = config if config in configs else chosen.stem
+    if not chosen.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*", name) or chosen.suffix != ".py":
         raise UsageError(
             f"--config {config!r}: there is no such config. Expected one of {', '.join(configs)},"
             " or the path of a .py file whose name is lower-case letters, digits and underscores.\n"
             "Correct the name, or copy pipeline/configs/digits.py and edit it."
         )
-    return chosen
+    return name, chosen
 
 
 def _metadata(path: Path, handle: str, competition: str) -> dict[str, Any]:

@@ -1,13 +1,18 @@
 """Augmentation: all random changes of a config, as numbers for each place of a batch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pipeline.augmentation import crop_and_flip, mixup, rand_augment
 from pipeline.config.data_layout import Data
+
+OWN_STREAM = 7  # of random numbers from one seed (`pipeline.data.dataset.ORDER`)
+KEY = 2  # numbers of a key
 
 
 @dataclass(frozen=True)
@@ -18,11 +23,13 @@ class Augmentation:
         data: of a config.
         seed: of the run.
         batch: images of a step, over all replicas.
+        own: a competitor's function of an image and a key of JAX's random numbers.
     """
 
     data: Data
     seed: int
     batch: int
+    own: Callable[[Any, Any], Any] | None = None
 
     @property
     def mixes(self) -> bool:
@@ -40,6 +47,9 @@ class Augmentation:
             parts.append(rand_augment.draws(*given, data.shape, *changes))
         if self.mixes:
             parts.append(mixup.draws(*given, data.shape, data.mixup, data.cutmix))
+        if self.own:
+            random = np.random.default_rng((self.seed, OWN_STREAM, step))
+            parts.append(random.integers(-(2**31), 2**31, (self.batch, KEY), np.int32))
         return np.concatenate(parts, axis=1)
 
     def applied(self, images: Any, draws: Any) -> tuple[Any, Any]:
@@ -52,6 +62,10 @@ class Augmentation:
             images = crop_and_flip.applied(images, moves, self.data.crop_padding)
         if self.data.rand_augment:
             images = rand_augment.applied(images, operations)
+        if self.own:
+            numbers = jax.lax.bitcast_convert_type(draws[:, -KEY:], jnp.uint32)
+            keys = jax.random.wrap_key_data(numbers, impl="threefry2x32")
+            images = jax.vmap(self.own)(images, keys)
         if self.mixes:
             images, own = mixup.applied(images, mixes)
         return images, own

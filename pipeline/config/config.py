@@ -87,9 +87,13 @@ class Config:
             for several label columns.
         target: what is predicted, as in pipeline.data.labels: "classes", "ordinal", "multilabel" or
             "regression".
-        metric: the competition's, a name in pipeline.metrics; "" takes the usual one of the target.
-        model, model_options: a function of `pipeline.models.architectures`, and its keyword
-            arguments.
+        metric: the competition's, a name in pipeline.metrics or of an own function (own:
+            `pipeline.config.own_code`); "" takes the usual one of the target.
+        model, model_options: a function of `pipeline.models.architectures` or an own one, and its
+            keyword arguments.
+        loss: an own function; "" takes the usual one of the target.
+        augment: an own function that changes an image at random, after what `data` names; "": none.
+        code: sha256 of the own functions. Loading the config's file sets it.
         batch: images per optimizer step, over all replicas. It alone determines the optimization.
         noise_cap: measure the gradient-noise scale before the first step, and reduce a batch that
             is larger.
@@ -143,6 +147,9 @@ class Config:
     num_classes: int = 0
     target: str = "classes"
     metric: str = ""
+    loss: str = ""
+    augment: str = ""
+    code: str = ""
     noise_cap: bool = False
     model_options: Mapping[str, int | float | bool | str] = field(default_factory=dict)
     warmup_epochs: float = 5.0
@@ -194,6 +201,15 @@ class Config:
         whole("epochs", self.epochs, 1, 10**6)
         truth("noise_cap", self.noise_cap)
         whole("seed", self.seed, 0, 2**32 - 1)
+        for name in ("loss", "augment"):
+            value = getattr(self, name)
+            expect(
+                isinstance(value, str) and (not value or value.isidentifier()),
+                name,
+                value,
+                "the name of a function in the config's own file",
+                f"Correct it, or leave {name} out.",
+            )
         within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
         within("batchnorm_momentum", self.batchnorm_momentum, 0, 1, open_ends=True)
         within("progress_seconds", self.progress_seconds, 0, 3600)

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
+from pipeline.config import own_code
 from pipeline.config.config import Config, Optimizer
 from pipeline.config.data_layout import Data
 from pipeline.config.floor import Floor
@@ -31,12 +32,12 @@ def load(config: str) -> Config:
     10
     """
     named = not config.endswith(".py")
-    path = CONFIGS / f"{config}.py" if named else Path(config)
+    path = named_files().get(config) if named else Path(config)
     # Not Path.is_file, which raises for a long name.
-    if not (config in _names() if named else os.path.isfile(config)):  # noqa: PTH113
+    if path is None or not (named or os.path.isfile(config)):  # noqa: PTH113
         raise ConfigError(
-            f"--config {config!r}: there is no such config. Expected one of {', '.join(_names())}, "
-            "or the path of a .py file of the same form.\n"
+            f"--config {config!r}: there is no such config. Expected one of"
+            f" {', '.join(named_files())}, or the path of a .py file of the same form.\n"
             "Correct the name, or copy pipeline/configs/digits.py and edit it."
         )
     try:
@@ -55,13 +56,14 @@ def load(config: str) -> Config:
             f"{path}: CONFIG is {value!r}; expected a pipeline.config.Config.\n"
             "End the file with CONFIG = Config(…)."
         )
-    if value.name != path.stem:
+    expected = config if named else path.stem
+    if value.name != expected:
         raise ConfigError(
-            f"{path} says name={value.name!r}; expected {path.stem!r}: "
+            f"{path} says name={value.name!r}; expected {expected!r}: "
             "notebooks and manifests find the file by the name.\n"
-            f"Set name={path.stem!r}, or rename the file."
+            f"Set name={expected!r}, or rename the file."
         )
-    return value
+    return own_code.attached(value, module, path)
 
 
 def _meant(message: str) -> str:
@@ -75,8 +77,11 @@ def _meant(message: str) -> str:
     return f" Did you mean {alike[0]}?" if alike else ""
 
 
-def _names() -> list[str]:
-    return sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
+def named_files() -> dict[str, Path]:
+    """Return the files of the configs in pipeline/configs/, by name; of a package __init__.py."""
+    files = {path.stem: path for path in CONFIGS.glob("[!_.]*.py")}
+    packages = {path.parent.name: path for path in CONFIGS.glob("[!_.]*/__init__.py")}
+    return dict(sorted((files | packages).items()))  # as Python imports them
 
 
 def _run(path: Path) -> ModuleType:

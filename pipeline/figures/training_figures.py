@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.metrics import confusion_matrix
 
 from pipeline.augmentation.augmentation import Augmentation
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.data import dataset
 from pipeline.data import labels as targets
 from pipeline.figures import drawing
@@ -89,7 +89,8 @@ def training_sample(
     def draw(path: Path) -> None:
         size = rows * drawing.COLUMNS
         pixels, labels = dataset.Batches.of(examples, config, batch=size).at(0)
-        changes = Augmentation(config.data, config.seed, size)
+        own = own_code.function(config, "augment")
+        changes = Augmentation(config.data, config.seed, size, own)
         pixels = np.asarray(jax.jit(changes.applied)(pixels, changes.draws(0))[0])
         captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))
         title = f"{len(pixels)} of {len(examples)} training images as the model sees them"

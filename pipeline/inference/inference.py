@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline import competition_metric
 from pipeline.artifact import Artifact
 from pipeline.config import Config
 from pipeline.data import image_files
@@ -202,7 +203,8 @@ def infer(
     path, sample = output / "submission.csv", folder / placed.config.data.sample_submission
     test = read_test(folder, placed.config, artifact.encoding)
     positive = placed.config.data.positive_label
-    form = Form(artifact.target, str(artifact.manifest["metric"]), sample, positive)
+    metric = competition_metric.of(artifact.config, str(artifact.manifest["metric"]))
+    form = Form(artifact.target, metric, sample, positive)
     with writing(path):
         before = path.read_bytes() if path.is_file() else None
     writes = clock()

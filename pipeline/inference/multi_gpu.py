@@ -26,6 +26,7 @@ import numpy as np
 
 from pipeline import config as configs
 from pipeline.artifact import Artifact
+from pipeline.config import own_code
 from pipeline.data.labels import Target
 from pipeline.data.table_features import Encoding
 from pipeline.errors import writing
@@ -126,6 +127,8 @@ def read_job(job: Path) -> tuple[Artifact, Settings, range, np.ndarray]:
         golden = dict(arrays)
     parts = json.loads((job.parent / JOB).read_text())
     config, encoding = configs.from_json(parts["config"]), parts["encoding"]
+    if parts["own"]:
+        configs.load(parts["own"])
     artifact = Artifact(
         parts["manifest"],
         config,
@@ -166,6 +169,7 @@ def _write_artifact(folder: Path, artifact: Artifact) -> None:
         "config": artifact.config.to_json(),
         "target": artifact.target.to_json(),
         "encoding": None if artifact.encoding is None else artifact.encoding.to_json(),
+        "own": own_code.elsewhere(artifact.config),
     }
     (folder / JOB).write_text(json.dumps(parts))
 

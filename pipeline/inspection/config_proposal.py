@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline import competition_metric
 from pipeline import config as configs
 from pipeline.config import Config
 from pipeline.config.budget import shown
@@ -122,7 +123,7 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
     mean = np.asarray(sums / len(truth), np.float32)
     sample = contents.folder / config.data.sample_submission
     positive = config.data.positive_label
-    form = prediction_format.Form(examples.target, config.metric, sample, positive)
+    form = prediction_format.Form(examples.target, competition_metric.of(config), sample, positive)
     form.check_labels()
     with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
         values = np.tile(mean, (len(tests), 1))

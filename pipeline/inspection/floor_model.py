@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from pipeline import metrics
+from pipeline import competition_metric, metrics
 from pipeline.config import Config
 from pipeline.config.floor import Floor
 from pipeline.data.dataset import Examples
@@ -43,7 +43,7 @@ def fit(config: Config, examples: Examples) -> Floor:
     """
     table = config.data.kind == "table"
     chosen = sampled(examples, MOST_ROWS if table else MOST_IMAGES, config.seed)
-    metric = metrics.find(config.metric or metrics.default(config.target), config.target)
+    metric = competition_metric.of(config)
     found = out_of_fold(config, chosen)
     truth = chosen.target.truth(chosen.labels)
     return Floor(

@@ -5,7 +5,7 @@ features)` as `pipeline.data.table_features` makes them. It returns float32 outp
 Config.outputs)`, which `pipeline.data.labels` reads. It scales pixels and embeds categories itself,
 so that training and inference cannot differ. Layers have names, since weights are stored by name.
 
-To add a model, write one function like those below and name it in `MODELS`. The models of
+A config's own file may hold a model of the same form (docs/own-code.md). The models of
 keras.applications are in `pipeline.models.backbones`.
 """
 
@@ -21,7 +21,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.data.padded_batches import padded
 from pipeline.errors import ConfigError, place
 from pipeline.models import backbones
@@ -195,6 +195,9 @@ MODELS: dict[str, Callable[..., Any]] = {
 }
 
 
+FAILURES = TypeError, ValueError, ArithmeticError, MemoryError, RuntimeError
+
+
 def seed(number: int) -> None:
     """Seed what first weights and dropout are drawn with.
 
@@ -216,18 +219,21 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     Raises:
         ConfigError: if the model does not exist, or refuses `config.model_options`.
     """
-    function = MODELS.get(config.model)
+    own = own_code.function(config, "model")
+    function = own or MODELS.get(config.model)
     if function is None:
         if config.model not in backbones.BACKBONES:
             raise ConfigError(
                 f"model={config.model!r} cannot work: expected one of "
                 f"{', '.join((*MODELS, *backbones.BACKBONES))}.\n"
-                "Correct it, or add the function to pipeline/models/architectures.py."
+                "Correct it, or write the function into the config's own file (docs/own-code.md)."
             )
         function = partial(backbones.logits, backbones.BACKBONES[config.model])
     _check_options(config, function)
     inputs, prepared = _inputs(config)
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
+    told = own_code.described(config, "model") if own else config.model
+    file = own_code.file(config) if own else Path(__file__)
     try:
         logits = function(prepared, config.outputs, momentum, **config.model_options)
         model = keras.Model(inputs, logits, name=config.model)
@@ -235,12 +241,18 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         empty = [layer.name for layer in model.layers if 0 in layer.output.shape]
         if empty:
             raise ValueError(f"nothing is left of the image in {empty[0]}")
-    except (TypeError, ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
+        if (shape := tuple(logits.shape)) != (None, config.outputs):
+            raise ValueError(f"its outputs have the shape {shape}, not (None, {config.outputs})")
+        if "float" not in logits.dtype:
+            raise ValueError(f"its outputs are {logits.dtype}, not float32")
+    except Exception as error:
+        if own is None and not isinstance(error, FAILURES):
+            raise
         raise ConfigError(
-            f"model_options={dict(config.model_options)!r} cannot work: {config.model}"
-            f"{place(error, Path(__file__))} ended with {type(error).__name__}: {error}.\n"
+            f"model_options={dict(config.model_options)!r} cannot work: {told}"
+            f"{place(error, file)} ended with {type(error).__name__}: {error}.\n"
             "Correct model_options, height and width in the config, or that line of "
-            "pipeline/models/architectures.py."
+            f"{file.name}."
         ) from error
     return model
 
@@ -298,7 +310,7 @@ def _inputs(config: Config) -> tuple[Any, Any]:
     data = config.data
     if data.kind != "table":
         inputs = keras.Input(data.shape, dtype="uint8", name="images")
-        if config.model in backbones.BACKBONES:
+        if config.model in backbones.BACKBONES and not own_code.function(config, "model"):
             return inputs, inputs
         return inputs, layers.Rescaling(1 / 255, name="to_unit")(inputs)
     inputs = keras.Input(data.shape, dtype="float32", name="features")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline import metrics
+from pipeline import competition_metric
 from pipeline.config import Config
 from pipeline.data import class_folders, labels, table_features, tfrecords
 from pipeline.data.dataset import Examples, group_codes, read_training
@@ -87,7 +87,7 @@ class HiddenTest:
         if not self.test_ids:
             self.train, self.visible = self._split(self.train)
         self.tests = max(len(self.hidden), len(self.visible), len(self.test_ids))
-        self.metric = metrics.find(config.metric or metrics.default(config.target), config.target)
+        self.metric = competition_metric.of(config)
         self.lower_is_better = not self.metric.greater_is_better
         self._placeholders = self._columns(table)
         self.left_out, self._linked = self._others(data.id_column in table.columns)

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline import metrics
+from pipeline import competition_metric, metrics
 from pipeline.config import Config
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
+from pipeline.metrics import Metric
 from pipeline.storage import csv_files
 from pipeline.submission import submission_csv
 
@@ -33,7 +34,7 @@ class Form:
 
     Args:
         target: of the run.
-        metric: the name of the competition's.
+        metric: the competition's, or its name.
         sample: its sample_submission.csv.
         positive: the config's `data.positive_label`.
 
@@ -42,9 +43,10 @@ class Form:
     """
 
     def __init__(
-        self, target: Target, metric: str, sample: Path, positive: str | None = None
+        self, target: Target, metric: Metric | str, sample: Path, positive: str | None = None
     ) -> None:
-        self._target, self._metric, self._sample = target, metrics.find(metric, target.kind), sample
+        metric = metrics.find(metric, target.kind) if isinstance(metric, str) else metric
+        self._target, self._metric, self._sample = target, metric, sample
         self._columns = csv_files.header(sample, SubmissionError, ADVICE)[1:]
         self._positive = positive
         if positive is not None and positive not in target.names:
@@ -66,8 +68,8 @@ class Form:
             raise SubmissionError(
                 f"{sample} has the columns {', '.join(columns[:12])} beside the id; expected one, "
                 f"or one for each of {', '.join(names[:12])} (target={target.kind!r}, "
-                f"metric={metric!r}).\nCorrect target, metric or label_column in the config, or "
-                "write this format in pipeline/submission/prediction_format.py."
+                f"metric={metric.name!r}).\nCorrect target, metric or label_column in the config,"
+                " or write this format in pipeline/submission/prediction_format.py."
             )
 
     def check_labels(self) -> None:
@@ -191,8 +193,7 @@ def takes_any_number(config: Config) -> bool:
     """Return whether a submission may hold any finite number, whatever the sample's values are."""
     if config.target == "regression":
         return True
-    metric = config.metric or metrics.default(config.target)
-    return metrics.find(metric, config.target).takes == "scores"
+    return competition_metric.of(config).takes == "scores"
 
 
 def bounds(config: Config) -> tuple[float, float] | None:

@@ -11,6 +11,7 @@ Each replica adds up its own images, and one all-reduce adds up the replicas. A 
 than a replica's share of the batch spans several replicas, which then all-reduce BatchNorm's sums.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from jax.sharding import PartitionSpec
 
 from pipeline.augmentation import mixup
 from pipeline.augmentation.augmentation import Augmentation
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.data import labels as target
 from pipeline.errors import ConfigError
 from pipeline.models import backbones, batch_layers, rematerialization
@@ -71,7 +72,8 @@ class Step:
         ]
         self._moving = states.moving(model)
         self._rates = backbones.learning_rate_factors(model, config)
-        self.augmentation = Augmentation(config.data, config.seed, config.batch)
+        own = own_code.function(config, "augment")
+        self.augmentation = Augmentation(config.data, config.seed, config.batch, own)
         if self.augmentation.mixes and self._share_size % 2:
             raise ConfigError(
                 "data.mixup and data.cutmix mix an image with its neighbour, so each replica needs"
@@ -338,13 +340,14 @@ class Step:
             own: the share of each image that is its own, (n,); None: nothing is mixed.
         """
         kind = self.config.target
+        losses = own_code.function(self.config, "loss") or partial(target.losses, kind)
         if own is not None:
             if labels.ndim == 1:
-                ours, theirs = (target.losses(kind, each, logits) for each in (labels, others))
+                ours, theirs = (losses(each, logits) for each in (labels, others))
                 most = jnp.where(own >= 0.5, labels, others)
                 return own * ours + (1 - own) * theirs, target.figure(kind, most, logits)
             labels = own[:, None] * labels + (1 - own[:, None]) * others
-        return target.losses(kind, labels, logits), target.figure(kind, labels, logits)
+        return losses(labels, logits), target.figure(kind, labels, logits)
 
     def _outputs(self, trainable: Any, other: Any, images: Any) -> Any:
         logits, _ = self.model.stateless_call(trainable, other, images, training=False)

@@ -16,7 +16,7 @@ import jax
 import keras
 import numpy as np
 
-from pipeline import artifact, metrics
+from pipeline import artifact, competition_metric
 from pipeline.config import Config
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
@@ -30,7 +30,13 @@ from pipeline.runtime.provenance import Provenance
 from pipeline.session import checkpoint
 from pipeline.session.progress_log import Fold
 from pipeline.submission.prediction_format import Form
-from pipeline.training import fold_training, gradient_noise, learning_rate, out_of_memory
+from pipeline.training import (
+    fold_training,
+    gradient_noise,
+    learning_rate,
+    out_of_memory,
+    own_code_check,
+)
 from pipeline.training.learning_rate import Applied
 from pipeline.training.loop import OUTPUTS
 from pipeline.training.run_origin import START_OVER
@@ -125,15 +131,17 @@ def train(
     for path in (output, *(place / "checkpoints" for place in places)):
         with writing(path):  # fails now if it cannot be made, and not after hours
             path.mkdir(parents=True, exist_ok=True)
-    metric = metrics.find(config.metric or metrics.default(config.target), config.target)
+    metric = competition_metric.of(config)
     floor_comparison.refuse(config)  # now, and not after hours
+    if config.code:
+        own_code_check.by_jax(config, show)
     if examples is None:
         examples = read(config, folder, output / DECODED, show)
     sample = folder / config.data.sample_submission
     if sample.is_file():
         # Refuses now what would be refused after hours.
         positive = config.data.positive_label
-        Form(examples.target, metric.name, sample, positive).check_labels()
+        Form(examples.target, metric, sample, positive).check_labels()
     config = gradient_noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
     seconds = {"read": time.monotonic() - started}

@@ -10,14 +10,14 @@ from pathlib import Path
 # neighbours on one floor, which do not import each other. A user's own package is on no floor, and
 # `configs` is the user's: both may import everything in `pipeline`.
 FLOORS = {
-    "pipeline": "errors storage runtime config metrics data augmentation models submission artifact"
-    " session evaluation training|inference figures pages folders"
+    "pipeline": "errors storage runtime config metrics competition_metric data augmentation models"
+    " submission artifact session evaluation training|inference figures pages folders"
     " report|inspection|rehearsal|plan __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup",
     "localkaggle": "competitions|sessions|faults services http_handler server __main__",
     "commands": "console project kaggle|local|rehearsal",
     "proofs": "shared"
-    " relay|kaggle|training|spoiled_inputs|house hostile competitions own|hardware __main__",
+    " relay|kaggle|training|spoiled_inputs|house hostile competitions own|hardware|custom __main__",
 }
 MOST_MODULES, MOST_LINES = 16, 400
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from proofs.shared import perturbed_start
+from proofs.shared import own_functions, perturbed_start
 
 SEED = 20261121
 IMAGES, EPOCHS, BATCH = 1600, 5, 16  # 90 steps an epoch
@@ -57,7 +57,7 @@ def settings(epochs: int) -> Any:
     optimizer = replace(
         digits.optimizer, name="adamw", weight_decay=0.05, ema_momentum=0.99, base_batch=4
     )
-    return replace(
+    base = replace(
         digits,
         name="lives",
         data=replace(digits.data, flip=True),
@@ -71,6 +71,7 @@ def settings(epochs: int) -> Any:
         checkpoint_seconds=0,
         progress_seconds=0.05,
     )
+    return own_functions.used(base)
 
 
 def images() -> Any:
@@ -253,4 +254,5 @@ if __name__ == "__main__":
     perturbed_start.install()
     given, *numbers = sys.argv[1:6]
     runs, kills, seed, epochs = map(int, numbers)
-    main(Path(given), runs, kills, seed, epochs, *sys.argv[6:])
+    ways = [word for word in sys.argv[6:] if not word.startswith(own_functions.WORD)]
+    main(Path(given), runs, kills, seed, epochs, *ways)

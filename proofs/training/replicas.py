@@ -31,7 +31,7 @@ from pipeline.session.time_limit import Session
 from pipeline.training import learning_rate
 from pipeline.training.loop import Loop
 from pipeline.training.train_step import Step
-from proofs.shared import perturbed_start
+from proofs.shared import own_functions, perturbed_start
 
 SEED = 20261121
 DEVICES = (1, 2, 4, 8)
@@ -86,7 +86,7 @@ def settings(**change: Any) -> Config:
         checkpoint_seconds=3600,
         progress_seconds=3600,
     )
-    return replace(base, **change)
+    return own_functions.used(replace(base, **change))
 
 
 class Recorded(Loop):
@@ -296,4 +296,5 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 if __name__ == "__main__":
     perturbed_start.install()
-    print(json.dumps({name: PARTS[name](Path(sys.argv[1])) for name in sys.argv[2:]}))
+    parts = [word for word in sys.argv[2:] if word in PARTS]
+    print(json.dumps({name: PARTS[name](Path(sys.argv[1])) for name in parts}))

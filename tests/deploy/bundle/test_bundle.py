@@ -122,6 +122,21 @@ def test_every_part_counts_in_the_sha256(root):
     assert len(seen) == 6
 
 
+def test_a_config_of_several_files_travels_whole(root):
+    """Also a file that nothing imports yet: all count in the sha256 of the code."""
+    own = root / "pipeline" / "configs" / "leaves"
+    (own / "nets").mkdir(parents=True)
+    (own / "__init__.py").write_text("from .losses import focal\nCONFIG = 2\n")
+    (own / "losses.py").write_text("import pipeline.model\nfocal = 1\n")
+    (own / "nets" / "later.py").write_text("later = 1\n")
+
+    made = build(root, config="leaves")
+
+    names = {name for name in written(made) if "/leaves/" in name}
+    folder = "pipeline/configs/leaves"
+    assert names == {f"{folder}/{name}" for name in ("__init__.py", "losses.py", "nets/later.py")}
+
+
 def test_a_config_from_elsewhere_travels_under_its_own_name(root, tmp_path):
     """A competitor's config need not lie in the repository."""
     (tmp_path / "mine.py").write_text("CONFIG = 2\n")

@@ -1,0 +1,136 @@
+"""Own code: a competitor's functions, which stand in the file of the config that names them.
+
+`CONFIG` names a function where it could name one of ours: `model="se_resnet"`, `loss="focal"`,
+`metric="weighted_dice"`, `augment="erased"`. A name is looked up in the config's own file first. A
+config of several files is a package, pipeline/configs/<name>/.
+
+`Config.code` is the sha256 of that code, without `CONFIG` itself, so that a changed number makes no
+other code. It is in checkpoint, artifact and journal. A process that has only the config's JSON
+finds the file by the config's name, and compares.
+"""
+
+import ast
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pipeline.config.config import Config
+from pipeline.errors import ConfigError
+
+FIELDS = ("model", "loss", "metric", "augment")
+# Of these, the fields in which only an own function can stand.
+OWN_ONLY = ("loss", "augment")
+
+_loaded: dict[str, tuple[Path, ModuleType]] = {}  # by the sha256 of the code
+
+
+def attached(config: Config, module: ModuleType, path: Path) -> Config:
+    """Return the config with the sha256 of the code in its file; as it is, if it names none.
+
+    Args:
+        module: that holds it. path: of its file.
+
+    Raises:
+        ConfigError: if it names a function that the file does not have.
+    """
+    named = {field: getattr(config, field) for field in FIELDS}
+    found = {field for field, name in named.items() if callable(getattr(module, name, None))}
+    for field in OWN_ONLY:
+        if named[field] and field not in found:
+            functions = [name for name, value in vars(module).items() if _own(value, module)]
+            raise ConfigError(
+                f"{field}={named[field]!r} cannot work: {path} has no such function; it has"
+                f" {', '.join(functions) or 'none'}.\nWrite it there, correct the name, or leave"
+                f" {field} out."
+            )
+    if not found:
+        return config
+    code = fingerprint(path)
+    _loaded[code] = path, module
+    return dataclasses.replace(config, code=code)
+
+
+def function(config: Config, field: str) -> Callable[..., Any] | None:
+    """Return the own function that a field of the config names; None if it is one of ours.
+
+    Raises:
+        ConfigError: if the code is not the one that the config was made with.
+    """
+    if not config.code or not (name := getattr(config, field)):
+        return None
+    found: Callable[..., Any] | None = getattr(_module(config)[1], name, None)
+    return found
+
+
+def file(config: Config) -> Path:
+    """Return the file of the own code of a config that has some."""
+    return _module(config)[0]
+
+
+def elsewhere(config: Config) -> str:
+    """Return the path of own code that no other process finds by the config's name; else ""."""
+    if not config.code:
+        return ""
+    from pipeline.config import config_files
+
+    path = file(config).resolve()
+    return "" if path == config_files.named_files().get(config.name) else str(path)
+
+
+def described(config: Config, field: str) -> str:
+    """Return an own function in words, with file and line: "loss='focal' (leaves.py, line 12)"."""
+    code = getattr(function(config, field), "__code__", None)
+    where = f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+    return f"{field}={getattr(config, field)!r}{where}"
+
+
+def fingerprint(path: Path) -> str:
+    """Return the sha256 of the code in a config's file, or of all files of its package.
+
+    `CONFIG`, and what stands between functions (comments, blank lines), do not count.
+    """
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+    digest = hashlib.sha256()
+    for each in files:
+        text = each.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        digest.update(each.relative_to(path.parent).as_posix().encode() + b"\0")
+        for part in ast.parse(text).body:
+            if "CONFIG" in _targets(part):
+                continue
+            first = min([part.lineno, *(d.lineno for d in getattr(part, "decorator_list", []))])
+            for line in lines[first - 1 : part.end_lineno]:
+                digest.update(line.rstrip().encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _targets(part: ast.stmt) -> list[str]:
+    found = part.targets if isinstance(part, ast.Assign) else [getattr(part, "target", None)]
+    return [each.id for each in found if isinstance(each, ast.Name)]
+
+
+def _own(value: Any, module: ModuleType) -> bool:
+    return callable(value) and getattr(value, "__module__", "") == module.__name__
+
+
+def _module(config: Config) -> tuple[Path, ModuleType]:
+    if config.code not in _loaded:
+        from pipeline.config import config_files
+
+        if config.name not in config_files.named_files():
+            raise ConfigError(
+                f"The functions of the config {config.name!r} are not here; expected"
+                f" pipeline/configs/{config.name}.py.\nCopy it there, or give the path to --config."
+            )
+        there = config_files.load(config.name)
+        if there.code != config.code:
+            raise ConfigError(
+                f"The functions of the config {config.name!r} are not those of the training: their"
+                f" sha256 begins with {there.code[:12] or 'nothing (there are none)'}; expected"
+                f" {config.code[:12]}.\nRestore pipeline/configs/{config.name}.py as it was in"
+                " training, or train again."
+            )
+    return _loaded[config.code]

@@ -1,0 +1,246 @@
+"""Own-code check: what a config's own functions return, before a run spends anything.
+
+`check` calls each with a few made-up rows and says what is wrong, with file and line. The model is
+also computed by TensorFlow, which infers on Kaggle's GPUs, in a process of its own: `python -m
+pipeline.training.own_code_check CONFIG FOLDER`.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import competition_metric, metrics
+from pipeline.config import Config, own_code
+from pipeline.config import load as load_config
+from pipeline.data import labels as target
+from pipeline.errors import ConfigError, PipelineError, place
+
+ROWS = 16
+# Largest difference of outputs between JAX and TensorFlow, of the largest output: that of
+# `pipeline.inference.restoring`, which would refuse the artifact later.
+TOLERANCE = 1e-4
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def check(config: Config, show: Callable[[str], None]) -> None:
+    """Check a config's own functions, and its model with both backends.
+
+    Raises:
+        ConfigError: if one cannot work.
+    """
+    by_jax(config, show)
+    _by_tensorflow(config)
+    show("model: TensorFlow computes the same outputs as JAX")
+
+
+def by_jax(config: Config, show: Callable[[str], None]) -> None:
+    """Check what JAX can tell alone, in seconds."""
+    images = _images(config)
+    if own_code.function(config, "augment"):
+        images = _augmented(config, images)
+        show(f"{own_code.described(config, 'augment')}: images stay {images.dtype} {images.shape}")
+    if own_code.function(config, "loss"):
+        _check_loss(config)
+        show(f"{own_code.described(config, 'loss')}: a number a row, which depends on the labels")
+    if own_code.function(config, "metric"):
+        show(f"{own_code.described(config, 'metric')}: {_check_metric(config)}")
+    show(f"{own_code.described(config, 'model')}: {_check_gradients(config, images)}")
+
+
+def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
+    import jax
+
+    augment: Any = own_code.function(config, "augment")
+    told = own_code.described(config, "augment")
+    keys = jax.random.split(jax.random.key(0), len(images))
+
+    def once() -> np.ndarray:
+        # Traced anew each time: what is drawn without the key is then drawn again.
+        return np.asarray(jax.jit(jax.vmap(lambda *given: augment(*given)))(images, keys))
+
+    with _told(config, "augment"):
+        found = [once(), once()]
+    first = found[0]
+    if first.shape != images.shape or first.dtype != images.dtype:
+        raise ConfigError(
+            f"{told} returns {first.dtype} {first.shape[1:]} for an image of {images.dtype}"
+            f" {images.shape[1:]}; expected the same.\nReturn"
+            f" image.astype({images.dtype.name!r}) in the image's own size."
+        )
+    if not np.array_equal(found[0], found[1]):
+        raise ConfigError(
+            f"{told} gives two results for one image and key.\n"
+            "Draw with the key alone (jax.random), not with numpy or Python's random."
+        )
+    return first
+
+
+def _check_loss(config: Config) -> None:
+    loss: Any = own_code.function(config, "loss")
+    told = own_code.described(config, "loss")
+    outputs = np.random.default_rng(1).standard_normal((ROWS, config.outputs), np.float32)
+    with _told(config, "loss"):
+        found = [np.asarray(loss(_labels(config, apart), outputs)) for apart in (0, 1)]
+    if found[0].shape != (ROWS,) or not np.issubdtype(found[0].dtype, np.floating):
+        raise ConfigError(
+            f"{told} returns {found[0].dtype} {found[0].shape} for {ROWS} rows; expected a float"
+            f" ({ROWS},).\nReturn a number for each row: no mean over the batch."
+        )
+    if not np.isfinite(found).all():
+        raise ConfigError(
+            f"{told} returns numbers that are not finite for outputs around 0.\n"
+            "Add a small number within logarithms and divisions."
+        )
+    if np.array_equal(found[0], found[1]):
+        raise ConfigError(f"{told} does not depend on the labels.\nLet it compare with them.")
+
+
+def _check_metric(config: Config) -> str:
+    metric = competition_metric.of(config)
+    truth, predicted = competition_metric.extremes(config)[0]
+    if config.target in metrics.CLASSES:
+        for kept in (truth != 0, truth == 0):
+            try:
+                metric(truth[kept], predicted[kept])
+            except PipelineError as error:
+                raise ConfigError(
+                    f"{own_code.described(config, 'metric')} fails where rows of a class are"
+                    f" missing: {error}\nA small validation set may have none of it. Leave such"
+                    " classes out of the mean."
+                ) from error
+    better = "greater" if metric.greater_is_better else "smaller"
+    return f"{better} is better; it gets {metric.takes}"
+
+
+def _check_gradients(config: Config, images: np.ndarray) -> str:
+    import jax
+    import jax.numpy as jnp
+
+    from pipeline.models import architectures, weight_names
+
+    architectures.seed(config.seed)
+    model = architectures.build(config)
+    weights = [variable.value for variable in model.trainable_variables]
+    other = [variable.value for variable in model.non_trainable_variables]
+    losses = own_code.function(config, "loss")
+
+    def loss(weights: Any) -> Any:
+        outputs, _ = model.stateless_call(weights, other, images, training=True)
+        outputs = outputs.astype(jnp.float32)
+        labels = _labels(config, 0)
+        each = losses(labels, outputs) if losses else target.losses(config.target, labels, outputs)
+        return each.sum()
+
+    with _told(config, "model"):
+        found = jax.jit(jax.value_and_grad(loss))(weights)
+    names = [weight_names.weight(variable) for variable in model.trainable_variables]
+    pairs = zip(names, found[1], strict=True)
+    bad = [name for name, gradient in pairs if not np.isfinite(np.asarray(gradient)).all()]
+    if bad:
+        culprit = "loss" if losses else "model"
+        raise ConfigError(
+            f"{own_code.described(config, 'model')}: the gradient of the loss is not finite in"
+            f" {len(bad)} of {len(names)} weights, {bad[0]!r} for example.\nLook in"
+            f" {own_code.described(config, culprit)} for a division by 0, a root or a logarithm at"
+            " 0."
+        )
+    return f"{architectures.count(model)['total']:,} parameters, all gradients finite"
+
+
+def _by_tensorflow(config: Config) -> None:
+    """Compare the model's outputs with those that TensorFlow computes in another process."""
+    from pipeline.models import architectures, weight_names
+
+    model, images = architectures.build(config), _images(config)
+    weights: Any = {weight_names.weight(one): np.asarray(one.value) for one in model.weights}
+    ours = architectures.outputs(model, images, ROWS)
+    with tempfile.TemporaryDirectory(prefix="own-code-") as scratch:
+        np.savez(Path(scratch) / "weights.npz", **weights)
+        done = subprocess.run(  # noqa: S603 - our own words
+            [sys.executable, "-m", "pipeline.training.own_code_check", _path(config), scratch],
+            cwd=ROOT,
+            env={**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"},
+            capture_output=True,
+            text=True,
+        )
+        told = own_code.described(config, "model")
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["nothing was printed"]
+            raise ConfigError(
+                f"{told} works with JAX and not with TensorFlow, which infers on a GPU:"
+                f" {lines[-1][:500]}\nUse keras.ops and keras.layers, which both have."
+            )
+        theirs = np.load(Path(scratch) / "outputs.npy", allow_pickle=False)
+    apart = float(np.max(np.abs(ours - theirs)) / max(float(np.max(np.abs(ours))), 1.0))
+    if not apart <= TOLERANCE:
+        raise ConfigError(
+            f"{told}: TensorFlow's outputs differ from JAX's by {apart:.1e} of the largest;"
+            f" expected at most {TOLERANCE:.0e}.\nUse keras.ops and keras.layers alone, and nothing"
+            " random outside of training."
+        )
+
+
+def _path(config: Config) -> str:
+    return own_code.elsewhere(config) or config.name
+
+
+def _images(config: Config) -> np.ndarray:
+    random, shape = np.random.default_rng(0), (ROWS, *config.data.shape)
+    if config.data.kind == "table":
+        return random.standard_normal(shape, np.float32)
+    return random.integers(0, 256, shape, np.uint8)
+
+
+def _labels(config: Config, apart: int) -> np.ndarray:
+    """Return labels as `pipeline.data.labels` reads them; others for another number."""
+    rows = np.arange(ROWS) + apart
+    if config.target in metrics.CLASSES:
+        return (rows % config.num_classes).astype(np.int32)
+    several = np.add.outer(rows, np.arange(config.outputs)).astype(np.float32)
+    return several % 2 if config.target == "multilabel" else several / ROWS - 0.5
+
+
+@contextmanager
+def _told(config: Config, field: str) -> Iterator[None]:
+    """Tell what breaks in an own function with its file and line."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0][:300]
+        file = own_code.file(config)
+        raise ConfigError(
+            f"{own_code.described(config, field)} ended with {type(error).__name__}"
+            f"{place(error, file)}: {first}\nCorrect that line of {file}."
+        ) from error
+
+
+def main(config: str, folder: Path) -> int:
+    """Compute the outputs of a model for weights in a folder, by this process' backend."""
+    from pipeline.models import architectures, weight_names
+
+    try:
+        settings = load_config(config)
+        model = architectures.build(settings)
+        with np.load(folder / "weights.npz", allow_pickle=False) as weights:
+            for variable in model.weights:
+                variable.assign(weights[weight_names.weight(variable)])
+        with _told(settings, "model"):
+            outputs = architectures.outputs(model, _images(settings), ROWS)
+    except PipelineError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return error.exit_code
+    np.save(folder / "outputs.npy", outputs, allow_pickle=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

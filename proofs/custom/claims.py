@@ -1,0 +1,101 @@
+"""Code of one's own: a file of functions through the whole chain, kills and devices; what cannot
+work is refused before it costs anything.
+"""
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from proofs.custom import broken_files
+from proofs.shared import environment, module_process
+from proofs.shared.environment import Checkout
+from proofs.shared.own_functions import WORD
+from proofs.shared.results_table import Later, Row, Rows, Show, last_json
+from proofs.training import killed_runs
+from proofs.training.claims import moved
+
+SEED, KILLS, LEAST_SCORE = 20261123, 6, 0.95
+TWO, EIGHT = (f"--xla_force_host_platform_device_count={count}" for count in (2, 8))
+WHAT = "Own file with a squeeze-and-excite model, focal loss, macro recall and random erasing"
+
+
+def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Rows:
+    """Yield the rows; `short` has the broken files."""
+    with tempfile.TemporaryDirectory(prefix="prove-custom-") as scratch:
+        folder = Path(scratch)
+        yield Later("Own files in each of which", partial(_broken, root, folder))
+        if short:
+            return
+        yield Later(f"{WHAT}: dry-run", partial(_rehearsed, root, folder, show))
+        yield Later(f"{WHAT}: kills", partial(_killed, root, folder))
+        yield Later(f"{WHAT}: moved", partial(_moved, root, folder))
+
+
+def _broken(root: Path, folder: Path) -> Row:
+    said = last_json(module_process.output(root, "proofs.custom.broken_files", folder))
+    return judged(said)
+
+
+def judged(said: dict[str, str]) -> Row:
+    """Return the row of what was said of the broken files, "" of one that was taken."""
+    name = broken_files.WHOLE.name
+    missed = [
+        kind
+        for kind, case in broken_files.CASES.items()
+        if not re.search(case.says, said[kind]) or name not in said[kind] or "\n" not in said[kind]
+    ]
+    return Row(
+        "Own files in each of which one thing cannot work: refused before training",
+        f"{len(broken_files.CASES)} of {len(broken_files.CASES)}, each with file, line and edit",
+        f"{len(said) - len(missed)} of {len(said)}" + "".join(f"; not: {one}" for one in missed),
+        not missed and len(said) == len(broken_files.CASES),
+    )
+
+
+def _rehearsed(root: Path, folder: Path, show: Show) -> Row:
+    checkout = Checkout(environment.clone(root, folder / "clone"), Path(sys.executable).parent)
+    name = broken_files.WHOLE.stem
+    shutil.copy(broken_files.WHOLE, checkout.root / "pipeline" / "configs")
+    command = f"invoke dry-run --config {name} --json"
+    show(f"      {command}")
+    done = checkout.run(command, log=folder / "dry-run.log")
+    if done.code:
+        show(done.output[-2000:])
+    changed = checkout.run("git status --porcelain -- pipeline", log=folder / "status.log").output
+    score = last_json(done.output)["score"] if done.code == 0 else None
+    alone = changed.split() == ["??", f"pipeline/configs/{name}.py"]
+    return Row(
+        f"{WHAT}: `dry-run`, with no edit in the package",
+        f"a score of {LEAST_SCORE} or more; the file itself is all that is new",
+        f"{score}, {done.seconds:.0f} s; git status of the package: {changed.strip()}",
+        score is not None and score >= LEAST_SCORE and alone,
+    )
+
+
+def _killed(root: Path, folder: Path) -> Row:
+    own = f"{WORD}{broken_files.WHOLE}"
+    words = ("proofs.training.killed_runs", folder / "killed", 1, KILLS, SEED, killed_runs.EPOCHS)
+    done = module_process.output(root, *words, own, flags=TWO, compiled=folder / "compiled")
+    whole, broken = (killed_runs.Run(**json.loads(line)) for line in done.splitlines())
+    same = whole.weights == broken.weights and whole.batches == broken.batches
+    return Row(
+        f"{WHAT}: {KILLS} times kill -9, beside an unbroken run",
+        "every step's images, labels and keys, and the weights, bit-equal",
+        f"{len(broken.kills)} kills, {len(whole.batches)} batches,"
+        f" {'equal' if same else 'not equal'}" + "".join(broken.unrecoverable)[:200],
+        same and len(broken.kills) == KILLS and len(whole.batches) > 100,
+        SEED,
+    )
+
+
+def _moved(root: Path, folder: Path) -> Iterator[Row]:
+    own = f"{WORD}{broken_files.WHOLE}"
+    words = ("proofs.training.replicas", folder / "elastic", "sgd", own)
+    done = module_process.output(root, *words, flags=EIGHT, compiled=folder / "compiled-8")
+    claim = f"{WHAT}: moved from 8 devices to 1 within an epoch; weights 50 steps later"
+    yield moved(claim, last_json(done)["sgd"], "weights")

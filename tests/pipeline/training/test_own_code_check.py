@@ -1,0 +1,131 @@
+"""What is wrong with a competitor's own functions is said before a run spends anything."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import pipeline.configs
+from pipeline import artifact
+from pipeline import config as configs
+from pipeline.config import config_files, own_code
+from pipeline.errors import CheckpointError, ConfigError
+from pipeline.inference import inference
+from pipeline.training import own_code_check, training
+from proofs.custom.broken_files import LOSS, WHOLE
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Return a function: the config of a file in which a text is replaced."""
+
+    def made(before="", after=""):
+        text = WHOLE.read_text()
+        assert before in text
+        (tmp_path / WHOLE.name).write_text(text.replace(before, after) if before else text)
+        return configs.load(str(tmp_path / WHOLE.name))
+
+    return made
+
+
+def test_the_example_of_the_page_works_and_is_told_with_file_and_line(tmp_path):
+    text = (ROOT / "docs" / "own-code.md").read_text()
+    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    rest = "    # and the rest, as in pipeline/configs/digits.py\n"
+    assert rest in code
+    digits = (ROOT / "pipeline" / "configs" / "digits.py").read_text()
+    fields = ("competition", "num_classes", "data", "optimizer", "batch", "epochs")
+    lines = [line for line in digits.splitlines() if line.strip().startswith(fields)]
+    path = tmp_path / "leaves.py"
+    path.write_text(code.replace(rest, "\n".join(lines) + "\n"))
+    told = []
+
+    own_code_check.check(configs.load(str(path)), told.append)
+
+    assert [line.split(" (")[0] for line in told[:4]] == [
+        "augment='erased'", "loss='focal'", "metric='macro_recall'", "model='squeeze_net'"
+    ]  # fmt: skip
+    assert "greater is better; it gets classes" in told[2]
+    assert "TensorFlow computes the same outputs" in told[4]
+
+
+def test_another_number_is_the_same_code_and_another_function_is_not(own):
+    """A comment between functions is no other code, either."""
+    first = own().code
+
+    assert first and own("epochs=40", "epochs=30").code == first
+    assert own("def focal", "# as in the paper\ndef focal").code == first
+    assert own(LOSS, f"2 * {LOSS}").code != first
+    assert own("GAMMA = 2", "GAMMA = 3").code != first
+
+
+def test_functions_that_are_not_those_of_the_training_are_refused(own):
+    """An artifact's config has their sha256 only."""
+    trained = configs.from_json(own().to_json())
+    assert own_code.function(trained, "loss") is not None
+
+    elsewhere = replace(trained, name="digits", code="0" * 64)
+    with pytest.raises(ConfigError, match=r"not those of the training.*none.*expected 0000000000"):
+        own_code.function(elsewhere, "loss")
+
+
+def test_a_function_s_name_that_is_no_name_is_refused(own):
+    with pytest.raises(ConfigError, match="loss=3 cannot work"):
+        own('loss="focal"', "loss=3")
+
+
+def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
+    """With the sha256 of all of them."""
+    folder = tmp_path / "several"
+    folder.mkdir()
+    text = WHOLE.read_text().replace('name="digits_own"', 'name="several"')
+    losses, rest = text.split("def focal", 1)
+    body, rest = rest.split("def macro_recall", 1)
+    (folder / "losses.py").write_text(f"import keras\nGAMMA = 2\nAny = object\ndef focal{body}")
+    (folder / "__init__.py").write_text(
+        f"{losses}\nfrom pipeline.configs.several.losses import focal\ndef macro_recall{rest}"
+    )
+    monkeypatch.setattr(config_files, "CONFIGS", tmp_path)
+    monkeypatch.setattr(pipeline.configs, "__path__", [str(tmp_path)])
+
+    config = configs.load("several")
+
+    assert own_code.function(config, "loss").__module__ == "pipeline.configs.several.losses"
+    assert own_code.elsewhere(config) == ""
+    before = config.code
+    (folder / "losses.py").write_text(f"import keras\nGAMMA = 3\nAny = object\ndef focal{body}")
+    assert own_code.fingerprint(folder / "__init__.py") != before
+
+
+def test_a_run_with_own_functions_resumes_and_infers_in_processes_of_their_own(
+    competition, tiny, tmp_path
+):
+    """Each process finds the file, also where it lies outside of the package."""
+    file = tmp_path / WHOLE.name
+    file.write_text(WHOLE.read_text())
+    own = configs.load(str(file))
+    names = ("model", "model_options", "loss", "metric", "augment", "code")
+    config = replace(tiny, name=own.name, epochs=2, **{name: getattr(own, name) for name in names})
+    out, lines = tmp_path / "out", []
+    training.train(config, competition, out, max_steps=3, show=lines.append)
+    trained = training.train(config, competition, out, show=lines.append)
+    assert "validation_macro_recall" in trained.manifest["metrics"]
+    assert trained.manifest["config"]["code"] == own.code
+
+    loaded = artifact.load(out / "artifact")
+    one, two = (
+        inference.infer(loaded, competition, tmp_path / str(count), processes=count, show=str)
+        for count in (1, 2)
+    )
+    assert one.labels == two.labels
+
+    nowhere = replace(config, name="nowhere", code="0" * 64)
+    with pytest.raises(ConfigError, match=r"expected pipeline/configs/nowhere.py"):
+        own_code.function(nowhere, "loss")
+    file.write_text(WHOLE.read_text().replace("GAMMA = 2", "GAMMA = 3"))
+    changed = replace(config, code=configs.load(str(file)).code)
+    with pytest.raises(CheckpointError, match=r"changed since: code: '.*' then, '.*' now"):
+        training.train(changed, competition, out, show=lines.append)
