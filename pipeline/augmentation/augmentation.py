@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.augmentation import crop_and_flip, mixup, rand_augment
 from pipeline.config.data_layout import Data
 
-OWN_STREAM = 7  # of random numbers from one seed (`pipeline.data.dataset.ORDER`)
+OWN_STREAM = 8  # of random numbers from one seed (`pipeline.data.dataset.ORDER`)
 KEY = 2  # numbers of a key
 
 
