@@ -1,7 +1,7 @@
 """The competition's metric: one of `pipeline.metrics`, or a function of the config's own file.
 
 An own metric is `score` of a `Metric`, called as `score(truth, …)`. The name of its second
-parameter says what it gets: labels, ranking, probabilities or numbers. Whether greater is better
+parameter says what it gets: labels, probabilities or numbers. Whether greater is better
 it need not say, since the truth itself scores best.
 """
 
@@ -18,10 +18,11 @@ from pipeline.metrics import Metric
 
 TAKES = {
     "labels": "classes",
-    "ranking": "ranking",
     "probabilities": "scores",
     "numbers": "scores",
 }
+
+SURE = 1e-3  # apart from 0 and 1, of made-up probabilities: their logarithms are finite
 
 
 def of(config: Config, name: str = "") -> Metric:
@@ -42,17 +43,31 @@ def extremes(config: Config) -> list[tuple[np.ndarray, np.ndarray]]:
     """
     width, rows = max(config.num_classes, 1), 2 * max(config.num_classes, 8)
     if config.target in metrics.CLASSES:
-        truth = np.arange(rows) % width
-        return [(truth, np.eye(width)[(truth + apart) % width]) for apart in (0, 1)]
+        codes = np.arange(rows) % width
+        return [(codes, best(config, (codes + apart) % width)) for apart in (0, 1)]
     numbers = np.add.outer(np.arange(rows), np.arange(max(config.outputs, 1))).astype(np.float64)
     if config.target == "multilabel":
-        return [(numbers % 2, numbers % 2), (numbers % 2, 1 - numbers % 2)]
-    return [(numbers + 1, numbers + 1), (numbers + 1, numbers[::-1] + 1)]
+        truth = numbers % 2
+        return [(truth, best(config, each)) for each in (truth, 1 - truth)]
+    return [(numbers + 1, numbers + 1), (numbers + 1, 3 * numbers[::-1] + 5)]
+
+
+def best(config: Config, truth: np.ndarray) -> np.ndarray:
+    """Return the best predictions of a truth, in the forms of `pipeline.metrics`."""
+    if config.target in metrics.CLASSES:
+        width = config.num_classes
+        sure: np.ndarray = (np.eye(width) * (1 - SURE) + SURE / width)[truth]
+        return sure
+    return truth.clip(SURE, 1 - SURE) if config.target == "multilabel" else truth
 
 
 def _own(score: Callable[..., float], config: Config) -> Metric:
-    names = list(inspect.signature(score).parameters)
-    if len(names) != 2 or names[1] not in TAKES:
+    parameters = list(inspect.signature(score).parameters.values())
+    names = [one.name for one in parameters]
+    more = [
+        one for one in parameters[2:] if one.default is one.empty and one.kind < one.VAR_POSITIONAL
+    ]
+    if len(names) < 2 or names[1] not in TAKES or more:
         raise ConfigError(
             f"{own_code.described(config, 'metric')} takes ({', '.join(names)}); expected (truth,"
             f" {'), (truth, '.join(TAKES)}).\nName the second parameter after what it gets."

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import os
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
@@ -88,5 +89,10 @@ def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
     assert spec is not None and spec.loader is not None  # noqa: S101 - true of every .py file
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # dataclasses look for it there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
     return module

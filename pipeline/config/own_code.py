@@ -12,6 +12,7 @@ finds the file by the config's name, and compares.
 import ast
 import dataclasses
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -48,7 +49,12 @@ def attached(config: Config, module: ModuleType, path: Path) -> Config:
             )
     if not found:
         return config
-    code = fingerprint(path)
+    try:
+        code = fingerprint(path)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"A file beside {path} could not be read: {error}.\nCorrect it, or move it away."
+        ) from error
     _loaded[code] = path, module
     return dataclasses.replace(config, code=code)
 
@@ -88,15 +94,15 @@ def described(config: Config, field: str) -> str:
 
 
 def fingerprint(path: Path) -> str:
-    """Return the sha256 of the code in a config's file, or of all files of its package.
+    """Return the sha256 of the code in a config's file and in modules beside it that it imports, or
+    of all files of its package.
 
     `CONFIG`, and what stands between functions (comments, blank lines), do not count.
     """
-    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
     digest = hashlib.sha256()
-    for each in files:
+    for each in _files(path):
         text = each.read_text(encoding="utf-8")
-        lines = text.splitlines()
+        lines = re.split(r"\r\n|\r|\n", text)  # as Python counts them
         digest.update(each.relative_to(path.parent).as_posix().encode() + b"\0")
         for part in ast.parse(text).body:
             if "CONFIG" in _targets(part):
@@ -105,6 +111,25 @@ def fingerprint(path: Path) -> str:
             for line in lines[first - 1 : part.end_lineno]:
                 digest.update(line.rstrip().encode() + b"\n")
     return digest.hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    folder = path.parent
+    if path.name == "__init__.py":
+        # An editor keeps copies in hidden folders.
+        seen = (file.relative_to(folder) for file in folder.rglob("*.py"))
+        return sorted(folder / file for file in seen if not any(p[0] == "." for p in file.parts))
+    files, new = {path}, [path]
+    while new:
+        for node in ast.walk(ast.parse(new.pop().read_text(encoding="utf-8"))):
+            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            found += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names = (name.removeprefix("pipeline.configs.").split(".")[0] for name in found)
+            beside = {folder / f"{name}.py" for name in names if name}
+            more = {file for file in beside - files if file.is_file()}
+            files |= more
+            new += more
+    return sorted(files)
 
 
 def _targets(part: ast.stmt) -> list[str]:

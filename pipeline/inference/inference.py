@@ -22,7 +22,7 @@ from pipeline.artifact import Artifact
 from pipeline.config import Config
 from pipeline.data import image_files
 from pipeline.data.test_set import TestSet, read_test
-from pipeline.errors import DataError, writing
+from pipeline.errors import ConfigError, DataError, writing
 from pipeline.inference import block_prediction, multi_gpu, restoring
 from pipeline.inference.block_prediction import NOT_FINITE, Report, Show
 from pipeline.inference.forward_pass import Forward
@@ -192,6 +192,13 @@ def infer(
         SubmissionError: if the predictions are not what the sample asks for.
     """
     begun = clock()
+    if config is not None and config.code != artifact.config.code:
+        raise ConfigError(
+            f"The functions of the config {config.name!r} are not those of the training: their"
+            f" sha256 begins with {config.code[:12] or 'nothing (there are none)'}; expected"
+            f" {artifact.config.code[:12] or 'nothing'}.\nRestore them as they were, or train"
+            " again."
+        )
     folds = f" of {artifact.config.folds} folds, averaged" if artifact.config.folds else ""
     show(
         f"Artifact {artifact.manifest['run_id']}: {artifact.config.name},"

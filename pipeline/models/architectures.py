@@ -260,10 +260,14 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
 def _check_options(config: Config, function: Callable[..., Any]) -> None:
     """Raise `ConfigError` unless `config.model_options` are what a function takes."""
     given = config.model_options
+    parameters = list(inspect.signature(function).parameters.values())
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return  # the function itself says what it takes
+    by_name = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     options = {
-        name: parameter
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        one.name: one
+        for place, one in enumerate(parameters)
+        if one.kind is by_name[0] or (one.kind is by_name[1] and place > 2)
     }
     needed = {name for name, one in options.items() if one.default is inspect.Parameter.empty}
     problems = (("unknown", set(given) - set(options)), ("missing", needed - set(given)))
@@ -271,7 +275,7 @@ def _check_options(config: Config, function: Callable[..., Any]) -> None:
     if said:
         raise ConfigError(
             f"model_options={dict(given)!r} cannot work: {config.model} takes "
-            f"{', '.join(options)}{''.join(said)}.\nCorrect model_options in the config."
+            f"{', '.join(options) or 'none'}{''.join(said)}.\nCorrect model_options in the config."
         )
     for name, value in given.items():
         # Keras takes a width of True or "4", and builds another model.

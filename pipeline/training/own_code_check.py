@@ -86,8 +86,10 @@ def _check_loss(config: Config) -> None:
     loss: Any = own_code.function(config, "loss")
     told = own_code.described(config, "loss")
     outputs = np.random.default_rng(1).standard_normal((ROWS, config.outputs), np.float32)
+    import jax
+
     with _told(config, "loss"):
-        found = [np.asarray(loss(_labels(config, apart), outputs)) for apart in (0, 1)]
+        found = [np.asarray(jax.jit(loss)(_labels(config, apart), outputs)) for apart in (0, 1)]
     if found[0].shape != (ROWS,) or not np.issubdtype(found[0].dtype, np.floating):
         raise ConfigError(
             f"{told} returns {found[0].dtype} {found[0].shape} for {ROWS} rows; expected a float"
@@ -105,7 +107,8 @@ def _check_loss(config: Config) -> None:
 def _check_metric(config: Config) -> str:
     metric = competition_metric.of(config)
     truth, predicted = competition_metric.extremes(config)[0]
-    if config.target in metrics.CLASSES:
+    # Many scores of probabilities have no value there, as the area under a curve.
+    if config.target in metrics.CLASSES and metric.takes == "classes":
         for kept in (truth != 0, truth == 0):
             try:
                 metric(truth[kept], predicted[kept])
@@ -117,6 +120,16 @@ def _check_metric(config: Config) -> str:
                 ) from error
     better = "greater" if metric.greater_is_better else "smaller"
     return f"{better} is better; it gets {metric.takes}"
+
+
+def check_metric_of(config: Config, truth: np.ndarray) -> None:
+    """Call an own metric with the truth of the held-out rows, before a run spends hours.
+
+    Args:
+        truth: as `pipeline.metrics` takes it.
+    """
+    if own_code.function(config, "metric"):
+        competition_metric.of(config)(truth, competition_metric.best(config, truth))
 
 
 def _check_gradients(config: Config, images: np.ndarray) -> str:

@@ -340,13 +340,18 @@ class Step:
             own: the share of each image that is its own, (n,); None: nothing is mixed.
         """
         kind = self.config.target
-        losses = own_code.function(self.config, "loss") or partial(target.losses, kind)
+        loss = own_code.function(self.config, "loss")
+        losses = loss or partial(target.losses, kind)
         if own is not None:
             if labels.ndim == 1:
                 ours, theirs = (losses(each, logits) for each in (labels, others))
                 most = jnp.where(own >= 0.5, labels, others)
                 return own * ours + (1 - own) * theirs, target.figure(kind, most, logits)
-            labels = own[:, None] * labels + (1 - own[:, None]) * others
+            mixed = own[:, None] * labels + (1 - own[:, None]) * others
+            if loss:  # it need not be linear in the labels, nor take any between 0 and 1
+                each = own * loss(labels, logits) + (1 - own) * loss(others, logits)
+                return each, target.figure(kind, mixed, logits)
+            labels = mixed
         return losses(labels, logits), target.figure(kind, labels, logits)
 
     def _outputs(self, trainable: Any, other: Any, images: Any) -> Any:

@@ -144,6 +144,8 @@ def train(
         Form(examples.target, metric, sample, positive).check_labels()
     config = gradient_noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
+    for _, rows in pairs:
+        own_code_check.check_metric_of(config, examples.target.truth(examples.labels[rows]))
     seconds = {"read": time.monotonic() - started}
     applied = [learning_rate.apply(config, len(rows)) for rows, _ in pairs]
     policy = devices.precision(config.precision, here, table=config.data.kind == "table")

@@ -13,6 +13,7 @@ from pipeline.config import config_files, own_code
 from pipeline.errors import CheckpointError, ConfigError
 from pipeline.inference import inference
 from pipeline.training import own_code_check, training
+from proofs.custom import broken_files
 from proofs.custom.broken_files import LOSS, WHOLE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,6 +61,50 @@ def test_another_number_is_the_same_code_and_another_function_is_not(own):
     assert own("def focal", "# as in the paper\ndef focal").code == first
     assert own(LOSS, f"2 * {LOSS}").code != first
     assert own("GAMMA = 2", "GAMMA = 3").code != first
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("(truth: np.ndarray, labels: np.ndarray)", "(truth, labels, beta: float = 2.0)"),
+        ("*, width: int = 24", "width: int = 24"),
+        ("*, width: int = 24", "width: int = 24, **more"),
+        (
+            "SIDE = 3",
+            "import dataclasses\n@dataclasses.dataclass\nclass Size:\n    side: int = 3\nSIDE = 3",
+        ),
+        ("from typing import Any", "from __future__ import annotations\nfrom typing import Any"),
+        (
+            "labels[truth == each] == each).mean() for each in np.unique(truth)]))",
+            "labels[truth == each] == each).mean() for each in set(truth)]))",
+        ),
+    ],
+)
+def test_what_can_work_is_not_refused(own, before, after):
+    own_code_check.by_jax(replace(own(before, after), model_options={"width": 8}), str)
+
+
+def test_the_area_under_a_curve_of_scikit_learn_is_a_metric(own):
+    """It has no value where a class is missing, which a stratified validation set never lacks."""
+    config = own("labels: np.ndarray) -> float", "probabilities: np.ndarray) -> float")
+    path = own_code.file(config)
+    path.write_text(
+        path.read_text().replace(
+            f"return {broken_files.RECALL}",
+            "from sklearn.metrics import roc_auc_score\n"
+            "    return roc_auc_score(truth, probabilities, multi_class='ovr')",
+        )
+    )
+    own_code_check.by_jax(configs.load(str(path)), str)
+
+
+def test_a_module_beside_the_file_counts_as_its_code(own, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "beside_it.py").write_text("FACTOR = 1\n")
+    first = own("SIDE = 3", "from beside_it import FACTOR\nSIDE = 3").code
+    (tmp_path / "beside_it.py").write_text("FACTOR = 2\n")
+
+    assert own_code.fingerprint(tmp_path / WHOLE.name) != first
 
 
 def test_functions_that_are_not_those_of_the_training_are_refused(own):
