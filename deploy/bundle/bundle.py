@@ -247,7 +247,9 @@ def _needed(root: Path, name: str, config: Path, where: str, cells: str) -> dict
     # `pipeline.configs` finds the config. One of its own files may import its neighbours by a dot.
     sources = {where: cells, "the config": f"import pipeline.configs{f'.{name}' if own else ''}"}
     # All files of a package count in the sha256 of its code, also one that nothing imports.
-    files = sorted(place.rglob("*.py")) if package else [config]
+    found = sorted(place.rglob("*.py")) if package else [config]
+    # But for copies that an editor keeps in hidden folders.
+    files = [file for file in found if "/." not in f"/{file.relative_to(config.parent).as_posix()}"]
     above = place.parent if own else config.parent
     for file in files if package or not own else ():
         sources[str(file)] = imports.read(file)

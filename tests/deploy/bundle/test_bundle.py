@@ -129,6 +129,8 @@ def test_a_config_of_several_files_travels_whole(root):
     (own / "__init__.py").write_text("from .losses import focal\nCONFIG = 2\n")
     (own / "losses.py").write_text("import pipeline.model\nfocal = 1\n")
     (own / "nets" / "later.py").write_text("later = 1\n")
+    (own / ".ipynb_checkpoints").mkdir()
+    (own / ".ipynb_checkpoints" / "losses-checkpoint.py").write_text("focal = (\n")
 
     made = build(root, config="leaves")
 
