@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow as tf
 
 from pipeline.config import Config
 from pipeline.data import dataset, tfrecords
@@ -24,6 +23,8 @@ SHARDS = 3
 
 def feature(value):
     """Return a feature with one value, or with those of a list."""
+    import tensorflow as tf  # seconds, which only the worker that writes records needs
+
     values = value if isinstance(value, list) else [value]
     if isinstance(values[0], int):
         return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
@@ -34,11 +35,15 @@ def feature(value):
 
 
 def example(**features):
+    import tensorflow as tf
+
     named = {name: feature(value) for name, value in features.items()}
     return tf.train.Example(features=tf.train.Features(feature=named)).SerializeToString()
 
 
 def written(path, contents):
+    import tensorflow as tf
+
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for content in contents:

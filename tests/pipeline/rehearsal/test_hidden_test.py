@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as some
 from PIL import Image
@@ -51,9 +51,11 @@ def as_pixels(folder: Path, config: Config) -> Config:
 
 
 def as_records(folder: Path, config: Config) -> Config:
+    import tensorflow as tf  # seconds, which only the worker that writes records needs
+
     labels = dict(pd.read_csv(folder / "train.csv", dtype=str).to_numpy())
 
-    def text(value: str | bytes) -> tf.train.Feature:
+    def text(value: str | bytes) -> Any:
         content = value if isinstance(value, bytes) else value.encode()
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
 
