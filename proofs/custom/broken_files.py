@@ -105,5 +105,10 @@ def refusal(folder: Path, name: str) -> str:
     return ""
 
 
+def refusals(folder: Path) -> dict[str, str]:
+    """Return what is said of each broken file."""
+    return {name: refusal(folder, name) for name in CASES}
+
+
 if __name__ == "__main__":
-    print(json.dumps({name: refusal(Path(sys.argv[1]), name) for name in CASES}))
+    print(json.dumps(refusals(Path(sys.argv[1]))))

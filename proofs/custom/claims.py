@@ -28,7 +28,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     """Yield the rows; `short` has the broken files."""
     with tempfile.TemporaryDirectory(prefix="prove-custom-") as scratch:
         folder = Path(scratch)
-        yield Later("Own files in each of which", partial(_broken, root, folder))
+        yield Later("Own files in each of which", partial(_broken, root, folder, short=short))
         if short:
             return
         yield Later(f"{WHAT}: dry-run", partial(_rehearsed, root, folder, show))
@@ -36,9 +36,10 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield Later(f"{WHAT}: moved", partial(_moved, root, folder))
 
 
-def _broken(root: Path, folder: Path) -> Row:
-    said = last_json(module_process.output(root, "proofs.custom.broken_files", folder))
-    return judged(said)
+def _broken(root: Path, folder: Path, *, short: bool) -> Row:
+    if short:  # in this process
+        return judged(broken_files.refusals(folder))
+    return judged(last_json(module_process.output(root, "proofs.custom.broken_files", folder)))
 
 
 def judged(said: dict[str, str]) -> Row:

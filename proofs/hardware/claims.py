@@ -1,7 +1,7 @@
 """Nothing makes an accelerator wait; what a step takes of a TPU; what precision changes."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
@@ -13,21 +13,15 @@ from proofs.shared.results_table import Later, Row, Rows, Show, last_json
 from proofs.training import killed_runs
 
 WORKERS, KILLS = 1, 6
+FEW = 1, 8  # devices, in the short form
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Rows:
     """Yield the rows; `short` times nothing, and compiles little."""
     with tempfile.TemporaryDirectory(prefix="prove-hardware-") as scratch:
         folder = Path(scratch)
-        if short:  # nothing is timed, so the processes share the machine
-            with ThreadPoolExecutor(2) as pool:
-                parts = (
-                    partial(updates.rows, root, short=True),
-                    partial(resident.same_rows, root, folder),
-                    partial(_digits, root),
-                )
-                for each in [pool.submit(_listed, part) for part in parts]:
-                    yield from each.result()
+        if short:
+            yield from _short(root, folder)
             return
         yield Later(updates.PLAIN, partial(updates.rows, root))
         yield Later("same batches", partial(resident.same_rows, root, folder))
@@ -41,8 +35,18 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield Later("On an NVIDIA GPU", partial(gpu.rows, root, folder / "gpu"))
 
 
-def _listed(part: Callable[[], Iterator[Row]]) -> list[Row]:
-    return list(part())
+def _short(root: Path, folder: Path) -> Iterator[Row]:
+    """Yield the rows that take seconds. Nothing is timed, so what runs in a process of its own runs
+    beside what this process computes.
+    """
+    with ThreadPoolExecutor() as pool:
+        exact = pool.submit(updates.measured_apart, root, "float64", short=True)
+        compiled_step = pool.submit(lambda: list(_digits(root)))
+        rounded = updates.measured("float32", short=True)
+        same = resident.judged_same(resident.same(folder, FEW), FEW)
+        yield from updates.judged({"float64": exact.result(), "float32": rounded})
+        yield same
+        yield from compiled_step.result()
 
 
 def _digits(root: Path) -> Iterator[Row]:

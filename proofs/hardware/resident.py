@@ -9,7 +9,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,20 +39,20 @@ ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
 
 def same_rows(root: Path, folder: Path) -> Iterator[Row]:
     """Yield the row of equal batches."""
-    flags = f"--xla_force_host_platform_device_count=8 {module_process.UNOPTIMIZED}"
+    flags = f"{module_process.EIGHT} {module_process.UNOPTIMIZED}"
     words = ("proofs.hardware.resident", "same", folder)
     yield judged_same(last_json(module_process.output(root, *words, flags=flags)))
 
 
-def judged_same(found: dict[str, Any]) -> Row:
+def judged_same(found: dict[str, Any], devices: Sequence[int] = DEVICES) -> Row:
     """Return the row that the comparison gives."""
     return Row(
-        f"Augmented batches of images that lie on {', '.join(map(str, DEVICES))} devices, over two"
+        f"Augmented batches of images that lie on {', '.join(map(str, devices))} devices, over two"
         " epochs, beside the host's on one",
         "bit-equal in every step, with crop, flip, RandAugment, mixup and CutMix",
         f"{found['compared']} batches compared, {found['differing']} differ,"
         f" {found['distinct']} distinct",
-        found["compared"] == len(DEVICES) * found["steps"]
+        found["compared"] == len(devices) * found["steps"]
         and not found["differing"]
         and found["distinct"] == found["steps"],
         SEED,
@@ -97,7 +97,7 @@ def changing(batch: int, side: int, **change: Any) -> Config:
 MIXES = ("rand_augment", "rand_magnitude", "mixup", "cutmix")
 
 
-def same(folder: Path) -> dict[str, Any]:
+def same(folder: Path, devices: Sequence[int] = DEVICES) -> dict[str, Any]:
     """Return how many batches were compared and how many differed."""
     draw = np.random.default_rng(SEED)
     images = draw.integers(0, 256, (IMAGES, 12, 10, 3), np.uint8)
@@ -106,7 +106,7 @@ def same(folder: Path) -> dict[str, Any]:
     batches = Batches(images, np.arange(IMAGES) % 10, batch=BATCH, seed=SEED)
     last = -(-2 * IMAGES // BATCH)
     first, compared, differing = list[str](), 0, 0
-    for count in (0, *DEVICES):
+    for count in (0, *devices):
         found = list(map(digest, seen(config, batches, count, last)))
         first = first or found
         if count:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,17 +43,17 @@ PARTS = (
 PLAIN = "Regularized, decayed updates beside a plain Keras train_step"
 
 
-def rows(root: Path, *, short: bool = False) -> Iterator[Row]:
-    """Yield the rows; `short` takes one optimizer, one nudge, and programs that are not
-    optimized.
-    """
+def rows(root: Path) -> Iterator[Row]:
+    """Yield the rows."""
+    yield from judged({kind: measured_apart(root, kind) for kind in ("float64", "float32")})
+
+
+def measured_apart(root: Path, kind: str, *, short: bool = False) -> dict[str, Any]:
+    """Return what `measured` does in a process of its own; `short` does not optimize programs."""
     flags, words = (module_process.UNOPTIMIZED, ["short"]) if short else ("", [])
-    module = "proofs.hardware.updates"
-    found = {
-        kind: last_json(module_process.output(root, module, kind, *words, flags=flags))
-        for kind in ("float64", "float32")
-    }
-    yield from judged(found)
+    return last_json(
+        module_process.output(root, "proofs.hardware.updates", kind, *words, flags=flags)
+    )
 
 
 def judged(found: dict[str, Any]) -> Iterator[Row]:
@@ -145,32 +146,43 @@ def apart(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
     return max(float(norm(a - b) / norm(b)) for a, b in zip(ours, theirs, strict=True))
 
 
-def main(kind: str, short: bool) -> None:
-    """Print what came of each case in this precision."""
+def measured(kind: str, *, short: bool) -> dict[str, dict[str, float]]:
+    """Return what came of each case in this precision; `short` takes one optimizer and one nudge.
+
+    JAX has float64 only in a process that began with it.
+    """
+    found: dict[str, dict[str, float]] = {}
+    with _precision(kind):
+        for case in (*(["adamw"] if short else OPTIMIZERS), "parts"):
+            config = settings("sgd" if case == "parts" else case)
+            after, (begin, _) = by_us(config), built(config, None)
+            start = [np.asarray(variable.value) for variable in begin.trainable_variables]
+            moved = (np.abs(a - b).sum() for a, b in zip(after, start, strict=True))
+            if case == "parts":
+                difference = apart(by_us(replace(config, micro_batch=MICRO)), after)
+            else:
+                difference = apart(after, by_keras(config))
+            found[case] = {"apart": difference, "moved": float(sum(moved))}
+            if kind == "float32":
+                seeds = range(1 if short else NUDGES)
+                found[case]["ulp"] = max(apart(by_us(config, seed), after) for seed in seeds)
+    return found
+
+
+@contextmanager
+def _precision(kind: str) -> Iterator[None]:
+    before = keras.config.floatx(), keras.config.dtype_policy()
     architectures.MODELS["smooth"] = smooth
     keras.config.set_floatx(kind)
     keras.config.set_dtype_policy(kind)
-    names = ["adamw"] if short else list(OPTIMIZERS)
-    pairs = {name: (by_us, by_keras, settings(name)) for name in names}
-    found: dict[str, dict[str, float]] = {}
-    for name, (ours, theirs, config) in pairs.items():
-        found[name] = {"apart": apart(ours(config), theirs(config))}
-    whole = settings("sgd")
-    found["parts"] = {"apart": apart(by_us(replace(whole, micro_batch=MICRO)), by_us(whole))}
-    for case, numbers in found.items():
-        config = settings("sgd" if case == "parts" else case)
-        after, (begin, _) = by_us(config), built(config, None)
-        start = [np.asarray(variable.value) for variable in begin.trainable_variables]
-        numbers["moved"] = float(
-            sum(np.abs(a - b).sum() for a, b in zip(after, start, strict=True))
-        )
-        if kind == "float32":
-            numbers["ulp"] = max(
-                apart(by_us(config, seed), after) for seed in range(1 if short else NUDGES)
-            )
-    print(json.dumps(found))
+    try:
+        yield
+    finally:
+        del architectures.MODELS["smooth"]
+        keras.config.set_floatx(before[0])
+        keras.config.set_dtype_policy(before[1])
 
 
 if __name__ == "__main__":
     jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
-    main(sys.argv[1], short=sys.argv[2:] == ["short"])
+    print(json.dumps(measured(sys.argv[1], short=sys.argv[2:] == ["short"])))

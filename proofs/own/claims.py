@@ -52,7 +52,6 @@ TPU = {
 CHANGED = {"batch", "folds", "epochs"}
 TAKES = re.compile(r"By these numbers take [^.]+")
 THREE_FOLDS = "folds=3, epochs=60"
-EIGHT = "--xla_force_host_platform_device_count=8"
 FILE = """from dataclasses import replace
 from {module} import CONFIG as given
 CONFIG = replace(given, name="{name}", {more})
@@ -65,7 +64,7 @@ def rows(
     """Yield the rows; `short` has what takes seconds."""
     with tempfile.TemporaryDirectory(prefix="prove-own-") as scratch:
         folder = Path(scratch)
-        yield Later("A step of a config for a TPU", partial(_operations, root, folder))
+        yield Later("A step of a config for a TPU", partial(_operations, root, folder, short=short))
         yield Later("Frictions of a newcomer", partial(_frictions, root, folder, short=short))
         if short:
             return
@@ -94,24 +93,28 @@ def rows(
         yield Later(claim, partial(cpu_speed.rows, root, folder / "speed", show=show))
 
 
-def _operations(root: Path, folder: Path) -> Iterator[Row]:
+def _operations(root: Path, folder: Path, *, short: bool) -> Iterator[Row]:
     """Lower a step of each config for a TPU, and of its rehearsal: the same but shapes, numbers."""
     files = [folder / f"tpu{number}.py" for number in range(len(TPU))]
     for path, (more, _) in zip(files, TPU.values(), strict=True):
         path.write_text(FILE.format(module="pipeline.configs.digits", name=path.stem, more=more))
-    flags = f"{EIGHT} {module_process.UNOPTIMIZED}"
-    made = module_process.output(root, "proofs.own.operations", *files, flags=flags)
-    lines = [line for line in made.splitlines() if line.startswith("{")]
-    for line, (about, (_, own)) in zip(lines, TPU.items(), strict=True):
-        found = json.loads(line)
-        whole, short, changes = found["whole"], found["short"], found["changes"]
+    if short:  # in this process
+        from proofs.own import operations  # imports Keras, which would count devices for the rest
+
+        each = [operations.whole_and_short(str(path)) for path in files]
+    else:
+        flags = f"{module_process.EIGHT} {module_process.UNOPTIMIZED}"
+        made = module_process.output(root, "proofs.own.operations", *files, flags=flags)
+        each = [json.loads(line) for line in made.splitlines() if line.startswith("{")]
+    for found, (about, (_, own)) in zip(each, TPU.items(), strict=True):
+        whole, rehearsed, changes = found["whole"], found["short"], found["changes"]
         changed = ", ".join(f"{name} {value}" for name, value in changes.items())
-        held = whole == short and whole["devices"] == 8 and whole["operations"] > 100
+        held = whole == rehearsed and whole["devices"] == 8 and whole["operations"] > 100
         yield Row(
             f"A step of a config for a TPU, {about}, and of its rehearsal",
             "the same operations, shapes and numbers masked; equal groups a replica",
-            f"{whole['operations']} and {short['operations']} operations on {whole['devices']}"
-            f" devices, {whole['groups']:g} and {short['groups']:g} groups,"
+            f"{whole['operations']} and {rehearsed['operations']} operations on {whole['devices']}"
+            f" devices, {whole['groups']:g} and {rehearsed['groups']:g} groups,"
             f" {'the same' if held else 'others'}; changed: {changed}",
             held and {*CHANGED, own} <= set(changes),
         )

@@ -63,20 +63,22 @@ def inlined(program: str) -> str:
 def step(config: Config) -> dict[str, Any]:
     """Return the sha256 of the masked program of a step, and how many operations it has."""
     applied = learning_rate.apply(config, ROWS)
-    distribution = keras.distribution.DataParallel()
-    keras.distribution.set_distribution(distribution)
     architectures.seed(config.seed)
-    model = architectures.build(config, applied.batchnorm_momentum)
-    made = Step(config, applied, model, replicas.mesh())
-    several, shape = config.steps_per_call, config.data.shape
-    placed = replicas.put(
-        made.mesh,
-        np.zeros((several, config.batch, *shape), np.uint8),
-        np.zeros((several, config.batch), np.int32),
-        np.stack([made.augmentation.draws(0)] * several),
-        axis=1,
-    )
-    text = inlined(made.lowered(made.initial().tree, (), placed).as_text())
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
+    try:
+        model = architectures.build(config, applied.batchnorm_momentum)
+        made = Step(config, applied, model, replicas.mesh())
+        several, shape = config.steps_per_call, config.data.shape
+        placed = replicas.put(
+            made.mesh,
+            np.zeros((several, config.batch, *shape), np.uint8),
+            np.zeros((several, config.batch), np.int32),
+            np.stack([made.augmentation.draws(0)] * several),
+            axis=1,
+        )
+        text = inlined(made.lowered(made.initial().tree, (), placed).as_text())
+    finally:
+        keras.distribution.set_distribution(None)
     return {
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "operations": text.count(" = "),
@@ -85,13 +87,14 @@ def step(config: Config) -> dict[str, Any]:
     }
 
 
-def main(names: list[str]) -> None:
-    """Print both, and the changes of the rehearsal, of each config as a line of JSON."""
-    for config in map(configs.load, names):
-        changes = short_run.plan(config, ROWS, TESTS, BUDGET).changes
-        whole, short = (step(each) for each in (config, with_changes(config, changes)))
-        print(json.dumps({"whole": whole, "short": short, "changes": dict(changes)}))
+def whole_and_short(name: str) -> dict[str, Any]:
+    """Return what `step` does of a config and of its rehearsal, with the rehearsal's changes."""
+    config = configs.load(name)
+    changes = short_run.plan(config, ROWS, TESTS, BUDGET).changes
+    whole, short = (step(each) for each in (config, with_changes(config, changes)))
+    return {"whole": whole, "short": short, "changes": dict(changes)}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    for each in sys.argv[1:]:
+        print(json.dumps(whole_and_short(each)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 # For short proofs, of which half the time would be compiling. RELAY_XLA_FLAGS may raise it again.
 UNOPTIMIZED = "--xla_backend_optimization_level=0"
+EIGHT = "--xla_force_host_platform_device_count=8"
 
 
 def environment(

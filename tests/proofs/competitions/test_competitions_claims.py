@@ -1,22 +1,11 @@
 """What `invoke prove competitions` claims, in its short form."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.proofs.short_rows import short_rows
 
 
 def test_usual_data_is_read_and_ends_in_a_valid_submission():
     """An unseen competition, and a few of each family of mutants and attacks; no times."""
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "prove", "competitions", "--short", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    rows = short_rows("competitions")
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert [row for row in told["rows"] if not row["passed"]] == []
-    assert (done.returncode, told["subject"]) == (0, "competitions") and len(told["rows"]) == 9
+    assert [row for row in rows if not row.passed] == []
+    assert len(rows) == 9

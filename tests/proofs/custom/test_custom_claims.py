@@ -1,27 +1,15 @@
 """What `invoke prove custom` claims in its short form, and that its row can miss."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 from proofs.custom import broken_files, claims
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.proofs.short_rows import short_rows
 
 
 def test_the_short_proof_holds():
     """Each own file that cannot work is refused with file, line and edit."""
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "prove", "custom", "--short", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    rows = short_rows("custom")
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert [row for row in told["rows"] if not row["passed"]] == []
-    assert (done.returncode, told["subject"]) == (0, "custom") and len(told["rows"]) == 1
+    assert [row for row in rows if not row.passed] == []
+    assert len(rows) == 1
 
 
 def test_a_broken_file_that_is_taken_or_told_without_its_name_is_a_miss(tmp_path):

@@ -1,31 +1,20 @@
 """What `invoke prove hardware` claims in its short form, and that its rows can miss."""
 
-import json
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from proofs.hardware import compiled, feeding, half, resident, updates
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.proofs.short_rows import short_rows
 
 
 @pytest.mark.skipif(not find_spec("libtpu"), reason="libtpu is for Linux on x86-64")
 def test_the_short_proof_holds():
     """Updates as Keras makes them, equal batches on all devices, and a step compiled for a TPU."""
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "prove", "hardware", "--short", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    rows = short_rows("hardware")
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert [row for row in told["rows"] if not row["passed"]] == []
-    assert (done.returncode, told["subject"]) == (0, "hardware") and len(told["rows"]) == 4
+    assert [row for row in rows if not row.passed] == []
+    assert len(rows) == 4
 
 
 def told(memory=1e9, traffic=1e9, reduces=5, gathered=0):

@@ -1,9 +1,6 @@
 """What `invoke prove own` claims, in its short form."""
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +8,15 @@ from PIL import Image
 
 from pipeline.config import Data
 from proofs.own import folders, hidden_labels, rehearsed_files
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.proofs.short_rows import short_rows
 
 
 def test_what_stopped_a_newcomer_does_so_no_more():
     """And a rehearsal computes what the whole run computes."""
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "prove", "own", "--short", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    rows = short_rows("own")
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert [row for row in told["rows"] if not row["passed"]] == []
-    assert (done.returncode, told["subject"]) == (0, "own") and len(told["rows"]) >= 12
+    assert [row for row in rows if not row.passed] == []
+    assert len(rows) >= 12
 
 
 def test_a_folder_of_the_proof_tells_no_label_by_name_or_order(tmp_path):

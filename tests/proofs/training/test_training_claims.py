@@ -1,32 +1,22 @@
 """What `invoke prove training` claims, in its short form, and that each row can miss."""
 
-import json
-import subprocess
-import sys
 from copy import deepcopy
-from pathlib import Path
 
 import pytest
 
 from proofs.training import claims, killed_runs
 from proofs.training.killed_runs import Run
+from tests.proofs.short_rows import short_rows
 
-ROOT = Path(__file__).resolve().parents[3]
 STEPS = killed_runs.EPOCHS * killed_runs.IMAGES * 9 // 10 // killed_runs.BATCH
 
 
 def test_training_can_be_stopped_anywhere_and_moved_anywhere():
     """A sample of the kills, crash states and moves that the full proof makes."""
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "prove", "training", "--short", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    rows = short_rows("training")
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert [row for row in told["rows"] if not row["passed"]] == []
-    assert (done.returncode, told["subject"]) == (0, "training") and len(told["rows"]) >= 7
+    assert [row for row in rows if not row.passed] == []
+    assert len(rows) >= 7
 
 
 def good() -> list[Run]:
