@@ -219,6 +219,17 @@ def inferring(
     return pushed(kaggle, tmp_path, "infer-gpu", expect=expect, **options)
 
 
+def changed(tmp_path: Path, before: str, after: str) -> Path:
+    """Write a folder of kernels with infer-gpu, in whose notebook a text is replaced."""
+    own = tmp_path / "kernels"
+    shutil.copytree(ROOT / "kernels" / "infer-gpu", own / "infer-gpu")
+    notebook = own / "infer-gpu" / "notebook.py"
+    text = notebook.read_text()
+    assert before in text
+    notebook.write_text(text.replace(before, after, 1))
+    return own
+
+
 def published(kaggle: Kaggle, artifact: Path) -> datasets.DatasetVersion:
     handle = bundle.dataset_handle(kaggle.username, "digits")
     return datasets.publish(
@@ -232,11 +243,8 @@ def test_an_inference_that_opens_a_socket_fails(open_kaggle, tmp_path, dry_run):
     published(
         kaggle, Path(dry_run["submission"]).parent.parent / "digits-train-tpu-v1" / "artifact"
     )
-    own = tmp_path / "kernels"
-    shutil.copytree(ROOT / "kernels" / "infer-gpu", own / "infer-gpu")
-    notebook = own / "infer-gpu" / "notebook.py"
     cell = "# %%\nimport socket\n\nsocket.create_connection(('192.0.2.1', 443), 5)\n\n"
-    notebook.write_text(notebook.read_text().replace("# %%", f"{cell}# %%", 1))
+    own = changed(tmp_path, "# %%", f"{cell}# %%")
 
     run = inferring(kaggle, tmp_path, dry_run, kernels=own)
 
@@ -257,8 +265,10 @@ def test_an_inference_refuses_the_artifact_of_another_run(open_kaggle, tmp_path,
         artifact_manifest.sealed({**manifest, "run_id": "digits-19990101-000000-abcdef"})
     )
     published(kaggle, older)
+    # TensorFlow takes seconds longer to start; the dry run infers with it.
+    own = changed(tmp_path, '"tensorflow"', '"jax"')
 
-    run = inferring(kaggle, tmp_path, dry_run)
+    run = inferring(kaggle, tmp_path, dry_run, kernels=own)
 
     with pytest.raises(RunFailed, match="digits-19990101-000000-abcdef"):
         watched(kaggle, run)

@@ -48,6 +48,11 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     shutil.copytree(ROOT, copy, ignore=ignored)
     folder = write_competition(copy.parent / "four kinds", train=240)
     (folder / "notes.csv").write_text("id,by\n" + "".join(f"r{n:03d},ann\n" for n in range(240)))
+    # TensorFlow takes seconds longer to start; tests/test_relay.py infers with it.
+    infer = copy / "kernels" / "infer-gpu" / "notebook.py"
+    infer.write_text(
+        infer.read_text().replace('"KERAS_BACKEND"] = "tensorflow"', '"KERAS_BACKEND"] = "jax"')
+    )
     path = written(copy.parent)
     words = ["dry-run", "--config", str(path), "--input", str(folder), "--budget", "45s", "--json"]
     process = subprocess.Popen(
