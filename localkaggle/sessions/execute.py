@@ -4,9 +4,26 @@ The session's interpreter gets it as text, so it imports nothing of this project
 """
 
 import sys
+from typing import Any
 
 import papermill
+from papermill.engines import NotebookExecutionManager
 
+SECONDS = 1.0  # between two writes of the notebook
+write = NotebookExecutionManager.save
+
+
+def save(manager: Any, **options: Any) -> None:
+    """Write the notebook, unless that was done within the last second.
+
+    papermill writes all of it before and after each cell. A bundle has a hundred cells and is half
+    a megabyte, which took several seconds. At the end papermill writes it in any case.
+    """
+    if (manager.now() - manager.last_save_time).total_seconds() >= SECONDS:
+        write(manager, **options)
+
+
+NotebookExecutionManager.save = save
 try:
     papermill.execute_notebook(
         sys.argv[1],
