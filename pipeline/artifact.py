@@ -20,7 +20,9 @@ import numpy as np
 
 from pipeline import config as config_module
 from pipeline.config import Config
+from pipeline.data import own_rows
 from pipeline.data.labels import Target
+from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
 from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading, writing
 from pipeline.models import weight_names
@@ -56,9 +58,9 @@ class Artifact:
         manifest: everything in manifest.json.
         config: the run's config, rebuilt.
         target: what the model's outputs mean, and in which order.
-        encoding: of a table; None for images.
-        prior: float32 (k,), the mean prediction over the validation examples, which a corrupt input
-            gets.
+        encoding: of a table, or the state of an own reader; None for images.
+        prior: float32 (k,), or as an output of target="own": the mean prediction over the
+            validation examples, which a corrupt input gets.
         weights: arrays by name, in the model's order; with folds "fold-1/<name>" and so on, fold
             after fold.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
@@ -69,7 +71,7 @@ class Artifact:
     manifest: Mapping[str, Any]
     config: Config
     target: Target
-    encoding: Encoding | None
+    encoding: Encoding | State | None
     prior: np.ndarray
     weights: Mapping[str, np.ndarray]
     golden_inputs: np.ndarray
@@ -147,7 +149,7 @@ def save(
     folds: Sequence[Mapping[str, np.ndarray]] = (),
     config: Config,
     target: Target,
-    encoding: Encoding | None,
+    encoding: Encoding | State | None,
     prior: np.ndarray,
     golden_inputs: np.ndarray,
     golden_outputs: np.ndarray,
@@ -202,7 +204,7 @@ def save(
                 "classes": list(target.names),
                 "target": target.to_json(),
                 "encoding": None if encoding is None else encoding.to_json(),
-                "prior": [float(value) for value in prior],
+                "prior": prior.astype(float).tolist(),
                 "weights_sha256": files[WEIGHTS]["sha256"],
                 "golden": {
                     "file": GOLDEN,
@@ -271,9 +273,7 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
     try:
         config = config_module.from_json(manifest["config"])
         target = _target(manifest, config)
-        encoding = None
-        if config.data.kind == "table":
-            encoding = Encoding.from_json(manifest["encoding"], config.data)
+        encoding = own_rows.encoding_of(manifest["encoding"], config.data)
         prior = np.array(manifest["prior"], np.float32)
         weights, golden = npz.read(folder / WEIGHTS), npz.read(folder / GOLDEN)
         found = Artifact(
@@ -345,6 +345,8 @@ def _target(manifest: Mapping[str, Any], config: Config) -> Target:
     In any other order, each prediction would get the name of another class.
     """
     target, value = Target.from_json(manifest["target"]), manifest["classes"]
+    if config.target == target.kind == "own" and value == []:
+        return target
     number = config.num_classes or config.outputs
     order = float if config.target == "ordinal" else str
     sorts = config.target != "regression" and len(config.data.labels) == 1
@@ -366,18 +368,18 @@ def _problem(found: Artifact) -> str | None:
     """Return why weights and golden arrays do not fit the config; None if they do."""
     config, inputs, outputs = found.config, found.golden_inputs, found.golden_outputs
     shape = config.data.shape
-    dtype = np.dtype(np.float32 if config.data.kind == "table" else np.uint8)
+    dtype = np.dtype(config.data.dtype)
     if inputs.dtype != dtype or inputs.ndim < 1 or not len(inputs) or inputs.shape[1:] != shape:
         expected = f"{dtype} (1 or more, {', '.join(map(str, shape))})"
         return f"golden inputs are {inputs.dtype} {inputs.shape}; expected {expected}"
     if not np.isfinite(inputs).all():
         return "golden inputs are not finite"
-    width = len(found.classes)
-    if outputs.dtype != np.float32 or outputs.shape != (len(inputs), width):
-        expected = f"float32 ({len(inputs)}, {width})"
+    shape = outputs.shape[1:] if config.target == "own" else (len(found.classes),)
+    if outputs.dtype != np.float32 or outputs.shape != (len(inputs), *shape):
+        expected = f"float32 {(len(inputs), *shape)}"
         return f"golden outputs are {outputs.dtype} {outputs.shape}; expected {expected}"
-    if found.prior.shape != (width,) or not np.isfinite(found.prior).all():
-        return f"the prior is {found.manifest['prior']!r}; expected {width} finite numbers"
+    if found.prior.shape != shape or not np.isfinite(found.prior).all():
+        return f"the prior is {str(found.manifest['prior'])[:200]}; expected finite numbers {shape}"
     for name, array in {**found.weights, "golden outputs": outputs}.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():
             return f"{name} is not finite float32"

@@ -2,10 +2,12 @@
 
 An own metric is `score` of a `Metric`, called as `score(truth, …)`. The name of its second
 parameter says what it gets: labels, probabilities or numbers. Whether greater is better
-it need not say, since the truth itself scores best.
+it need not say, since the truth itself scores best. With target="own" it gets labels and the
+model's outputs, and says so: `def dice(truth, numbers, greater_is_better=True)`.
 """
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from pipeline import metrics
 from pipeline.config import Config, own_code
-from pipeline.errors import ConfigError, PipelineError, place
+from pipeline.errors import ConfigError, DataError, PipelineError, place
 from pipeline.metrics import Metric
 
 TAKES = {
@@ -23,6 +25,25 @@ TAKES = {
 }
 
 SURE = 1e-3  # apart from 0 and 1, of made-up probabilities: their logarithms are finite
+
+
+class _OfOutputs(Metric):
+    """A metric of target="own": it gets labels and outputs as they are, of any shape."""
+
+    def __call__(self, truth: np.ndarray, predicted: np.ndarray) -> float:
+        if len(truth) != len(predicted) or not np.isfinite(predicted).all():
+            raise DataError(
+                f"{self.name} was given {len(truth)} labels and {len(predicted)} outputs, finite:"
+                f" {bool(np.isfinite(predicted).all())}; expected a finite output for each label.\n"
+                "Look at the run that made them."
+            )
+        value = self.score(truth, predicted)
+        if not math.isfinite(value):
+            raise DataError(
+                f"{self.name} has no value for these {len(truth)} rows: it came out as {value}.\n"
+                "Let it return a finite number for any rows."
+            )
+        return value
 
 
 def of(config: Config, name: str = "") -> Metric:
@@ -85,6 +106,17 @@ def _own(score: Callable[..., float], config: Config) -> Metric:
             ) from error
 
     metric = Metric(config.metric, told, True, TAKES[names[1]], frozenset(metrics.DEFAULTS))
+    if config.target == "own":
+        greater = getattr(
+            inspect.signature(score).parameters.get("greater_is_better"), "default", None
+        )
+        if names[1] != "numbers" or not isinstance(greater, bool):
+            raise ConfigError(
+                f"{own_code.described(config, 'metric')} takes ({', '.join(names)}); expected"
+                " (truth, numbers, greater_is_better=True) or False, with target='own'.\n"
+                "Write so: outputs do not tell which score is better."
+            )
+        return _OfOutputs(config.metric, told, greater, "scores", frozenset({"own"}))
     right, wrong = (metric(*each) for each in extremes(config))
     if right == wrong:
         raise ConfigError(

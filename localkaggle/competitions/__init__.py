@@ -1,15 +1,19 @@
 """Competitions that the local Kaggle hosts.
 
 Each has files that everybody sees, a hidden test set, and labels that only the server has. Each is
-made on first use from data that scikit-learn ships. Nothing is downloaded; the import is quick.
+made on first use from data that scikit-learn ships, or from a seed. Nothing is downloaded; the
+import is quick.
 """
 
 from collections.abc import Callable, Mapping
 
 from localkaggle.competitions.breast_tumours import breast_cancer
+from localkaggle.competitions.cell_masks import cells
 from localkaggle.competitions.competition import Competition, ScoringError
 from localkaggle.competitions.csv_digits import digits_csv
 from localkaggle.competitions.diabetes_progression import diabetes
+from localkaggle.competitions.handwritten_orders import orders
+from localkaggle.competitions.hotel_reviews import reviews
 from localkaggle.competitions.metrics import accuracy, auc, rmse
 from localkaggle.competitions.own_folder import OwnFolder
 from localkaggle.competitions.png_digits import digits
@@ -19,6 +23,9 @@ EMBEDDED: Mapping[str, Callable[[], Competition]] = {
     "digits-csv": digits_csv,
     "diabetes": diabetes,
     "breast-cancer": breast_cancer,
+    "cells": cells,
+    "reviews": reviews,
+    "orders": orders,
 }
 NAMES = tuple(EMBEDDED)
 

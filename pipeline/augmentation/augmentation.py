@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.augmentation import crop_and_flip, mixup, rand_augment
 from pipeline.config.data_layout import Data
+from pipeline.data import packed_inputs
 
 OWN_STREAM = 8  # of random numbers from one seed (`pipeline.data.dataset.ORDER`)
 KEY = 2  # numbers of a key
@@ -23,13 +24,14 @@ class Augmentation:
         data: of a config.
         seed: of the run.
         batch: images of a step, over all replicas.
-        own: a competitor's function of an image and a key of JAX's random numbers.
+        own: a competitor's function of an image and a key of JAX's random numbers; with
+            target="own" of an image, its labels and a key.
     """
 
     data: Data
     seed: int
     batch: int
-    own: Callable[[Any, Any], Any] | None = None
+    own: Callable[..., Any] | None = None
 
     @property
     def mixes(self) -> bool:
@@ -63,13 +65,35 @@ class Augmentation:
         if self.data.rand_augment:
             images = rand_augment.applied(images, operations)
         if self.own:
-            numbers = jax.lax.bitcast_convert_type(draws[:, -KEY:], jnp.uint32)
-            keys = jax.random.wrap_key_data(numbers, impl="threefry2x32")
-            images = jax.vmap(self.own)(images, keys)
+            images = self.changed(images, draws)[0]
         if self.mixes:
             images, own = mixup.applied(images, mixes)
         return images, own
 
+    def changed(self, inputs: Any, draws: Any, *labels: Any) -> tuple[Any, ...]:
+        """Return inputs, and labels if they are given, changed by the competitor's function."""
+        own: Any = self.own
+        forms, keys = self.data.own_inputs, _keys(draws[:, -KEY:])
+
+        def one(given: Any, key: Any, *labels: Any) -> Any:
+            if len(forms) > 1:
+                named = packed_inputs.unpacked(given[None], forms)
+                given = {name: part[0] for name, part in named.items()}
+            found = own(given, *labels, key)
+            changed, *rest = found if labels else (found,)
+            if len(forms) > 1:
+                named = {name: changed[name][None] for name in forms}
+                changed = packed_inputs.packed(named)[0]
+            return changed, *rest
+
+        changed: tuple[Any, ...] = jax.vmap(one)(inputs, keys, *labels)
+        return changed
+
     @property
     def _moves(self) -> bool:
         return bool(self.data.crop_padding or self.data.flip)
+
+
+def _keys(numbers: Any) -> Any:
+    words = jax.lax.bitcast_convert_type(numbers, jnp.uint32)
+    return jax.random.wrap_key_data(words, impl="threefry2x32")

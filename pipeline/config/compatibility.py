@@ -20,6 +20,7 @@ FREE = {
     "micro_batch",
     "steps_per_call",
     "views",
+    *("read_test", "write_submission"),
     "data.sample_submission",
     "data.positive_label",
     *("floor", "floor.model", "floor.metric", "floor.score", "floor.error", "floor.rows"),
@@ -38,7 +39,7 @@ DEFAULTS = {
     for kind, prefix in ((Config, ""), (Data, "data."), (Optimizer, "optimizer."))
     for field in fields(kind)
     if field.default is not MISSING
-}
+} | {"data.own_inputs": {}}
 
 
 def changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:

@@ -4,7 +4,6 @@ It uses the standard library alone, so that a command reads a config without sta
 """
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -15,7 +14,6 @@ from typing import Any
 from pipeline.config.data_layout import Data
 from pipeline.config.field_checks import expect, one_of, truth, whole, within
 from pipeline.config.floor import Floor
-from pipeline.errors import ConfigError
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
@@ -23,7 +21,7 @@ INFER_PRECISIONS = ("auto", "float32", "mixed_float16")
 FEEDS = ("auto", "device", "host", "files")
 HANDOFFS = ("dataset", "kernel")
 KEEPS = ("last", "best")
-TARGETS = ("classes", "ordinal", "multilabel", "regression")
+TARGETS = ("classes", "ordinal", "multilabel", "regression", "own")
 # Far above any need, and far below what ends a run for lack of memory.
 MOST_BATCH, MOST_FOLDS = 2**20, 100
 
@@ -85,14 +83,17 @@ class Config:
         competition: Kaggle's slug of the competition.
         num_classes: number of labels; checked against the data. Leave it out for a regression, and
             for several label columns.
-        target: what is predicted, as in pipeline.data.labels: "classes", "ordinal", "multilabel" or
-            "regression".
+        target: what is predicted, as in pipeline.data.labels: "classes", "ordinal", "multilabel",
+            "regression" or "own", labels of any shape (`data.own_labels`).
         metric: the competition's, a name in pipeline.metrics or of an own function (own:
             `pipeline.config.own_code`); "" takes the usual one of the target.
         model, model_options: a function of `pipeline.models.architectures` or an own one, and its
             keyword arguments.
         loss: an own function; "" takes the usual one of the target.
         augment: an own function that changes an image at random, after what `data` names; "": none.
+        read_training, read_test: own functions that read the inputs of data.kind="own".
+        write_submission: an own function that makes the submission's columns; "": as
+            `pipeline.submission.prediction_format` does.
         code: sha256 of the own functions. Loading the config's file sets it.
         batch: images per optimizer step, over all replicas. It alone determines the optimization.
         noise_cap: measure the gradient-noise scale before the first step, and reduce a batch that
@@ -149,6 +150,9 @@ class Config:
     metric: str = ""
     loss: str = ""
     augment: str = ""
+    read_training: str = ""
+    read_test: str = ""
+    write_submission: str = ""
     code: str = ""
     noise_cap: bool = False
     model_options: Mapping[str, int | float | bool | str] = field(default_factory=dict)
@@ -201,15 +205,7 @@ class Config:
         whole("epochs", self.epochs, 1, 10**6)
         truth("noise_cap", self.noise_cap)
         whole("seed", self.seed, 0, 2**32 - 1)
-        for name in ("loss", "augment"):
-            value = getattr(self, name)
-            expect(
-                isinstance(value, str) and (not value or value.isidentifier()),
-                name,
-                value,
-                "the name of a function in the config's own file",
-                f"Correct it, or leave {name} out.",
-            )
+        self._check_own()
         within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
         within("batchnorm_momentum", self.batchnorm_momentum, 0, 1, open_ends=True)
         within("progress_seconds", self.progress_seconds, 0, 3600)
@@ -260,7 +256,9 @@ class Config:
         names = "See pipeline/metrics.py for the names."
         expect(isinstance(self.metric, str), "metric", self.metric, "a text", names)
         columns = len(self.data.labels)
-        if self.target == "regression" or columns > 1:
+        if self.target == "own":
+            whole("num_classes", self.num_classes, 0, 10**6)
+        elif self.target == "regression" or columns > 1:
             expect(
                 self.target in ("regression", "multilabel"),
                 "target",
@@ -283,6 +281,34 @@ class Config:
             self.data.cutmix,
             f"nothing with target={self.target!r}: a part of a picture has no part of its number",
             "Leave cutmix out; mixup may stay.",
+        )
+
+    def _check_own(self) -> None:
+        """Check the names of own functions, and that there are those that the data need."""
+        own = self.data.kind == "own", self.target == "own"
+        needed = {"read_training": own[0], "read_test": own[0], "loss": own[1]}
+        needed |= {"write_submission": own[1], "augment": False}
+        needed |= {"metric": True} if own[1] else {}  # else it may be one of ours, as map@3
+        for name, must in needed.items():
+            value = getattr(self, name)
+            expect(
+                isinstance(value, str) and (value.isidentifier() if value else not must),
+                name,
+                value,
+                "the name of a function in the config's own file"
+                + (f", with data.kind={self.data.kind!r} and target={self.target!r}" * must),
+                f"Write it there and name it (docs/own-code.md){', or leave it out' * (not must)}.",
+            )
+        for name in ("read_training", "read_test"):
+            edit = f'Set data.kind="own", or leave {name} out.'
+            expect(own[0] or not getattr(self, name), name, getattr(self, name), "nothing", edit)
+        expect(
+            bool(self.data.own_labels) == own[1] and (own[0] or not own[1]),
+            "data.own_labels",
+            self.data.own_labels,
+            'a type and a shape, as ("uint8", 28, 28), with data.kind="own" and target="own", and'
+            " nothing else",
+            "Set all three, or none.",
         )
 
     def _check_views(self) -> None:
@@ -327,7 +353,11 @@ class Config:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model gives for one example."""
+        """How many numbers a model gives for one example; with target="own" it gives what the own
+        functions expect, and `num_classes` says no more than the config's author wants.
+        """
+        if self.target == "own":
+            return self.num_classes
         if self.target == "regression" or len(self.data.labels) > 1:
             return len(self.data.labels)
         return self.num_classes - (self.target == "ordinal")
@@ -337,8 +367,7 @@ class Config:
         return {
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
             "data": {
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in dataclasses.asdict(self.data).items()
+                f.name: _plain(getattr(self.data, f.name)) for f in dataclasses.fields(self.data)
             },
             "optimizer": dataclasses.asdict(self.optimizer),
             "floor": None if self.floor is None else dataclasses.asdict(self.floor),
@@ -346,48 +375,8 @@ class Config:
         }
 
 
-def to_text(config: Config) -> str:
-    """Return the config as indented JSON, keys sorted: equal configs give equal texts."""
-    return json.dumps(config.to_json(), indent=2, sort_keys=True)
-
-
-def from_json(value: Mapping[str, Any]) -> Config:
-    """Return the `Config` that `to_json` wrote.
-
-    Raises:
-        ConfigError: if a key is unknown or missing, or a value cannot work.
-
-    >>> from pipeline import config
-    >>> config.from_json(config.load("digits").to_json()) == config.load("digits")
-    True
-    """
-    parts = dict(value)
-    parts["data"] = _build(Data, parts.get("data"), "data")
-    parts["optimizer"] = _build(Optimizer, parts.get("optimizer"), "optimizer")
-    if parts.get("floor") is not None:
-        parts["floor"] = _build(Floor, parts["floor"], "floor")
-    config: Config = _build(Config, parts, "the config")
-    return config
-
-
-def _build(kind: type, value: object, where: str) -> Any:
-    """Return `kind(**value)`, with a refusal that lists the field names."""
-    if not isinstance(value, Mapping):
-        raise ConfigError(
-            f"{where}={value!r} cannot work: "
-            f"expected an object with the fields of {kind.__name__}.\nAdd it."
-        )
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    needed = {
-        name
-        for name, f in fields.items()
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    }
-    unknown, missing = set(value) - set(fields), needed - set(value)
-    for problem, names in (("unknown", unknown), ("missing", missing)):
-        if names:
-            raise ConfigError(
-                f"{where} has {problem} fields: {', '.join(sorted(map(str, names)))}; "
-                f"expected {', '.join(sorted(fields))}.\nCorrect the spelling or edit the file."
-            )
-    return kind(**value)
+def _plain(value: Any) -> Any:
+    """Return tuples as lists, and mappings as dicts."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return list(value) if isinstance(value, tuple) else value

@@ -1,10 +1,16 @@
 """Where a competition keeps its data, in which form, and how training augments it."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pipeline.config.field_checks import expect, file_name, one_of, text, truth, whole, within
 
-KINDS = ("images", "pixels", "arrays", "table", "tfrecords")
+KINDS = ("images", "pixels", "arrays", "table", "tfrecords", "own")
+# Number types of what an own reader returns, with the bytes of a number.
+TYPES = {"uint8": 1, "int32": 4, "float32": 4}
+Form = tuple[str | int, ...]
 RESIZES = ("exact", "stretch", "crop", "pad")
 DECODES = ("full", "reduced")
 ALPHAS = ("drop", "white", "black")
@@ -19,8 +25,11 @@ class Data:
     Attributes:
         kind: "images" (a file each), "pixels" (images as columns of a table, one column a pixel, by
             rows, as in Digit Recognizer), "arrays" (images in one .npy or .npz file, in the order
-            of the tables), "table" (numbers and categories) or "tfrecords" (image files within
-            TFRecord files, each a tf.train.Example).
+            of the tables), "table" (numbers and categories), "tfrecords" (image files within
+            TFRecord files, each a tf.train.Example) or "own" (what `Config.read_training` returns).
+        own_inputs: of "own", the type and shape of each input of one example, by name:
+            {"image": ("uint8", 28, 28, 1), "ages": ("float32", 3)}. Types: uint8, int32, float32.
+        own_labels: the same of the labels of one example: ("uint8", 28, 28). With target="own".
         height, width: pixels of every image that a model gets; a table has none.
         channels: 1 (grey) or 3 (colour); a table has none.
         resize: of image files: "exact" refuses other sizes, "stretch" resizes to height and width,
@@ -74,6 +83,8 @@ class Data:
     """
 
     kind: str = "images"
+    own_inputs: Mapping[str, Form] = field(default_factory=dict)
+    own_labels: Form = ()
     height: int = 0
     width: int = 0
     channels: int = 0
@@ -114,6 +125,7 @@ class Data:
             if isinstance(getattr(self, name), list):  # what JSON makes of a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         one_of("data.kind", self.kind, KINDS)
+        self._check_own()
         one_of("data.resize", self.resize, RESIZES)
         one_of("data.decode", self.decode, DECODES)
         one_of("data.alpha", self.alpha, ALPHAS)
@@ -153,19 +165,55 @@ class Data:
         )
         truth("data.group_duplicates", self.group_duplicates)
         expect(
-            not self.group_duplicates or self.kind != "table",
+            not self.group_duplicates or self.kind not in ("table", "own"),
             "data.group_duplicates",
             self.group_duplicates,
-            'False with kind="table", whose rows may be equal by chance',
+            f'False with kind="{self.kind}", whose rows may be equal by chance',
             "Leave group_duplicates out, or name a group_column.",
         )
 
+    def _check_own(self) -> None:
+        own = self.kind == "own"
+        given = isinstance(self.own_inputs, Mapping) and bool(self.own_inputs) == own
+        example = 'own_inputs={"image": ("uint8", 28, 28, 1)}'
+        expected = (
+            f"names, types and shapes, as {example}" if own else 'nothing but with kind="own"'
+        )
+        expect(given, "data.own_inputs", self.own_inputs, expected, f"Write {example}.")
+        # Sorted, as JSON's keys are: several inputs travel as bytes in this order.
+        forms = {name: tuple(form) for name, form in sorted(self.own_inputs.items())}
+        for name, form in forms.items():
+            good = (
+                isinstance(name, str) and name.isidentifier() and _is_form(form) and len(form) > 1
+            )
+            expect(
+                good,
+                f"data.own_inputs[{name!r}]",
+                form,
+                f"a name and a form, as {example}",
+                "Types are uint8, int32 and float32; each size is 1 or more.",
+            )
+        object.__setattr__(self, "own_inputs", MappingProxyType(forms))
+        labels = tuple(self.own_labels)
+        expect(
+            not labels or _is_form(labels),
+            "data.own_labels",
+            labels,
+            'a type and a shape, as ("uint8", 28, 28)',
+            "Correct it, or leave own_labels out.",
+        )
+        object.__setattr__(self, "own_labels", labels)
+
     def _check_shape(self) -> None:
-        if self.kind == "table":
-            augmentations = ("crop_padding", "flip", "rand_augment", "mixup", "cutmix")
-            for name in ("height", "width", "channels", *augmentations):
+        if not self.images or self.own_labels:
+            what = "own_labels" if self.own_labels else "inputs that are no images"
+            for name in ("crop_padding", "flip", "rand_augment", "mixup", "cutmix"):
                 value, edit = getattr(self, name), f"Leave {name} out."
-                expect(not value, f"data.{name}", value, 'nothing with kind="table"', edit)
+                expect(not value, f"data.{name}", value, f"nothing with {what}", edit)
+        if self.kind in ("table", "own"):
+            for name in ("height", "width", "channels"):
+                value, edit = getattr(self, name), f"Leave {name} out."
+                expect(not value, f"data.{name}", value, f'nothing with kind="{self.kind}"', edit)
             return
         whole("data.height", self.height, 1, MOST_PIXELS)
         whole("data.width", self.width, 1, MOST_PIXELS)
@@ -179,7 +227,11 @@ class Data:
         expect(self.labels != (), "data.label_column", self.label_column, several, "Name one.")
         if self.train_csv is None:
             edit = 'Name a table, or set kind="images" and leave group_column out.'
-            one = self.kind == "images" and len(self.labels) == 1 and self.group_column is None
+            one = (
+                self.kind in ("images", "own")
+                and len(self.labels) == 1
+                and self.group_column is None
+            )
             expected = "a table, except for images in a folder for each label"
             expect(one, "data.train_csv", None, expected, edit)
         seen = {self.id_column: "id_column"}
@@ -216,7 +268,46 @@ class Data:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one input: (height, width, channels), or (features,) of a table."""
+        """The shape of one input: (height, width, channels), or (features,) of a table.
+
+        Several own inputs travel as the bytes of all, one after the other.
+        """
         if self.kind == "table":
             return (2 * len(self.numeric_columns) + len(self.categorical_columns),)
+        if len(self.own_inputs) == 1:
+            return sizes(*self.own_inputs.values())
+        if self.own_inputs:
+            return (sum(map(bytes_of, self.own_inputs.values())),)
         return self.height, self.width, self.channels
+
+    @property
+    def images(self) -> bool:
+        """Whether an input is an image: uint8 (height, width, 1 or 3)."""
+        if self.kind != "own":
+            return self.kind != "table"
+        return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[-1] in (1, 3)
+
+    @property
+    def dtype(self) -> str:
+        """The number type of an input: "uint8", "int32" or "float32"."""
+        if len(self.own_inputs) == 1:
+            return str(next(iter(self.own_inputs.values()))[0])
+        return "float32" if self.kind == "table" else "uint8"
+
+
+def sizes(form: Form) -> tuple[int, ...]:
+    """Return the shape of a form.
+
+    >>> sizes(("uint8", 28, 28)), bytes_of(("float32", 3))
+    ((28, 28), 12)
+    """
+    return tuple(int(size) for size in form[1:])
+
+
+def bytes_of(form: Form) -> int:
+    """Return the number of bytes of a form."""
+    return TYPES[str(form[0])] * math.prod(sizes(form))
+
+
+def _is_form(form: Form) -> bool:
+    return form[0] in TYPES and all(type(n) is int and 0 < n <= 10**7 for n in form[1:])

@@ -5,7 +5,8 @@
 config of several files is a package, pipeline/configs/<name>/.
 
 `Config.code` is the sha256 of that code, without `CONFIG` itself, so that a changed number makes no
-other code. It is in checkpoint, artifact and journal. A process that has only the config's JSON
+other code, and without the functions that no weight follows from, so that an error in them costs no
+training. It is in checkpoint, artifact and journal. A process that has only the config's JSON
 finds the file by the config's name, and compares.
 """
 
@@ -13,17 +14,26 @@ import ast
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pipeline.config.config import Config
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, PipelineError, place
 
-FIELDS = ("model", "loss", "metric", "augment")
+FIELDS = (
+    "model",
+    "loss",
+    "metric",
+    "augment",
+    "read_training",
+    "read_test",
+    "write_submission",
+)
 # Of these, the fields in which only an own function can stand.
-OWN_ONLY = ("loss", "augment")
+OWN_ONLY = ("loss", "augment", "read_training", "read_test", "write_submission")
 
 _loaded: dict[str, tuple[Path, ModuleType]] = {}  # by the sha256 of the code
 
@@ -50,7 +60,7 @@ def attached(config: Config, module: ModuleType, path: Path) -> Config:
     if not found:
         return config
     try:
-        code = fingerprint(path)
+        code = fingerprint(path, _after_training(config))
     except (SyntaxError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"A file beside {path} could not be read: {error}.\nCorrect it, or move it away."
@@ -93,11 +103,36 @@ def described(config: Config, field: str) -> str:
     return f"{field}={getattr(config, field)!r}{where}"
 
 
-def fingerprint(path: Path) -> str:
+@contextmanager
+def telling(config: Config, field: str) -> Iterator[None]:
+    """Tell what breaks in an own function with its file and line."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except Exception as error:
+        first, path = (str(error).splitlines() or [""])[0][:300], file(config)
+        raise ConfigError(
+            f"{described(config, field)} ended with {type(error).__name__}"
+            f"{place(error, path)}: {first}\nCorrect that line of {path}."
+        ) from error
+
+
+def _after_training(config: Config) -> set[str]:
+    """Return the functions that may be corrected when a training has ended: no weight follows from
+    them.
+    """
+    choosing = config.keep == "best" or config.patience is not None
+    fields = ("read_test", "write_submission", *(() if choosing else ("metric",)))
+    return {getattr(config, field) for field in fields} - {""}
+
+
+def fingerprint(path: Path, spared: Collection[str] = ()) -> str:
     """Return the sha256 of the code in a config's file and in modules beside it that it imports, or
     of all files of its package.
 
-    `CONFIG`, and what stands between functions (comments, blank lines), do not count.
+    `CONFIG`, functions in `spared`, and what stands between functions (comments, blank lines), do
+    not count.
     """
     digest = hashlib.sha256()
     for each in _files(path):
@@ -105,7 +140,7 @@ def fingerprint(path: Path) -> str:
         lines = re.split(r"\r\n|\r|\n", text)  # as Python counts them
         digest.update(each.relative_to(path.parent).as_posix().encode() + b"\0")
         for part in ast.parse(text).body:
-            if "CONFIG" in _targets(part):
+            if "CONFIG" in _targets(part) or getattr(part, "name", "") in spared:
                 continue
             first = min([part.lineno, *(d.lineno for d in getattr(part, "decorator_list", []))])
             for line in lines[first - 1 : part.end_lineno]:

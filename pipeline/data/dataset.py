@@ -13,18 +13,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.data import (
     class_folders,
     duplicates,
     file_images,
     image_files,
     labels,
+    own_rows,
     parallel_decoding,
     table_features,
     tfrecords,
 )
 from pipeline.data.labels import Target
+from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError
 from pipeline.storage import checksums
@@ -44,12 +46,13 @@ class Examples:
     Attributes:
         ids: n texts, in the order of the table.
         inputs: images, uint8 (n, height, width, channels), also as `pipeline.data.file_images` has
-            them, or rows, float32 (n, features).
+            them, rows, float32 (n, features), or own inputs as `pipeline.data.packed_inputs` has
+            them.
         labels: as `pipeline.data.labels.read` returns them.
         target: what the labels mean.
         groups: int32 (n,), equal for examples of one group; None without `data.group_column` and
             `data.group_duplicates`.
-        encoding: of a table; None for images.
+        encoding: of a table, or the state of an own reader; None for images.
         broken: the reason for each id that is skipped, since its image cannot be decoded.
     """
 
@@ -58,7 +61,7 @@ class Examples:
     labels: np.ndarray
     target: Target
     groups: np.ndarray | None = None
-    encoding: Encoding | None = None
+    encoding: Encoding | State | None = None
     broken: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -99,6 +102,8 @@ def read_training(
             what the config says.
     """
     data = config.data
+    if data.kind == "own":
+        return _own(folder, config)
     advice = "Set data.train_csv in the config."
     parts: parallel_decoding.Paths | None = None
     names = [*data.labels, *data.numeric_columns, *data.categorical_columns]
@@ -146,6 +151,19 @@ def read_training(
             number = len(np.unique(groups))
             show(f"{len(ids):,} images in {number:,} groups of duplicates, which no split divides")
     return Examples(ids, inputs, values, target, groups, encoding, broken)
+
+
+def _own(folder: Path, config: Config) -> Examples:
+    ids, inputs, given, column, state = own_rows.read_training(folder, config)
+    path = Path(own_code.described(config, "read_training"))
+    if config.target == "own":
+        target, values = Target("own", ()), given
+    else:
+        target, values = labels.read(given, config, path)
+    groups = None if column is None else group_codes(column, path)
+    if (folder / config.data.sample_submission).is_file():
+        own_rows.check_test(folder, config, state)
+    return Examples(ids, inputs, values, target, groups, state)
 
 
 def group_codes(column: pd.Series, path: Path) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What is predicted: labels as arrays, the loss, and the meaning of a model's outputs.
 
-`Config.target` names one of four kinds:
+`Config.target` names one of five kinds:
 
     classes     one of several labels; softmax and cross-entropy
     ordinal     one of several labels in rising order (numbers); an output for each "more than this
@@ -10,6 +10,8 @@
                 `data.label_separator` between them; a sigmoid each
     regression  one number or several, learned in standard deviations from the mean; their log1p
                 for the metric rmsle
+    own         labels of any shape, as `data.own_labels` says, with a loss, a metric and a
+                submission of the config's own; an output is what the model gives
 """
 
 from collections import Counter
@@ -28,6 +30,7 @@ from pipeline.errors import DataError
 # What is shown for each epoch beside the loss. The error is in standard deviations of the target.
 FIGURE = dict.fromkeys(("classes", "ordinal", "multilabel"), "accuracy")
 FIGURE["regression"] = "absolute_error"
+FIGURE["own"] = "mean_output"
 MOST = 1e30  # of a number to predict: its square, and what a model makes of it, stay finite
 FIX = "Correct the table, or label_column in the config."
 
@@ -37,8 +40,8 @@ class Target:
     """What the labels of a competition mean.
 
     Attributes:
-        kind: "classes", "ordinal", "multilabel" or "regression".
-        names: of the classes (sorted; "ordinal" by value), or of the label columns.
+        kind: "classes", "ordinal", "multilabel", "regression" or "own".
+        names: of the classes (sorted; "ordinal" by value), or of the label columns; none of "own".
         center: mean of each column of a regression, after `log`.
         spread: its standard deviation.
         log: whether log1p is learned.
@@ -66,7 +69,8 @@ class Target:
         names = tuple(str(name) for name in value["names"])
         center, spread = (tuple(map(float, value[name])) for name in ("center", "spread"))
         numbers = len(names) if value["kind"] == "regression" else 0
-        if value["kind"] not in FIGURE or not names or not len(center) == len(spread) == numbers:
+        unnamed = bool(names) == (value["kind"] == "own")
+        if value["kind"] not in FIGURE or unnamed or not len(center) == len(spread) == numbers:
             raise ValueError(f"not a target: {value!r}")
         separator = str(value.get("separator", " "))  # older artifacts have none
         return Target(str(value["kind"]), names, center, spread, bool(value["log"]), separator)
@@ -79,12 +83,15 @@ class Target:
     def predictions(self, logits: np.ndarray) -> np.ndarray:
         """Return what the outputs of a model mean, float32 (n, k).
 
-        These are probabilities of the names, or numbers in the labels' own units.
+        These are probabilities of the names, or numbers in the labels' own units; of "own" the
+        outputs themselves, (n, …).
 
         Args:
             logits: float (n, outputs), as `Config.outputs` says.
         """
         values = np.asarray(logits, np.float32)
+        if self.kind == "own":
+            return values
         if self.kind == "classes":
             exponents = np.exp(values - values.max(axis=1, keepdims=True))
             return np.asarray(exponents / exponents.sum(axis=1, keepdims=True), np.float32)
@@ -103,7 +110,7 @@ class Target:
         """Return labels as a metric takes them.
 
         These are int32 (n,), 0 and 1 as float32 (n, k), or numbers in their own units, float64
-        (n, k).
+        (n, k); of "own" the labels themselves.
         """
         if self.kind != "regression":
             return labels
@@ -117,8 +124,11 @@ class Target:
     def strata(self, labels: np.ndarray) -> np.ndarray:
         """Return what a split keeps in proportion, int (n,).
 
-        This is the label, the rarest of several labels, or the tenth that a number lies in.
+        This is the label, the rarest of several labels, or the tenth that a number lies in; of
+        "own" nothing.
         """
+        if self.kind == "own":
+            return np.zeros(len(labels), int)
         if self.single:
             return labels
         if self.kind == "multilabel":
@@ -141,7 +151,11 @@ class Target:
         return np.asarray(errors.mean(axis=1))
 
     def best(self, predictions: np.ndarray) -> list[str]:
-        """Return each row's likeliest class, labels above 1/2, or numbers, as one text."""
+        """Return each row's likeliest class, labels above 1/2, or numbers, as one text; of "own"
+        the mean of its numbers.
+        """
+        if self.kind == "own":
+            return [f"{row.mean():.7g}" for row in predictions]
         if self.single:
             return [self.names[index] for index in predictions.argmax(axis=1)]
         if self.kind == "multilabel":
@@ -175,7 +189,7 @@ def losses(kind: str, labels: Any, logits: Any) -> Any:
     """Return the loss of each row, float32 (n,), by Keras' operations.
 
     Args:
-        kind: of the target.
+        kind: of the target, but for "own", whose loss is the config's own.
         labels: as `read` returns them.
         logits: float32 (n, outputs).
     """
@@ -206,6 +220,8 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
         right = keras.ops.sum(keras.ops.cast(logits > 0, "int32"), axis=-1) == labels
     elif kind == "multilabel":
         return keras.ops.mean(keras.ops.cast((logits > 0) == (labels > 0.5), "float32"), axis=-1)
+    elif kind == "own":
+        return keras.ops.mean(logits, axis=tuple(range(1, len(logits.shape))))
     else:
         return keras.ops.mean(keras.ops.abs(logits - labels), axis=-1)
     return keras.ops.cast(right, "float32")

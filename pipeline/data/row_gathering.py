@@ -1,4 +1,5 @@
-"""Row gathering: rows of a large array into a buffer that is used again, by every CPU.
+"""Row gathering: rows of a large array into batches, and into buffers that are used again, by every
+CPU.
 
 A thread copies as fast as `numpy.copyto`, and holds no interpreter meanwhile. Memory that is used
 again is there: a new array takes more than as long to come as to be filled (docs/LOG.md,
@@ -6,7 +7,7 @@ again is there: a new array takes more than as long to come as to be filled (doc
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -30,6 +31,18 @@ def take(inputs: np.ndarray, rows: np.ndarray, into: np.ndarray) -> None:
         np.take(inputs, rows, axis=0, out=into, mode="clip")
     else:  # `take` would copy the whole array first
         into[...] = inputs[rows]
+
+
+def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield (batch rows of the inputs, how many of them are real); zeros fill the last batch."""
+    for start in range(0, len(inputs), batch):
+        part = inputs[start : start + batch]
+        if len(part) < batch:
+            filled = np.zeros((batch, *inputs.shape[1:]), inputs.dtype)
+            filled[: len(part)] = part
+            yield filled, len(part)
+        else:
+            yield part, batch
 
 
 class Gatherer:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from pipeline.config import Config
-from pipeline.data import image_files, table_features
+from pipeline.data import image_files, own_rows, table_features
+from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError, reading
 from pipeline.storage import csv_files
@@ -42,11 +43,11 @@ class TestSet:
         )
 
 
-def read_test(folder: Path, config: Config, encoding: Encoding | None = None) -> TestSet:
+def read_test(folder: Path, config: Config, encoding: Encoding | State | None = None) -> TestSet:
     """Return the test set. No row is ever dropped.
 
     Args:
-        encoding: of a table, as training found it.
+        encoding: of a table, or the state of an own reader, as training found it.
 
     Raises:
         DataError: if an id has no example, an example has no id, or a table or array is not what
@@ -64,6 +65,10 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     )
     if data.kind in ("images", "tfrecords"):
         return TestSet(ids, image_files.test_blocks(folder, ids, data))
+
+    if isinstance(encoding, State):
+        blocks = own_rows.test_blocks(folder, config, ids, encoding)
+        return TestSet(ids, blocks, images=data.images)
 
     path, advice = folder / data.test_csv, "Set data.test_csv in the config."
     id_columns = (data.id_column, first)
@@ -84,7 +89,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | None = None) ->
     broken: dict[int, str] = {}
     if data.kind == "pixels":
         inputs = table_features.pixels(path, data, others, advice, broken if rerun else None)
-    elif encoding is None:
+    elif not isinstance(encoding, Encoding):
         raise DataError(
             "The artifact has no encoding of the table; expected one.\n"
             "Train again with this config."

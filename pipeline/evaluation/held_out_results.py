@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.config import Config, own_code
 from pipeline.data import dataset, folds
 from pipeline.data import labels as targets
+from pipeline.data.labels import Target
 from pipeline.errors import DataError, writing
 from pipeline.metrics import Metric
+
+ROWS = 1024  # whose losses are computed at once
 
 
 def write(
@@ -26,11 +30,13 @@ def write(
         output: the run's folder.
         pairs: (training rows, held-out rows) of each fold.
         held: all held-out rows, in the order of the files.
-        found: float32 (n, classes), a prediction for each example.
+        found: float32 (n, …), a prediction for each example.
     """
     target = examples.target
     table = pd.DataFrame({"id": [examples.ids[index] for index in held]})
-    if target.kind in ("multilabel", "regression") and len(examples.classes) > 1:
+    if target.kind == "own":
+        table["mean_prediction"] = target.best(found[held])
+    elif target.kind in ("multilabel", "regression") and len(examples.classes) > 1:
         for place, name in enumerate(target.names):
             table[f"label_{name}"] = target.truth(examples.labels[held])[:, place]
             table[f"prediction_{name}"] = found[held, place]
@@ -46,9 +52,21 @@ def write(
         table["fold"] = fold[held]
     with writing(output / "validation.csv"):
         table.to_csv(output / "validation.csv", index=False)
-    name = "values" if target.kind == "regression" else "probabilities"
+    name = "values" if target.kind in ("regression", "own") else "probabilities"
     with writing(output / "validation.npz"):
         np.savez(output / "validation.npz", **{name: found[held]})
+
+
+def losses(config: Config, target: Target, labels: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Return how wrong each row is, float (n,): the loss of its target, or the config's own."""
+    if target.kind != "own":
+        return target.losses(labels, found)
+    loss: Any = own_code.function(config, "loss")
+    each = [
+        np.asarray(loss(labels[start : start + ROWS], found[start : start + ROWS]))
+        for start in range(0, len(labels), ROWS)
+    ]
+    return np.concatenate(each)
 
 
 def metrics_of(

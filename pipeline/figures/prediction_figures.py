@@ -16,7 +16,9 @@ def least_sure(
     first. Where there are no images or no confidence, draw nothing.
     """
     values = predictions.values
-    probabilities = values.shape[1] > 1 and np.allclose(values.sum(axis=1), 1, atol=1e-3)
+    probabilities = (
+        values.ndim == 2 and values.shape[1] > 1 and np.allclose(values.sum(axis=1), 1, atol=1e-3)
+    )
     if not probabilities or not predictions.test.images:
         return []
 

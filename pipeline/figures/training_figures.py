@@ -81,9 +81,9 @@ def training_sample(
     show: Callable[[str], None] = print,
 ) -> list[Path]:
     """Draw images.png: the first images of the first training batch, augmented, with their labels.
-    For a table, draw nothing.
+    Where inputs are no images, or labels have a shape of their own, draw nothing.
     """
-    if config.data.kind == "table":
+    if not config.data.images or config.target == "own":
         return []
 
     def draw(path: Path) -> None:

@@ -23,8 +23,8 @@ Show = Callable[[str], None]
 
 
 def mean(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean of the predictions that the folds' outputs stand for: float32 (n, k)."""
-    total = np.zeros((len(outputs[0]), len(artifact.classes)), np.float32)
+    """Return the mean of the predictions that the folds' outputs stand for: float32 (n, …)."""
+    total = np.zeros((len(outputs[0]), *artifact.prior.shape), np.float32)
     for one in outputs:
         total += artifact.target.predictions(one)
     return total / np.float32(len(outputs))
@@ -63,7 +63,7 @@ def fill(
     was time for.
 
     Args:
-        values: float32 (m, k). A row that cannot be read, or whose prediction is not finite, gets
+        values: float32 (m, …). A row that cannot be read, or whose prediction is not finite, gets
             the artifact's prior.
         end: by `clock`, when predicting has to be over; None: no limit.
         batch: rows at once; None: found by doubling.
@@ -78,11 +78,12 @@ def fill(
 
     def collect() -> int:
         block = waiting.popleft()
-        got = np.zeros((len(block.views[0].inputs), values.shape[1]), np.float32)
+        got = np.zeros((len(block.views[0].inputs), *values.shape[1:]), np.float32)
         for submitted in block.views:
             got += mean(artifact, forward.collect(submitted))
         got /= np.float32(len(block.views))
-        strange = (np.flatnonzero(~np.isfinite(got).all(axis=1)) + block.start).tolist()
+        finite = np.isfinite(got).reshape(len(got), -1).all(axis=1)
+        strange = (np.flatnonzero(~finite) + block.start).tolist()
         reasons = dict.fromkeys(strange, NOT_FINITE)
         reasons |= block.broken
         for row in reasons:

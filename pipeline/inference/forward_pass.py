@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline.data.padded_batches import padded
+from pipeline.data.row_gathering import padded
 from pipeline.errors import DeviceError
 from pipeline.runtime import devices
 

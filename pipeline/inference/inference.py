@@ -28,6 +28,7 @@ from pipeline.inference.block_prediction import NOT_FINITE, Report, Show
 from pipeline.inference.forward_pass import Forward
 from pipeline.runtime import devices
 from pipeline.storage import atomic_file
+from pipeline.submission import prediction_format
 from pipeline.submission.prediction_format import Form
 
 # Of the time that there is, what predicting may take: the rest is for writing, and what follows.
@@ -43,7 +44,7 @@ class Predictions:
 
     Attributes:
         test: the test set, from which the inputs can be read again.
-        values: float32 (n, k), as `pipeline.data.labels.Target.predictions` returns them.
+        values: float32 (n, …), as `pipeline.data.labels.Target.predictions` returns them.
         labels: one text a row.
         broken: why an input could not be read, by its id.
         left_out: how many rows there was no time for.
@@ -123,8 +124,9 @@ def _refuse_broken(broken: Mapping[str, str], done: int, total: int, config: Con
 
 def _computed_again(first: Predictions, again: Predictions, prior: np.ndarray) -> Predictions:
     """Return predictions of a second pass, and of the first one what there was no time for."""
-    kept = (again.values == prior).all(axis=1)
-    values = np.where(kept[:, None], first.values, again.values)
+    kept = (again.values == prior).reshape(len(again.values), -1).all(axis=1)
+    values = again.values.copy()
+    values[kept] = first.values[kept]
     broken = dict(again.broken)
     for place in np.flatnonzero(kept):
         name = first.ids[place]
@@ -211,7 +213,8 @@ def infer(
     test = read_test(folder, placed.config, artifact.encoding)
     positive = placed.config.data.positive_label
     metric = competition_metric.of(artifact.config, str(artifact.manifest["metric"]))
-    form = Form(artifact.target, metric, sample, positive)
+    writer = prediction_format.writer_of(placed.config)
+    form = Form(artifact.target, metric, sample, positive, writer)
     with writing(path):
         before = path.read_bytes() if path.is_file() else None
     writes = clock()
@@ -301,8 +304,10 @@ def _placed(trained: Config, given: Config | None) -> Config:
     if given is None:
         return trained
     images = ("kind", "height", "width", "channels", "resize", "decode", "flip", "crop_padding")
-    own = (*images, "numeric_columns", "categorical_columns", "most_categories")
-    kept = {name: getattr(trained.data, name) for name in own}
+    tables = ("numeric_columns", "categorical_columns", "most_categories")
+    own = ("own_inputs", "own_labels")
+    kept = {name: getattr(trained.data, name) for name in (*images, *tables, *own)}
     data = replace(given.data, **kept)
-    here = ("session_hours", "views", "infer_precision", "golden_tolerance")
+    own_functions = ("read_test", "write_submission")
+    here = ("session_hours", "views", "infer_precision", "golden_tolerance", *own_functions)
     return replace(trained, data=data, **{name: getattr(given, name) for name in here})

@@ -27,8 +27,8 @@ import numpy as np
 from pipeline import config as configs
 from pipeline.artifact import Artifact
 from pipeline.config import own_code
+from pipeline.data import own_rows
 from pipeline.data.labels import Target
-from pipeline.data.table_features import Encoding
 from pipeline.errors import writing
 from pipeline.inference.block_prediction import Report, Show
 from pipeline.inference.restoring import Checked
@@ -82,7 +82,7 @@ def run(
         for number, (first, last) in enumerate(pairwise(bounds)):
             job = Path(scratch) / f"share-{number + 1}"
             job.mkdir()
-            nothing = np.full((last - first, values.shape[1]), np.nan, np.float32)
+            nothing = np.full((last - first, *values.shape[1:]), np.nan, np.float32)
             np.save(job / VALUES, nothing, allow_pickle=False)
             (job / JOB).write_text(json.dumps({**asdict(settings), "first": first, "last": last}))
             (job / BROKEN).touch()
@@ -97,7 +97,7 @@ def run(
         missing, checked = [], []
         for number, (job, first, last, process) in enumerate(jobs, 1):
             found = np.load(job / VALUES, allow_pickle=False)
-            whole = np.isfinite(found).all(axis=1)
+            whole = np.isfinite(found).reshape(len(found), -1).all(axis=1)
             values[first:last][whole] = found[whole]
             missing += _runs(np.flatnonzero(~whole) + first)
             if (job / CHECKED).is_file():
@@ -133,7 +133,7 @@ def read_job(job: Path) -> tuple[Artifact, Settings, range, np.ndarray]:
         parts["manifest"],
         config,
         Target.from_json(parts["target"]),
-        None if encoding is None else Encoding.from_json(encoding, config.data),
+        own_rows.encoding_of(encoding, config.data),
         golden["prior"],
         weights,
         golden["inputs"],

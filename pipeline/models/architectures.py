@@ -22,7 +22,8 @@ import numpy as np
 from keras import layers
 
 from pipeline.config import Config, own_code
-from pipeline.data.padded_batches import padded
+from pipeline.data import packed_inputs
+from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, place
 from pipeline.models import backbones
 
@@ -241,7 +242,8 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         empty = [layer.name for layer in model.layers if 0 in layer.output.shape]
         if empty:
             raise ValueError(f"nothing is left of the image in {empty[0]}")
-        if (shape := tuple(logits.shape)) != (None, config.outputs):
+        shape = tuple(logits.shape)
+        if shape != (None, config.outputs) and (config.target != "own" or shape[0] is not None):
             raise ValueError(f"its outputs have the shape {shape}, not (None, {config.outputs})")
         if "float" not in logits.dtype:
             raise ValueError(f"its outputs are {logits.dtype}, not float32")
@@ -308,10 +310,22 @@ def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
 def _inputs(config: Config) -> tuple[Any, Any]:
     """Return the model's input, and what its function takes.
 
-    This is an image from 0 to 1 (for a backbone as it is), or the numbers of a table, the effect
-    of missing ones, and the embedded categories.
+    This is an image from 0 to 1 (for a backbone as it is), the numbers of a table, the effect of
+    missing ones and the embedded categories, or own inputs: one, or several by name, of which bytes
+    (uint8) are from 0 to 1, too.
     """
     data = config.data
+    if data.kind == "own":
+        inputs = keras.Input(data.shape, dtype=data.dtype, name="inputs")
+        if config.model in backbones.BACKBONES and not own_code.function(config, "model"):
+            return inputs, inputs
+        several = {
+            name: layers.Rescaling(1 / 255, name=f"{name}_to_unit")(part)
+            if data.own_inputs[name][0] == "uint8"
+            else part
+            for name, part in packed_inputs.unpacked(inputs, data.own_inputs).items()
+        }
+        return inputs, several if len(several) > 1 else next(iter(several.values()))
     if data.kind != "table":
         inputs = keras.Input(data.shape, dtype="uint8", name="images")
         if config.model in backbones.BACKBONES and not own_code.function(config, "model"):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import Config
+from pipeline.config.data_layout import sizes
 from pipeline.errors import ConfigError
 from pipeline.plan.accelerators import ACCELERATORS, Accelerator
 from pipeline.storage import atomic_file
@@ -226,8 +227,10 @@ def _given(config: Config, step: Any) -> tuple[Any, ...]:
 
     size = config.steps_per_call, config.batch
     whole = config.target in ("classes", "ordinal")
-    labels = (size, np.int32) if whole else ((*size, config.outputs), np.float32)
-    kind = np.float32 if config.data.kind == "table" else np.uint8
+    labels: Any = (size, np.int32) if whole else ((*size, config.outputs), np.float32)
+    if config.target == "own":
+        labels = (*size, *sizes(config.data.own_labels)), np.dtype(str(config.data.own_labels[0]))
     draws = (*size, step.augmentation.draws(0).shape[1])
     struct: Any = jax.ShapeDtypeStruct
-    return struct((*size, *config.data.shape), kind), struct(*labels), struct(draws, np.int32)
+    pixels = struct((*size, *config.data.shape), np.dtype(config.data.dtype))
+    return pixels, struct(*labels), struct(draws, np.int32)

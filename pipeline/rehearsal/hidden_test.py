@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from pipeline import competition_metric
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.data import class_folders, labels, table_features, tfrecords
 from pipeline.data.dataset import Examples, group_codes, read_training
-from pipeline.errors import DataError, writing
+from pipeline.errors import ConfigError, DataError, writing
 from pipeline.rehearsal import scoring, served_folder
 from pipeline.rehearsal.inputs import KINDS, copy, link, new_file
 from pipeline.rehearsal.row_choice import RowChoice
@@ -61,6 +61,13 @@ class HiddenTest:
         self._place = copy if copied else link
         self._written: tuple[Path, tuple[Path, ...]] | None = None
         data = config.data
+        if data.kind == "own":
+            raise ConfigError(
+                f"Only {own_code.described(config, 'read_training')} knows the files of {folder};"
+                " a rehearsal expects a data.kind whose labels it can hide.\n"
+                "Train and infer here instead, without a score (docs/own-code.md):\n"
+                f"python -m pipeline train --config {config.name} --input {folder} --output run"
+            )
         table, path = _labelled(config, folder)
         self.labelled = len(table)
         self._target, values = labels.read(table, config, path)

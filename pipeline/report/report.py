@@ -98,14 +98,15 @@ def _headline(found: Results, predictions: Predictions | None) -> dict[str, str]
             "note": f"({best.how})",
         }
     metrics = [name for name in found.part("metrics") if name.startswith("validation_")]
-    metrics.sort(key=lambda name: "loss" in name)
+    asked = f"validation_{found.manifest.get('metric')}"
+    metrics.sort(key=lambda name: (name != asked, "loss" in name))
     if metrics:
         return {
             "value": number(found.part("metrics")[metrics[0]]),
             "name": metrics[0],
             "rows": "",
             "interval": "",
-            "note": f"no interval, since {VALIDATION} is missing",
+            "note": f"no interval: {VALIDATION} is missing, or holds no labels",
         }
     if not found.histories or found.histories[-1].empty:
         return None

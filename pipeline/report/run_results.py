@@ -24,6 +24,7 @@ from pipeline.session.progress_log import HISTORY, LINES
 from pipeline.storage import checksums, csv_files
 
 CLASSES, ORDINAL, REGRESSION, MULTILABEL = "classes", "ordinal", "regression", "multilabel"
+OWN = "own"
 MANIFEST, SUBMISSION = "artifact/manifest.json", "submission.csv"
 VALIDATION, PROBABILITIES = "validation.csv", "validation.npz"
 FIX = "Pull the run again, or remove the file: the report then lists it as missing."
@@ -120,7 +121,9 @@ def read(output: Path) -> Results:
     if exists(VALIDATION, "everything about single classes and rows; a run writes it at its end"):
         texts = csv_files.read(output / VALIDATION, ReportError, FIX)
         kind = (manifest.get("target") or {}).get("kind")
-        if kind == REGRESSION and "label" not in texts:
+        if kind == OWN:
+            missing[VALIDATION] = "predictions: no page knows what labels of this shape look like"
+        elif kind == REGRESSION and "label" not in texts:
             missing[VALIDATION] = "predictions: a page does not show several numbers at once yet"
         else:
             expected = CLASSES if kind == ORDINAL else kind

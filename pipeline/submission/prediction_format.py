@@ -10,20 +10,22 @@ one for each class             its probability or number; 1 or 0 of several labe
 or target                      labels
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipeline import competition_metric, metrics
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
 from pipeline.metrics import Metric
 from pipeline.storage import csv_files
 from pipeline.submission import submission_csv
 
+Writer = Callable[[Sequence[str], np.ndarray], Mapping[str, Sequence[str]]]
 ROUNDING = 1e-6  # by which a mean of probabilities may be outside 0 to 1
 ADVICE = "Set data.sample_submission in the config."
 SEPARATORS = ("|", ", ", ",", "; ", ";", " ")  # between several labels in one text
@@ -37,24 +39,33 @@ class Form:
         metric: the competition's, or its name.
         sample: its sample_submission.csv.
         positive: the config's `data.positive_label`.
+        writer: the config's own `write_submission`: from ids and predictions, (n, …), to the texts
+            of each column.
 
     Raises:
         SubmissionError: if its columns are none of the above, or `positive` is no label.
     """
 
     def __init__(
-        self, target: Target, metric: Metric | str, sample: Path, positive: str | None = None
+        self,
+        target: Target,
+        metric: Metric | str,
+        sample: Path,
+        positive: str | None = None,
+        writer: Writer | None = None,
     ) -> None:
         metric = metrics.find(metric, target.kind) if isinstance(metric, str) else metric
         self._target, self._metric, self._sample = target, metric, sample
         self._columns = csv_files.header(sample, SubmissionError, ADVICE)[1:]
-        self._positive = positive
+        self._positive, self._writer = positive, writer
+        self._regression = target.kind == "regression"
+        if writer:
+            return
         if positive is not None and positive not in target.names:
             raise SubmissionError(
                 f"data.positive_label={positive!r} is no label of the training table; expected one"
                 f" of {', '.join(map(repr, target.names[:12]))}.\nCorrect it in the config."
             )
-        self._regression = target.kind == "regression"
         names, columns = target.names, self._columns
         if len(columns) > 1 or (self._regression and len(names) > 1):
             same = set(columns) == set(names)
@@ -78,6 +89,8 @@ class Form:
         This runs before a training, not when such a label is first predicted.
         """
         takes, names = self._metric.takes, self._target.names
+        if self._writer:
+            return
         if takes == "ranking":
             blank = [name for name in names if len(name.split()) != 1]
             if blank:
@@ -104,26 +117,31 @@ class Form:
         Nothing is written if Kaggle would refuse it.
 
         Args:
-            values: float32 (n, k), as `Target.predictions` returns them, in the order of `ids`.
+            values: float32 (n, k), as `Target.predictions` returns them, in the order of `ids`; of
+                target="own" (n, …).
 
         Raises:
             SubmissionError: if a value is not finite, or not a probability where one is expected;
                 and as `pipeline.submission.submission_csv.write` says.
         """
-        wanted = len(ids), len(self._target.names)
-        good = np.isfinite(values)
-        if not self._regression:
+        own = self._target.kind == "own"
+        wanted = (len(ids), *(values.shape[1:] if own else (len(self._target.names),)))
+        free, good = self._regression or own, np.isfinite(values)
+        if not free:
             good &= (values >= -ROUNDING) & (values <= 1 + ROUNDING)
         if values.shape != wanted or not good.all():
             # `argmax` would make a label of NaNs.
-            expected = "finite numbers" if self._regression else "probabilities, from 0 to 1"
+            expected = "finite numbers" if free else "probabilities, from 0 to 1"
             raise SubmissionError(
                 f"{path} would hold {values.shape} predictions, {int((~good).sum())} of them not "
                 f"finite or out of range; expected {wanted} {expected}.\nNothing was written. "
                 "Infer again with --precision float32; if that does not help, train again."
             )
         # What is written is within `bounds`, also where a mean of probabilities was rounded.
-        values = values if self._regression else values.clip(0, 1)
+        values = values if free else values.clip(0, 1)
+        if self._writer:
+            given = texts_of(self._writer(ids, values), ids, self._columns)
+            return submission_csv.write(path, self._sample, ids, given, numbers=True)
         numbers = self._regression or len(self._columns) > 1 or self._metric.takes == "scores"
         return submission_csv.write(path, self._sample, ids, self.texts(values), numbers=numbers)
 
@@ -159,6 +177,42 @@ class Form:
         return {columns[0]: texts}
 
 
+def writer_of(config: Config) -> Writer | None:
+    """Return the config's own `write_submission`, which tells its file and line if it breaks."""
+    write: Any = own_code.function(config, "write_submission")
+    if write is None:
+        return None
+
+    def told(ids: Sequence[str], values: np.ndarray) -> Any:
+        with own_code.telling(config, "write_submission"):
+            return write(tuple(ids), values)
+
+    return told
+
+
+def texts_of(given: Any, ids: Sequence[str], columns: Sequence[str] | None) -> dict[str, list[str]]:
+    """Return what an own `write_submission` gives, as texts.
+
+    Args:
+        columns: of the sample beside the id; None: any.
+
+    Raises:
+        SubmissionError: if it gives something else.
+    """
+    mapping = isinstance(given, Mapping)
+    found = {str(name): [*map(str, texts)] for name, texts in given.items()} if mapping else {}
+    right = list(found) == list(columns) if columns is not None else bool(found)
+    if not right or any(len(texts) != len(ids) for texts in found.values()):
+        has = ", ".join(f"{name} ({len(texts)})" for name, texts in found.items())
+        wanted = "column: texts" if columns is None else ", ".join(columns)
+        raise SubmissionError(
+            f"write_submission returns {has or type(given).__name__}; expected a dict with"
+            f" {wanted}, as the sample submission beside the id, and {len(ids)} texts or numbers in"
+            " each.\nReturn {column: [one for each of the ids]}."
+        )
+    return found
+
+
 def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
     """Return which of two labels a single column of probabilities is about.
 
@@ -191,14 +245,16 @@ def separator(target: Target, shown: Collection[str]) -> str:
 
 def takes_any_number(config: Config) -> bool:
     """Return whether a submission may hold any finite number, whatever the sample's values are."""
-    if config.target == "regression":
+    if config.target in ("regression", "own") or config.write_submission:
         return True
     return competition_metric.of(config).takes == "scores"
 
 
 def bounds(config: Config) -> tuple[float, float] | None:
     """Return the least and largest value of a submission, as of a probability; None: any."""
-    return (0.0, 1.0) if config.target != "regression" and takes_any_number(config) else None
+    if config.target in ("regression", "own") or config.write_submission:
+        return None
+    return (0.0, 1.0) if takes_any_number(config) else None
 
 
 def _shown(values: np.ndarray) -> list[str]:

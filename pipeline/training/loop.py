@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.config import Config
 from pipeline.data import dataset
 from pipeline.data.labels import FIGURE
-from pipeline.data.padded_batches import padded
+from pipeline.data.row_gathering import padded
 from pipeline.errors import DivergedError
 from pipeline.models import architectures, backbones, weight_names
 from pipeline.runtime import replicas

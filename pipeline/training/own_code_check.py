@@ -9,8 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,11 @@ import numpy as np
 from pipeline import competition_metric, metrics
 from pipeline.config import Config, own_code
 from pipeline.config import load as load_config
+from pipeline.config.data_layout import Form, sizes
 from pipeline.data import labels as target
-from pipeline.errors import ConfigError, PipelineError, place
+from pipeline.data import packed_inputs
+from pipeline.errors import ConfigError, PipelineError
+from pipeline.submission import prediction_format
 
 ROWS = 16
 # Largest difference of outputs between JAX and TensorFlow, of the largest output: that of
@@ -52,29 +54,38 @@ def by_jax(config: Config, show: Callable[[str], None]) -> None:
     if own_code.function(config, "metric"):
         show(f"{own_code.described(config, 'metric')}: {_check_metric(config)}")
     show(f"{own_code.described(config, 'model')}: {_check_gradients(config, images)}")
+    if write := prediction_format.writer_of(config):
+        ids = [str(row) for row in range(ROWS)]
+        texts = prediction_format.texts_of(write(ids, _predictions(config)), ids, None)
+        show(f"{own_code.described(config, 'write_submission')}: columns {', '.join(texts)}")
 
 
 def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
     import jax
 
-    augment: Any = own_code.function(config, "augment")
+    from pipeline.augmentation.augmentation import Augmentation
+
     told = own_code.described(config, "augment")
-    keys = jax.random.split(jax.random.key(0), len(images))
+    changes = Augmentation(config.data, 0, ROWS, own_code.function(config, "augment"))
+    given = [images, *([_labels(config, 0)] if config.target == "own" else [])]
 
-    def once() -> np.ndarray:
+    def once() -> list[np.ndarray]:
         # Traced anew each time: what is drawn without the key is then drawn again.
-        return np.asarray(jax.jit(jax.vmap(lambda *given: augment(*given)))(images, keys))
+        changed = jax.jit(lambda first, *more: changes.changed(first, changes.draws(0), *more))
+        return [np.asarray(array) for array in changed(*given)]
 
-    with _told(config, "augment"):
+    with own_code.telling(config, "augment"):
         found = [once(), once()]
-    first = found[0]
-    if first.shape != images.shape or first.dtype != images.dtype:
-        raise ConfigError(
-            f"{told} returns {first.dtype} {first.shape[1:]} for an image of {images.dtype}"
-            f" {images.shape[1:]}; expected the same.\nReturn"
-            f" image.astype({images.dtype.name!r}) in the image's own size."
-        )
-    if not np.array_equal(found[0], found[1]):
+    for before, after in zip(given, found[0], strict=True):
+        what = "an image" if before is images else "labels"
+        if after.shape != before.shape or after.dtype != before.dtype:
+            raise ConfigError(
+                f"{told} returns {after.dtype} {after.shape[1:]} for {what} of {before.dtype}"
+                f" {before.shape[1:]}; expected the same.\nReturn"
+                f" image.astype({before.dtype.name!r}) in the image's own size."
+            )
+    first = found[0][0]
+    if not all(map(np.array_equal, *found)):
         raise ConfigError(
             f"{told} gives two results for one image and key.\n"
             "Draw with the key alone (jax.random), not with numpy or Python's random."
@@ -85,10 +96,10 @@ def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
 def _check_loss(config: Config) -> None:
     loss: Any = own_code.function(config, "loss")
     told = own_code.described(config, "loss")
-    outputs = np.random.default_rng(1).standard_normal((ROWS, config.outputs), np.float32)
+    outputs = _outputs(config)
     import jax
 
-    with _told(config, "loss"):
+    with own_code.telling(config, "loss"):
         found = [np.asarray(jax.jit(loss)(_labels(config, apart), outputs)) for apart in (0, 1)]
     if found[0].shape != (ROWS,) or not np.issubdtype(found[0].dtype, np.floating):
         raise ConfigError(
@@ -106,6 +117,10 @@ def _check_loss(config: Config) -> None:
 
 def _check_metric(config: Config) -> str:
     metric = competition_metric.of(config)
+    better = "greater" if metric.greater_is_better else "smaller"
+    if config.target == "own":
+        metric(_labels(config, 0), _outputs(config))
+        return f"{better} is better; it gets labels and outputs"
     truth, predicted = competition_metric.extremes(config)[0]
     # Many scores of probabilities have no value there, as the area under a curve.
     if config.target in metrics.CLASSES and metric.takes == "classes":
@@ -118,7 +133,6 @@ def _check_metric(config: Config) -> str:
                     f" missing: {error}\nA small validation set may have none of it. Leave such"
                     " classes out of the mean."
                 ) from error
-    better = "greater" if metric.greater_is_better else "smaller"
     return f"{better} is better; it gets {metric.takes}"
 
 
@@ -128,7 +142,7 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
     Args:
         truth: as `pipeline.metrics` takes it.
     """
-    if own_code.function(config, "metric"):
+    if own_code.function(config, "metric") and config.target != "own":
         competition_metric.of(config)(truth, competition_metric.best(config, truth))
 
 
@@ -151,7 +165,7 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
         each = losses(labels, outputs) if losses else target.losses(config.target, labels, outputs)
         return each.sum()
 
-    with _told(config, "model"):
+    with own_code.telling(config, "model"):
         found = jax.jit(jax.value_and_grad(loss))(weights)
     names = [weight_names.weight(variable) for variable in model.trainable_variables]
     pairs = zip(names, found[1], strict=True)
@@ -205,35 +219,52 @@ def _path(config: Config) -> str:
 
 
 def _images(config: Config) -> np.ndarray:
-    random, shape = np.random.default_rng(0), (ROWS, *config.data.shape)
-    if config.data.kind == "table":
+    random = np.random.default_rng(0)
+    if config.data.kind == "own":
+        return packed_inputs.pack(
+            {name: _made_up(form, random) for name, form in config.data.own_inputs.items()}
+        )
+    return _made_up((config.data.dtype, *config.data.shape), random)
+
+
+def _made_up(form: Form, random: np.random.Generator) -> np.ndarray:
+    """Return numbers of a form for each row: whole ones from 0 on, small ones of int32, which may
+    be places in a list.
+    """
+    shape = ROWS, *sizes(form)
+    if form[0] == "float32":
         return random.standard_normal(shape, np.float32)
-    return random.integers(0, 256, shape, np.uint8)
+    return random.integers(0, 256 if form[0] == "uint8" else 2, shape, str(form[0]))
+
+
+def _outputs(config: Config) -> np.ndarray:
+    """Return made-up outputs of the model: float32 (n, outputs), or as its own model gives them."""
+    shape: tuple[int, ...] = (config.outputs,)
+    if config.target == "own":
+        from pipeline.models import architectures
+
+        shape = tuple(architectures.build(config).output.shape[1:])
+    return np.random.default_rng(1).standard_normal((ROWS, *shape), np.float32)
+
+
+def _predictions(config: Config) -> np.ndarray:
+    """Return made-up predictions, as `pipeline.data.labels.Target.predictions` returns them."""
+    if config.target in metrics.CLASSES:
+        return competition_metric.extremes(config)[0][1][:ROWS].astype(np.float32)
+    found = _outputs(config)
+    return 1 / (1 + np.exp(-found)) if config.target == "multilabel" else found
 
 
 def _labels(config: Config, apart: int) -> np.ndarray:
     """Return labels as `pipeline.data.labels` reads them; others for another number."""
     rows = np.arange(ROWS) + apart
+    if config.target == "own":
+        found = _made_up(config.data.own_labels, np.random.default_rng(apart))
+        return found % 2 if found.dtype != np.float32 else found
     if config.target in metrics.CLASSES:
         return (rows % config.num_classes).astype(np.int32)
     several = np.add.outer(rows, np.arange(config.outputs)).astype(np.float32)
     return several % 2 if config.target == "multilabel" else several / ROWS - 0.5
-
-
-@contextmanager
-def _told(config: Config, field: str) -> Iterator[None]:
-    """Tell what breaks in an own function with its file and line."""
-    try:
-        yield
-    except PipelineError:
-        raise
-    except Exception as error:
-        first = (str(error).splitlines() or [""])[0][:300]
-        file = own_code.file(config)
-        raise ConfigError(
-            f"{own_code.described(config, field)} ended with {type(error).__name__}"
-            f"{place(error, file)}: {first}\nCorrect that line of {file}."
-        ) from error
 
 
 def main(config: str, folder: Path) -> int:
@@ -246,7 +277,7 @@ def main(config: str, folder: Path) -> int:
         with np.load(folder / "weights.npz", allow_pickle=False) as weights:
             for variable in model.weights:
                 variable.assign(weights[weight_names.weight(variable)])
-        with _told(settings, "model"):
+        with own_code.telling(settings, "model"):
             outputs = architectures.outputs(model, _images(settings), ROWS)
     except PipelineError as error:
         print(" ".join(str(error).split()), file=sys.stderr)

@@ -112,7 +112,7 @@ class Step:
             tree: the state, whose memory the new state takes.
             held: as `hold` returns it, or nothing.
             given: images (s, batch, …) or, of those held, their numbers (s, batch); labels (s,
-                batch) or (s, batch, k); and what `Augmentation.draws` returns, (s, batch, k).
+                batch, …); and what `Augmentation.draws` returns, (s, batch, k).
             number: at most s.
 
         Returns:
@@ -249,6 +249,10 @@ class Step:
         """Return changed images, labels, and where images are mixed their neighbours' labels and
         the share of each that is its own, else None.
         """
+        if self.config.target == "own":  # its labels change with its inputs
+            if self.augmentation.own:
+                images, labels = self.augmentation.changed(images, draws, labels)
+            return images, labels, None, None
         images, own = self.augmentation.applied(images, draws)
         return images, labels, None if own is None else mixup.neighbours(labels), own
 

@@ -29,6 +29,7 @@ from pipeline.runtime import provenance as provenance_module
 from pipeline.runtime.provenance import Provenance
 from pipeline.session import checkpoint
 from pipeline.session.progress_log import Fold
+from pipeline.submission import prediction_format
 from pipeline.submission.prediction_format import Form
 from pipeline.training import (
     fold_training,
@@ -141,7 +142,8 @@ def train(
     if sample.is_file():
         # Refuses now what would be refused after hours.
         positive = config.data.positive_label
-        Form(examples.target, metric, sample, positive).check_labels()
+        writer = prediction_format.writer_of(config)
+        Form(examples.target, metric, sample, positive, writer).check_labels()
     config = gradient_noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
     for _, rows in pairs:
@@ -212,7 +214,7 @@ def train(
     # From all over the table: where it is sorted by label, its first rows are of one class.
     golden = held[np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))]
     target = examples.target
-    found = np.zeros((len(examples), len(target.names)), np.float32)
+    found = np.zeros((len(examples), *target.predictions(fitted[0].outputs).shape[1:]), np.float32)
     weights, outputs = [], []
     for (_, rows), one in zip(pairs, fitted, strict=True):
         artifact.assign(rebuilt, one.weights)
@@ -230,9 +232,9 @@ def train(
             f" (optimizer.base_rate={config.optimizer.base_rate:g})"
         )
     held_out_results.write(output, examples, pairs, held, found)
-    losses = target.losses(examples.labels[held], found[held])
+    losses = held_out_results.losses(config, target, examples.labels[held], found[held])
     hardest = worst(losses)
-    pictures = examples.inputs[held[hardest]] if config.data.kind != "table" else None
+    pictures = examples.inputs[held[hardest]] if config.data.images else None
     keep_examples(output, hardest, losses[hardest], pictures)
     measured = held_out_results.metrics_of(
         examples, pairs, [(one.steps, one.metrics) for one in fitted], found, metric, show
@@ -285,13 +287,16 @@ def _show_plan(
     applied: Applied,
     show: Callable[[str], None],
 ) -> None:
-    what = "rows" if config.data.kind == "table" else "images"
+    what = "images" if config.data.images else "rows"
     kinds = {"regression": "numbers to predict", "multilabel": "labels, any of them"}
     rows, held = pairs[0]
     split = f"{len(rows)} {what} to train, {len(held)} to validate"
     if config.folds:
         split = f"{len(examples)} {what} in {config.folds} folds"
-    show(f"Data: {split}, {len(examples.classes)} {kinds.get(config.target, 'classes')}")
+    labels = f"{len(examples.classes)} {kinds.get(config.target, 'classes')}"
+    if config.target == "own":
+        labels = f"labels {' '.join(map(str, config.data.own_labels))}"
+    show(f"Data: {split}, {labels}")
     if examples.broken:
         some = list(examples.broken.items())[:5]
         listed = "; ".join(f"{name!r}: {reason}" for name, reason in some)

@@ -8,10 +8,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from localkaggle import competitions
 from pipeline import config as configs
-from pipeline.errors import ConfigError
+from pipeline.configs import orders
+from pipeline.data import dataset
+from pipeline.errors import ConfigError, DataError
 from pipeline.training import own_code_check
 
+ORDERS = Path(orders.__file__)
 WHOLE = Path(__file__).with_name("digits_own.py")
 LOGITS = 'layers.Dense(num_classes, dtype="float32", name="logits")(x)'
 LOSS = "(1 - keras.ops.exp(-losses)) ** GAMMA * losses"
@@ -25,12 +29,18 @@ class Broken:
 
     Attributes:
         both: whether TensorFlow is needed to see it.
+        reads: a file whose readers read an embedded competition; None: `WHOLE`.
     """
 
     before: str
     after: str
     says: str
     both: bool = False
+    reads: Path | None = None
+
+
+def _reader(before: str, after: str, says: str) -> Broken:
+    return Broken(before, after, says, reads=ORDERS)
 
 
 CASES = {
@@ -85,6 +95,40 @@ CASES = {
     "augmentation without the key": Broken(
         ERASED, "image + np.random.randint(99, dtype='uint8')", r"line 49\) gives two results"
     ),
+    "reader of other ids": _reader(
+        "table.loc[list(ids)]",
+        "table.iloc[: len(ids)]",
+        r"read_test_orders' \(orders.py, line 26\) returns rows of other ids",
+    ),
+    "reader with an id twice": _reader(
+        "ids=list(table.index)",
+        "ids=['a', *table.index[1:-1], 'a']",
+        r"line 18\) returns 1197 ids, 1196 of them different, as 'a'",
+    ),
+    "reader of a wrong shape": _reader(
+        "np.stack(pictures)[..., None]",
+        "np.stack(pictures)",
+        r"the input 'image' is uint8 \(1197, 8, 8\); expected uint8 \(1197, 8, 8, 1\)",
+    ),
+    "reader of a wrong dtype": _reader(
+        "to_numpy(np.float32)", "to_numpy()", r"the input 'numbers' is float64 \(1197, 2\)"
+    ),
+    "reader of what is not finite": _reader(
+        "to_numpy(np.float32)",
+        "to_numpy(np.float32) * np.float32('nan')",
+        "the input 'numbers' is not finite in row 0",
+    ),
+    "reader of too few labels": _reader(
+        'labels=table["size"]',
+        'labels=table["size"][1:]',
+        r"line 18\) returns labels of the shape \(1196,\); expected \(1197,\)",
+    ),
+    "reader of a state that is no JSON": _reader(
+        "state=state)", "state=table)", r"line 18\) returns a state that JSON cannot hold"
+    ),
+    "reader with a mistake": _reader(
+        "found = inputs(", "found = outputs(", r"line 18\) ended with NameError \(line 22\)"
+    ),
     "name that is missing": Broken('loss="focal"', 'loss="vocal"', "loss='vocal' cannot work"),
     "syntax error": Broken("def focal(", "def focal((", r"\(line \d+\) could not be read"),
 }
@@ -92,15 +136,25 @@ CASES = {
 
 def refusal(folder: Path, name: str) -> str:
     """Return what is said of a broken file; "" if nothing is."""
-    case, text = CASES[name], WHOLE.read_text(encoding="utf-8")
+    case = CASES[name]
+    file = case.reads or WHOLE
+    text = file.read_text(encoding="utf-8")
     if text.count(case.before) != 1:
-        raise ValueError(f"{case.before!r} stands {text.count(case.before)} times in {WHOLE}")
-    path = folder / WHOLE.name
+        raise ValueError(f"{case.before!r} stands {text.count(case.before)} times in {file}")
+    path = folder / file.name
     path.write_text(text.replace(case.before, case.after), encoding="utf-8")
     try:
         config = configs.load(str(path))
-        (own_code_check.check if case.both else own_code_check.by_jax)(config, lambda line: None)
-    except ConfigError as error:
+        if case.reads:
+            data = folder / config.competition
+            if not data.is_dir():
+                competitions.EMBEDDED[config.competition]().write(data)
+            dataset.read_training(data, config)
+        else:
+            (own_code_check.check if case.both else own_code_check.by_jax)(
+                config, lambda line: None
+            )
+    except (ConfigError, DataError) as error:
         return str(error)
     return ""
 

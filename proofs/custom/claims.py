@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from proofs.custom import broken_files
+from proofs.custom import broken_files, example_kinds
 from proofs.shared import environment, module_process
 from proofs.shared.environment import Checkout
 from proofs.shared.own_functions import WORD
@@ -34,6 +34,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield Later(f"{WHAT}: dry-run", partial(_rehearsed, root, folder, show))
         yield Later(f"{WHAT}: kills", partial(_killed, root, folder))
         yield Later(f"{WHAT}: moved", partial(_moved, root, folder))
+        yield from example_kinds.rows(root, folder, show)
 
 
 def _broken(root: Path, folder: Path, *, short: bool) -> Row:
@@ -44,11 +45,12 @@ def _broken(root: Path, folder: Path, *, short: bool) -> Row:
 
 def judged(said: dict[str, str]) -> Row:
     """Return the row of what was said of the broken files, "" of one that was taken."""
-    name = broken_files.WHOLE.name
     missed = [
         kind
         for kind, case in broken_files.CASES.items()
-        if not re.search(case.says, said[kind]) or name not in said[kind] or "\n" not in said[kind]
+        if not re.search(case.says, said[kind])
+        or (case.reads or broken_files.WHOLE).name not in said[kind]
+        or "\n" not in said[kind]
     ]
     return Row(
         "Own files in each of which one thing cannot work: refused before training",

@@ -26,7 +26,7 @@ GROUPS, ONE_GROUP, HELD = "wrn-4096", "wrn-4096-one-group", "wrn-4096-held"
 CIFAR = 50_000
 SHIPPED = (
     "breast_cancer", "cifar100_wrn", "diabetes", "digits", "digits_csv", "digits_mobilenet",
-    "digits_sgd",
+    "digits_sgd", "cells", "orders", "reviews",
 )  # fmt: skip
 NETWORKS = {"efficientnetv2b0-224": "efficientnetv2b0", "convnext_tiny-224": "convnext_tiny"}
 BATCH, GROUP = 1024, 128  # `inspect --for tpu-v5e-8` proposes 128 images a step at most

@@ -14,7 +14,7 @@ from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.data import dataset, folds, image_files
 from pipeline.data.labels import Target
-from pipeline.data.padded_batches import padded
+from pipeline.data.row_gathering import padded
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
 from tests.pipeline.conftest import write_competition

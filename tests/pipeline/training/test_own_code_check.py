@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 import pipeline.configs
-from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import config_files, own_code
 from pipeline.errors import CheckpointError, ConfigError
-from pipeline.inference import inference
 from pipeline.training import own_code_check, training
 from proofs.custom import broken_files
 from proofs.custom.broken_files import LOSS, WHOLE
@@ -148,7 +146,7 @@ def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
 def test_a_run_with_own_functions_resumes_and_infers_in_processes_of_their_own(
     competition, tiny, tmp_path
 ):
-    """Each process finds the file, also where it lies outside of the package."""
+    """tests/pipeline/data/test_own_rows.py infers with one, by two processes."""
     file = tmp_path / WHOLE.name
     file.write_text(WHOLE.read_text())
     own = configs.load(str(file))
@@ -159,13 +157,6 @@ def test_a_run_with_own_functions_resumes_and_infers_in_processes_of_their_own(
     trained = training.train(config, competition, out, show=lines.append)
     assert "validation_macro_recall" in trained.manifest["metrics"]
     assert trained.manifest["config"]["code"] == own.code
-
-    loaded = artifact.load(out / "artifact")
-    one, two = (
-        inference.infer(loaded, competition, tmp_path / str(count), processes=count, show=str)
-        for count in (1, 2)
-    )
-    assert one.labels == two.labels
 
     nowhere = replace(config, name="nowhere", code="0" * 64)
     with pytest.raises(ConfigError, match=r"expected pipeline/configs/nowhere.py"):

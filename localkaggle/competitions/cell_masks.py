@@ -1,0 +1,119 @@
+"""Cells: grey pictures of round cells among angular debris, made from a seed. A mask is asked for.
+
+Masks travel as run-length encoding, as on Kaggle: pairs of first pixel and length, the pixels
+counted from 1, down the columns.
+"""
+
+import hashlib
+import io
+from functools import cache
+from typing import TYPE_CHECKING
+
+from localkaggle.competitions.competition import Columns, Competition, ScoringError
+from localkaggle.competitions.tables import split, table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SIDE, COUNT = 32, 900
+
+
+@cache
+def cells() -> Competition:
+    """Return the competition: 600 pictures to train, 50 visible and 250 hidden ones to test."""
+    import numpy as np
+    from PIL import Image
+
+    # RandomState: numpy promises that its numbers never change.
+    random = np.random.RandomState(0)
+    drawn = [_drawn(random) for _ in range(COUNT)]
+    train, visible, hidden = split(COUNT, visible=50, hidden=250)
+    names = [hashlib.sha256(f"cells {n}".encode()).hexdigest()[:8] for n in range(COUNT)]
+
+    def png(index: int) -> bytes:
+        buffer = io.BytesIO()
+        Image.fromarray(drawn[index][0]).save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def rows(indices: "np.ndarray", *, labelled: bool) -> bytes:
+        ordered = sorted(indices, key=names.__getitem__)
+        masks = [encoded(drawn[index][1]) if labelled else "1 1" for index in ordered]
+        return table(["id", "rle"], zip([names[index] for index in ordered], masks, strict=True))
+
+    def test(indices: "np.ndarray") -> dict[str, bytes]:
+        images = {f"test/{names[index]}.png": png(index) for index in indices}
+        return {"sample_submission.csv": rows(indices, labelled=False), **images}
+
+    return Competition(
+        slug="cells",
+        title="Cells among Debris",
+        training={
+            "train.csv": rows(train, labelled=True),
+            **{f"train/{names[index]}.png": png(index) for index in train},
+        },
+        visible_test=test(visible),
+        hidden_test=test(hidden),
+        solution={"rle": {names[index]: encoded(drawn[index][1]) for index in hidden}},
+        score=dice,
+    )
+
+
+def encoded(mask: "np.ndarray") -> str:
+    """Return a mask as run-length encoding.
+
+    >>> import numpy as np
+    >>> encoded(np.array([[0, 1, 1], [1, 1, 0]]))
+    '2 4'
+    """
+    import numpy as np
+
+    flat = np.concatenate([[0], mask.T.ravel() > 0, [0]])
+    starts, ends = np.flatnonzero(np.diff(flat)).reshape(-1, 2).T
+    return " ".join(f"{start + 1} {end - start}" for start, end in zip(starts, ends, strict=True))
+
+
+def dice(given: Columns, solution: Columns) -> float:
+    """Return the mean over pictures of twice the shared pixels over the pixels of both masks.
+
+    >>> dice({"rle": {"a": "1 2"}}, {"rle": {"a": "2 2"}})
+    0.5
+    """
+    found = []
+    for column, truth in solution.items():
+        for name, mask in truth.items():
+            ours, theirs = _pixels(given[column][name]), _pixels(mask)
+            found.append(2 * len(ours & theirs) / (len(ours) + len(theirs)))
+    return sum(found) / len(found)
+
+
+def _pixels(text: str) -> set[int]:
+    words = text.split()
+    if len(words) % 2 or not all(word.isdecimal() for word in words):
+        raise ScoringError(f"Column rle must be pairs of whole numbers, found {text[:40]!r}")
+    pairs = zip(map(int, words[::2]), map(int, words[1::2]), strict=True)
+    found = [pixel for start, length in pairs for pixel in range(start, start + length)]
+    if not all(1 <= pixel <= SIDE * SIDE for pixel in found) or len(set(found)) != len(found):
+        raise ScoringError(f"Column rle has pixels outside of the picture, or twice: {text[:40]!r}")
+    return set(found)
+
+
+def _drawn(random: "np.random.RandomState") -> "tuple[np.ndarray, np.ndarray]":
+    """Return a picture, uint8 (32, 32), and the mask of its cells, bool (32, 32)."""
+    import numpy as np
+
+    y, x = np.mgrid[:SIDE, :SIDE]
+    # A slope of light, so that no one level of grey parts cells from the rest.
+    tilt = random.uniform(-1.5, 1.5, 2)
+    picture = 90 + tilt[0] * (y - SIDE / 2) + tilt[1] * (x - SIDE / 2)
+    mask = np.zeros((SIDE, SIDE), bool)
+    for number in range(random.randint(4, 8)):
+        middle, size = random.uniform(4, SIDE - 4, 2), random.uniform(2.5, 6, 2)
+        down, across = (y - middle[0]) / size[0], (x - middle[1]) / size[1]
+        cell = number < 2 or random.rand() < 0.5
+        shape = np.hypot(down, across) < 1 if cell else np.maximum(abs(down), abs(across)) < 0.8
+        picture = np.where(shape, picture + random.uniform(35, 60), picture)
+        mask = (mask | shape) if cell else (mask & ~shape)
+    picture = picture + random.normal(0, 10, picture.shape)
+    if not mask.any():
+        mask[SIDE // 2, SIDE // 2] = True
+    return picture.clip(0, 255).astype(np.uint8), mask

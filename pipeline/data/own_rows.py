@@ -1,0 +1,249 @@
+"""Own rows: what a config's own readers return, checked, as the arrays that all else works with.
+
+`read_training(folder, config)` returns `Rows`. `read_test(folder, config, ids, state)` returns the
+inputs of the ids that it is given, in their order: a block of the sample submission's at a time.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.config import Config, own_code
+from pipeline.config.data_layout import Data, Form, sizes
+from pipeline.data import image_files, packed_inputs
+from pipeline.data.table_features import Encoding
+from pipeline.errors import DataError, PipelineError, place
+from pipeline.storage import csv_files
+
+CHECKED = 8  # ids whose inputs are read in two orders before a training
+
+Inputs = np.ndarray | Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What an own `read_training` returns.
+
+    Attributes:
+        ids: n texts, each once.
+        inputs: an array (n, …), or several by name, as `data.own_inputs` says.
+        labels: an array as `data.own_labels` says; for any other target what stands in a table: a
+            text or number each, or (n, k) for several label columns.
+        groups: n texts, with `data.group_column`: rows of one group stay on one side of each split.
+        state: what `read_test` needs of the training set, as a vocabulary or means: numbers, texts,
+            lists and dicts, which travel in the artifact as JSON.
+    """
+
+    ids: Sequence[str]
+    inputs: Inputs
+    labels: Any
+    groups: Sequence[str] | None = None
+    state: Any = None
+
+
+@dataclass(frozen=True)
+class State:
+    """The `state` of an own reader, as an artifact carries it."""
+
+    value: Any
+
+    def to_json(self) -> str:
+        """Return it as a text, in which dicts keep their order: manifests sort keys."""
+        return json.dumps(self.value)
+
+
+def encoding_of(value: Any, data: Data) -> Encoding | State | None:
+    """Return what `to_json` of a table's encoding, or of an own reader's state, wrote.
+
+    Raises:
+        DataError, KeyError, TypeError, ValueError: if it did not.
+    """
+    if data.kind == "own":
+        return State(json.loads(value))
+    return Encoding.from_json(value, data) if data.kind == "table" else None
+
+
+def read_training(
+    folder: Path, config: Config
+) -> tuple[tuple[str, ...], np.ndarray, Any, pd.Series | None, State]:
+    """Return ids, packed inputs, labels, groups and state, checked.
+
+    The labels are an array for target="own", else a table of texts with the config's label columns.
+
+    Raises:
+        ConfigError: if the reader breaks, with its file and line.
+        DataError: if it returns something else than the config says.
+    """
+    read: Any = own_code.function(config, "read_training")
+    told = own_code.described(config, "read_training")
+    with own_code.telling(config, "read_training"):
+        rows = read(folder, config)
+    if not isinstance(rows, Rows):
+        raise DataError(
+            f"{told} returns a {type(rows).__name__}; expected Rows.\n"
+            "Return pipeline.data.own_rows.Rows(ids=…, inputs=…, labels=…)."
+        )
+    ids = tuple(rows.ids)
+    wrong: list[Any] = [name for name in ids if not isinstance(name, str) or not name]
+    wrong = wrong or [name for name, times in Counter(ids).items() if times > 1]
+    if wrong or not ids:
+        raise DataError(
+            f"{told} returns {len(ids)} ids, {len(set(ids))} of them different, as"
+            f" {', '.join(map(repr, wrong[:3])) or 'none'}; expected texts, each once.\n"
+            "Return an id of its own for each row."
+        )
+    inputs = _checked(rows.inputs, config, len(ids), told)
+    labels = _labels(rows.labels, config, len(ids), told)
+    groups = None
+    if (config.data.group_column is None) != (rows.groups is None):
+        raise DataError(
+            f"{told} returns {'no ' if rows.groups is None else ''}groups, and"
+            f" data.group_column={config.data.group_column!r}; expected both or none.\n"
+            "Return Rows(groups=…), and call them anything in data.group_column."
+        )
+    if rows.groups is not None:
+        groups = pd.Series([str(text) for text in rows.groups], name=config.data.group_column)
+        _same_number(len(groups), len(ids), "groups", told)
+    try:
+        state = json.loads(json.dumps(rows.state, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{told} returns a state that JSON cannot hold: {error}.\nReturn numbers, texts, lists"
+            " and dicts: array.tolist(), float(number)."
+        ) from error
+    return ids, inputs, labels, groups, State(state)
+
+
+def test_blocks(
+    folder: Path, config: Config, ids: Sequence[str], state: State
+) -> image_files.Blocks:
+    """Return `TestSet.blocks` of an own reader.
+
+    Where a block cannot be read, its rows are read one by one: only those that cannot be read get
+    the mean prediction.
+    """
+
+    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[image_files.Block]:
+        end = len(ids) if last is None else last
+        for start in range(first, end, size):
+            some = ids[start : min(start + size, end)]
+            try:
+                yield start, _read(folder, config, some, state), {}
+                continue
+            except PipelineError:
+                raise
+            except Exception as error:  # a competitor's reader may raise any
+                if len(some) == 1:
+                    yield start, _zeros(config), {start: _why(config, error)}
+                    continue
+            inputs = []
+            broken: dict[int, str] = {}
+            for number, _ in enumerate(some, start):
+                for _, found, reasons in blocks(1, number, number + 1):
+                    inputs.append(found)
+                    broken |= reasons
+            yield start, np.concatenate(inputs), broken
+
+    return blocks
+
+
+def check_test(folder: Path, config: Config, state: State) -> None:
+    """Read a few rows of the test set twice, the second time in reverse, before a training.
+
+    Raises:
+        ConfigError: if the reader breaks, with its file and line.
+        DataError: if it returns something else than the config says, or rows of other ids.
+    """
+    sample = folder / config.data.sample_submission
+    ids = tuple(csv_files.read(sample, DataError, "Correct it.").iloc[:CHECKED, 0])
+    told = own_code.described(config, "read_test")
+    with own_code.telling(config, "read_test"):
+        found = _read(folder, config, ids, state)
+        reverse = _read(folder, config, ids[::-1], state)
+    if not np.array_equal(found, reverse[::-1], equal_nan=found.dtype.kind == "f"):
+        raise DataError(
+            f"{told} returns rows of other ids: for {len(ids)} ids in reverse it does not return"
+            " the same rows in reverse.\nReturn a row for each of the ids that it is given, in"
+            " their order."
+        )
+
+
+def _read(folder: Path, config: Config, ids: Sequence[str], state: State) -> np.ndarray:
+    read: Any = own_code.function(config, "read_test")
+    found = read(folder, config, tuple(ids), state.value)
+    return _checked(found, config, len(ids), own_code.described(config, "read_test"))
+
+
+def _zeros(config: Config) -> np.ndarray:
+    return np.zeros((1, *config.data.shape), config.data.dtype)
+
+
+def _why(config: Config, error: Exception) -> str:
+    line = place(error, own_code.file(config))
+    return f"{config.read_test} ended with {type(error).__name__}{line}: {str(error)[:200]}"
+
+
+def _checked(inputs: Any, config: Config, rows: int, told: str) -> np.ndarray:
+    """Return inputs packed, if they are what `data.own_inputs` says."""
+    forms = config.data.own_inputs
+    if not isinstance(inputs, Mapping):
+        inputs = {next(iter(forms)): inputs}
+    if set(inputs) != set(forms):
+        raise DataError(
+            f"{told} returns the inputs {', '.join(map(str, inputs))}; expected"
+            f" {', '.join(forms)}, as data.own_inputs.\nReturn these by name, or correct"
+            " data.own_inputs."
+        )
+    return packed_inputs.pack(
+        {
+            name: _array(inputs[name], form, rows, f"{told}: the input {name!r}", "own_inputs")
+            for name, form in forms.items()
+        }
+    )
+
+
+def _labels(labels: Any, config: Config, rows: int, told: str) -> Any:
+    if config.target == "own":
+        form, what = config.data.own_labels, f"{told}: labels"
+        return _array(labels, form, rows, what, "own_labels")
+    names = list(config.data.labels)
+    array = np.asarray(labels)
+    if array.shape not in ((rows,), (rows, len(names))):
+        raise DataError(
+            f"{told} returns labels of the shape {array.shape}; expected ({rows},)"
+            f"{f' or ({rows}, {len(names)})' if len(names) > 1 else ''}.\n"
+            "Return what stands in each label column, a row an id."
+        )
+    return pd.DataFrame(array.reshape(rows, -1).astype(str), columns=names)
+
+
+def _array(array: Any, form: Form, rows: int, what: str, field: str) -> np.ndarray:
+    wanted = (rows, *sizes(form))
+    if not isinstance(array, np.ndarray) or array.shape != wanted or array.dtype != form[0]:
+        same = getattr(array, "dtype", None) == form[0]
+        edit = "Reshape it" if same else f"Convert it: np.asarray(array, {form[0]!r})"
+        kind = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
+        raise DataError(
+            f"{what} is {kind.strip()}; expected {form[0]} {wanted}.\n"
+            f"{edit}, or correct data.{field}."
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array.reshape(rows, -1)).all(axis=1))[0])
+        raise DataError(
+            f"{what} is not finite in row {row} (from 0).\n"
+            "Fill gaps in the reader, with the mean of the training set, for example."
+        )
+    return array
+
+
+def _same_number(found: int, rows: int, what: str, told: str) -> None:
+    if found != rows:
+        raise DataError(
+            f"{told} returns {found} {what} for {rows} ids; expected as many.\nReturn one a row."
+        )

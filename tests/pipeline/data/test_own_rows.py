@@ -1,0 +1,204 @@
+"""A competitor's own readers: inputs and labels of any shape, from the files to a submission."""
+
+import csv
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pipeline import artifact, competition_metric
+from pipeline import config as configs
+from pipeline.config import Data
+from pipeline.data import packed_inputs
+from pipeline.data.labels import Target
+from pipeline.errors import ConfigError, SubmissionError
+from pipeline.inference import inference
+from pipeline.submission import prediction_format
+from pipeline.training import training
+
+IDS = [f"r{number:02d}" for number in range(40)]
+
+# Two inputs; labels are a map of 2 x 3 numbers that follows from both.
+OWN = """
+import keras
+import numpy as np
+from keras import layers
+from pipeline.config import Config, Data, Optimizer
+from pipeline.data.own_rows import Rows
+
+def rows(ids):
+    numbers = np.array([int(name[1:]) for name in ids], np.int32)
+    pictures = np.stack([np.full((4, 4), 5 * number, np.uint8) for number in numbers])
+    return {"picture": pictures, "place": numbers[:, None] % 2, "height": np.zeros(
+        (len(ids), 1), np.float32)}
+
+def read_all(folder, config):
+    ids = (folder / "ids.txt").read_text().split()
+    found = rows(ids)
+    means = found["picture"].mean(axis=(1, 2)) / 255
+    labels = np.zeros((len(ids), 2, 3), np.float32)
+    labels[np.arange(len(ids)), found["place"][:, 0]] = means[:, None]
+    return Rows(ids, found, labels, groups=[name[:2] for name in ids], state={"z": 1, "a": [2]})
+
+def read_some(folder, config, ids, state):
+    assert list(state) == ["z", "a"]
+    if "r11" in ids:
+        raise ValueError("r11 is torn")
+    return rows(ids)
+
+def layered(inputs, num_classes, batchnorm_momentum):
+    place = layers.Embedding(2, 6, name="place")(inputs["place"])
+    x = layers.Concatenate(name="joined")([
+        layers.Flatten(name="flat")(inputs["picture"]), layers.Flatten(name="own")(place),
+        inputs["height"]])
+    x = layers.Dense(12, activation="relu", name="hidden")(x)
+    return layers.Reshape((2, 3), name="map")(layers.Dense(6, dtype="float32", name="out")(x))
+
+def squared(labels, outputs):
+    return keras.ops.mean(keras.ops.square(outputs - labels), axis=(1, 2))
+
+def farthest(truth, numbers, greater_is_better=False):
+    return float(abs(truth - numbers).max())
+
+def shaken(inputs, labels, key):
+    import jax
+    up = jax.random.bernoulli(key)
+    picture = jax.numpy.where(up, inputs["picture"][::-1], inputs["picture"])
+    return {**inputs, "picture": picture}, labels
+
+def columns(ids, numbers):
+    return {"first": numbers[:, 0, 0], "largest": numbers.max(axis=(1, 2))}
+
+CONFIG = Config(
+    name="maps", competition="maps", target="own", seed=3, folds=2,
+    data=Data(
+        kind="own", group_column="tens", own_labels=("float32", 2, 3),
+        own_inputs={"picture": ("uint8", 4, 4), "place": ("int32", 1), "height": ("float32", 1)}),
+    read_training="read_all", read_test="read_some", write_submission="columns",
+    model="layered", loss="squared", metric="farthest", augment="shaken",
+    optimizer=Optimizer(name="adam", base_rate=5e-3, base_batch=8), batch=8, epochs=30,
+    warmup_epochs=1, progress_seconds=0, checkpoint_seconds=3600)
+"""
+
+
+@pytest.fixture
+def maps(tmp_path):
+    """Return a folder and a function: the config of the file, with a text replaced."""
+    folder = tmp_path / "competition"
+    folder.mkdir()
+    (folder / "ids.txt").write_text(" ".join(IDS))
+    lines = ["id,first,largest", *(f"{name},0,0" for name in reversed(IDS[:12]))]
+    (folder / "sample_submission.csv").write_text("\n".join(lines) + "\n")
+
+    def made(before="", after=""):
+        assert before in OWN
+        (tmp_path / "maps.py").write_text(OWN.replace(before, after) if before else OWN)
+        return configs.load(str(tmp_path / "maps.py"))
+
+    return folder, made
+
+
+FORMS = st.sampled_from(["uint8", "int32", "float32"])
+
+
+@settings(max_examples=25)
+@given(st.data(), st.lists(FORMS, min_size=1, max_size=4), st.integers(1, 3))
+def test_packed_inputs_come_apart_again_bit_for_bit(data, kinds, rows):
+    forms, inputs = {}, {}
+    for number, kind in enumerate(kinds):
+        shape = data.draw(arrays.array_shapes(min_dims=1, max_dims=3, max_side=3))
+        name = f"input{number}"
+        forms[name] = (kind, *shape)
+        inputs[name] = data.draw(arrays.arrays(kind, (rows, *shape)))
+
+    whole = packed_inputs.pack(inputs)
+    assert whole.shape == (rows, *Data(kind="own", own_inputs=forms).shape)
+    again = packed_inputs.unpacked(whole, forms)
+    for name, array in inputs.items():
+        assert np.asarray(again[name]).tobytes() == array.tobytes()
+    assert np.asarray(packed_inputs.packed(again)).tobytes() == whole.tobytes()
+
+
+def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(maps, tmp_path, monkeypatch):
+    """Through augmentation, groups, folds, a stop, golden outputs, validation.npz and processes.
+    What may be corrected after a training is corrected; what weights follow from is not.
+    """
+    folder, made = maps
+    config, out = made(), tmp_path / "out"
+    monkeypatch.setenv("KAGGLE_IS_COMPETITION_RERUN", "1")  # r11 of the test set cannot be read
+    (folder / "sample_submission.csv").rename(tmp_path / "sample_submission.csv")
+    training.train(config, folder, out, max_steps=20, show=str)
+    trained = training.train(config, folder, out, show=str)
+    (tmp_path / "sample_submission.csv").rename(folder / "sample_submission.csv")
+
+    found = np.load(out / "validation.npz")["values"]
+    assert found.shape == (40, 2, 3) and found.dtype == np.float32
+    assert trained.manifest["metrics"]["validation_farthest"] < 0.5
+
+    loaded = artifact.load(out / "artifact")
+    corrected = made("numbers.max(axis=(1, 2))", "numbers.min(axis=(1, 2))")
+    one, two = (
+        inference.infer(
+            loaded, folder, tmp_path / str(count), config=corrected, processes=count, show=str
+        )
+        for count in (1, 2)
+    )
+    assert np.abs(one.values - two.values).max() <= 1e-6
+    assert [*one.broken] == [*two.broken] == ["r11"] and "(line 25)" in one.broken["r11"]
+    row = one.ids.index("r11")
+    assert np.array_equal(one.values[row], loaded.prior) and loaded.prior.shape == (2, 3)
+    with (tmp_path / "1" / "submission.csv").open() as file:
+        written = list(csv.DictReader(file))
+    assert [line["id"] for line in written] == [*one.ids] == IDS[11::-1]
+    assert float(written[0]["largest"]) == one.values[0].min()
+
+    with pytest.raises(ConfigError, match="not those of the training"):
+        other = made("keras.ops.square(outputs - labels)", "keras.ops.abs(outputs - labels)")
+        inference.infer(loaded, folder, tmp_path / "3", config=other, show=str)
+
+
+def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
+    """Where somebody can mend it."""
+    folder, made = maps
+    with pytest.raises(ConfigError, match=r"ended with ValueError \(line 25\): r11 is torn"):
+        training.read(made(), folder)
+
+
+def test_a_submission_of_other_columns_is_refused(maps, tmp_path):
+    folder, made = maps
+    config = made('"largest"', '"Largest"')
+    form = prediction_format.Form(
+        Target("own", ()),
+        competition_metric.of(config), folder / "sample_submission.csv",
+        writer=prediction_format.writer_of(config),
+    )  # fmt: skip
+    with pytest.raises(SubmissionError, match=r"returns first \(2\), Largest \(2\); expected a"):
+        form.write(tmp_path / "out.csv", IDS[:2], np.zeros((2, 2, 3), np.float32))
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('target="own"', 'target="regression"', "data.own_labels="),
+        ('own_labels=("float32", 2, 3)', "own_labels=()", "data.own_labels="),
+        ('"uint8", 4, 4', '"int8", 4, 4', r"data.own_inputs\['picture'\]"),
+        ('loss="squared", ', "", "loss='' cannot work"),
+        ("greater_is_better=False", "other=3", "greater_is_better=True"),
+        ("CONFIG = Config(", "CONFIG = Config(feed='files',", "feed='files' cannot work"),
+        ('kind="own", ', 'kind="own", flip=True, ', "data.flip=True cannot work"),
+        ('kind="own", ', 'kind="own", height=4, ', "data.height=4 cannot work"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(maps, before, after, said):
+    with pytest.raises(ConfigError, match=said):
+        competition_metric.of(maps[1](before, after))
+
+
+def test_pictures_of_an_own_reader_are_augmented_as_any(maps):
+    """They are uint8 (height, width, 1 or 3), and labels have no shape of their own."""
+    data = Data(kind="own", own_inputs={"picture": ("uint8", 4, 4, 1)}, flip=True, crop_padding=1)
+    assert data.images and data.shape == (4, 4, 1) and data.dtype == "uint8"
+    assert not Data(kind="own", own_inputs={"numbers": ("float32", 4)}).images
