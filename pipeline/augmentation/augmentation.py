@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline.augmentation import crop_and_flip, mixup, rand_augment
+from pipeline.augmentation import crop_and_flip, mixup, rand_augment, resized_crop, turns
 from pipeline.config.data_layout import Data
 from pipeline.data import packed_inputs
 
@@ -49,6 +49,10 @@ class Augmentation:
             parts.append(rand_augment.draws(*given, data.shape, *changes))
         if self.mixes:
             parts.append(mixup.draws(*given, data.shape, data.mixup, data.cutmix))
+        if data.crop_scale:
+            parts.append(resized_crop.draws(*given, data.shape, data.crop_scale))
+        if self._turns:
+            parts.append(turns.draws(*given, flip=data.flip_vertical, rotate=data.rotate))
         if self.own:
             random = np.random.default_rng((self.seed, OWN_STREAM, step))
             parts.append(random.integers(-(2**31), 2**31, (self.batch, KEY), np.int32))
@@ -60,6 +64,12 @@ class Augmentation:
         """
         own, widths = None, (3 * self._moves, rand_augment.COLUMNS * self.data.rand_augment)
         moves, operations, mixes = jnp.split(draws, np.cumsum(widths), axis=1)
+        place = sum(widths) + mixup.COLUMNS * self.mixes
+        if self.data.crop_scale:
+            images = resized_crop.applied(images, draws[:, place:])
+            place += resized_crop.COLUMNS
+        if self._turns:
+            images = turns.applied(images, draws[:, place:])
         if self._moves:
             images = crop_and_flip.applied(images, moves, self.data.crop_padding)
         if self.data.rand_augment:
@@ -88,6 +98,10 @@ class Augmentation:
 
         changed: tuple[Any, ...] = jax.vmap(one)(inputs, keys, *labels)
         return changed
+
+    @property
+    def _turns(self) -> bool:
+        return self.data.flip_vertical or self.data.rotate
 
     @property
     def _moves(self) -> bool:

@@ -42,6 +42,47 @@ def taken(images: Any, places: Any, axis: int) -> Any:
     return jax.lax.platform_dependent(images, places, tpu=multiply, default=gather)
 
 
+def resized(images: Any, positions: Any, axis: int) -> Any:
+    """Return for each line the pixels at positions between those that it has, by linear
+    interpolation.
+
+    Args:
+        images: uint8 (n, height, width, channels).
+        positions: int32 (n, size), along `axis`, from its first pixel to its last, in 16.16 fixed
+            point, the same for all lines of an image. Fractions count in steps of 1/256.
+        axis: 1, the positions are of rows; 2: of columns.
+
+    >>> line = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
+    >>> resized(line, jnp.array([[0, ONE // 4, 2 * ONE]]), 2).ravel().tolist()
+    [0, 25, 200]
+    """
+    size = images.shape[axis]
+    first, part = positions >> 16, (positions >> 8) & 255
+    second = jnp.minimum(first + 1, size - 1)
+
+    def gather(images: Any, first: Any, second: Any, part: Any) -> Any:
+        one_line = [slice(None), None, None, None]
+        one_line[axis] = slice(None)
+        at, own = tuple(one_line), 256 - part
+        found = 0
+        for side, share in ((first, own), (second, part)):
+            pixels = jnp.take_along_axis(images, side[at], axis, mode="promise_in_bounds")
+            found += share[at] * pixels.astype(jnp.int32)
+        return found
+
+    def multiply(images: Any, first: Any, second: Any, part: Any) -> Any:
+        weights = sum(
+            jnp.where(side[..., None] == jnp.arange(size), share[..., None], 0)
+            for side, share in ((first, 256 - part), (second, part))
+        )
+        product = "nij,njwc->niwc" if axis == 1 else "nij,nhjc->nhic"
+        return _product(product, jnp.asarray(weights, jnp.bfloat16), images).astype(jnp.int32)
+
+    ways = {"tpu": multiply, "default": gather}
+    found = jax.lax.platform_dependent(images, first, second, part, **ways)
+    return ((found + 128) >> 8).astype(jnp.uint8)
+
+
 def interpolated(image: Any, positions: Any) -> Any:
     """Return one image whose lines are resampled by linear interpolation; zeros lie outside.
 

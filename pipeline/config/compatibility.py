@@ -3,8 +3,9 @@
 from dataclasses import MISSING, fields
 from typing import Any
 
-from pipeline.config.config import Config, Optimizer
+from pipeline.config.config import Config
 from pipeline.config.data_layout import Data
+from pipeline.config.optimizer import Optimizer
 
 # Nothing that training reads. The images themselves are compared by content.
 FREE = {
@@ -41,6 +42,9 @@ DEFAULTS = {
     if field.default is not MISSING
 } | {"data.own_inputs": {}}
 
+# What an older run did before there was the field. It matters where there is a decay.
+BEFORE = {"optimizer.decay_biases": True}
+
 
 def changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
     """Return the differences of two configs that training depends on, a text for each value.
@@ -49,9 +53,15 @@ def changes(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
     ['batch: 8 then, 6 now']
     >>> changes({"batch": 8}, {"batch": 8, "data": {"alpha": "drop"}})  # an older config
     []
+    >>> older = {"optimizer": {"weight_decay": 0.1}}
+    >>> changes(older, {"optimizer": {"weight_decay": 0.1, "decay_biases": False}})
+    ['optimizer.decay_biases: True then, False now']
+    >>> changes(older, {"optimizer": {"weight_decay": 0.1, "decay_biases": True}})
+    []
     """
     before, now = _flat(theirs), _flat(ours)
-    before = {name: DEFAULTS[name] for name in now if name in DEFAULTS} | before
+    defaults = DEFAULTS | (BEFORE if before.get("optimizer.weight_decay") else {})
+    before = {name: defaults[name] for name in now if name in DEFAULTS} | before
     return [
         f"{name}: {before.get(name)!r} then, {now.get(name)!r} now"
         for name in sorted((before.keys() | now.keys()) - FREE)

@@ -12,66 +12,18 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline.config.data_layout import Data
-from pipeline.config.field_checks import expect, one_of, truth, whole, within
+from pipeline.config.field_checks import expect, one_of, text, truth, whole, within
 from pipeline.config.floor import Floor
+from pipeline.config.optimizer import MOST_BATCH, Optimizer
 
-OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16")
 INFER_PRECISIONS = ("auto", "float32", "mixed_float16")
 FEEDS = ("auto", "device", "host", "files")
 HANDOFFS = ("dataset", "kernel")
 KEEPS = ("last", "best")
 TARGETS = ("classes", "ordinal", "multilabel", "regression", "own")
-# Far above any need, and far below what ends a run for lack of memory.
-MOST_BATCH, MOST_FOLDS = 2**20, 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class Optimizer:
-    """An optimizer and the batch for which its numbers were tuned.
-
-    `pipeline.training.learning_rate` scales them to another batch.
-
-    Attributes:
-        name: "sgd", "adam" or "adamw".
-        base_rate: learning rate per optimizer step that worked at `base_batch`.
-        base_batch: images per step, over all replicas, when it worked.
-        momentum: of SGD, which is Nesterov's.
-        beta_1, beta_2, epsilon: of Adam and AdamW.
-        weight_decay: of SGD and AdamW, decoupled: each step takes learning rate x decay off the
-            weights (as Keras does it). Adam has none.
-        ema_momentum: of an average of the weights, and of BatchNorm's statistics, that is used for
-            evaluation and in the artifact; None: no average. In step t it is at most (1 + t) / (10
-            + t), so that the random weights of the start soon disappear.
-    """
-
-    name: str
-    base_rate: float
-    base_batch: int
-    momentum: float = 0.9
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    epsilon: float = 1e-7
-    weight_decay: float = 0.0
-    ema_momentum: float | None = None
-
-    def __post_init__(self) -> None:
-        one_of("optimizer.name", self.name, OPTIMIZERS)
-        within("optimizer.base_rate", self.base_rate, 0, 100, open_ends=True)
-        whole("optimizer.base_batch", self.base_batch, 1, MOST_BATCH)
-        for name in ("momentum", "beta_1", "beta_2"):
-            within(f"optimizer.{name}", getattr(self, name), 0, 0.999999)
-        within("optimizer.epsilon", self.epsilon, 0, 1, open_ends=True)
-        within("optimizer.weight_decay", self.weight_decay, 0, 10)
-        expect(
-            self.name != "adam" or self.weight_decay == 0,
-            "optimizer.weight_decay",
-            self.weight_decay,
-            "0 with Adam, whose decay no rule scales",
-            'Set name="adamw", which is Adam with decoupled weight decay.',
-        )
-        if self.ema_momentum is not None:
-            within("optimizer.ema_momentum", self.ema_momentum, 0, 1, open_ends=True)
+# Far above any need.
+MOST_FOLDS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +41,21 @@ class Config:
             `pipeline.config.own_code`); "" takes the usual one of the target.
         model, model_options: a function of `pipeline.models.architectures` or an own one, and its
             keyword arguments.
-        loss: an own function; "" takes the usual one of the target.
+        loss: an own function, or "focal" for classes and multilabel (`pipeline.losses`); "" takes
+            the usual one of the target.
+        label_smoothing: of classes and multilabel: the share of each label that all labels get in
+            equal parts, in training; 0.1 is usual.
+        class_weights: of classes and ordinal: how much the loss of a label's rows counts.
+            "balanced" takes 1 / the number of its training rows; or {label: weight}, where others
+            have 1. They are scaled to a mean of 1 over the training rows. "": all count alike.
         augment: an own function that changes an image at random, after what `data` names; "": none.
         read_training, read_test: own functions that read the inputs of data.kind="own".
         write_submission: an own function that makes the submission's columns; "": as
             `pipeline.submission.prediction_format` does.
         code: sha256 of the own functions. Loading the config's file sets it.
+        drop_path: of a residual network: the share of images that go without the branch of its
+            last block, in training; before it fewer, linearly from 0. 0.1 is usual, 0.2 and more
+            for a deep one. The model's function takes it by this name.
         batch: images per optimizer step, over all replicas. It alone determines the optimization.
         noise_cap: measure the gradient-noise scale before the first step, and reduce a batch that
             is larger.
@@ -109,14 +70,15 @@ class Config:
         steps_per_call: steps in one call to the devices; more than 1 pays where a step takes less
             than a millisecond.
         keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch
-            with the best validation accuracy, or, for a multilabel or regression target, with the
+            with the best validation score by the competition's metric, of equals that with the
             smallest validation loss.
-        patience: epochs without a better one after which the run ends; None: it does not.
+        patience: epochs without a better one, by the same order, after which the run ends; None: it
+            does not.
         folds: parts of the labelled images, stratified by label; a model is trained for each, on
             all the others. None: one model, and `data.validation_fraction` is held out.
         views: of an image, whose predictions are averaged in inference (test-time augmentation): as
-            it is, mirrored if data.flip is set, moved by a pixel if data.crop_padding is. They are
-            left out first if time is short.
+            it is, mirrored if data.flip is set, upside down if data.flip_vertical is, moved by a
+            pixel if data.crop_padding is. They are left out first if time is short.
         precision: of training. "auto" takes bfloat16 if the hardware computes it, but for tables.
         feed: "device" lets the devices hold all images, "host" sends each batch to them, "files"
             decodes each batch anew; "auto" takes the first that fits (pipeline.training.feed).
@@ -149,6 +111,8 @@ class Config:
     target: str = "classes"
     metric: str = ""
     loss: str = ""
+    label_smoothing: float = 0.0
+    class_weights: str | Mapping[str, float] = ""
     augment: str = ""
     read_training: str = ""
     read_test: str = ""
@@ -156,6 +120,7 @@ class Config:
     code: str = ""
     noise_cap: bool = False
     model_options: Mapping[str, int | float | bool | str] = field(default_factory=dict)
+    drop_path: float = 0.0
     warmup_epochs: float = 5.0
     batchnorm_momentum: float = 0.99
     batchnorm_batch: int | None = None
@@ -206,7 +171,16 @@ class Config:
         truth("noise_cap", self.noise_cap)
         whole("seed", self.seed, 0, 2**32 - 1)
         self._check_own()
+        self._check_loss()
+        within("drop_path", self.drop_path, 0, 0.95)
         within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
+        expect(
+            self.warmup_epochs > 0 or self.optimizer.schedule != "one_cycle",
+            "warmup_epochs",
+            self.warmup_epochs,
+            "more than 0 with optimizer.schedule='one_cycle', which rises as it falls",
+            f"Set it; {0.3 * self.epochs:g}, three tenths of the epochs, is usual.",
+        )
         within("batchnorm_momentum", self.batchnorm_momentum, 0, 1, open_ends=True)
         within("progress_seconds", self.progress_seconds, 0, 3600)
         if self.checkpoint_seconds is not None:
@@ -311,17 +285,49 @@ class Config:
             "Set all three, or none.",
         )
 
+    def _check_loss(self) -> None:
+        smooth, weights, target = self.label_smoothing, self.class_weights, self.target
+        within("label_smoothing", smooth, 0, 0.999)
+        expect(
+            not smooth or (target in ("classes", "multilabel") and not self.loss),
+            "label_smoothing",
+            smooth,
+            f"nothing with target={target!r} and loss={self.loss!r}: it changes the cross-entropy"
+            " of classes and multilabel",
+            "Leave it out, or loss.",
+        )
+        edit = 'Write class_weights="balanced" or class_weights={"cat": 2.0, …}, or leave it out.'
+        expect(
+            weights in ("", "balanced") or (isinstance(weights, Mapping) and len(weights) > 0),
+            "class_weights",
+            weights,
+            "'balanced' or labels with their weights",
+            edit,
+        )
+        expect(
+            not weights or target in ("classes", "ordinal"),
+            "class_weights",
+            weights,
+            f"nothing with target={target!r}, whose rows have no one label",
+            "Leave it out, and give each row its weight: data.weight_column.",
+        )
+        if isinstance(weights, Mapping):
+            for label, weight in weights.items():
+                text("class_weights", label)
+                within(f"class_weights[{label!r}]", weight, 0, 1e6)
+            object.__setattr__(self, "class_weights", MappingProxyType(dict(weights)))
+
     def _check_views(self) -> None:
         data = self.data
         whole("views", self.views, 1, 10)
         # A view that training never saw makes the prediction worse.
-        most = (2 if data.flip else 1) * (5 if data.crop_padding else 1)
+        most = 2**data.flip * 2**data.flip_vertical * (5 if data.crop_padding else 1)
         expect(
             self.views <= most,
             "views",
             self.views,
             f"at most {most} with kind={data.kind!r}, flip={data.flip}, "
-            f"crop_padding={data.crop_padding}",
+            f"crop_padding={data.crop_padding}, flip_vertical={data.flip_vertical}",
             "Lower views, or train with data.flip or data.crop_padding; a table has one view.",
         )
 
@@ -352,6 +358,11 @@ class Config:
         object.__setattr__(self, "model_options", MappingProxyType(dict(self.model_options)))
 
     @property
+    def compares_epochs(self) -> bool:
+        """Whether each epoch is scored by the competition's metric."""
+        return self.keep == "best" or self.patience is not None
+
+    @property
     def outputs(self) -> int:
         """How many numbers a model gives for one example; with target="own" it gives what the own
         functions expect, and `num_classes` says no more than the config's author wants.
@@ -372,6 +383,9 @@ class Config:
             "optimizer": dataclasses.asdict(self.optimizer),
             "floor": None if self.floor is None else dataclasses.asdict(self.floor),
             "model_options": dict(self.model_options),
+            "class_weights": self.class_weights
+            if isinstance(self.class_weights, str)
+            else dict(self.class_weights),
         }
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 from pipeline.config import own_code
-from pipeline.config.config import Config, Optimizer
+from pipeline.config.config import Config
 from pipeline.config.data_layout import Data
 from pipeline.config.floor import Floor
+from pipeline.config.optimizer import Optimizer
 from pipeline.errors import ConfigError, place
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"

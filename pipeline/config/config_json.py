@@ -5,9 +5,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.config.config import Config, Optimizer
+from pipeline.config.config import Config
 from pipeline.config.data_layout import Data
 from pipeline.config.floor import Floor
+from pipeline.config.optimizer import Optimizer
 from pipeline.errors import ConfigError
 
 

@@ -14,6 +14,10 @@ Form = tuple[str | int, ...]
 RESIZES = ("exact", "stretch", "crop", "pad")
 DECODES = ("full", "reduced")
 ALPHAS = ("drop", "white", "black")
+AUGMENTATIONS = (
+    "crop_padding", "flip", "flip_vertical", "rotate", "crop_scale", "rand_augment", "mixup",
+    "cutmix",
+)  # fmt: skip
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP", "", "*")
 MOST_PIXELS = 10_000  # far above any need, and far below what ends a run for lack of memory
 
@@ -68,6 +72,11 @@ class Data:
         crop_padding: pixels of zeros around an image before a random crop of the original size; 0:
             no crop.
         flip: mirror half of the images left to right.
+        flip_vertical: turn half of the images upside down.
+        rotate: turn images by 0 to 3 quarters, each as often; they must be square.
+        crop_scale: the least share of an image's area that a random window of it has, which is
+            enlarged to the whole size (`pipeline.augmentation.resized_crop`); 0.08 for much data
+            and many epochs, 0.5 for less; 0: no window.
         rand_augment: operations of RandAugment on each image, of 14
             (pipeline.augmentation.rand_augment); 2 is usual; 0: none.
         rand_magnitude: strength of these operations, 0 to 1.
@@ -78,6 +87,8 @@ class Data:
         group_column: a column of train_csv; examples with the same text in it (of one patient, one
             scene) are never on both sides of a split. The share of the held-out set is then the
             nearest 1/n, as far as whole groups allow.
+        weight_column: a column of train_csv with numbers of 0 or more: how much the loss of each
+            row counts in training. A loss is still divided by the number of rows.
         group_duplicates: keep images that are the same to a person on one side of each split.
             Training finds them in the pixels (`pipeline.data.duplicates`).
     """
@@ -111,12 +122,16 @@ class Data:
     suffix: str = ".png"
     crop_padding: int = 0
     flip: bool = False
+    flip_vertical: bool = False
+    rotate: bool = False
+    crop_scale: float = 0.0
     rand_augment: int = 0
     rand_magnitude: float = 0.3
     mixup: float = 0.0
     cutmix: float = 0.0
     validation_fraction: float = 0.1
     group_column: str | None = None
+    weight_column: str | None = None
     group_duplicates: bool = False
 
     def __post_init__(self) -> None:
@@ -149,7 +164,16 @@ class Data:
             text("data.positive_label", self.positive_label)
         whole("data.most_categories", self.most_categories, 2, 10**5)
         whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
-        truth("data.flip", self.flip)
+        for name in ("flip", "flip_vertical", "rotate"):
+            truth(f"data.{name}", getattr(self, name))
+        expect(
+            not self.rotate or self.height == self.width,
+            "data.rotate",
+            self.rotate,
+            f"False with height={self.height} and width={self.width}: a quarter turn swaps them",
+            "Leave rotate out, or make the images square.",
+        )
+        within("data.crop_scale", self.crop_scale, 0, 1)
         whole("data.rand_augment", self.rand_augment, 0, 14)
         within("data.rand_magnitude", self.rand_magnitude, 0, 1)
         within("data.mixup", self.mixup, 0, 10)
@@ -207,7 +231,7 @@ class Data:
     def _check_shape(self) -> None:
         if not self.images or self.own_labels:
             what = "own_labels" if self.own_labels else "inputs that are no images"
-            for name in ("crop_padding", "flip", "rand_augment", "mixup", "cutmix"):
+            for name in AUGMENTATIONS:
                 value, edit = getattr(self, name), f"Leave {name} out."
                 expect(not value, f"data.{name}", value, f"nothing with {what}", edit)
         if self.kind in ("table", "own"):
@@ -226,12 +250,9 @@ class Data:
         several = "a column's name, or several"
         expect(self.labels != (), "data.label_column", self.label_column, several, "Name one.")
         if self.train_csv is None:
-            edit = 'Name a table, or set kind="images" and leave group_column out.'
-            one = (
-                self.kind in ("images", "own")
-                and len(self.labels) == 1
-                and self.group_column is None
-            )
+            edit = 'Name a table, or set kind="images" and leave the other columns out.'
+            alone = self.group_column is None and self.weight_column is None
+            one = self.kind in ("images", "own") and len(self.labels) == 1 and alone
             expected = "a table, except for images in a folder for each label"
             expect(one, "data.train_csv", None, expected, edit)
         seen = {self.id_column: "id_column"}
@@ -241,8 +262,9 @@ class Data:
             columns, edit = getattr(self, kind), f"Write {kind}=('…', '…')."
             expect(isinstance(columns, tuple), f"data.{kind}", columns, "a tuple of names", edit)
             named += [(kind, name) for name in columns]
-        if self.group_column is not None:
-            named.append(("group_column", self.group_column))
+        for kind in ("group_column", "weight_column"):
+            if getattr(self, kind) is not None:
+                named.append((kind, getattr(self, kind)))
         for kind, name in named:
             text(f"data.{kind}", name)
             expect(

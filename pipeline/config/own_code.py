@@ -32,8 +32,10 @@ FIELDS = (
     "read_test",
     "write_submission",
 )
-# Of these, the fields in which only an own function can stand.
+# Of these, the fields in which only an own function can stand, but for OUR_LOSSES.
 OWN_ONLY = ("loss", "augment", "read_training", "read_test", "write_submission")
+# Losses of `pipeline.losses`, with the targets that they suit.
+OUR_LOSSES = {"focal": ("classes", "multilabel")}
 
 _loaded: dict[str, tuple[Path, ModuleType]] = {}  # by the sha256 of the code
 
@@ -50,13 +52,16 @@ def attached(config: Config, module: ModuleType, path: Path) -> Config:
     named = {field: getattr(config, field) for field in FIELDS}
     found = {field for field, name in named.items() if callable(getattr(module, name, None))}
     for field in OWN_ONLY:
-        if named[field] and field not in found:
+        ours = field == "loss" and named[field] in OUR_LOSSES
+        if named[field] and field not in found and not ours:
             functions = [name for name, value in vars(module).items() if _own(value, module)]
             raise ConfigError(
                 f"{field}={named[field]!r} cannot work: {path} has no such function; it has"
                 f" {', '.join(functions) or 'none'}.\nWrite it there, correct the name, or leave"
                 f" {field} out."
             )
+    if config.loss and "loss" not in found:
+        check_our_loss(config)
     if not found:
         return config
     try:
@@ -67,6 +72,17 @@ def attached(config: Config, module: ModuleType, path: Path) -> Config:
         ) from error
     _loaded[code] = path, module
     return dataclasses.replace(config, code=code)
+
+
+def check_our_loss(config: Config) -> None:
+    """Raise `ConfigError` unless a loss that is no own function is one of ours, for the target."""
+    suited = OUR_LOSSES.get(config.loss, ())
+    if config.target not in suited:
+        raise ConfigError(
+            f"loss={config.loss!r} cannot work with target={config.target!r}: expected a function"
+            f" of the config's own file, or 'focal' with {' or '.join(OUR_LOSSES['focal'])}.\n"
+            "Leave loss out, or write the function (docs/own-code.md)."
+        )
 
 
 def function(config: Config, field: str) -> Callable[..., Any] | None:

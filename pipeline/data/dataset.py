@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,7 @@ ORDER = 1
 # Of how a seed becomes batches, augmentation and dropout. 1: by Pillow, on the host, and dropout by
 # groups (until commit 07ff1c6 and shortly after). A run ends as it began.
 BATCHES_VERSION = 2
+MOST_WEIGHT = 1e6  # of a row; a sum of them stays exact enough
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Examples:
             `data.group_duplicates`.
         encoding: of a table, or the state of an own reader; None for images.
         broken: the reason for each id that is skipped, since its image cannot be decoded.
+        weights: float64 (n,), of `data.weight_column`; None without.
     """
 
     ids: tuple[str, ...]
@@ -63,6 +66,7 @@ class Examples:
     groups: np.ndarray | None = None
     encoding: Encoding | State | None = None
     broken: Mapping[str, str] = field(default_factory=dict)
+    weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -74,8 +78,9 @@ class Examples:
 
     @cached_property  # all folds of a run have it
     def fingerprint(self) -> str:
-        """A sha256 over ids, inputs, labels and groups: equal data, equal text."""
-        arrays = [array for array in (self.inputs, self.labels, self.groups) if array is not None]
+        """A sha256 over ids, inputs, labels, groups and weights: equal data, equal text."""
+        given = self.inputs, self.labels, self.groups, self.weights
+        arrays = [array for array in given if array is not None]
         lines = [*self.ids, *map(checksums.of_rows, arrays)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -107,7 +112,7 @@ def read_training(
     advice = "Set data.train_csv in the config."
     parts: parallel_decoding.Paths | None = None
     names = [*data.labels, *data.numeric_columns, *data.categorical_columns]
-    names += [] if data.group_column is None else [data.group_column]
+    names += [name for name in (data.group_column, data.weight_column) if name is not None]
     if data.kind == "tfrecords":
         path = folder / ", ".join(tfrecords.several(data.train_records))
         features = (data.id_column, *names)
@@ -144,26 +149,34 @@ def read_training(
         encoding = table_features.fit(table, data, path)
         inputs = table_features.encode(table, encoding, path)
     target, values = labels.read(table, config, path)
-    groups = None if data.group_column is None else group_codes(table[data.group_column], path)
+    groups, weights = _groups_and_weights(table, config, path)
     if data.group_duplicates:
         groups = duplicates.groups(inputs, groups)
         if show is not None:
             number = len(np.unique(groups))
             show(f"{len(ids):,} images in {number:,} groups of duplicates, which no split divides")
-    return Examples(ids, inputs, values, target, groups, encoding, broken)
+    return Examples(ids, inputs, values, target, groups, encoding, broken, weights)
 
 
 def _own(folder: Path, config: Config) -> Examples:
-    ids, inputs, given, column, state = own_rows.read_training(folder, config)
-    path = Path(own_code.described(config, "read_training"))
-    if config.target == "own":
-        target, values = Target("own", ()), given
-    else:
-        target, values = labels.read(given, config, path)
-    groups = None if column is None else group_codes(column, path)
+    ids, inputs, values, columns, state = own_rows.read_training(folder, config)
+    path, target = Path(own_code.described(config, "read_training")), Target("own", ())
+    if values is None:
+        target, values = labels.read(columns, config, path)
     if (folder / config.data.sample_submission).is_file():
         own_rows.check_test(folder, config, state)
-    return Examples(ids, inputs, values, target, groups, state)
+    groups, weights = _groups_and_weights(columns, config, path)
+    return Examples(ids, inputs, values, target, groups, state, weights=weights)
+
+
+def _groups_and_weights(
+    table: pd.DataFrame, config: Config, path: Path
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    group, weight = config.data.group_column, config.data.weight_column
+    return (
+        None if group is None else group_codes(table[group], path),
+        None if weight is None else _weights(table[weight], path),
+    )
 
 
 def group_codes(column: pd.Series, path: Path) -> np.ndarray:
@@ -176,6 +189,28 @@ def group_codes(column: pd.Series, path: Path) -> np.ndarray:
             "data.group_column=None."
         )
     return np.unique(column.to_numpy(str), return_inverse=True)[1].astype(np.int32)
+
+
+def _weights(column: pd.Series, path: Path) -> np.ndarray:
+    """Return the numbers of a column of texts: float64 (n,), 0 or more."""
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    wrong = column[~((numbers >= 0) & (numbers < MOST_WEIGHT))]
+    if len(wrong):
+        raise DataError(
+            f"{path} has {wrong.iloc[0]!r} in {column.name!r}, the first of {len(wrong)} such rows;"
+            f" expected weights from 0 to {MOST_WEIGHT:g}.\nCorrect the table, or leave"
+            " data.weight_column out."
+        )
+    return numbers
+
+
+class Weighted(NamedTuple):
+    """The labels of a batch's rows, (batch,) or (batch, k), and how much each row's loss counts,
+    float32 (batch,).
+    """
+
+    labels: Any
+    weights: Any
 
 
 @dataclass(eq=False)
@@ -193,6 +228,7 @@ class Batches:
         batch: images a step.
         seed: of the order.
         rows: int64 (n,), the rows to train on; None: all.
+        weights: float32 (m,), how much the loss of each row counts; None: all alike.
     """
 
     inputs: np.ndarray
@@ -201,6 +237,7 @@ class Batches:
     batch: int
     seed: int
     rows: np.ndarray | None = None
+    weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self._rows = np.arange(len(self.labels)) if self.rows is None else self.rows
@@ -212,11 +249,12 @@ class Batches:
         examples: Examples,
         config: Config,
         rows: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
         **changes: int,
     ) -> "Batches":
         """Return the batches of a config; `changes` (batch, seed) replace its own."""
         given = {"batch": config.batch, "seed": config.seed, **changes}
-        return cls(examples.inputs, examples.labels, rows=rows, **given)
+        return cls(examples.inputs, examples.labels, rows=rows, weights=weights, **given)
 
     def __len__(self) -> int:
         """Return the number of images in an epoch."""
@@ -245,8 +283,13 @@ class Batches:
         found: np.ndarray = self._rows[self.indices(step)]
         return found
 
-    def at(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the step's inputs, before any augmentation, and its labels."""
+    def labels_of(self, step: int) -> Any:
+        """Return the step's labels, `Weighted` where rows have weights."""
         rows = self.rows_of(step)
+        labels = self.labels[rows]
+        return labels if self.weights is None else Weighted(labels, self.weights[rows])
+
+    def at(self, step: int) -> tuple[np.ndarray, Any]:
+        """Return the step's inputs, before any augmentation, and its labels."""
         # A .npy file may have its axes in another order.
-        return np.ascontiguousarray(self.inputs[rows]), self.labels[rows]
+        return np.ascontiguousarray(self.inputs[self.rows_of(step)]), self.labels_of(step)

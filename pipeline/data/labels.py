@@ -201,10 +201,18 @@ def losses(kind: str, labels: Any, logits: Any) -> Any:
         return keras.ops.mean(keras.ops.square(logits - labels), axis=-1)
     if kind == "ordinal":
         labels = keras.ops.cast(labels[:, None] > keras.ops.arange(logits.shape[-1]), "float32")
+    each = binary(labels, logits)
+    return keras.ops.sum(each, axis=-1) if kind == "ordinal" else keras.ops.mean(each, axis=-1)
+
+
+def binary(labels: Any, logits: Any) -> Any:
+    """Return the cross-entropy of each label, float32 (n, k), of labels from 0 to 1."""
+    import keras
+
     # This form overflows for no logits.
     each = keras.ops.relu(logits) - logits * labels
     each += keras.ops.log1p(keras.ops.exp(-keras.ops.abs(logits)))
-    return keras.ops.sum(each, axis=-1) if kind == "ordinal" else keras.ops.mean(each, axis=-1)
+    return each
 
 
 def figure(kind: str, labels: Any, logits: Any) -> Any:

@@ -35,7 +35,9 @@ class Rows:
         inputs: an array (n, …), or several by name, as `data.own_inputs` says.
         labels: an array as `data.own_labels` says; for any other target what stands in a table: a
             text or number each, or (n, k) for several label columns.
-        groups: n texts, with `data.group_column`: rows of one group stay on one side of each split.
+        groups: n texts, with any `data.group_column`: rows of one group stay on one side of each
+            split.
+        weights: n numbers, with any `data.weight_column`: how much the loss of each row counts.
         state: what `read_test` needs of the training set, as a vocabulary or means: numbers, texts,
             lists and dicts, which travel in the artifact as JSON.
     """
@@ -44,6 +46,7 @@ class Rows:
     inputs: Inputs
     labels: Any
     groups: Sequence[str] | None = None
+    weights: Sequence[float] | None = None
     state: Any = None
 
 
@@ -71,10 +74,11 @@ def encoding_of(value: Any, data: Data) -> Encoding | State | None:
 
 def read_training(
     folder: Path, config: Config
-) -> tuple[tuple[str, ...], np.ndarray, Any, pd.Series | None, State]:
-    """Return ids, packed inputs, labels, groups and state, checked.
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None, pd.DataFrame, State]:
+    """Return ids, packed inputs, labels, columns and state, checked.
 
-    The labels are an array for target="own", else a table of texts with the config's label columns.
+    The labels are those of target="own". The columns are texts, as in a table: groups, weights, and
+    for any other target the labels.
 
     Raises:
         ConfigError: if the reader breaks, with its file and line.
@@ -99,17 +103,23 @@ def read_training(
             "Return an id of its own for each row."
         )
     inputs = _checked(rows.inputs, config, len(ids), told)
-    labels = _labels(rows.labels, config, len(ids), told)
-    groups = None
-    if (config.data.group_column is None) != (rows.groups is None):
-        raise DataError(
-            f"{told} returns {'no ' if rows.groups is None else ''}groups, and"
-            f" data.group_column={config.data.group_column!r}; expected both or none.\n"
-            "Return Rows(groups=…), and call them anything in data.group_column."
-        )
-    if rows.groups is not None:
-        groups = pd.Series([str(text) for text in rows.groups], name=config.data.group_column)
-        _same_number(len(groups), len(ids), "groups", told)
+    labels, columns = None, pd.DataFrame(index=range(len(ids)))
+    if config.target == "own":
+        what = f"{told}: labels"
+        labels = _array(rows.labels, config.data.own_labels, len(ids), what, "own_labels")
+    else:
+        columns = _labels(rows.labels, config, len(ids), told)
+    for field, given in (("group", rows.groups), ("weight", rows.weights)):
+        name = getattr(config.data, f"{field}_column")
+        number = None if given is None else len(given)
+        if number != (None if name is None else len(ids)):
+            raise DataError(
+                f"{told} returns {'no' if number is None else number} {field}s for {len(ids)} ids,"
+                f" and data.{field}_column={name!r}; expected one a row, or none and None.\n"
+                f"Return Rows({field}s=…), and call them anything in data.{field}_column."
+            )
+        if given is not None:
+            columns[name] = [str(value) for value in given]
     try:
         state = json.loads(json.dumps(rows.state, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -117,7 +127,7 @@ def read_training(
             f"{told} returns a state that JSON cannot hold: {error}.\nReturn numbers, texts, lists"
             " and dicts: array.tolist(), float(number)."
         ) from error
-    return ids, inputs, labels, groups, State(state)
+    return ids, inputs, labels, columns, State(state)
 
 
 def test_blocks(
@@ -208,10 +218,7 @@ def _checked(inputs: Any, config: Config, rows: int, told: str) -> np.ndarray:
     )
 
 
-def _labels(labels: Any, config: Config, rows: int, told: str) -> Any:
-    if config.target == "own":
-        form, what = config.data.own_labels, f"{told}: labels"
-        return _array(labels, form, rows, what, "own_labels")
+def _labels(labels: Any, config: Config, rows: int, told: str) -> pd.DataFrame:
     names = list(config.data.labels)
     array = np.asarray(labels)
     if array.shape not in ((rows,), (rows, len(names))):
@@ -240,10 +247,3 @@ def _array(array: Any, form: Form, rows: int, what: str, field: str) -> np.ndarr
             "Fill gaps in the reader, with the mean of the training set, for example."
         )
     return array
-
-
-def _same_number(found: int, rows: int, what: str, told: str) -> None:
-    if found != rows:
-        raise DataError(
-            f"{told} returns {found} {what} for {rows} ids; expected as many.\nReturn one a row."
-        )

@@ -1,8 +1,8 @@
-"""Test-time augmentation: predictions are averaged over views of an image: as it is, mirrored, and
-moved by a pixel.
+"""Test-time augmentation: predictions are averaged over views of an image: as it is, mirrored,
+upside down, and moved by a pixel.
 
-Only what training did to its images, too: mirrored where `data.flip` is set, moved where
-`data.crop_padding` is, with zeros at the edge.
+Only what training did to its images, too: mirrored where `data.flip` is set, upside down where
+`data.flip_vertical` is, moved where `data.crop_padding` is, with zeros at the edge.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,13 @@ MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 @dataclass(frozen=True)
 class View:
     """One view of an image: moved down and right by so many pixels, then perhaps mirrored left to
-    right.
+    right, and turned upside down.
     """
 
     down: int = 0
     right: int = 0
     mirrored: bool = False
+    upside_down: bool = False
 
     def apply(self, images: np.ndarray) -> np.ndarray:
         """Return this view of the images, uint8 (n, height, width, channels); without a change it
@@ -40,7 +41,8 @@ class View:
                 :, _to(-self.down, height), _to(-self.right, width)
             ]
             images = moved
-        return np.ascontiguousarray(images[:, :, ::-1]) if self.mirrored else images
+        images = images[:, :, ::-1] if self.mirrored else images
+        return np.ascontiguousarray(images[:, ::-1] if self.upside_down else images)
 
 
 def views(data: Data, number: int) -> tuple[View, ...]:
@@ -50,8 +52,9 @@ def views(data: Data, number: int) -> tuple[View, ...]:
     [False, True]
     """
     sides = (False, True) if data.flip else (False,)
+    ends = (False, True) if data.flip_vertical else (False,)
     moves = MOVES if data.crop_padding else MOVES[:1]
-    found = [View(down, right, mirrored) for down, right in moves for mirrored in sides]
+    found = [View(*move, side, end) for move in moves for end in ends for side in sides]
     return tuple(found[:number])
 
 

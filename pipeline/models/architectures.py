@@ -57,7 +57,14 @@ def small_cnn(
 
 
 def wide_resnet(
-    images: Any, num_classes: int, batchnorm_momentum: float, *, k: int, n: int, kernel_size: int
+    images: Any,
+    num_classes: int,
+    batchnorm_momentum: float,
+    *,
+    k: int,
+    n: int,
+    kernel_size: int,
+    drop_path: float = 0.0,
 ) -> Any:
     """Return logits of the WideResNet of koshian2/TPU-Benchmark.
 
@@ -74,6 +81,7 @@ def wide_resnet(
         k: width factor.
         n: blocks a stage.
         kernel_size: of the convolutions inside the blocks, in pixels.
+        drop_path: of the last block, as `_added` takes it.
     """
     x = images
     for stage, channels in enumerate((16 * k, 32 * k, 64 * k), start=1):
@@ -85,7 +93,8 @@ def wide_resnet(
             for unit in ("a", "b"):
                 name = f"stage{stage}_block{block}_{unit}"
                 x = _convolution(x, channels, kernel_size, batchnorm_momentum, name)
-            x = layers.Add(name=f"stage{stage}_block{block}_add")([start, x])
+            rate = drop_path * ((stage - 1) * n + block) / (3 * n)
+            x = _added(start, x, rate, f"stage{stage}_block{block}")
     x = layers.GlobalAveragePooling2D(name="pool")(x)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
@@ -99,6 +108,7 @@ def strided_resnet(
     stride: int = 2,
     blocks: int = 1,
     dropout: float = 0.2,
+    drop_path: float = 0.0,
 ) -> Any:
     """Return logits of a residual network that learns much per second on a CPU.
 
@@ -115,6 +125,7 @@ def strided_resnet(
         stride: pixels a side that become one.
         blocks: residual blocks a stage, of two 3x3 convolutions each.
         dropout: share of the features dropped before the logits, in training.
+        drop_path: of the last block, as `_added` takes it.
     """
     x = _squares_to_channels(images, stride, "stem")
     x = _convolution(x, width, 3, batchnorm_momentum, "stem", use_bias=False)
@@ -128,7 +139,8 @@ def strided_resnet(
             for unit in ("a", "b"):
                 name = f"stage{stage}_block{block}_{unit}"
                 x = _convolution(x, channels, 3, batchnorm_momentum, name, use_bias=False)
-            x = layers.Add(name=f"stage{stage}_block{block}_add")([start, x])
+            rate = drop_path * ((stage - 1) * blocks + block) / (3 * blocks)
+            x = _added(start, x, rate, f"stage{stage}_block{block}")
     x = layers.GlobalAveragePooling2D(name="pool")(x)
     x = layers.Dropout(dropout, name="dropout")(x)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
@@ -188,6 +200,22 @@ def _convolution(
     return layers.Activation("relu", name=f"{name}_relu")(x)
 
 
+def _added(start: Any, branch: Any, drop_path: float, name: str) -> Any:
+    """Return the sum of a block's input and its branch, which a share of the images goes without.
+
+    The branch of the others grows as much as keeps the mean: stochastic depth, Huang et al. 2016,
+    arXiv:1603.09382, whose share grows linearly with the depth of a block.
+
+    Args:
+        drop_path: that share, in training, drawn for each image.
+    """
+    if drop_path:
+        one_an_image = (None, 1, 1, 1)
+        drop = layers.Dropout(drop_path, noise_shape=one_an_image, name=f"{name}_drop_path")
+        branch = drop(branch)
+    return layers.Add(name=f"{name}_add")([start, branch])
+
+
 MODELS: dict[str, Callable[..., Any]] = {
     "small_cnn": small_cnn,
     "wide_resnet": wide_resnet,
@@ -230,13 +258,13 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
                 "Correct it, or write the function into the config's own file (docs/own-code.md)."
             )
         function = partial(backbones.logits, backbones.BACKBONES[config.model])
-    _check_options(config, function)
+    options = _checked_options(config, function)
     inputs, prepared = _inputs(config)
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     told = own_code.described(config, "model") if own else config.model
     file = own_code.file(config) if own else Path(__file__)
     try:
-        logits = function(prepared, config.outputs, momentum, **config.model_options)
+        logits = function(prepared, config.outputs, momentum, **options)
         model = keras.Model(inputs, logits, name=config.model)
         # Keras 3.15 refuses a pooling to no pixels. Keras 3.13 does not, and the loss is NaN.
         empty = [layer.name for layer in model.layers if 0 in layer.output.shape]
@@ -259,18 +287,29 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     return model
 
 
-def _check_options(config: Config, function: Callable[..., Any]) -> None:
-    """Raise `ConfigError` unless `config.model_options` are what a function takes."""
+def _checked_options(config: Config, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the keyword arguments for a model's function: `config.model_options` and `drop_path`.
+
+    Raises:
+        ConfigError: unless they are what it takes.
+    """
     given = config.model_options
+    more = {"drop_path": config.drop_path} if config.drop_path else {}
     parameters = list(inspect.signature(function).parameters.values())
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return  # the function itself says what it takes
+        return {**given, **more}  # the function itself says what it takes
     by_name = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     options = {
         one.name: one
         for place, one in enumerate(parameters)
         if one.kind is by_name[0] or (one.kind is by_name[1] and place > 2)
     }
+    if options.pop("drop_path", None) is None and more:
+        raise ConfigError(
+            f"drop_path={config.drop_path:g} cannot work: {config.model} has no residual branches"
+            " that could be dropped, or no argument of that name.\nLeave drop_path out, choose"
+            " wide_resnet or strided_resnet, or let your own function take drop_path."
+        )
     needed = {name for name, one in options.items() if one.default is inspect.Parameter.empty}
     problems = (("unknown", set(given) - set(options)), ("missing", needed - set(given)))
     said = [f"; {what}: {', '.join(sorted(names))}" for what, names in problems if names]
@@ -288,6 +327,7 @@ def _check_options(config: Config, function: Callable[..., Any]) -> None:
                 f"model_options[{name!r}]={value!r} cannot work: {config.model} expects "
                 f"{options[name]}.\nCorrect it in the config."
             )
+    return {**given, **more}
 
 
 def count(model: Any) -> dict[str, int]:

@@ -32,6 +32,7 @@ MOUNT = (
     'pretrained="owner/slug/file".'
 )
 HEAD = "logits/"
+PARTS = 12  # of a network's layers, for optimizer.layer_decay
 
 
 @dataclass(frozen=True)
@@ -190,15 +191,29 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
 
 
 def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
-    """Return the learning rate's factor for each trainable variable; None: 1 for all."""
-    if config.model not in BACKBONES:
-        return None
-    factor = float(config.model_options.get("backbone_rate", 1.0))
-    if factor == 1:
-        return None
-    return [
-        1.0 if variable.path.startswith(HEAD) else factor for variable in model.trainable_variables
-    ]
+    """Return the learning rate's factor for each trainable variable; None: 1 for all.
+
+    For `optimizer.layer_decay` the layers with weights, in the order of computation, are cut into
+    12 equal parts, whatever the network (fewer layers: a part each). The head, which is the last
+    such layer, has the factor 1, the part before it layer_decay, the one before that layer_decay^2,
+    and so on: Clark et al. 2020, arXiv:2003.10555; with 12 parts, Liu et al. 2022 (ConvNeXt),
+    arXiv:2201.03545. A backbone's own factor, `backbone_rate`, comes on top.
+    """
+    variables, decay = model.trainable_variables, config.optimizer.layer_decay
+    layers_of = [variable.path.rpartition("/")[0] for variable in variables]
+    names = list(dict.fromkeys(layers_of))[:-1]  # all but the head
+    parts = min(PARTS, len(names))
+    factors = {
+        name: decay ** (parts - place * parts // len(names)) for place, name in enumerate(names)
+    }
+    found = [factors.get(name, 1.0) for name in layers_of]
+    if config.model in BACKBONES:
+        rate = float(config.model_options.get("backbone_rate", 1.0))
+        found = [
+            factor * (1.0 if variable.path.startswith(HEAD) else rate)
+            for factor, variable in zip(found, variables, strict=True)
+        ]
+    return None if set(found) == {1.0} else found
 
 
 @functools.lru_cache(maxsize=1)  # each fold starts with them

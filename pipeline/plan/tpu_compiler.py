@@ -12,6 +12,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,8 @@ def _lowered(config: Config, target: Accelerator, images: int) -> Any:
         step = Step(config, applied, model, mesh)
         tree = jax.tree.map(there, step.initial().tree)
         pixels, *rest = _given(config, step)
-        placed = [there(array, None, replicas.AXIS) for array in (pixels, *rest)]
+        split = partial(jax.tree.map, lambda array: there(array, None, replicas.AXIS))
+        placed = [split(array) for array in (pixels, *rest)]
         held: tuple[Any, ...] = ()
         if images:
             part = -(-images // mesh.size)
@@ -225,6 +227,8 @@ def _lowered(config: Config, target: Accelerator, images: int) -> Any:
 def _given(config: Config, step: Any) -> tuple[Any, ...]:
     import jax
 
+    from pipeline.data.dataset import Weighted
+
     size = config.steps_per_call, config.batch
     whole = config.target in ("classes", "ordinal")
     labels: Any = (size, np.int32) if whole else ((*size, config.outputs), np.float32)
@@ -233,4 +237,7 @@ def _given(config: Config, step: Any) -> tuple[Any, ...]:
     draws = (*size, step.augmentation.draws(0).shape[1])
     struct: Any = jax.ShapeDtypeStruct
     pixels = struct((*size, *config.data.shape), np.dtype(config.data.dtype))
-    return pixels, struct(*labels), struct(draws, np.int32)
+    truth = struct(*labels)
+    if config.class_weights or config.data.weight_column is not None:
+        truth = Weighted(truth, struct(size, np.float32))
+    return pixels, truth, struct(draws, np.int32)

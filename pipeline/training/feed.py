@@ -177,9 +177,12 @@ class Feed:
     def _call(self, first: int, number: int, images: np.ndarray) -> Given:
         """Return a call's arrays on the devices. Padding to one shape is not computed."""
         steps, more = range(first, first + number), self._several - number
-        labels = [self._batches.labels[self._batches.rows_of(step)] for step in steps]
+        labels = [self._batches.labels_of(step) for step in steps]
         draws = [self._step.augmentation.draws(step) for step in steps]
-        padded = [np.stack([*each, *each[:1] * more]) for each in (labels, draws)]
+        padded = [
+            jax.tree.map(lambda *parts: np.stack(parts), *each, *each[:1] * more)
+            for each in (labels, draws)
+        ]
         mesh = self._step.mesh
         placed = replicas.put(mesh, images, axis=None if self.held else 1)
         return *placed, *replicas.put(mesh, *padded, axis=1)

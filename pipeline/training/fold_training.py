@@ -13,9 +13,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from pipeline import competition_metric, losses
 from pipeline.config import Config
 from pipeline.data import dataset, file_images, folds
 from pipeline.evaluation import held_out_outputs
+from pipeline.evaluation.epoch_score import EpochScore
 from pipeline.models import architectures
 from pipeline.runtime import devices
 from pipeline.runtime import provenance as provenance_module
@@ -79,11 +81,15 @@ def fit(
     """
     gc.collect()  # frees what the fold before this one has on the devices
     rows, held = pair
-    batches = dataset.Batches.of(examples, config, rows)
+    batches = dataset.Batches.of(examples, config, rows, losses.row_weights(examples, config, rows))
     architectures.seed(config.seed)
     spent: dict[str, float] = {}
     validation = file_images.some(examples.inputs, held), examples.labels[held]
-    run = Loop(config, applied, batches, validation, place, show, spent, fold)
+    score = None
+    if config.compares_epochs:
+        metric = competition_metric.of(config)
+        score = EpochScore(metric, examples.target, validation[1], show)
+    run = Loop(config, applied, batches, validation, place, show, spent, fold, score)
     run.run_id, run.memory = run_id or run.run_id, memory
     origin = {
         "config": config.to_json(),

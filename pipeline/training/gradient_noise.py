@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
+from pipeline import losses
 from pipeline.config import Config
 from pipeline.config.compatibility import changes
 from pipeline.data import dataset, file_images, folds
@@ -114,18 +116,18 @@ def measure(
         )
 
     architectures.seed(config.seed)
-    trained = dataset.Batches.of(examples, config, rows)
+    weights = losses.row_weights(examples, config, rows)
+    trained = dataset.Batches.of(examples, config, rows, weights)
     validation = file_images.some(examples.inputs, held), examples.labels[held]
     run = Loop(config, applied, trained, validation, Path(), print, {})
-    others = [dataset.Batches.of(examples, config, rows, seed=seed) for seed in seeds]
+    others = [dataset.Batches.of(examples, config, rows, weights, seed=seed) for seed in seeds]
     squares = []
     for step in range(min(steps, applied.total_steps)):
         draws = run.compiled.augmentation.draws(step)
         for batches in others or [trained]:
             squares.append(run.compiled.squares(run.state.tree, (*batches.at(step), draws)))
-        given = replicas.put(
-            run.compiled.mesh, *(a[None] for a in (*trained.at(step), draws)), axis=1
-        )
+        batch = jax.tree.map(lambda array: array[None], (*trained.at(step), draws))
+        given = replicas.put(run.compiled.mesh, *batch, axis=1)
         if step == 0:
             run.state, _ = out_of_memory.first_call(run.compiled, run.state, ((), given, 1), print)
         else:

@@ -13,6 +13,7 @@ kappa = batch / base_batch:
 | 1 - beta_1, 1 - beta_2 |           | x kappa               | Malladi 2022                    |
 | epsilon                |           | / sqrt(kappa)         | Malladi 2022                    |
 | weight decay           | unchanged | x sqrt(kappa) (AdamW) | Goyal 2017; Wang 2024           |
+| norm that is clipped   | unchanged | unchanged             | the gradient is a mean          |
 | average of the weights | ^ kappa   | ^ kappa               | Busbridge 2023                  |
 | BatchNorm momentum     | ^ kappa   | ^ kappa               | the same law; not from a paper  |
 
@@ -27,6 +28,7 @@ not.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -45,6 +47,9 @@ SEEN_FACTOR = 8
 LEAST_STEPS = 1000
 LEAST_STEPS_PER_EPOCH = 25
 REPLICAS = 8  # of a TPU v5e-8
+# Of "one_cycle": the peak over the first learning rate, as in fastai and PyTorch.
+RISE = 25
+DECAY_SHARE = 0.2  # of "constant", as Hägele et al. 2024 (arXiv:2405.18392) recommend
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,11 @@ class Applied:
         kappa: batch / base_batch.
         peak_rate: learning rate per step after the warm-up.
         warmup_steps: steps in which the learning rate rises linearly from 0; part of `total_steps`.
-        total_steps: steps of the whole run; the learning rate falls to 0 along a half cosine.
+        total_steps: steps of the whole run; the learning rate is 0 at their end.
+        schedule: as the config says. decay_steps: of "constant", the last steps, in which it falls.
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
         ema_momentum, batchnorm_momentum: as scaled.
+        decay_biases, clip_norm: as the config says.
         batchnorm_batch: images that BatchNorm normalizes together; it divides `batch`.
         warnings: where the rules are used outside what they were tested for.
     """
@@ -71,11 +78,15 @@ class Applied:
     peak_rate: float
     warmup_steps: int
     total_steps: int
+    schedule: str
+    decay_steps: int
     momentum: float
     beta_1: float
     beta_2: float
     epsilon: float
     weight_decay: float
+    decay_biases: bool
+    clip_norm: float | None
     ema_momentum: float | None
     batchnorm_momentum: float
     batchnorm_batch: int
@@ -136,6 +147,9 @@ def apply(config: Config, num_images: int) -> Applied:
     root = math.sqrt(kappa)
     total_steps = math.ceil(config.epochs * num_images / config.batch)
     warmup_steps = min(math.ceil(config.warmup_epochs * num_images / config.batch), total_steps - 1)
+    decay_share = DECAY_SHARE if given.decay_share is None else given.decay_share
+    decay_steps = min(math.ceil(decay_share * total_steps), total_steps - warmup_steps)
+    decay_steps *= given.schedule == "constant"
     adam = given.name in ("adam", "adamw")
     betas = {"beta_1": float(given.beta_1), "beta_2": float(given.beta_2)}
 
@@ -183,11 +197,15 @@ def apply(config: Config, num_images: int) -> Applied:
         peak_rate=given.base_rate * (kappa if given.name == "sgd" else root),
         warmup_steps=warmup_steps,
         total_steps=total_steps,
+        schedule=given.schedule,
+        decay_steps=decay_steps,
         momentum=float(given.momentum),  # Keras takes no whole number for it
         beta_1=betas["beta_1"],
         beta_2=betas["beta_2"],
         epsilon=given.epsilon / root if adam else given.epsilon,
         weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
+        decay_biases=given.decay_biases,
+        clip_norm=given.clip_norm,
         ema_momentum=None if given.ema_momentum is None else float(given.ema_momentum**kappa),
         batchnorm_momentum=float(config.batchnorm_momentum**kappa),
         batchnorm_batch=config.batchnorm_batch or grouped(config.batch, given.base_batch),
@@ -196,33 +214,73 @@ def apply(config: Config, num_images: int) -> Applied:
 
 
 def schedule(applied: Applied) -> Any:
-    """Return the Keras schedule: linear from 0 to `peak_rate` in `warmup_steps`, then a half cosine
-    to 0 at `total_steps`.
+    """Return the Keras schedule. Each rises to `peak_rate` in `warmup_steps`, and is 0 at
+    `total_steps`.
+
+    "cosine" rises linearly from 0, and falls along a half cosine. "one_cycle" (Smith & Topin 2018,
+    arXiv:1708.07120, with the cosines of fastai) rises from 1/25 of the peak along a half cosine,
+    and falls along another; momentum stays. "constant" rises linearly, stays, and falls linearly in
+    `decay_steps`, so that a longer run begins as a shorter one.
     """
     import keras
 
-    # Keras counts decay_steps from the end of the warm-up, and we count total_steps from the start.
-    return keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=0.0 if applied.warmup_steps else applied.peak_rate,
-        decay_steps=max(applied.total_steps - applied.warmup_steps, 1),
-        warmup_target=applied.peak_rate if applied.warmup_steps else None,
-        warmup_steps=applied.warmup_steps,
-    )
+    if applied.schedule == "cosine":
+        # Keras counts decay_steps from the end of the warm-up, and we count total_steps from the
+        # start.
+        return keras.optimizers.schedules.CosineDecay(
+            initial_learning_rate=0.0 if applied.warmup_steps else applied.peak_rate,
+            decay_steps=max(applied.total_steps - applied.warmup_steps, 1),
+            warmup_target=applied.peak_rate if applied.warmup_steps else None,
+            warmup_steps=applied.warmup_steps,
+        )
+
+    class Schedule(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+        def __call__(self, step: Any) -> Any:
+            return _rate(applied, keras.ops.cast(step, "float32"))
+
+    return Schedule()
 
 
-def optimizer(applied: Applied) -> Any:
-    """Return the Keras optimizer with the applied numbers and the schedule."""
+def _rate(applied: Applied, step: Any) -> Any:
+    """Return the learning rate of "one_cycle" or "constant" at a step, by Keras' operations."""
+    from keras import ops
+
+    warmup, total = applied.warmup_steps, applied.total_steps
+    risen = ops.minimum(step / warmup, 1.0) if warmup else 1.0
+    if applied.schedule == "constant":
+        left = ops.clip((total - step) / applied.decay_steps, 0.0, 1.0)
+        return applied.peak_rate * risen * left
+    fallen = ops.clip((step - warmup) / (total - warmup), 0.0, 1.0)
+    up = 1 / RISE + (1 - 1 / RISE) * (1 - ops.cos(math.pi * risen)) / 2
+    return applied.peak_rate * up * (1 + ops.cos(math.pi * fallen)) / 2
+
+
+def optimizer(applied: Applied, variables: Sequence[Any] = ()) -> Any:
+    """Return the Keras optimizer with the applied numbers and the schedule.
+
+    Args:
+        applied: the numbers.
+        variables: of Keras, that it will train. Those that `without_decay` names keep their weights
+            from decay.
+    """
     import keras
 
-    rate = schedule(applied)
+    words: dict[str, Any] = {"global_clipnorm": applied.clip_norm}
     if applied.optimizer == "sgd":
-        return keras.optimizers.SGD(
-            rate,
-            momentum=applied.momentum,
-            nesterov=True,
-            weight_decay=applied.weight_decay or None,
-        )
-    betas = {"beta_1": applied.beta_1, "beta_2": applied.beta_2, "epsilon": applied.epsilon}
-    if applied.optimizer == "adam":
-        return keras.optimizers.Adam(rate, **betas)
-    return keras.optimizers.AdamW(rate, weight_decay=applied.weight_decay, **betas)
+        words |= {"momentum": applied.momentum, "nesterov": True}
+        words |= {"weight_decay": applied.weight_decay or None}
+    else:
+        words |= {name: getattr(applied, name) for name in ("beta_1", "beta_2", "epsilon")}
+        words |= {"weight_decay": applied.weight_decay} if applied.optimizer == "adamw" else {}
+    kinds = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+    made = getattr(keras.optimizers, kinds[applied.optimizer])(schedule(applied), **words)
+    if not applied.decay_biases:
+        made.exclude_from_weight_decay(var_list=without_decay(variables))
+    return made
+
+
+def without_decay(variables: Sequence[Any]) -> list[Any]:
+    """Return the variables that weight decay leaves out: biases, and whatever has one number a
+    channel, as normalization's scale and offset.
+    """
+    return [one for one in variables if len(one.shape) < 2 or one.name == "bias"]

@@ -21,6 +21,7 @@ from pipeline.data import dataset
 from pipeline.data.labels import FIGURE
 from pipeline.data.row_gathering import padded
 from pipeline.errors import DivergedError
+from pipeline.evaluation.epoch_score import EpochScore
 from pipeline.models import architectures, backbones, weight_names
 from pipeline.runtime import replicas
 from pipeline.session import checkpoint
@@ -53,6 +54,7 @@ class Loop:
         show: takes each line of text.
         seconds: gets the seconds of each phase.
         fold: which part of a run this is; None: all of it.
+        score: compares epochs by the competition's metric, where the config asks for that.
     """
 
     def __init__(
@@ -65,10 +67,11 @@ class Loop:
         show: Callable[[str], None],
         seconds: dict[str, float],
         fold: Fold | None = None,
+        score: EpochScore | None = None,
     ) -> None:
         self.config, self.applied, self.batches = config, applied, batches
         self.validation, self.output, self.show = validation, output, show
-        self.seconds, self.fold = seconds, fold
+        self.seconds, self.fold, self._score = seconds, fold, score
         self.model = architectures.build(config, applied.batchnorm_momentum)
         self.pretrained = backbones.load_published(self.model, config)
         self.compiled = Step(config, applied, self.model, replicas.mesh())
@@ -151,7 +154,8 @@ class Loop:
                     )
                 self.step += number
                 calls.add(self.step, totals, began)
-                for done, ready in calls.ended(sum(array.nbytes for array in given)):
+                sent = sum(array.nbytes for array in jax.tree.leaves(given))
+                for done, ready in calls.ended(sent):
                     session.progress()
                     feed.ended(done)
                     if progress.due():
@@ -240,17 +244,12 @@ class Loop:
         """
         means = self._means(totals, self.step)
         begun = time.monotonic()
-        loss, figure = self._validate(session.progress)
+        validated = self._validate(session.progress)
         self._validating = time.monotonic() - begun
         self.seconds["validate"] = self.seconds.get("validate", 0.0) + self._validating
-        if not np.isfinite(loss):
+        if not np.isfinite(loss := validated["validation_loss"]):
             raise self._diverged(f"The validation loss is {loss}", self.step)
-        self.metrics = {
-            "loss": means["loss"],
-            self._figure: means[self._figure],
-            "validation_loss": loss,
-            f"validation_{self._figure}": figure,
-        }
+        self.metrics = {"loss": means["loss"], self._figure: means[self._figure], **validated}
         row = {
             "epoch": epoch,
             "step": self.step,
@@ -269,18 +268,12 @@ class Loop:
         self.state.tree = (*rest, tuple(zeros))
 
     def _compare(self, epoch: int) -> None:
-        """Keep the best epoch's metrics and weights: that of the highest accuracy, of equals that
-        of the smallest loss.
-
-        For multilabel and regression targets the loss alone decides: where labels are rare, a model
-        that never says yes is right most of the time.
-        """
-
-        def order(metrics: dict[str, float]) -> tuple[float, float]:
-            classes = self.config.target in ("classes", "ordinal")
-            accuracy = metrics["validation_accuracy"] if classes else 0.0
-            return accuracy, -metrics["validation_loss"]
-
+        """Keep the best epoch's metrics and weights, where the config asks for that."""
+        if not self.config.compares_epochs:
+            return
+        if self._score is None:
+            raise ValueError("score=None; expected an EpochScore with keep='best' or patience")
+        order = self._score.order
         if self.best and order(self.metrics) <= order(self.best["metrics"]):
             self.best["epochs_since"] += 1
             return
@@ -288,6 +281,7 @@ class Loop:
             "epoch": epoch,
             "step": self.step,
             "metrics": dict(self.metrics),
+            "metric": self._score.metric.name,
             "epochs_since": 0,
         }
         if self.config.keep == "best":
@@ -308,22 +302,29 @@ class Loop:
             f"{what} at step {step} (optimizer.base_rate={given:g}, applied {applied:g})"
         )
 
-    def _validate(self, progress: Callable[[], None]) -> tuple[float, float]:
+    def _validate(self, progress: Callable[[], None]) -> dict[str, float]:
+        """Return the mean loss and figure of the held-out rows, and where epochs are compared their
+        score, by names that begin with validation_.
+        """
         trainable, other = self.state.inferring()
         inputs, labels = self.validation
         # What fits with gradients fits without.
         size = self.compiled.micro_batch * self.compiled.replicas
-        starts, sums = range(0, len(inputs), size), []
+        starts, found = range(0, len(inputs), size), []
         for start, (images, real) in zip(starts, padded(inputs, size), strict=True):
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:real] = labels[start : start + real]
             placed = replicas.put(self.compiled.mesh, images, expected)
-            sums.append(self.compiled.evaluate(trainable, other, placed[0], placed[1], real))
-            if len(sums) > EVALUATIONS:
-                jax.block_until_ready(sums[-EVALUATIONS])  # type: ignore[no-untyped-call]
+            found.append(self.compiled.evaluate(trainable, other, *placed, real))
+            if len(found) > EVALUATIONS:  # waits for it, and takes it off the devices
+                found[-EVALUATIONS] = jax.device_get(found[-EVALUATIONS])
                 progress()
-        loss, figure = (sum(float(value) for value in values) for values in zip(*sums, strict=True))
-        return loss / len(inputs), figure / len(inputs)
+        *sums, outputs = zip(*jax.device_get(found), strict=True)
+        loss, figure = (sum(map(float, values)) / len(inputs) for values in sums)
+        means = {"validation_loss": loss, f"validation_{self._figure}": figure}
+        if self._score is None or not np.isfinite(loss):
+            return means
+        return means | self._score.of(np.concatenate(outputs)[: len(inputs)])
 
     # -- arrays in and out
 
@@ -381,6 +382,10 @@ class Loop:
         self._best_weights = {name.removeprefix(BEST): found.arrays[name] for name in best}
         self.step, self.run_id, self._used = found.step, earlier.run_id, earlier.seconds
         self.metrics, self.best = earlier.metrics, earlier.best
+        if self._score and self.best:
+            run_origin.refuse_other_metric(
+                self.best, self._score.metric.name, self.config.target, found, folder
+            )
         for problem in found.skipped:
             self.show(f"Warning: a newer checkpoint is corrupt and skipped: {problem}")
         self.show(

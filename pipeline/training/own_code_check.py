@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import competition_metric, metrics
+from pipeline import competition_metric, losses, metrics
 from pipeline.config import Config, own_code
 from pipeline.config import load as load_config
 from pipeline.config.data_layout import Form, sizes
-from pipeline.data import labels as target
 from pipeline.data import packed_inputs
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.submission import prediction_format
@@ -156,14 +155,12 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
     model = architectures.build(config)
     weights = [variable.value for variable in model.trainable_variables]
     other = [variable.value for variable in model.non_trainable_variables]
-    losses = own_code.function(config, "loss")
+    losses_of = losses.of(config, training=True)
 
     def loss(weights: Any) -> Any:
         outputs, _ = model.stateless_call(weights, other, images, training=True)
         outputs = outputs.astype(jnp.float32)
-        labels = _labels(config, 0)
-        each = losses(labels, outputs) if losses else target.losses(config.target, labels, outputs)
-        return each.sum()
+        return losses_of(_labels(config, 0), outputs).sum()
 
     with own_code.telling(config, "model"):
         found = jax.jit(jax.value_and_grad(loss))(weights)
@@ -171,7 +168,7 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
     pairs = zip(names, found[1], strict=True)
     bad = [name for name, gradient in pairs if not np.isfinite(np.asarray(gradient)).all()]
     if bad:
-        culprit = "loss" if losses else "model"
+        culprit = "loss" if own_code.function(config, "loss") else "model"
         raise ConfigError(
             f"{own_code.described(config, 'model')}: the gradient of the loss is not finite in"
             f" {len(bad)} of {len(names)} weights, {bad[0]!r} for example.\nLook in"

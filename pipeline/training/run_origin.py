@@ -93,6 +93,26 @@ def refuse_differing(names: Sequence[str], found: Checkpoint, folder: Path) -> N
         )
 
 
+def refuse_other_metric(
+    best: dict[str, Any], metric: str, target: str, found: Checkpoint, folder: Path
+) -> None:
+    """Raise CheckpointError if the best epoch of a run was chosen by another metric.
+
+    Args:
+        best: as the loop keeps it; one that names no metric is of a run that compared the accuracy,
+            or without one the loss.
+        metric: by which this run compares epochs.
+    """
+    accuracy = "accuracy" if target in ("classes", "ordinal") else "the validation loss"
+    theirs = best.get("metric", accuracy)
+    if theirs != metric:
+        raise CheckpointError(
+            f"{folder} holds step {found.step} of a run whose best epoch was chosen by {theirs};"
+            f" this one would choose by {metric}.\n"
+            f"Finish it with the metric and the commit that began it, or {START_OVER}"
+        )
+
+
 def differences(first: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each way in which this session differs from the one that began the run."""
     if first.get("code") != now.get("code"):

@@ -11,7 +11,6 @@ Each replica adds up its own images, and one all-reduce adds up the replicas. A 
 than a replica's share of the batch spans several replicas, which then all-reduce BatchNorm's sums.
 """
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from pipeline import losses
 from pipeline.augmentation import mixup
 from pipeline.augmentation.augmentation import Augmentation
 from pipeline.config import Config, own_code
 from pipeline.data import labels as target
+from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
 from pipeline.models import backbones, batch_layers, rematerialization
 from pipeline.runtime import replicas
@@ -54,7 +55,7 @@ class Step:
 
     def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
         self.config, self.applied, self.model = config, applied, model
-        self.optimizer = optimizer = learning_rate.optimizer(applied)
+        self.optimizer = optimizer = learning_rate.optimizer(applied, model.trainable_variables)
         optimizer.build(model.trainable_variables)
         self._rate = learning_rate.schedule(applied)
         self.mesh = mesh
@@ -251,10 +252,14 @@ class Step:
         """
         if self.config.target == "own":  # its labels change with its inputs
             if self.augmentation.own:
-                images, labels = self.augmentation.changed(images, draws, labels)
+                weighted = isinstance(labels, Weighted)
+                truth = labels.labels if weighted else labels
+                images, truth = self.augmentation.changed(images, draws, truth)
+                labels = labels._replace(labels=truth) if weighted else truth
             return images, labels, None, None
         images, own = self.augmentation.applied(images, draws)
-        return images, labels, None if own is None else mixup.neighbours(labels), own
+        others = None if own is None else jax.tree.map(mixup.neighbours, labels)
+        return images, labels, others, own
 
     def _share(self, first: Any, trainable: Any, other: Any, given: Any) -> Any:
         """Add up the images from place `first` on, one micro-batch after the other."""
@@ -327,12 +332,14 @@ class Step:
             forward = jax.checkpoint(forward, policy=rematerialization.policy())
         logits, statistics, penalty = forward(trainable, images)
         logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-        losses, figures = self._judged(labels, others, logits, own)
+        each, figures = self._judged(labels, others, logits, own)
         # What a layer adds to the loss is a mean over images, as in Keras.
-        wanted, size = losses.sum() + penalty * len(places), len(places)
-        return wanted, (losses.sum(), figures.sum(), [value * size for value in statistics])
+        wanted, size = each.sum() + penalty * len(places), len(places)
+        return wanted, (each.sum(), figures.sum(), [value * size for value in statistics])
 
-    def _judged(self, labels: Any, others: Any, logits: Any, own: Any) -> tuple[Any, Any]:
+    def _judged(
+        self, labels: Any, others: Any, logits: Any, own: Any, *, training: bool = True
+    ) -> tuple[Any, Any]:
         """Return the loss and the figure of each image.
 
         Each loss of `pipeline.data.labels` is linear in the labels (for numbers: but for a term
@@ -340,23 +347,31 @@ class Step:
         with the greater share counts as right.
 
         Args:
+            labels: of the images; where they have weights, `Weighted`.
             others: the labels of what each image is mixed with.
             own: the share of each image that is its own, (n,); None: nothing is mixed.
+            training: smooth the labels, if the config says so.
         """
-        kind = self.config.target
-        loss = own_code.function(self.config, "loss")
-        losses = loss or partial(target.losses, kind)
-        if own is not None:
-            if labels.ndim == 1:
-                ours, theirs = (losses(each, logits) for each in (labels, others))
-                most = jnp.where(own >= 0.5, labels, others)
-                return own * ours + (1 - own) * theirs, target.figure(kind, most, logits)
-            mixed = own[:, None] * labels + (1 - own[:, None]) * others
-            if loss:  # it need not be linear in the labels, nor take any between 0 and 1
-                each = own * loss(labels, logits) + (1 - own) * loss(others, logits)
-                return each, target.figure(kind, mixed, logits)
-            labels = mixed
-        return losses(labels, logits), target.figure(kind, labels, logits)
+        loss = losses.of(self.config, training=training)
+        kind, named = self.config.target, bool(self.config.loss)
+        weighted = isinstance(labels, Weighted)
+
+        def counted(given: Any) -> Any:
+            each = loss(given.labels if weighted else given, logits)
+            return given.weights * each if weighted else each
+
+        truth, theirs = (labels.labels, others and others.labels) if weighted else (labels, others)
+        if own is None:
+            return counted(labels), target.figure(kind, truth, logits)
+        if truth.ndim > 1:
+            most = own[:, None] * truth + (1 - own[:, None]) * theirs
+            # A named loss need not be linear in the labels, nor take any between 0 and 1.
+            if not named and not weighted:
+                return counted(most), target.figure(kind, most, logits)
+        first, second = counted(labels), counted(others)
+        if truth.ndim == 1:
+            most = jnp.where(own >= 0.5, truth, theirs)
+        return own * first + (1 - own) * second, target.figure(kind, most, logits)
 
     def _outputs(self, trainable: Any, other: Any, images: Any) -> Any:
         logits, _ = self.model.stateless_call(trainable, other, images, training=False)
@@ -364,14 +379,15 @@ class Step:
 
     def _evaluated(
         self, trainable: Any, other: Any, images: Any, labels: Any, real: Any
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         """Return the sums of the losses and of the figure (`pipeline.data.labels`) over the first
-        `real` examples of a batch.
+        `real` examples of a batch, and the outputs of all of it, where epochs are compared.
         """
         logits = self._outputs(trainable, other, images)
         counts = jnp.arange(labels.shape[0]) < real
-        losses, figures = self._judged(labels, None, logits, None)
-        return (losses * counts).sum(), (figures * counts).sum()
+        each, figures = self._judged(labels, None, logits, None, training=False)
+        outputs = logits if self.config.compares_epochs else None
+        return (each * counts).sum(), (figures * counts).sum(), outputs
 
 
 def _square(gradient: Any) -> float:

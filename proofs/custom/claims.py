@@ -1,5 +1,5 @@
 """Code of one's own: a file of functions through the whole chain, kills and devices; what cannot
-work is refused before it costs anything.
+work is refused before it costs anything. And recipe options: each is the batch's own, and works.
 """
 
 import json
@@ -17,7 +17,7 @@ from proofs.shared.environment import Checkout
 from proofs.shared.own_functions import WORD
 from proofs.shared.results_table import Later, Row, Rows, Show, last_json
 from proofs.training import killed_runs
-from proofs.training.claims import moved
+from proofs.training.claims import EPS, NEAR, ULPS, moved
 
 SEED, KILLS, LEAST_SCORE = 20261123, 6, 0.95
 TWO, EIGHT = (f"--xla_force_host_platform_device_count={count}" for count in (2, 8))
@@ -35,6 +35,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield Later(f"{WHAT}: kills", partial(_killed, root, folder))
         yield Later(f"{WHAT}: moved", partial(_moved, root, folder))
         yield from example_kinds.rows(root, folder, show)
+        yield Later("Each recipe option", partial(_recipes, root, folder))
 
 
 def _broken(root: Path, folder: Path, *, short: bool) -> Row:
@@ -102,3 +103,34 @@ def _moved(root: Path, folder: Path) -> Iterator[Row]:
     done = module_process.output(root, *words, flags=EIGHT, compiled=folder / "compiled-8")
     claim = f"{WHAT}: moved from 8 devices to 1 within an epoch; weights 50 steps later"
     yield moved(claim, last_json(done)["sgd"], "weights")
+
+
+def _recipes(root: Path, folder: Path) -> Row:
+    compiled = folder / "compiled-recipes"
+    done = module_process.output(root, "proofs.custom.recipes", flags=EIGHT, compiled=compiled)
+    return judged_options(last_json(done))
+
+
+def judged_options(found: dict[str, dict[str, float]]) -> Row:
+    """Return the row of what `proofs.custom.recipes` found of each option."""
+    bounds = {option: ULPS * max(each["ulp"], EPS) for option, each in found.items()}
+    most = max(each["apart"] / bounds[option] for option, each in found.items())
+    least = min(each["without"] / bounds[option] for option, each in found.items())
+    missed = [
+        option
+        for option, each in found.items()
+        if not each["apart"] <= bounds[option] or not each["ulp"] < NEAR
+        or not each["without"] > ULPS * bounds[option]
+    ]  # fmt: skip
+    return Row(
+        f"Each recipe option ({', '.join(found)}) on 1, 2, 4 and 8 devices, and in micro-batches:"
+        " weights after three steps",
+        f"at most {ULPS} times what one unit in the last place of the weights makes instead, or an"
+        f" eps of float32 if that is more; that is below {NEAR:g}; without the option"
+        f" {ULPS} times as far or more",
+        f"{len(found) - len(missed)} of {len(found)}; at most {most:.2g} of the bound, and without"
+        f" the option at least {least:.0f} times it"
+        + "".join(f"; not: {option}" for option in missed),
+        not missed and bool(found),
+        SEED,
+    )

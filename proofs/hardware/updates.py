@@ -132,7 +132,7 @@ def by_keras(config: Config) -> list[np.ndarray]:
     """Return the weights after the same steps of `train_step`."""
     model, applied = built(config, None)
     model.compile(
-        learning_rate.optimizer(applied),
+        learning_rate.optimizer(applied, model.trainable_variables),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     for images, labels in batches():

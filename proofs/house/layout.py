@@ -10,8 +10,8 @@ from pathlib import Path
 # neighbours on one floor, which do not import each other. A user's own package is on no floor, and
 # `configs` is the user's: both may import everything in `pipeline`.
 FLOORS = {
-    "pipeline": "errors storage runtime config metrics competition_metric data augmentation models"
-    " submission artifact session evaluation training|inference figures pages folders"
+    "pipeline": "errors storage runtime config metrics competition_metric data losses augmentation"
+    " models submission artifact session evaluation training|inference figures pages folders"
     " report|inspection|rehearsal|plan __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup",
     "localkaggle": "competitions|sessions|faults services http_handler server __main__",

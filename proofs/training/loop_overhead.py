@@ -151,7 +151,7 @@ def _fit(config: Config, run: Loop) -> Callable[[int], float]:
 
     built = architectures.build(config, run.applied.batchnorm_momentum)
     built.compile(
-        learning_rate.optimizer(run.applied),
+        learning_rate.optimizer(run.applied, built.trainable_variables),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

@@ -165,7 +165,9 @@ def test_values_that_cannot_work_are_refused(change, said):
 @pytest.mark.parametrize("name", ["mixup", "cutmix", "rand_augment"])
 def test_a_table_is_not_mixed(name):
     """Half of one category and half of another is none."""
-    with pytest.raises(ConfigError, match=f"data.{name}=1 cannot work: expected nothing with inputs"):
+    with pytest.raises(
+        ConfigError, match=f"data.{name}=1 cannot work: expected nothing with inputs"
+    ):
         Data(kind="table", numeric_columns=("a",), **{name: 1})
 
 

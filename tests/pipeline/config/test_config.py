@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.config import Config, Data, Floor, Optimizer, config_files, from_json, load
-from pipeline.config.config import OPTIMIZERS
 from pipeline.config.config_files import CONFIGS
+from pipeline.config.optimizer import OPTIMIZERS, SCHEDULES
 from pipeline.errors import ConfigError
 
 DIGITS = load("digits")
@@ -29,6 +29,7 @@ made = st.builds(
         crop_padding=st.integers(0, 8),
         flip=st.booleans(),
         validation_fraction=st.floats(0.01, 0.99),
+        weight_column=st.none() | st.just("sure"),
     ),
     model=st.just("small_cnn"),
     optimizer=st.builds(
@@ -37,7 +38,12 @@ made = st.builds(
         base_rate=st.floats(1e-6, 10),
         base_batch=st.integers(1, 4096),
         ema_momentum=st.none() | st.floats(0.5, 0.999),
+        clip_norm=st.none() | st.floats(0.1, 10),
+        layer_decay=st.floats(0.1, 1),
+        schedule=st.sampled_from(SCHEDULES),
     ),
+    class_weights=st.sampled_from(["", "balanced"])
+    | st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 9), min_size=1),
     batch=st.integers(1, 65536),
     epochs=st.integers(5, 1000),
     floor=st.none()
@@ -173,6 +179,9 @@ def test_every_config_is_named_as_its_file(name):
         ("model", "no such"),
         ("target", "ranking"),
         ("metric", None),
+        ("label_smoothing", 1.0),
+        ("class_weights", 2.0),
+        ("drop_path", 1),
     ],
 )
 def test_a_bad_value_is_named_with_what_was_expected(field, value):
@@ -231,6 +240,14 @@ def test_a_bad_value_is_named_with_what_was_expected(field, value):
         ("optimizer", "ema_momentum", 1.0),
         ("optimizer", "base_batch", 2**40),
         ("optimizer", "weight_decay", 0.1),
+        ("optimizer", "decay_biases", 1),
+        ("optimizer", "clip_norm", 0),
+        ("optimizer", "layer_decay", 1.1),
+        ("optimizer", "schedule", "linear"),
+        ("optimizer", "decay_share", 0.1),
+        ("data", "crop_scale", 1.1),
+        ("data", "rotate", "yes"),
+        ("data", "weight_column", "label"),
     ],
 )
 def test_a_bad_value_of_a_part_is_named_with_its_part(part, field, value):

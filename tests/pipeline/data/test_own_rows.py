@@ -40,7 +40,8 @@ def read_all(folder, config):
     means = found["picture"].mean(axis=(1, 2)) / 255
     labels = np.zeros((len(ids), 2, 3), np.float32)
     labels[np.arange(len(ids)), found["place"][:, 0]] = means[:, None]
-    return Rows(ids, found, labels, groups=[name[:2] for name in ids], state={"z": 1, "a": [2]})
+    return Rows(ids, found, labels, groups=[name[:2] for name in ids],
+                weights=[1 + (name < "r20") for name in ids], state={"z": 1, "a": [2]})
 
 def read_some(folder, config, ids, state):
     assert list(state) == ["z", "a"]
@@ -74,7 +75,7 @@ def columns(ids, numbers):
 CONFIG = Config(
     name="maps", competition="maps", target="own", seed=3, folds=2,
     data=Data(
-        kind="own", group_column="tens", own_labels=("float32", 2, 3),
+        kind="own", group_column="tens", weight_column="first", own_labels=("float32", 2, 3),
         own_inputs={"picture": ("uint8", 4, 4), "place": ("int32", 1), "height": ("float32", 1)}),
     read_training="read_all", read_test="read_some", write_submission="columns",
     model="layered", loss="squared", metric="farthest", augment="shaken",
@@ -146,7 +147,7 @@ def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(maps, tmp_pat
         for count in (1, 2)
     )
     assert np.abs(one.values - two.values).max() <= 1e-6
-    assert [*one.broken] == [*two.broken] == ["r11"] and "(line 25)" in one.broken["r11"]
+    assert [*one.broken] == [*two.broken] == ["r11"] and "(line 26)" in one.broken["r11"]
     row = one.ids.index("r11")
     assert np.array_equal(one.values[row], loaded.prior) and loaded.prior.shape == (2, 3)
     with (tmp_path / "1" / "submission.csv").open() as file:
@@ -162,7 +163,7 @@ def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(maps, tmp_pat
 def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
     """Where somebody can mend it."""
     folder, made = maps
-    with pytest.raises(ConfigError, match=r"ended with ValueError \(line 25\): r11 is torn"):
+    with pytest.raises(ConfigError, match=r"ended with ValueError \(line 26\): r11 is torn"):
         training.read(made(), folder)
 
 

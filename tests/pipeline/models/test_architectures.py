@@ -14,7 +14,7 @@ import pytest
 
 from pipeline import config as configs
 from pipeline.errors import ConfigError
-from pipeline.models import architectures
+from pipeline.models import architectures, backbones
 from tests.pipeline import rounding
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -201,7 +201,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from pipeline import config
-from pipeline.models import architectures
+from pipeline.models import architectures, backbones
 import keras
 assert keras.backend.backend() == "tensorflow"
 for path in sorted(Path(sys.argv[1]).glob("*.json")):
@@ -238,3 +238,62 @@ def test_a_square_of_pixels_becomes_one_pixel_with_all_their_values():
             [[11, 12, 0, 0], [13, 14, 0, 0], [15, 0, 0, 0]],
         ]
     ]
+
+
+@pytest.mark.parametrize("depth", [2, 29])
+def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
+    """The head keeps its learning rate; two layers are two parts."""
+    options = {"width": 2, "depth": depth, "dropout": 0.0}
+    optimizer = replace(tiny.optimizer, layer_decay=0.5)
+    config = replace(tiny, model_options=options, optimizer=optimizer)
+    model = architectures.build(config)
+
+    factors = backbones.learning_rate_factors(model, config)
+
+    assert factors is not None
+    by_layer = {
+        variable.path.rpartition("/")[0]: factor
+        for variable, factor in zip(model.trainable_variables, factors, strict=True)
+    }
+    found = list(by_layer.values())
+    assert len(by_layer) == 2 * depth + 1 and found[-1] == 1
+    parts = min(2 * depth, 12)
+    assert sorted(set(found)) == [0.5**part for part in range(parts, -1, -1)]
+    assert found == sorted(found)
+    sizes = [found.count(value) for value in set(found) - {1}]
+    assert max(sizes) - min(sizes) <= 1
+    plain = replace(config, optimizer=tiny.optimizer)
+    assert backbones.learning_rate_factors(model, plain) is None
+
+
+def test_drop_path_drops_branches_more_and_more_often_with_depth():
+    """The share of images that go without the branch grows linearly, to that of the config."""
+    model = architectures.build(replace(SMALL_WRN, drop_path=0.3))
+
+    rates = {layer.name: layer.rate for layer in model.layers if "drop_path" in layer.name}
+
+    assert list(rates) == [f"stage{stage}_block1_drop_path" for stage in (1, 2, 3)]
+    assert list(rates.values()) == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_an_image_goes_without_a_whole_branch_or_keeps_all_of_it():
+    """In the mean over many images nothing changes."""
+    branch = keras.Input((2, 2, 3))
+    start = keras.Input((2, 2, 3))
+    model = keras.Model([start, branch], architectures._added(start, branch, 0.25, "block"))
+    ones = np.ones((4000, 2, 2, 3), np.float32)
+
+    found = np.asarray(model([0 * ones, ones], training=True)).reshape(4000, -1)
+
+    assert (found == found[:, :1]).all()
+    assert sorted(set(found[:, 0])) == pytest.approx([0, 1 / 0.75])
+    assert found.mean() == pytest.approx(1, abs=6 * (0.25 / 0.75 / 4000) ** 0.5)
+    assert (np.asarray(model([0 * ones[:9], ones[:9]], training=False)) == 1).all()
+
+
+def test_drop_path_is_refused_where_there_is_no_branch_and_where_it_is_said_twice():
+    with pytest.raises(ConfigError, match=r"drop_path=0\.1 cannot work: small_cnn has no residual"):
+        architectures.build(replace(DIGITS, drop_path=0.1))
+    with pytest.raises(ConfigError, match="unknown: drop_path"):
+        options = {**SMALL_WRN.model_options, "drop_path": 0.1}
+        architectures.build(replace(SMALL_WRN, model_options=options))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from localkaggle import competitions
 from pipeline.config import load
-from pipeline.config.config import OPTIMIZERS
+from pipeline.config.optimizer import OPTIMIZERS, SCHEDULES
 from pipeline.training import learning_rate
 from tests.pipeline.rounding import EPS
 
@@ -234,3 +234,84 @@ def test_the_keras_optimizer_has_the_applied_numbers(name, kind):
     made.build([keras.Variable(np.zeros(3))])
     made.iterations.assign(applied.warmup_steps)
     assert float(made.learning_rate) == pytest.approx(applied.peak_rate, rel=8 * EPS)
+
+
+def test_weight_decay_leaves_out_biases_and_normalization_unless_it_is_to_take_them():
+    """Without a gradient, decay is all that an update does. A GRU's bias has two rows."""
+    shapes = {"kernel": (2, 3), "gamma": (3,), "recurrent": (2, 2), "bias": (2, 4)}
+    variables = [keras.Variable(np.ones(shape), name=name) for name, shape in shapes.items()]
+    applied = at(1, name="sgd", base_rate=0.1, weight_decay=0.1, decay_biases=True)
+    made = learning_rate.optimizer(applied, variables)
+    made.build(variables)
+    made.iterations.assign(applied.warmup_steps)
+
+    made.apply([np.zeros(variable.shape, np.float32) for variable in variables])
+
+    assert all(np.array(variable).max() < 1 for variable in variables)
+    assert [one.name for one in learning_rate.without_decay(variables)] == ["gamma", "bias"]
+
+
+def rates(steps: np.ndarray, **change: object) -> tuple[learning_rate.Applied, np.ndarray]:
+    """Return the numbers of a run of 64 images an epoch, and its learning rate at some steps."""
+    names = ("schedule", "decay_share", "base_rate")
+    numbers = {name: change.pop(name) for name in names if name in change}
+    optimizer = replace(DIGITS.optimizer, base_batch=64, **numbers)
+    applied = learning_rate.apply(replace(DIGITS, optimizer=optimizer, batch=64, **change), 64)
+    found = learning_rate.schedule(applied)(np.minimum(steps, applied.total_steps))
+    return applied, np.asarray(found)
+
+
+@given(
+    st.sampled_from([name for name in SCHEDULES if name != "cosine"]),
+    st.integers(1, 200),
+    st.floats(0.01, 1),
+    st.floats(0.01, 0.99),
+)
+def test_each_schedule_rises_to_its_peak_without_a_jump_and_falls_to_zero(
+    name, total, warmup, decay
+):
+    """Between two steps it changes by no more than the steepest half cosine does."""
+    share = {"decay_share": decay} if name == "constant" else {}
+    change = {"epochs": total, "warmup_epochs": warmup * total, "schedule": name, **share}
+    applied, found = rates(np.arange(201), **change)
+
+    warmed, near = applied.warmup_steps, 64 * EPS * applied.peak_rate
+    assert found[warmed] == pytest.approx(applied.peak_rate, abs=near)
+    assert found[-1] == pytest.approx(0, abs=near) and found.min() >= -near
+    steps = np.diff(found)
+    assert (steps[:warmed] > -near).all() and (steps[warmed:] < near).all()
+    parts = [total - warmed, applied.decay_steps, warmed]
+    steepest = applied.peak_rate * np.pi / 2 / min(part for part in parts if part)
+    assert np.abs(steps).max() <= steepest + near
+
+
+def test_the_schedules_differ_where_their_names_say():
+    """A quarter of the way up, one cycle is behind. A constant rate stays where a cosine falls."""
+    run = {"epochs": 100, "warmup_epochs": 40, "base_rate": 1.0}
+    found = {
+        name: np.array([float(rates(np.array(at), schedule=name, **run)[1]) for at in (0, 10, 70)])
+        for name in SCHEDULES
+    }
+
+    assert found["cosine"] == pytest.approx([0, 0.25, 0.5], abs=1e-6)
+    assert found["one_cycle"] == pytest.approx([0.04, 0.1806, 0.5], abs=1e-4)
+    assert found["constant"] == pytest.approx([0, 0.25, 1], abs=1e-6)
+    late = rates(np.array(90), schedule="constant", decay_share=0.4, **run)[1]
+    assert late == pytest.approx(0.25)
+
+
+def test_a_gradient_above_the_norm_is_scaled_down_to_it_as_a_whole():
+    """Of all variables together; one below it stays."""
+    variables = [keras.Variable(np.zeros(1)), keras.Variable(np.zeros((2, 2)))]
+    applied = at(1, name="sgd", base_rate=1.0, momentum=0.0, clip_norm=2.5)
+    made = learning_rate.optimizer(applied, variables)
+    made.build(variables)
+    made.iterations.assign(applied.warmup_steps)
+    for scale in (1.0, 0.25):
+        gradients = [np.array([3.0], np.float32) * scale, np.ones((2, 2), np.float32) * 2 * scale]
+        before = [np.array(variable) for variable in variables]
+        made.apply(gradients)
+        moved = [np.array(one) - old for one, old in zip(variables, before, strict=True)]
+        norm = np.sqrt(sum(np.square(gradient).sum() for gradient in gradients))
+        for gradient, move in zip(gradients, moved, strict=True):
+            np.testing.assert_allclose(-move, gradient * min(1, 2.5 / norm), rtol=1e-3)

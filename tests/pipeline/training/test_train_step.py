@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 
+from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
 from pipeline.runtime import replicas as replication
@@ -22,6 +23,7 @@ from pipeline.training import learning_rate
 from pipeline.training.batch_cuts import Cut
 from pipeline.training.train_step import Step
 from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
+from tests.pipeline.rounding import EPS
 
 ROOT = Path(__file__).resolve().parents[3]
 BATCH = 32
@@ -90,7 +92,7 @@ def after(config, batch, replicas=1, steps=1, seed=None):
     """Return the state's arrays by name after some steps with the same batch, computed once for all
     tests; `seed`: from nudged weights.
     """
-    hashes = [hashlib.sha256(array).hexdigest() for array in batch]
+    hashes = [hashlib.sha256(array).hexdigest() for array in jax.tree.leaves(batch)]
     asked = json.dumps([config.to_json(), hashes, replicas, steps, seed])
     if asked not in computed:
         step, state, arrays = begun(config, replicas)
@@ -167,6 +169,105 @@ def test_mixtures_are_the_same_whatever_the_machine(small, batch):
     for change, replicas in (({"micro_batch": 16}, 1), ({}, 8)):
         assert apart(after(replace(mixing, **change), batch, replicas, steps=2), whole) < bound
     assert apart(after(small, batch, steps=2), whole) > 10 * bound
+
+
+@pytest.mark.parametrize("loss", ["", "focal"])
+@pytest.mark.parametrize("target", ["classes", "multilabel"])
+def test_a_row_of_weight_two_counts_as_two_also_where_it_is_mixed(small, target, loss):
+    """Each share of a mixture counts as much as the row that it is of."""
+    step = object.__new__(Step)
+    step.config = replace(small, target=target, loss=loss)
+    random = np.random.default_rng(0)
+    outputs, own = random.standard_normal((2, 4), np.float32), np.array([0.75, 0.5], np.float32)
+    labels = np.array([1, 3], np.int32)
+    if target == "multilabel":
+        labels = np.eye(4, dtype=np.float32)[labels]
+    weights = np.array([2, 0.5], np.float32)
+
+    def judged(labels, weights, own):
+        others = labels[::-1]
+        if weights is not None:
+            labels, others = Weighted(labels, weights), Weighted(others, weights[::-1])
+        found, _ = step._judged(labels, others, outputs, own)
+        return np.asarray(found)
+
+    alone = judged(labels, None, None)
+    theirs = judged(labels[::-1], None, None)
+    near = {"rtol": 16 * EPS}
+    np.testing.assert_allclose(judged(labels, weights, None), weights * alone, **near)
+    mixed = weights * own * alone + weights[::-1] * (1 - own) * theirs
+    np.testing.assert_allclose(judged(labels, weights, own), mixed, **near)
+    if loss:  # the figure above is of a loss that is not linear in the labels
+        mixed = own * alone + (1 - own) * theirs
+        np.testing.assert_allclose(judged(labels, None, own), mixed, **near)
+
+
+def branched(images, num_classes, batchnorm_momentum, *, drop_path=0.0):
+    """Return logits of a residual block of one pixel, which has regularizers."""
+    penalty = keras.regularizers.L2(0.01)
+    x = keras.layers.Flatten(name="flat")(images)
+    x = keras.layers.Dense(8, activation="gelu", kernel_regularizer=penalty, name="first")(x)
+    x = keras.layers.Reshape((1, 1, 8), name="pixel")(x)
+    branch = keras.layers.Dense(8, activity_regularizer=penalty, name="branch")(x)
+    x = keras.layers.Flatten(name="end")(architectures._added(x, branch, drop_path, "block"))
+    return keras.layers.Dense(num_classes, dtype="float32", name="logits")(x)
+
+
+def test_all_options_of_a_recipe_are_the_same_whatever_the_machine(small, batch, monkeypatch):
+    """Every image, weight of a row, dropped branch and norm of a gradient is the batch's own."""
+    monkeypatch.setitem(architectures.MODELS, "branched", branched)
+    plain = replace(small, model="branched", model_options={}, drop_path=0.3)
+    augmented = {"flip_vertical": True, "rotate": True, "crop_scale": 0.3, "mixup": 0.4}
+    optimizer = {"schedule": "one_cycle", "clip_norm": 0.01, "layer_decay": 0.5}
+    recipe = replace(
+        plain,
+        data=replace(plain.data, flip=True, **augmented),
+        optimizer=replace(plain.optimizer, weight_decay=0.01, **optimizer),
+        warmup_epochs=1,
+        label_smoothing=0.1,
+    )
+    images, labels = batch
+    weights = np.random.default_rng(0).random(labels.shape, np.float32)
+    batch = images, Weighted(labels, weights)
+    whole, bound = after(recipe, batch, steps=2), rounding(recipe, batch, steps=2)
+
+    parts = after(replace(recipe, micro_batch=8), batch, replicas=2, steps=2)
+
+    assert apart(parts, whole) < bound
+
+
+def test_what_regularizers_add_counts_once_for_each_image(small, batch, monkeypatch):
+    """They would otherwise be dropped in silence, since a step does not go through Keras' own."""
+    monkeypatch.setitem(architectures.MODELS, "branched", branched)
+    config = replace(small, model="branched", model_options={}, label_smoothing=0.1)
+    step, state = made(config)
+    trainable, other = state.tree[:2]
+    images, labels = (array[0] for array in batch)
+
+    branch = keras.Model(step.model.input, step.model.get_layer("branch").output)
+
+    @jax.jit
+    def found(trainable, other):
+        part = images, labels, None, None
+        return step._loss(trainable, other, part, np.arange(BATCH), None), branch(images)
+
+    (wanted, (loss, *_)), active = found(trainable, other)
+    kernel = next(one for one in step.model.variables if one.path == "first/kernel")
+    added = np.square(kernel).sum() + np.square(active).sum() / BATCH
+    assert float(wanted - loss) == pytest.approx(BATCH * 0.01 * added, rel=1e-4)
+
+
+def test_a_step_decays_kernels_alone(small):
+    """Without a gradient, decay is all that an update does."""
+    step, state = made(replace(small, optimizer=replace(small.optimizer, weight_decay=0.1)))
+    ones = [np.ones(value.shape, np.float32) for value in state.tree[0]]
+
+    found, _ = step.optimizer.stateless_apply(state.tree[2], [0 * value for value in ones], ones)
+
+    paths = [variable.path for variable in step.model.trainable_variables]
+    decayed = [path for path, value in zip(paths, found, strict=True) if (value < 1).all()]
+    assert decayed == ["layer1_dense/kernel", "logits/kernel"]
+    assert len(paths) == 5
 
 
 def test_a_replica_with_an_odd_number_of_images_cannot_mix_them(small):

@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 
 from pipeline import artifact
@@ -416,7 +417,7 @@ def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypa
     def evaluate(trainable, other, images, labels, real):
         flying.append(slow(images))
         most.append(sum(not value.is_ready() for value in flying))
-        return flying[-1], flying[-1]
+        return flying[-1], flying[-1], None
 
     def with_slow_evaluation(self, chosen):
         cut(self, chosen)
@@ -448,13 +449,22 @@ def test_a_damaged_checkpoint_is_named_and_the_run_resumes_from_the_one_before(
 
 
 @pytest.mark.parametrize(("keep", "epoch"), [("last", 3), ("best", 1)])
-def test_patience_ends_a_run_and_its_metrics_are_of_the_epoch_that_is_kept(
+def test_patience_and_keep_follow_the_competition_s_metric(
     competition, tiny, tmp_path, monkeypatch, keep, epoch
 ):
-    """The first epoch is the best one here; two others without a better one are enough."""
-    losses = iter([0.1, 0.2, 0.3])
-    monkeypatch.setattr(Loop, "_validate", lambda *_: (next(losses), 0.5))
-    config = replace(tiny, epochs=6, keep=keep, patience=2)
+    """The first epoch is the best one by it here, and the worst by loss and accuracy; two others
+    without a better one are enough.
+    """
+    losses, validate = iter([0.3, 0.2, 0.1]), Loop._validate
+
+    def made(loop, progress):
+        loss, measured = next(losses), validate(loop, progress)
+        assert list(measured) == ["validation_loss", "validation_accuracy", "validation_f1"]
+        assert 0 <= measured["validation_f1"] <= 1
+        return dict(zip(measured, (loss, 1 - loss, loss), strict=True))
+
+    monkeypatch.setattr(Loop, "_validate", made)
+    config = replace(tiny, epochs=6, keep=keep, patience=2, metric="f1")
 
     run = training.train(config, competition, tmp_path / "out", show=quiet)
 
@@ -464,12 +474,27 @@ def test_patience_ends_a_run_and_its_metrics_are_of_the_epoch_that_is_kept(
     assert run.manifest is not None and state is not None
     metrics = run.manifest["metrics"]
     assert (metrics["validation_loss"], metrics["loss"]) == (
-        pytest.approx(epoch / 10),
+        pytest.approx((4 - epoch) / 10),
         pytest.approx(rows[epoch - 1]["loss"], rel=1e-5),
     )
     assert np.array_equal(kept["logits/kernel"], state.arrays["trainable/logits/kernel"]) == (
         keep == "last"
     )
+    assert state.details["best"]["epoch"] == 1
+    if keep == "best":
+        other = replace(config, metric="accuracy")  # which may change otherwise
+        with pytest.raises(CheckpointError, match=r"chosen by f1; .* choose by accuracy"):
+            training.train(other, competition, tmp_path / "out", show=quiet)
+
+
+def test_a_run_learns_from_the_rows_that_have_weights_alone(competition, tiny, tmp_path):
+    """All the way from the config to the last step: only one label's rows count."""
+    weights = {"10": 0.0, "9": 0.0, "A b": 0.0}
+
+    training.train(replace(tiny, class_weights=weights), competition, tmp_path, show=quiet)
+
+    predicted = pd.read_csv(tmp_path / "validation.csv")["prediction"]
+    assert (predicted == "ß").mean() > 0.5  # of the rows a quarter are, and most would be right
 
 
 def test_a_run_leaves_keras_and_the_garbage_collector_as_it_found_them(trained):

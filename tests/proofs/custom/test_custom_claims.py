@@ -24,3 +24,12 @@ def test_a_broken_file_that_is_taken_or_told_without_its_name_is_a_miss(tmp_path
     told = broken_files.refusal(tmp_path, name)
     assert name not in claims.judged(said | {name: told}).figure
     assert name in claims.judged(said | {name: told.replace("digits_own", "it")}).figure
+
+
+def test_an_option_that_depends_on_the_devices_or_does_nothing_is_a_miss():
+    fine = {"apart": 2e-7, "ulp": 3e-7, "without": 1e-2}
+    assert claims.judged_options({"rotate": fine}).passed
+
+    for change in ({"apart": 4e-6}, {"without": 2e-5}, {"ulp": 2e-4}, {"apart": float("nan")}):
+        row = claims.judged_options({"rotate": fine, "clip_norm": fine | change})
+        assert not row.passed and "1 of 2" in row.figure and "not: clip_norm" in row.figure

@@ -1,0 +1,119 @@
+"""Losses: what a training minimizes for each row, and how much each row counts.
+
+`Config.loss` names a function of the config's own file, or one of ours: "focal". Without a name it
+is the usual loss of the target (`pipeline.data.labels`). The validation loss is the same function
+without `label_smoothing`, and counts all rows alike, so that it compares between such settings.
+
+Sources: label smoothing, Szegedy et al. 2016, arXiv:1512.00567; focal loss, Lin et al. 2017,
+arXiv:1708.02002.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pipeline.config import Config, own_code
+from pipeline.data import labels as target
+from pipeline.data.dataset import Examples
+from pipeline.errors import ConfigError, DataError
+
+GAMMA = 2  # of the focal loss: section 4.1 of its paper finds it best
+
+
+def of(config: Config, *, training: bool = False) -> Callable[[Any, Any], Any]:
+    """Return the loss as a function of labels and outputs that gives a number a row, (n,).
+
+    Args:
+        config: the run.
+        training: smooth the labels.
+
+    Raises:
+        ConfigError: if no loss has the name.
+    """
+    own = own_code.function(config, "loss")
+    if own is not None:
+        return own
+    if config.loss:
+        own_code.check_our_loss(config)
+        return partial(focal, config.target)
+    if training and config.label_smoothing:
+        return partial(smoothed, config.target, config.label_smoothing)
+    return partial(target.losses, config.target)
+
+
+def focal(kind: str, labels: Any, logits: Any) -> Any:
+    """Return the cross-entropy of each row times (1 - p) ** 2, where p is the probability of the
+    truth; of several labels the mean.
+
+    Args:
+        kind, labels, logits: as `pipeline.data.labels.losses` takes them.
+    """
+    import keras
+
+    each = target.binary if kind == "multilabel" else partial(target.losses, kind)
+    losses = each(labels, logits)
+    losses *= keras.ops.square(1 - keras.ops.exp(-losses))
+    return keras.ops.mean(losses, axis=-1) if kind == "multilabel" else losses
+
+
+def smoothed(kind: str, share: float, labels: Any, logits: Any) -> Any:
+    """Return the loss of each row, of labels that are wrong with a small probability.
+
+    Args:
+        kind, labels, logits: as `pipeline.data.labels.losses` takes them.
+        share: of each label that all labels get in equal parts.
+    """
+    import keras
+
+    if kind == "multilabel":
+        return target.losses(kind, (1 - share) * labels + share / 2, logits)
+    of_all = keras.ops.logsumexp(logits, axis=-1) - keras.ops.mean(logits, axis=-1)
+    return (1 - share) * target.losses(kind, labels, logits) + share * of_all
+
+
+def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndarray | None:
+    """Return how much each example's loss counts: float32 (n,); None: all count alike.
+
+    The weights of classes have a mean of 1 over the training rows, so that they change neither the
+    scale of the loss nor what a learning rate does. Those of a column count as they are.
+
+    Args:
+        examples: all of them.
+        config: the run.
+        rows: int64 (m,), those that train.
+
+    Raises:
+        ConfigError: if class_weights has other labels than the data, or all training rows get 0.
+        DataError: if all training rows have 0 in the column.
+    """
+    weights, asked = examples.weights, config.class_weights
+    if asked:
+        names, codes = examples.classes, examples.labels
+        if isinstance(asked, str):
+            of_class = 1 / np.maximum(np.bincount(codes[rows], minlength=len(names)), 1)
+        else:
+            unknown = sorted(set(asked) - set(names))
+            if unknown:
+                raise ConfigError(
+                    f"class_weights has {', '.join(map(repr, unknown[:5]))}; expected labels of the"
+                    f" data: {', '.join(map(repr, names[:12]))}.\nCorrect the spelling."
+                )
+            of_class = np.array([asked.get(name, 1.0) for name in names])
+        each = of_class[codes]
+        mean = each[rows].mean()
+        if mean == 0:
+            raise ConfigError(
+                "class_weights gives 0 to each training row; expected some above 0.\n"
+                "Raise the weight of a label that training has."
+            )
+        weights = each / mean if weights is None else each / mean * weights
+    if weights is None:
+        return None
+    if not weights[rows].any():
+        raise DataError(
+            f"data.weight_column={config.data.weight_column!r} has 0 in each of {len(rows)}"
+            " training rows; expected some above 0.\nCorrect the table."
+        )
+    return weights.astype(np.float32)

@@ -1,0 +1,108 @@
+"""A turned image has its own pixels, in one of the eight orders that a square has."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from pipeline import config as configs
+from pipeline.augmentation import crop_and_flip, mixup, resized_crop, turns
+from pipeline.augmentation.augmentation import Augmentation
+from pipeline.errors import ConfigError
+from pipeline.inference import test_time_augmentation
+
+DIGITS = configs.load("digits")
+FORMS = {
+    (flip, rotate): [
+        (quarters, upside_down)
+        for quarters in range(4 if rotate else 1)
+        for upside_down in range(2 if flip else 1)
+    ]
+    for flip, rotate in ((True, False), (False, True), (True, True))
+}
+
+
+@pytest.mark.parametrize(("flip", "rotate"), FORMS)
+def test_each_turn_occurs_as_often(flip, rotate):
+    """With both, four of the eight come about in two ways each."""
+    image = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    draws = turns.draws(0, 0, 800, flip=flip, rotate=rotate)
+
+    found = np.asarray(turns.applied(np.repeat(image[None], 800, 0), draws))
+
+    counts = {
+        form: sum(np.array_equal(turned(image, *form), one) for one in found)
+        for form in FORMS[flip, rotate]
+    }
+    assert sum(counts.values()) == 800
+    # Six standard deviations of a binomial count.
+    share = 1 / len(counts)
+    assert all(
+        abs(count - 800 * share) < 6 * (800 * share * (1 - share)) ** 0.5
+        for count in counts.values()
+    )
+
+
+def turned(image, quarters, upside_down):
+    found = np.rot90(image, quarters)
+    return found[::-1] if upside_down else found
+
+
+def test_an_option_changes_no_other_option_s_numbers():
+    """Each draws from a stream of its own."""
+    data = replace(DIGITS.data, crop_padding=1, flip=True, mixup=0.2)
+    given = Augmentation(data, 0, 8).draws(3)
+    more = replace(data, flip_vertical=True, rotate=True, crop_scale=0.3)
+    alone = replace(DIGITS.data, crop_padding=0, flip_vertical=True)
+
+    found = Augmentation(more, 0, 8).draws(3)
+
+    assert np.array_equal(found[:, : given.shape[1]], given)
+    assert found.shape[1] == given.shape[1] + 4 + 3
+    upside_down = Augmentation(alone, 0, 8).draws(3)[:, 1]
+    assert set(upside_down) == {0, 1}
+    assert np.array_equal(upside_down, turns.draws(0, 3, 8, flip=True, rotate=False)[:, 1])
+
+
+def test_all_changes_are_made_one_after_the_other():
+    """Each gets its own numbers."""
+    data = replace(
+        DIGITS.data, crop_padding=1, flip=True, mixup=0.2, flip_vertical=True, rotate=True,
+        crop_scale=0.3,
+    )  # fmt: skip
+    images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 1), np.uint8)
+    changes = Augmentation(data, 5, 8)
+
+    given = 5, 2, 8
+    crops = resized_crop.draws(*given, data.shape, 0.3)
+    turned = turns.draws(*given, flip=True, rotate=True)
+    moves = crop_and_flip.draws(*given, 1, flip=True)
+    mixes = mixup.draws(*given, data.shape, 0.2, 0.0)
+
+    @jax.jit
+    def both(images):
+        expected = turns.applied(resized_crop.applied(images, crops), turned)
+        expected = mixup.applied(crop_and_flip.applied(expected, moves, 1), mixes)
+        return *expected, *changes.applied(images, changes.draws(2))
+
+    expected, shares, found, own = both(images)
+    assert np.array_equal(found, expected) and np.array_equal(own, shares)
+
+
+def test_images_that_are_turned_by_quarters_are_square():
+    with pytest.raises(ConfigError, match=r"data\.rotate=True .* height=8 and width=9"):
+        replace(DIGITS.data, width=9, rotate=True)
+
+
+def test_images_that_training_turned_upside_down_are_looked_at_so_too():
+    """Without crops and mirrors there is no third view."""
+    data = replace(DIGITS.data, crop_padding=0, flip_vertical=True)
+    image = np.arange(4, dtype=np.uint8).reshape(1, 2, 2, 1)
+
+    views = test_time_augmentation.views(data, 9)
+
+    assert [view.apply(image).ravel().tolist() for view in views] == [[0, 1, 2, 3], [2, 3, 0, 1]]
+    assert replace(DIGITS, data=data, views=2).views == 2
+    with pytest.raises(ConfigError, match=r"at most 2 .* flip_vertical=True"):
+        replace(DIGITS, data=data, views=3)
