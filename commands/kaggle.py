@@ -1,5 +1,6 @@
 """Kaggle's tasks: those that push to Kaggle, watch, pull, publish and submit."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from commands.project import (
     checker,
     connect,
     minutes,
+    models,
     project,
     resolved_pushes,
     show_result,
@@ -31,6 +33,7 @@ from commands.project import (
 YES = {"yes": "push without asking; for scripts"}
 AGAIN = {"again": "push even if this very notebook was pushed already and has not failed"}
 KERNEL = {"kernel": "train-tpu (default) or infer-gpu"}
+ENSEMBLE = {"ensemble": "an ensemble.json: its members, in place of the last training's model"}
 PLACEHOLDER = "owner"
 
 
@@ -156,29 +159,28 @@ def show_push(run: Any, following: str) -> dict[str, Any]:
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
 
-@task(help={**CONFIG, **JSON, **AGAIN, **YES, **minutes(15)})
+@task(help={**CONFIG, **JSON, **AGAIN, **YES, **ENSEMBLE, **minutes(15)})
 @reported
 @limited(15)
 def push_infer(
     c: Context,
     config: str = "",
+    ensemble: str = "",
     again: bool = False,
     yes: bool = False,
     minutes: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Push the inference for the model that was pulled and published last.
+    """Push the inference for the model that was published last, or for an ensemble.
 
     Example: invoke push-infer
     """
     from deploy.relay import relay
 
     pushes = resolved_pushes(config)
-    ours, artifact, agree = pushes.project, pushes.last_artifact(), confirmation(yes)
-    check_own_code(ours.config, artifact)
-    run = relay.push(
-        connect(), ours, relay.INFER, artifact=artifact, again=again, show=show, agree=agree
-    )
+    ours, agree = pushes.project, confirmation(yes)
+    model = models(pushes, ensemble)
+    run = relay.push(connect(), ours, relay.INFER, **model, again=again, show=show, agree=agree)
     return show_push(run, ours.command("watch --kernel infer-gpu"))
 
 
@@ -254,17 +256,24 @@ def pull(
     return {"run": str(found), "folder": str(folder)}
 
 
-@task(help={**CONFIG, **JSON, **minutes(120)})
+@task(help={**CONFIG, **JSON, **ENSEMBLE, **minutes(120)})
 @reported
 @limited(120)
-def publish(c: Context, config: str = "", minutes: str = "", json: bool = False) -> dict[str, Any]:
-    """Publish the model of the last training in a private dataset.
+def publish(
+    c: Context, config: str = "", ensemble: str = "", minutes: str = "", json: bool = False
+) -> dict[str, Any]:
+    """Publish the model of the last training in a private dataset, or each of an ensemble.
 
     Example: invoke publish --config digits
     """
-    from deploy.relay import relay
+    from deploy.relay import published, relay
 
     pushes = resolved_pushes(config)
+    if ensemble:
+        ours, members = pushes.project, models(pushes, ensemble)["members"]
+        made_all = published.members(connect(), ours, members, show=show)
+        show(f"Next: {ours.command(f'push-infer --ensemble {shlex.quote(ensemble)}')}")
+        return {"datasets": {each.handle: each.version for each in made_all}}
     ours, run = pushes.project, pushes.last_run(relay.TRAIN)
     made = relay.publish(connect(), ours, run, pushes.pulled_folder(run), show=show)
     show(f"Next: {ours.command('push-infer')}")

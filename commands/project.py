@@ -46,6 +46,7 @@ def project(
         builds,
         sample=settings.data.sample_submission,
         needs=f"{owner}/{slug}" if owner and slug and file else "",  # no path from the root
+        first_stage=settings.init_from,
         in_words=progress_log.in_words,
         **more,
     )
@@ -65,7 +66,12 @@ def check_own_code(config: str, artifact: Path | None = None) -> None:
         manifest = artifact / "manifest.json"
         if not manifest.is_file():
             return  # what needs it says so
-        trained = json.loads(manifest.read_text())["config"].get("code", "")
+        theirs = json.loads(manifest.read_text())["config"]
+        trained = theirs.get("code", "")
+        if theirs["name"] != settings.name:  # a member of an ensemble
+            if not trained:
+                return
+            settings = configs.load(theirs["name"])
         if trained != settings.code:
             raise UsageError(
                 f"The functions in {settings.name}.py are not those that {manifest} was trained"
@@ -84,6 +90,19 @@ def check_own_code(config: str, artifact: Path | None = None) -> None:
         if done.returncode:
             last = (done.stdout.strip().splitlines() or ["{}"])[-1]
             raise UsageError(json.loads(last).get("error") or done.stderr.strip()[-2000:])
+
+
+def models(pushes: Any, ensemble: str) -> dict[str, Any]:
+    """Return what an inference accepts, as `deploy.relay.relay.push` takes it: the artifact of the
+    last training, or the members of an ensemble.json. Their functions have to be those here.
+    """
+    from deploy.kernel import ensemble_file
+
+    members = ensemble_file.read(Path(ensemble)) if ensemble else []
+    folders = [one.folder for one in members] if ensemble else [pushes.last_artifact()]
+    for folder in folders:
+        check_own_code(pushes.project.config, folder)
+    return {"artifact": None if ensemble else folders[0], "members": members}
 
 
 def connect() -> Any:

@@ -34,6 +34,7 @@ class Project:
         queue_seconds: for a run to get a machine; 0: as `deadline_seconds`.
         sample: the competition's file that shows what a submission looks like.
         needs: owner/slug of a dataset that the training reads; "": none.
+        first_stage: what `init_from` of the config says; "": nothing.
         in_words: what a line of the run's progress says to a person.
     """
 
@@ -48,6 +49,7 @@ class Project:
     queue_seconds: float = 0.0
     sample: str = "sample_submission.csv"
     needs: str = ""
+    first_stage: str = ""
     in_words: InWords = no_words
 
     @property

@@ -1,5 +1,5 @@
-"""python -m pipeline describe|check|train|infer|scale-check|report|inspect|compile: what notebooks
-do, on any machine that has the data.
+"""python -m pipeline describe|check|train|ensemble|infer|scale-check|report|inspect|compile: what
+notebooks do, on any machine that has the data.
 """
 
 import argparse
@@ -25,6 +25,7 @@ EXAMPLES = """examples:
   python -m pipeline describe --config digits --json
   python -m pipeline check --config leaves
   python -m pipeline train --config digits --input data/digits --output out
+  python -m pipeline ensemble out-1 out-2 out-3 --output mean
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
   python -m pipeline scale-check --config digits_sgd --input data/digits --output check
   python -m pipeline report --output out
@@ -77,7 +78,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = "describe|check|train|infer|scale-check|report|inspect|compile"
+    names = "describe|check|train|ensemble|infer|scale-check|report|inspect|compile"
     commands = parser.add_subparsers(required=True, metavar=names)
 
     def add(
@@ -109,8 +110,18 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     train.add_argument(
         "--fresh", action="store_true", help="set old checkpoints and history aside; begin again"
     )
+    ensemble = "find weights for the models of several runs, and write OUT/ensemble.json"
+    mean = add("ensemble", _ensemble, ensemble, common)
+    mean.add_argument("runs", nargs="+", type=Path, help="the output folders of trainings")
+    mean.add_argument("--output", required=True, type=Path, help="where to write")
+    mean.add_argument("--seed", type=int, default=0, help="of the choice between equal ones")
+    own = "of a member that is no name in pipeline/configs/; repeat for others"
+    mean.add_argument("--config", action="append", default=[], help=own)
     infer = add("infer", _infer, "predict the test set and write OUT/submission.csv", run)
-    infer.add_argument("--artifact", required=True, type=Path, help="the folder with manifest.json")
+    folder_of = "the folder with manifest.json; repeat for the members of an ensemble"
+    infer.add_argument("--artifact", action="append", default=[], type=Path, help=folder_of)
+    weights = "ensemble.json: the members and their weights; without --artifact, where they were"
+    infer.add_argument("--ensemble", type=Path, help=weights)
     precision = "auto, float32 or mixed_float16 (default: infer_precision of the config)"
     infer.add_argument("--precision", default="", help=precision)
     scale = "check the learning rate at 8 times the batch, in nine runs; exit 1 if it does not hold"
@@ -241,35 +252,48 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("jax", "tensorflow")
+    for own in options.config:
+        config_module.load(own)
+    for folder in options.runs:
+        _refuse_missing("RUN", folder, "Expected the output of a complete training.")
+    from pipeline.evaluation import ensemble_search
+
+    return ensemble_search.run(options.runs, options.output, seed=options.seed, show=_show)
+
+
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("tensorflow", "jax")
     config = config_module.load(options.config)
     refuse_missing_input(options.input)
-    _refuse_missing(
-        "--artifact",
-        options.artifact,
-        "Expected one with manifest.json.\n"
-        "Correct the path, or train a model:\n"
-        "python -m pipeline train --config C --input DIR --output OUT",
-    )
-    from pipeline import artifact
+    from pipeline import ensemble
     from pipeline.inference import inference
 
-    loaded = artifact.load(options.artifact)
-    if loaded.config.name != config.name:
-        raise ConfigError(
-            f"--config {config.name}: the artifact was trained with {loaded.config.name}.\n"
-            f"Give --config {loaded.config.name}, or another --artifact."
+    folders = ensemble.folders(options.artifact, options.ensemble)
+    for folder in folders:
+        _refuse_missing(
+            "--artifact",
+            folder,
+            "Expected one with manifest.json.\n"
+            "Correct the path, or train a model:\n"
+            "python -m pipeline train --config C --input DIR --output OUT",
         )
+    members, weights = ensemble.chosen(folders, options.ensemble, config)
     predictions = inference.infer(
-        loaded, options.input, options.output, config=config, precision=options.precision
+        members,
+        options.input,
+        options.output,
+        weights=weights,
+        config=config,
+        precision=options.precision,
     )
     return {
         "submission": str(options.output / "submission.csv"),
         "rows": len(predictions.ids),
         "broken": len(predictions.broken),
         "left_out": predictions.left_out,
-        "run_id": loaded.manifest["run_id"],
+        "run_id": ", ".join(str(loaded.manifest["run_id"]) for loaded in members),
     }
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -79,6 +79,15 @@ def dataset_handle(owner: str, competition: str) -> str:
     return f"{owner}/{_slug(competition, 'artifact')}"
 
 
+def member_handle(owner: str, competition: str, weights_sha256: str) -> str:
+    """Return the handle of the dataset that carries a member of an ensemble, and no other.
+
+    >>> member_handle("ann", "digits", "0123456789abcdef")
+    'ann/digits-member-01234567'
+    """
+    return f"{owner}/{_slug(competition, f'member-{weights_sha256[:8]}')}"
+
+
 def checkpoint_handle(owner: str, competition: str) -> str:
     """Return the handle of the dataset that carries a checkpoint to the next session.
 
@@ -119,6 +128,7 @@ def build(
     expect: Mapping[str, Any] | None = None,
     kernels: Path | None = None,
     needs: str = "",
+    first_stage: str = "",
 ) -> Bundle:
     """Build the bundle of one kernel.
 
@@ -131,10 +141,13 @@ def build(
         out: the bundle is written to `out/<kernel>/`.
         root: of the repository.
         handoff: where the expected files come from: a "dataset", or the output of a "kernel".
-        expect: {"run_id", "weights_sha256"} of the artifact; or what a training resumes from
-            (`deploy.kernel.saved_progress.SavedProgress.expect`), empty for a new one.
+        expect: {"run_id", "weights_sha256"} of the artifact; {"members"} of an ensemble
+            (`deploy.kernel.ensemble_file.expected`), whose configs travel, too; or what a training
+            resumes from (`deploy.kernel.saved_progress.SavedProgress.expect`), empty for a new one.
         kernels: by default `root/kernels`.
         needs: owner/slug of a dataset that a training reads; "": none.
+        first_stage: dataset with the weights that a training begins with, which is mounted, too;
+            "": none.
 
     Raises:
         UsageError: if a name is wrong or the gate refuses the bundle (deploy/bundle/push_rules.py).
@@ -153,8 +166,11 @@ def build(
         )
     expect = dict(expect or {})
     infers, trains = kernel.startswith("infer"), kernel.startswith("train")
-    wanted = {"weights_sha256"} if infers else {"checkpoint", "files"} if expect else set()
-    if not wanted <= set(expect) or (expect and not infers and not trains):
+    members = expect.get("members", []) if infers else []
+    wanted = ["checkpoint", "files"] if expect else []
+    if infers:
+        wanted = ["members" if members else "weights_sha256"]
+    if not set(wanted) <= set(expect) or (expect and not infers and not trains):
         raise UsageError(
             f"{kernel}: expect has {', '.join(expect) or 'nothing'}. An infer kernel needs run_id"
             " and weights_sha256, a train kernel may have the checkpoint and files to resume from,"
@@ -167,7 +183,10 @@ def build(
     ]
     name, chosen = _config(root, config)
     notebook_text = imports.read(source / "notebook.py")
-    files = _needed(root, name, chosen, f"{kernel}/notebook.py", notebook_text)
+    # Of a config that is gone the artifact says all; only its own functions would be missed.
+    theirs, known = {each["config"] for each in members} - {name}, _configs(root)
+    others = [(each, known[each]) for each in sorted(theirs) if each in known]
+    files = _needed(root, [(name, chosen), *others], f"{kernel}/notebook.py", notebook_text)
     # %%writefile refuses an empty cell, and ends each file with a newline.
     modules = {name: imports.read(path).rstrip("\n") or "# empty" for name, path in files.items()}
     metadata = _metadata(source / "kernel-metadata.json", handle, competition)
@@ -179,7 +198,23 @@ def build(
             f'Write "dataset_sources": ["{needs}"] into {source / "kernel-metadata.json"}, or fix'
             " pretrained in the config."
         )
-    if expect and handoff == "dataset":
+    if first_stage and trains and not expect:  # a training that resumes has its weights
+        if not HANDLE.fullmatch(first_stage) or Path(first_stage).is_dir():
+            raise UsageError(
+                f"init_from={first_stage!r} is no dataset on Kaggle; expected owner/slug of one"
+                " that holds the artifact of a training.\n"
+                "Publish that training (`invoke publish`), and write its dataset into init_from."
+            )
+        metadata["dataset_sources"] = list(dict.fromkeys([*listed, first_stage]))
+    if members:
+        if handoff != "dataset":
+            raise UsageError(
+                f"handoff={handoff!r} cannot carry several models: a kernel's output is that of its"
+                " last run.\nSet handoff='dataset' in the config, then publish the members."
+            )
+        carriers = [member_handle(owner, competition, each["weights_sha256"]) for each in members]
+        metadata["dataset_sources"] = [*carriers, *listed]
+    elif expect and handoff == "dataset":
         carrier = dataset_handle if infers else checkpoint_handle
         metadata["dataset_sources"] = [carrier(owner, competition), *listed]
     elif expect and handoff == "kernel":
@@ -238,22 +273,28 @@ def build(
     return Bundle(kernel, handle, folder, path, metadata, sha256, code_sha256, commit, dirty, text)
 
 
-def _needed(root: Path, name: str, config: Path, where: str, cells: str) -> dict[str, Path]:
-    """Return {path in the bundle: file} of the config, and of all that it and the cells import."""
-    package = config.name == "__init__.py"
-    place = config.parent if package else config
-    folder = (root / "pipeline" / "configs").resolve()
-    own = place.resolve().parent == folder
-    # `pipeline.configs` finds the config. One of its own files may import its neighbours by a dot.
-    sources = {where: cells, "the config": f"import pipeline.configs{f'.{name}' if own else ''}"}
-    # All files of a package count in the sha256 of its code, also one that nothing imports.
-    found = sorted(place.rglob("*.py")) if package else [config]
-    # But for copies that an editor keeps in hidden folders.
-    files = [file for file in found if "/." not in f"/{file.relative_to(config.parent).as_posix()}"]
-    above = place.parent if own else config.parent
-    for file in files if package or not own else ():
-        sources[str(file)] = imports.read(file)
-    mine = {f"pipeline/configs/{file.relative_to(above).as_posix()}": file for file in files}
+def _needed(
+    root: Path, configs: Sequence[tuple[str, Path]], where: str, cells: str
+) -> dict[str, Path]:
+    """Return {path in the bundle: file} of configs, and of all that they and the cells import."""
+    sources, mine = {where: cells}, dict[str, Path]()
+    for name, config in configs:
+        package = config.name == "__init__.py"
+        place = config.parent if package else config
+        folder = (root / "pipeline" / "configs").resolve()
+        own = place.resolve().parent == folder
+        # `pipeline.configs` finds the config. One of its own files may import its neighbours by a
+        # dot.
+        sources[f"the config {name}"] = f"import pipeline.configs{f'.{name}' if own else ''}"
+        # All files of a package count in the sha256 of its code, also one that nothing imports.
+        found = sorted(place.rglob("*.py")) if package else [config]
+        # But for copies that an editor keeps in hidden folders.
+        inside = {file: file.relative_to(config.parent).as_posix() for file in found}
+        files = [file for file in found if "/." not in f"/{inside[file]}"]
+        above = place.parent if own else config.parent
+        for file in files if package or not own else ():
+            sources[str(file)] = imports.read(file)
+        mine |= {f"pipeline/configs/{file.relative_to(above).as_posix()}": file for file in files}
     return dict(sorted((imports.needed(root, sources) | mine).items()))
 
 
@@ -265,11 +306,7 @@ def _config(root: Path, config: str) -> tuple[str, Path]:
             f"{package} is not a package; expected pipeline/__init__.py there.\n"
             "Give the repository's root."
         )
-    found = [
-        *((path.stem, path) for path in (package / "configs").glob("[!_.]*.py")),
-        *((path.parent.name, path) for path in (package / "configs").glob("[!_.]*/__init__.py")),
-    ]
-    configs = dict(sorted(found))
+    configs = _configs(root)
     chosen = configs.get(config, Path(config))
     name = config if config in configs else chosen.stem
     if not chosen.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*", name) or chosen.suffix != ".py":
@@ -279,6 +316,16 @@ def _config(root: Path, config: str) -> tuple[str, Path]:
             "Correct the name, or copy pipeline/configs/digits.py and edit it."
         )
     return name, chosen
+
+
+def _configs(root: Path) -> dict[str, Path]:
+    """Return the files of the configs by name; of a package __init__.py."""
+    folder = root / "pipeline" / "configs"
+    found = [
+        *((path.stem, path) for path in folder.glob("[!_.]*.py")),
+        *((path.parent.name, path) for path in folder.glob("[!_.]*/__init__.py")),
+    ]
+    return dict(sorted(found))
 
 
 def _metadata(path: Path, handle: str, competition: str) -> dict[str, Any]:

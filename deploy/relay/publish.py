@@ -33,7 +33,7 @@ from deploy.kernel import artifact_manifest
 from deploy.kernel.artifact_manifest import Manifest
 from deploy.kernel.push_and_watch import Show
 from deploy.kernel.saved_progress import DATASET, FLAT, SavedProgress
-from deploy.project import INFER, Project
+from deploy.project import Project
 from deploy.relay.last_runs import EVERY_ROW
 
 FILES_AT_MOST = 20
@@ -132,35 +132,6 @@ def checkpoint(
         name = f"{progress.run_id} at step {progress.step}"  # no artifact has such a name
         most = CHECKPOINT_FILES_AT_MOST
         publish_and_record(kaggle, project, Path(temporary), handle, name, show=show, most=most)
-
-
-def require_current(kaggle: Kaggle, project: Project, artifact: Path) -> None:
-    """Raise `UsageError` unless this artifact is what we published last, and the current version.
-
-    Kaggle mounts the newest version.
-    """
-    run_id = artifact_manifest.verify(artifact).run_id
-    handle = bundle.dataset_handle(kaggle.username, project.competition)
-    advice = f"{INFER} would refuse what Kaggle mounts.\n{project.command('publish')}"
-    rows = project.journal().recent("publishes", EVERY_ROW, handle=handle)
-    # A publish that sent nothing, or was refused, hides none before it.
-    made = (
-        row
-        for row in rows
-        if row["outcome"] == DONE or (row["before"] is not None and row["outcome"] not in NOT_MADE)
-    )
-    last = next(made, None)
-    if last is None or last["outcome"] != DONE or last["run_id"] != run_id:
-        raise UsageError(
-            f"The artifact in {artifact} is not what was published last, which is"
-            f" {last['run_id'] if last else 'nothing'}. {advice}"
-        )
-    now = kaggle.dataset(handle)
-    if now is None or now.version != last["version"]:
-        raise UsageError(
-            f"{handle} is at version {now.version if now else 'none'}; this artifact was published"
-            f" as version {last['version']}. {advice}"
-        )
 
 
 # The upload

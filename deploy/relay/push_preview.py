@@ -148,10 +148,14 @@ def _artifact(before: str, after: str, bundle: Bundle, pushes: Pushes) -> dict[s
             return "none"
         if "step" in expect:
             return f"step {expect['step']} of {expect.get('run_id')}"
-        run_id = str(expect.get("run_id"))
-        made = pushes.journal.last("publishes", handle=datasets[0], run_id=run_id, outcome=DONE)
-        version = f" in {made['handle']} version {made['version']}" if made else ""
-        return f"{expect.get('run_id')}, weights {str(expect.get('weights_sha256'))[:12]}{version}"
+        several, told = expect.get("members"), []
+        for handle, one in zip(datasets, several or [expect], strict=False):
+            run_id = str(one.get("run_id"))
+            made = pushes.journal.last("publishes", handle=handle, run_id=run_id, outcome=DONE)
+            version = f" in {made['handle']} version {made['version']}" if made else ""
+            counts = f" x {one.get('weight')}" if several else ""
+            told.append(f"{run_id}{counts}, weights {str(one.get('weights_sha256'))[:12]}{version}")
+        return "; ".join(told)
 
     was, now = in_words(before), in_words(after)
     name = "artifact" if bundle.kernel.startswith("infer") else "resumes from"

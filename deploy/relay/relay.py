@@ -10,7 +10,7 @@ stopped and resumed anywhere.
 
 import csv
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,20 @@ from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.errors import RunFailed, SourcesRefused, UsageError
 from deploy.journal import DONE, NOT_MADE
-from deploy.kernel import artifact_manifest, output, push_and_watch, saved_progress
+from deploy.kernel import (
+    artifact_manifest,
+    ensemble_file,
+    output,
+    push_and_watch,
+    saved_progress,
+)
+from deploy.kernel.ensemble_file import Member
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL
 from deploy.project import INFER as INFER
 from deploy.project import TRAIN as TRAIN
 from deploy.project import Project as Project
-from deploy.relay import competition_rules, continuation, push_preview, reconcile
+from deploy.relay import competition_rules, continuation, published, push_preview, reconcile
 from deploy.relay import publish as datasets
 from deploy.relay import submit as submissions
 from deploy.relay.continuation import Base
@@ -94,10 +101,10 @@ def run(
     watch(kaggle, project, train, show=show)
     step(f"Pull {train}")
     trained = pull(kaggle, project, train, show=show)
-    published = None
+    dataset = None
     if project.handoff == "dataset":
         step(f"Publish the artifact of {train} as a dataset")
-        published = publish(kaggle, project, train, trained, show=show)
+        dataset = publish(kaggle, project, train, trained, show=show)
     step(f"Push {INFER}, pinned to this model")
     infer = push(kaggle, project, INFER, artifact=trained / output.ARTIFACT, show=show, agree=agree)
     step(f"Watch {infer}")
@@ -107,7 +114,7 @@ def run(
     step(f"Check and submit {infer}")
     scored = submit(kaggle, project, infer, inferred, check=check, show=show)
     step(f"Score {scored.score}")
-    return Result(train, published, infer, trained, inferred, scored, time.monotonic() - began)
+    return Result(train, dataset, infer, trained, inferred, scored, time.monotonic() - began)
 
 
 def push(
@@ -117,6 +124,7 @@ def push(
     *,
     show: Show,
     artifact: Path | None = None,
+    members: Sequence[Member] = (),
     again: bool = False,
     fresh: bool = False,
     agree: Agree | None = None,
@@ -125,6 +133,7 @@ def push(
 
     Args:
         artifact: the pulled artifact that an inference accepts.
+        members: of the ensemble that it accepts instead.
         again: push even if the current version already holds this bundle.
         fresh: start the training over, whatever an earlier run saved.
         agree: is called with what the push would do, before anything is spent; raises to stop.
@@ -136,10 +145,13 @@ def push(
     if kernel == TRAIN and not fresh:
         base, built, again = _resume(kaggle, Pushes(project), again=again, show=show)
     else:
-        base, built = None, build(project, kernel, kaggle.username, artifact=artifact)
+        owner = kaggle.username
+        base, built = None, build(project, kernel, owner, artifact=artifact, members=members)
         again = again or fresh
     if artifact is not None and project.handoff == "dataset":
-        datasets.require_current(kaggle, project, artifact)
+        published.require_current(kaggle, project, artifact)
+    for member in members:
+        published.require_member(kaggle, project, member)
     # Read now: what was pulled above may have taken minutes, in which another process pushed.
     pushes = Pushes(project)
     intent: dict[str, Any] = {
@@ -222,6 +234,7 @@ def build(
     owner: str,
     *,
     artifact: Path | None = None,
+    members: Sequence[Member] = (),
     base: Base | None = None,
 ) -> Bundle:
     """Build the bundle of a kernel.
@@ -229,12 +242,15 @@ def build(
     Args:
         owner: of the kernel.
         artifact: the pulled artifact that an inference accepts.
+        members: of the ensemble that it accepts instead.
         base: what a training resumes from.
     """
     expect: Mapping[str, Any] | None = None
     if base is not None:
         expect = base.progress.expect(base.route)
-    if kernel == INFER:
+    if members:
+        expect = ensemble_file.expected(members)
+    elif kernel == INFER:
         if artifact is None:
             raise UsageError(
                 f"{INFER} needs the artifact that it accepts; expected a folder.\n"
@@ -255,6 +271,7 @@ def build(
         expect=expect,
         kernels=project.kernels,
         needs=project.needs,
+        first_stage=project.first_stage,
     )
 
 

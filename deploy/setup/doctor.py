@@ -333,6 +333,7 @@ class _Examination:
                     expect=EXPECT if kernel == INFER else None,
                     kernels=ours.kernels,
                     needs=ours.needs,
+                    first_stage=ours.first_stage,
                 )
                 self.bundles.append(built)
         found = (

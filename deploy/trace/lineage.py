@@ -10,9 +10,10 @@ its name prove nothing.
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from deploy.errors import Unverified, UsageError
 from deploy.journal import DONE, Journal
@@ -22,7 +23,8 @@ from deploy.relay.last_runs import EVERY_ROW
 from deploy.relay.submit import FILE
 
 UNKNOWN = "not known here"
-GOLDEN = "golden.json"  # as inference writes it
+GOLDEN, MEMBERS = "golden.json", "members.json"  # as inference writes them
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,17 @@ def trace(project: Project, submission: Path) -> list[Link]:
     links.append(_score(journal, infer))
     links += _run("infer", infer, identity, folder)
     expect = identity.get("expect") or {}
-    run_id = expect.get("run_id", "")
-    published = _published(journal, run_id, infer)
-    version = f"{published['handle']}/{published['version']}" if published else UNKNOWN
-    links.append(Link("dataset version", version, "journal"))
-    links += _training(project, run_id, str(expect.get("weights_sha256", "")))
+    used = _members(folder)
+    for one in expect.get("members") or [expect]:
+        run_id, weights = str(one.get("run_id", "")), str(one.get("weights_sha256", ""))
+        if "members" in expect:
+            counted = f", counted {used[run_id]:.2f}" if run_id in used else ""
+            value = f"{run_id}, weight {one.get('weight'):.2f}{counted}"
+            links.append(Link("member", value, str(folder / output.BUNDLE)))
+        published = _published(journal, run_id, infer)
+        version = f"{published['handle']}/{published['version']}" if published else UNKNOWN
+        links.append(Link("dataset version", version, "journal"))
+        links += _training(project, run_id, weights)
     return links
 
 
@@ -128,19 +136,35 @@ def _journal(project: Project, folder: Path) -> Journal:
 
 def _golden(folder: Path) -> list[Link]:
     """Return how near the run's golden outputs were to those of the training, if it wrote so."""
-    path = folder / GOLDEN
-    if not path.is_file():  # an older run
-        return []
-    output.unchanged(path, folder, GOLDEN)
-    try:
-        told = [
+    told = _written_list(
+        folder,
+        GOLDEN,
+        lambda one: (
             f"{one['precision']}, {one['difference']:.1e} apart, {one['tolerance']:.1e} allowed"
             f"{' by the config' if one['asked'] else ''}"
-            for one in json.loads(path.read_text(encoding="utf-8"))
-        ]
+            + (f", of {one['run_id']}" if "run_id" in one else "")
+        ),
+    )
+    return [Link("golden outputs", one, str(folder / GOLDEN)) for one in told]
+
+
+def _members(folder: Path) -> dict[str, float]:
+    """Return what each member of an ensemble counted in a run, by its run id."""
+    return dict(
+        _written_list(folder, MEMBERS, lambda one: (str(one["run_id"]), float(one["used"])))
+    )
+
+
+def _written_list(folder: Path, name: str, told: Callable[[Any], Told]) -> list[Told]:
+    """Return what is told of each entry of a list that the run wrote; [] if it wrote none."""
+    path = folder / name
+    if not path.is_file():  # an older run, or a single model
+        return []
+    output.unchanged(path, folder, name)
+    try:
+        return [told(one) for one in json.loads(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {error}.\nPull the run again.") from error
-    return [Link("golden outputs", one, str(path)) for one in told]
 
 
 def _score(journal: Journal, infer: dict[str, Any] | None) -> Link:
@@ -171,8 +195,11 @@ def _training(project: Project, run_id: str, weights: str) -> list[Link]:
         if not run_id or (held.get("run_id"), held.get("weights_sha256")) != (run_id, weights):
             continue
         identity = _read(folder / output.BUNDLE)
+        first = held.get("init_from") or {}
+        began = f"{first.get('run_id')}, weights {str(first.get('weights_sha256'))[:16]}"
         return [
             Link("artifact", f"{run_id}, weights {weights[:16]}", str(path)),
+            *([Link("began with", began, str(path))] if first else []),
             Link("accelerator", str(held.get("devices", UNKNOWN)), str(path)),
             *_run("train", _push(_journal(project, folder), folder, identity), identity, folder),
         ]

@@ -21,13 +21,13 @@ from pipeline.runtime import devices
 print(devices.prove("NvidiaTeslaT4"))
 
 # %% [markdown]
-# ## The artifact that this notebook was pushed for
-# Its manifest finds it. Run id, sha256 of every file and golden outputs are checked first.
+# ## The model that this notebook was pushed for, or the members of an ensemble
+# Their manifests find them. Run id, sha256 of every file and golden outputs are checked first.
 
 # %%
 from pathlib import Path
 
-from pipeline import artifact, config
+from pipeline import config, ensemble
 from pipeline.config import rehearsal
 from pipeline.inference import inference
 from pipeline.runtime import mounts, provenance
@@ -35,7 +35,7 @@ from pipeline.runtime import mounts, provenance
 origin = provenance.from_bundle(Path("bundle.json"))
 settings = rehearsal.shortened(config.load(origin.config))
 inputs = mounts.root() / "input"
-model = artifact.load(mounts.artifact(inputs, origin.expect["run_id"]), expect=origin.expect)
+models, weights = ensemble.mounted(inputs, origin.expect)
 folder = mounts.competition(inputs, settings.competition, settings.data.sample_submission)
 
 # %% [markdown]
@@ -43,7 +43,7 @@ folder = mounts.competition(inputs, settings.competition, settings.data.sample_s
 # In the scored rerun this cell predicts the hidden test set.
 
 # %%
-predictions = inference.infer(model, folder, Path.cwd(), config=settings)
+predictions = inference.infer(models, folder, Path.cwd(), weights=weights, config=settings)
 
 # %% [markdown]
 # ## What it was least sure of

@@ -53,6 +53,8 @@ class Config:
         write_submission: an own function that makes the submission's columns; "": as
             `pipeline.submission.prediction_format` does.
         code: sha256 of the own functions. Loading the config's file sets it.
+        init_from: the weights to begin with: an artifact's folder, or owner/slug of a dataset with
+            one (pipeline.warm_start); "": those of the model.
         drop_path: of a residual network: the share of images that go without the branch of its
             last block, in training; before it fewer, linearly from 0. 0.1 is usual, 0.2 and more
             for a deep one. The model's function takes it by this name.
@@ -118,6 +120,7 @@ class Config:
     read_test: str = ""
     write_submission: str = ""
     code: str = ""
+    init_from: str = ""
     noise_cap: bool = False
     model_options: Mapping[str, int | float | bool | str] = field(default_factory=dict)
     drop_path: float = 0.0
@@ -170,6 +173,8 @@ class Config:
         whole("epochs", self.epochs, 1, 10**6)
         truth("noise_cap", self.noise_cap)
         whole("seed", self.seed, 0, 2**32 - 1)
+        if self.init_from != "":
+            text("init_from", self.init_from)
         self._check_own()
         self._check_loss()
         within("drop_path", self.drop_path, 0, 0.95)
@@ -383,9 +388,7 @@ class Config:
             "optimizer": dataclasses.asdict(self.optimizer),
             "floor": None if self.floor is None else dataclasses.asdict(self.floor),
             "model_options": dict(self.model_options),
-            "class_weights": self.class_weights
-            if isinstance(self.class_weights, str)
-            else dict(self.class_weights),
+            "class_weights": _plain(self.class_weights),
         }
 
 

@@ -8,6 +8,7 @@ So a few of them change neither the number of held-out images nor the share of a
 """
 
 import hashlib
+import json
 import warnings
 from dataclasses import replace
 
@@ -130,6 +131,12 @@ def fingerprint(examples: Examples, config: Config, pair: Pair) -> str:
     digest = hashlib.sha256(examples.fingerprint.encode())
     digest.update(np.ascontiguousarray(pair[1], np.int64).data)
     return digest.hexdigest()
+
+
+def held_out(examples: Examples, pair: Pair) -> str:
+    """Return a sha256 over the ids of the held-out rows: equal if two runs hold out the same."""
+    ids = sorted(examples.ids[row] for row in pair[1])
+    return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
 
 
 def _check(examples: Examples, config: Config, count: int) -> None:

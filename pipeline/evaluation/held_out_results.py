@@ -54,7 +54,8 @@ def write(
         table.to_csv(output / "validation.csv", index=False)
     name = "values" if target.kind in ("regression", "own") else "probabilities"
     with writing(output / "validation.npz"):
-        np.savez(output / "validation.npz", **{name: found[held]})
+        truth = target.truth(examples.labels[held])
+        np.savez(output / "validation.npz", **{name: found[held], "truth": truth})
 
 
 def losses(config: Config, target: Target, labels: np.ndarray, found: np.ndarray) -> np.ndarray:

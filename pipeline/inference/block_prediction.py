@@ -13,7 +13,7 @@ from pipeline.artifact import Artifact
 from pipeline.data.test_set import TestSet
 from pipeline.inference import forward_pass, test_time_augmentation
 from pipeline.inference.forward_pass import Batch, Forward, Submitted
-from pipeline.inference.time_budget import Pace
+from pipeline.inference.time_budget import NONE, Limit, Pace
 
 AHEAD = 1  # blocks that the device has while another one is submitted
 
@@ -53,7 +53,7 @@ def fill(
     values: np.ndarray,
     *,
     first: int = 0,
-    end: float | None = None,
+    limit: Limit = NONE,
     batch: int | None = None,
     clock: Callable[[], float] = time.monotonic,
     report: Report,
@@ -65,14 +65,14 @@ def fill(
     Args:
         values: float32 (m, …). A row that cannot be read, or whose prediction is not finite, gets
             the artifact's prior.
-        end: by `clock`, when predicting has to be over; None: no limit.
+        limit: when predicting has to be over, by `clock`.
         batch: rows at once; None: found by doubling.
         report: is called after each block.
     """
     views = test_time_augmentation.views(artifact.config.data, artifact.config.views)
     size = max(forward_pass.block(artifact.golden_inputs, len(values)), batch or 1)
     forward.begin(Batch(batch, size), clock, show)
-    pace = Pace(len(views), forward.folds, len(values), end, clock)
+    pace = Pace(len(views), forward.folds, len(values), limit, clock)
     waiting: deque[_Block] = deque()
     done = 0
 
@@ -100,7 +100,8 @@ def fill(
     for start, inputs, broken in test.blocks(size, first, first + len(values)):
         while waiting and pace.over(len(waiting)):
             done = collect()
-        if pace.over(0):
+        # A batch that still grows makes later blocks faster.
+        if pace.over(0) or (pace.hopeless and not forward.batch.growing):
             break
         before, (number, folds) = forward.compiling, pace.used
         seen = tuple(forward.submit(view.apply(inputs), folds) for view in views[:number])

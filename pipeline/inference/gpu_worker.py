@@ -23,10 +23,17 @@ def main(job: Path) -> int:
         forward, checked = restoring.restore(artifact, settings.precision)
         (job / multi_gpu.CHECKED).write_text(json.dumps(asdict(checked)))
         test = read_test(Path(settings.folder), artifact.config, artifact.encoding)
-        end, batch, first = settings.until, settings.batch, rows.start
+        limit, batch, first = settings.limit, settings.batch, rows.start
         with multi_gpu.reporting(job) as report:
             block_prediction.fill(
-                artifact, test, forward, values, first=first, end=end, batch=batch, report=report
+                artifact,
+                test,
+                forward,
+                values,
+                first=first,
+                limit=limit,
+                batch=batch,
+                report=report,
             )
     except PipelineError as error:
         print(f"Error: {error}", file=sys.stderr)

@@ -32,6 +32,7 @@ from pipeline.data.labels import Target
 from pipeline.errors import writing
 from pipeline.inference.block_prediction import Report, Show
 from pipeline.inference.restoring import Checked
+from pipeline.inference.time_budget import Limit
 
 JOB, WEIGHTS, GOLDEN = "job.json", "weights.npz", "golden.npz"
 VALUES, BROKEN, LOG = "values.npy", "broken.jsonl", "log.txt"
@@ -46,14 +47,13 @@ class Settings:
     Attributes:
         folder: of the competition.
         precision: as `restoring.restore` takes it.
-        until: when predicting has to be over, by `time.monotonic`, which all processes share; or
-            None.
+        limit: when predicting has to be over, by `time.monotonic`, which all processes share.
         batch: rows at once, or None.
     """
 
     folder: str
     precision: str
-    until: float | None
+    limit: Limit
     batch: int | None
 
 
@@ -89,7 +89,7 @@ def run(
             jobs.append((job, first, last, _start(job, number)))
         show(f"{len(values):,} rows go to {processes} processes, one a GPU")
         try:
-            _wait(jobs, settings.until, report)
+            _wait(jobs, settings.limit.end, report)
         finally:
             for _, _, _, process in jobs:
                 process.kill()
@@ -140,7 +140,8 @@ def read_job(job: Path) -> tuple[Artifact, Settings, range, np.ndarray]:
         golden["outputs"],
     )
     values = np.load(job / VALUES, mmap_mode="r+", allow_pickle=False)
-    return artifact, Settings(**given), rows, values
+    settings = Settings(**{**given, "limit": Limit(**given["limit"])})
+    return artifact, settings, rows, values
 
 
 @contextmanager

@@ -359,12 +359,10 @@ def _inputs(config: Config) -> tuple[Any, Any]:
         inputs = keras.Input(data.shape, dtype=data.dtype, name="inputs")
         if config.model in backbones.BACKBONES and not own_code.function(config, "model"):
             return inputs, inputs
-        several = {
-            name: layers.Rescaling(1 / 255, name=f"{name}_to_unit")(part)
-            if data.own_inputs[name][0] == "uint8"
-            else part
-            for name, part in packed_inputs.unpacked(inputs, data.own_inputs).items()
-        }
+        several = packed_inputs.unpacked(inputs, data.own_inputs)
+        for name, form in data.own_inputs.items():
+            if form[0] == "uint8":
+                several[name] = layers.Rescaling(1 / 255, name=f"{name}_to_unit")(several[name])
         return inputs, several if len(several) > 1 else next(iter(several.values()))
     if data.kind != "table":
         inputs = keras.Input(data.shape, dtype="uint8", name="images")

@@ -161,7 +161,8 @@ def logits(
 
 
 def published(config: Config) -> Published | None:
-    """Return the weights that the config's backbone starts with; None for random ones.
+    """Return the published weights that the config's backbone starts with; None if it starts with
+    others.
 
     keras.applications downloads "imagenet", checks its hash and caches it in ~/.keras/models. A
     file is read in place: by its path, or by `owner/slug/path` in a dataset that the train notebook
@@ -170,7 +171,7 @@ def published(config: Config) -> Published | None:
     Raises:
         ConfigError: if there is no internet, no such file, or one of another network.
     """
-    if config.model not in BACKBONES:
+    if config.model not in BACKBONES or config.init_from:  # which begins with other weights
         return None
     source = config.model_options.get("pretrained", IMAGENET)
     return None if source == RANDOM else _read(config.model, str(source))

@@ -152,7 +152,8 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
     from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM  # imports Keras: seconds
 
     options = config.model_options
-    if internet or config.model not in BACKBONES or options.get("pretrained", IMAGENET) != IMAGENET:
+    published = config.model in BACKBONES and not config.init_from
+    if internet or not published or options.get("pretrained", IMAGENET) != IMAGENET:
         return {}, ()
     changes: dict[str, Any] = {"model_options.pretrained": RANDOM}
     if options.get("batchnorm", "auto") == "auto":

@@ -8,12 +8,14 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 
-from pipeline import competition_metric, losses
+from pipeline import competition_metric, losses, warm_start
 from pipeline.config import Config
 from pipeline.data import dataset, file_images, folds
 from pipeline.evaluation import held_out_outputs
@@ -40,6 +42,7 @@ class Fitted:
         outputs: for the held-out rows, float32 (n, outputs).
         batch: images that one device takes at once.
         pretrained: where the weights at the start came from; None: they were random.
+        init_from: the run that they came from, as `pipeline.warm_start.begin` returns it.
     """
 
     run_id: str
@@ -49,6 +52,7 @@ class Fitted:
     outputs: np.ndarray
     batch: int
     pretrained: dict[str, str | None] | None = None
+    init_from: dict[str, Any] | None = None
 
 
 def fit(
@@ -61,6 +65,7 @@ def fit(
     show: Callable[[str], None],
     *,
     fold: Fold | None,
+    first: warm_start.FirstStage | None,
     run_id: str | None,
     memory: Path,
     max_steps: int | None,
@@ -74,6 +79,7 @@ def fit(
         place: gets checkpoints/, progress.jsonl and history.csv.
         seconds: gets the seconds of each phase added.
         fold: None without folds.
+        first: whose weights it begins with, unless there are checkpoints; None: the model's own.
         run_id: of the run that this is a fold of; None: the loop chooses one.
         memory: keeps what fits into the devices, for the next fold and session.
         max_steps: of this loop.
@@ -89,7 +95,11 @@ def fit(
     if config.compares_epochs:
         metric = competition_metric.of(config)
         score = EpochScore(metric, examples.target, validation[1], show)
-    run = Loop(config, applied, batches, validation, place, show, spent, fold, score)
+    begin = None
+    if first is not None and (fresh or not any((place / "checkpoints").glob("step-*"))):
+        number = fold.number if fold else None
+        begin = partial(warm_start.begin, first=first, config=config, fold=number, show=show)
+    run = Loop(config, applied, batches, validation, place, show, spent, fold, score, begin)
     run.run_id, run.memory = run_id or run.run_id, memory
     origin = {
         "config": config.to_json(),
@@ -137,6 +147,7 @@ def fit(
         outputs,
         run.compiled.micro_batch,
         run.pretrained,
+        run.init_from,
     )
 
 

@@ -9,13 +9,14 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from pipeline import losses
+from pipeline import losses, warm_start
 from pipeline.config import Config
 from pipeline.config.compatibility import changes
 from pipeline.data import dataset, file_images, folds
@@ -25,6 +26,7 @@ from pipeline.runtime import replicas
 from pipeline.storage import atomic_file
 from pipeline.training import learning_rate, out_of_memory
 from pipeline.training.loop import Loop
+from pipeline.warm_start import FirstStage
 
 STEPS = 50
 RESULT = "noise.json"
@@ -89,7 +91,12 @@ def estimate(small: int, large: int, squares: Iterable[tuple[float, float]]) -> 
 
 
 def measure(
-    config: Config, examples: dataset.Examples, *, steps: int = STEPS, seeds: Sequence[int] = ()
+    config: Config,
+    examples: dataset.Examples,
+    *,
+    steps: int = STEPS,
+    seeds: Sequence[int] = (),
+    first: FirstStage | None = None,
 ) -> Noise:
     """Return the noise over the first `steps` steps of a training, which writes nothing.
 
@@ -102,6 +109,7 @@ def measure(
         examples: of its competition.
         seeds: at every step, take the gradients of a batch drawn with each of these seeds, in place
             of the batch that is trained on.
+        first: whose weights the run begins with; None: the model's own.
 
     Raises:
         ConfigError: if a batch is one group.
@@ -119,7 +127,11 @@ def measure(
     weights = losses.row_weights(examples, config, rows)
     trained = dataset.Batches.of(examples, config, rows, weights)
     validation = file_images.some(examples.inputs, held), examples.labels[held]
-    run = Loop(config, applied, trained, validation, Path(), print, {})
+    begin = None
+    if first is not None:
+        number = 1 if config.folds else None
+        begin = partial(warm_start.begin, first=first, config=config, fold=number)
+    run = Loop(config, applied, trained, validation, Path(), print, {}, begin=begin)
     others = [dataset.Batches.of(examples, config, rows, weights, seed=seed) for seed in seeds]
     squares = []
     for step in range(min(steps, applied.total_steps)):
@@ -166,6 +178,7 @@ def capped(
     replicas: int,
     *,
     fresh: bool,
+    first: FirstStage | None = None,
     show: Callable[[str], None],
 ) -> Config:
     """Return the config with the batch that the noise scale allows, if `noise_cap` asks for that.
@@ -179,7 +192,7 @@ def capped(
         output: of the run; it exists.
         replicas: that the batch has to split over.
         fresh: measure again.
-        show: takes the reason.
+        first: as `measure` takes it.
 
     Raises:
         ConfigError: if the batch is one group of BatchNorm, so that there is nothing to measure.
@@ -201,7 +214,7 @@ def capped(
         unit = math.lcm(
             min(config.optimizer.base_batch, config.batch), config.batchnorm_batch or 1, replicas
         )
-        noise = measure(config, examples)
+        noise = measure(config, examples, first=first)
         batch, reason = advised(noise, config.batch, unit)
         found = {"config": asked, "batch": batch, "reason": reason, "noise": noise.to_json()}
         atomic_file.write(path, json.dumps(found, indent=2).encode())

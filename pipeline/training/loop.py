@@ -55,6 +55,7 @@ class Loop:
         seconds: gets the seconds of each phase.
         fold: which part of a run this is; None: all of it.
         score: compares epochs by the competition's metric, where the config asks for that.
+        begin: gives the model another run's weights, and says whose (pipeline.warm_start.begin).
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class Loop:
         seconds: dict[str, float],
         fold: Fold | None = None,
         score: EpochScore | None = None,
+        begin: Callable[[Any], dict[str, Any]] | None = None,
     ) -> None:
         self.config, self.applied, self.batches = config, applied, batches
         self.validation, self.output, self.show = validation, output, show
         self.seconds, self.fold, self._score = seconds, fold, score
         self.model = architectures.build(config, applied.batchnorm_momentum)
         self.pretrained = backbones.load_published(self.model, config)
+        self.init_from = begin(self.model) if begin else None
         self.compiled = Step(config, applied, self.model, replicas.mesh())
         self.state = self.compiled.initial()
         self.step, self._began, self._used = 0, 0.0, 0.0  # seconds of the sessions before
@@ -269,10 +272,8 @@ class Loop:
 
     def _compare(self, epoch: int) -> None:
         """Keep the best epoch's metrics and weights, where the config asks for that."""
-        if not self.config.compares_epochs:
-            return
         if self._score is None:
-            raise ValueError("score=None; expected an EpochScore with keep='best' or patience")
+            return
         order = self._score.order
         if self.best and order(self.metrics) <= order(self.best["metrics"]):
             self.best["epochs_since"] += 1
@@ -356,6 +357,7 @@ class Loop:
             "origin": origin,
             "metrics": self.metrics,
             "best": dict(self.best),
+            "init_from": self.init_from,
             "seconds": self._used + begun - self._began,
         }
 
@@ -382,6 +384,7 @@ class Loop:
         self._best_weights = {name.removeprefix(BEST): found.arrays[name] for name in best}
         self.step, self.run_id, self._used = found.step, earlier.run_id, earlier.seconds
         self.metrics, self.best = earlier.metrics, earlier.best
+        self.init_from = found.details.get("init_from")
         if self._score and self.best:
             run_origin.refuse_other_metric(
                 self.best, self._score.metric.name, self.config.target, found, folder

@@ -16,7 +16,7 @@ import jax
 import keras
 import numpy as np
 
-from pipeline import artifact, competition_metric
+from pipeline import artifact, competition_metric, warm_start
 from pipeline.config import Config
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
@@ -134,6 +134,7 @@ def train(
             path.mkdir(parents=True, exist_ok=True)
     metric = competition_metric.of(config)
     floor_comparison.refuse(config)  # now, and not after hours
+    first = warm_start.find(config, output, fresh=fresh)
     if config.code:
         own_code_check.by_jax(config, show)
     if examples is None:
@@ -144,8 +145,13 @@ def train(
         positive = config.data.positive_label
         writer = prediction_format.writer_of(config)
         Form(examples.target, metric, sample, positive, writer).check_labels()
-    config = gradient_noise.capped(config, examples, output, here.count, fresh=fresh, show=show)
     pairs = folds.splits(examples, config)
+    held_out = [folds.held_out(examples, pair) for pair in pairs]
+    if first is not None:
+        warm_start.compare(first, config, held_out, (examples.target, examples.encoding), show)
+    config = gradient_noise.capped(
+        config, examples, output, here.count, fresh=fresh, first=first, show=show
+    )
     for _, rows in pairs:
         own_code_check.check_metric_of(config, examples.target.truth(examples.labels[rows]))
     seconds = {"read": time.monotonic() - started}
@@ -195,6 +201,7 @@ def train(
                 seconds,
                 show,
                 fold=fold,
+                first=first,
                 run_id=fitted[0].run_id if fitted else None,
                 memory=output / out_of_memory.FILE,
                 max_steps=steps,
@@ -265,6 +272,8 @@ def train(
             "precision": policy,
             "parameters": architectures.count(rebuilt),
             "pretrained": fitted[0].pretrained,
+            "init_from": fitted[0].init_from,
+            "held_out": held_out,
             "applied": applied[0].to_json(),
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
             "metric": metric.name,

@@ -31,7 +31,7 @@ from pipeline.data.image_decoding import Shape
 from pipeline.data.image_files import shape
 from pipeline.data.labels import Target
 from pipeline.inference import forward_pass as forwards
-from pipeline.inference import inference, restoring
+from pipeline.inference import inference, predictions, restoring
 from pipeline.models import architectures
 from pipeline.submission import submission_csv
 from pipeline.submission.prediction_format import Form
@@ -164,10 +164,10 @@ def flow(name: str, folder: Path) -> dict[str, Any]:
             raise AssertionError("rows are missing")
 
     def compute() -> None:
-        inference.predict(loaded, held, forward, batch=BATCH, show=_quiet)
+        predictions.predict(loaded, held, forward, batch=BATCH, show=_quiet)
 
     def whole() -> None:
-        found = inference.predict(loaded, test, forward, batch=BATCH, show=_quiet)
+        found = predictions.predict(loaded, test, forward, batch=BATCH, show=_quiet)
         form.write(folder / "submission.csv", found.ids, found.values)
 
     arms = {"decode": decode, "compute": compute, "whole": whole}

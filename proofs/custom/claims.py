@@ -1,5 +1,6 @@
 """Code of one's own: a file of functions through the whole chain, kills and devices; what cannot
-work is refused before it costs anything. And recipe options: each is the batch's own, and works.
+work is refused before it costs anything. Then worked examples, options of recipes, ensembles and
+second stages.
 """
 
 import json
@@ -10,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from proofs.custom import broken_files, example_kinds
 from proofs.shared import environment, module_process
@@ -20,6 +22,7 @@ from proofs.training import killed_runs
 from proofs.training.claims import EPS, NEAR, ULPS, moved
 
 SEED, KILLS, LEAST_SCORE = 20261123, 6, 0.95
+SEEDS = (1, 2, 3)
 TWO, EIGHT = (f"--xla_force_host_platform_device_count={count}" for count in (2, 8))
 WHAT = "Own file with a squeeze-and-excite model, focal loss, macro recall and random erasing"
 
@@ -36,6 +39,8 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield Later(f"{WHAT}: moved", partial(_moved, root, folder))
         yield from example_kinds.rows(root, folder, show)
         yield Later("Each recipe option", partial(_recipes, root, folder))
+        yield Later("An ensemble of three members", partial(_ensemble, root, folder))
+        yield Later("Warm start", partial(_warm, root, folder))
 
 
 def _broken(root: Path, folder: Path, *, short: bool) -> Row:
@@ -133,4 +138,100 @@ def judged_options(found: dict[str, dict[str, float]]) -> Row:
         + "".join(f"; not: {option}" for option in missed),
         not missed and bool(found),
         SEED,
+    )
+
+
+def _ensemble(root: Path, folder: Path) -> Iterator[Row]:
+    clone = environment.clone(root, folder / "ensemble")
+    words = ("proofs.custom.ensemble_chain", folder / "members", SEED)
+    yield from ensembled(last_json(module_process.output(clone, *words, flags=TWO)))
+
+
+def ensembled(told: dict[str, Any]) -> Iterator[Row]:
+    """Yield the rows of what `ensemble_chain` measured."""
+    what = "An ensemble of three members (two networks, two seeds, two image sizes)"
+    best, weights = max(told["alone"].values()), sorted(told["weights"].values(), reverse=True)
+    shown = ", ".join(f"{each:.2f}" for each in weights)
+    yield Row(
+        f"{what}: trained, published, inferred and submitted on the local Kaggle",
+        "hidden accuracy not below the best member's; three datasets, three in the lineage",
+        f"{told['score']:.3f}, best member {best:.3f}; weights {shown};"
+        f" {told['datasets']} datasets, {len(told['lineage'])} in the lineage",
+        told["score"] >= best and told["datasets"] == len(told["lineage"]) == 3,
+        SEED,
+    )
+    (half, best_there), (hidden, best_hidden) = (
+        told["halves"]["other_half"],
+        told["halves"]["hidden"],
+    )
+    yield Row(
+        f"{what}: weights of one half of the out-of-fold rows",
+        "not below the best member on the other half, nor on the hidden set",
+        f"{half:.4f}, best member {best_there:.4f}; hidden {hidden:.3f}, best {best_hidden:.3f}",
+        half >= best_there and hidden >= best_hidden,
+        SEED,
+    )
+    same = "the same bytes" if told["same"] else "other bytes"
+    yield Row(
+        f"{what}: weights found twice from one seed", "the same bytes", same, told["same"], SEED
+    )
+    kept, counts = told["deadlines"]["kept"], told["deadlines"]["counts"]
+    yield Row(
+        f"{what}: {len(counts)} deadlines, from no time to more than enough; views are left out"
+        " first, then members",
+        f"each kept with all ids, the rest of the weights adding up to 1: {len(counts)} of"
+        f" {len(counts)}",
+        f"{kept} of {len(counts)}; whole members: {', '.join(map(str, counts))}",
+        kept == len(counts) and {1, 2, 3} <= set(counts),
+    )
+    tried, caught = told["refused"]["tried"], told["refused"]["caught"]
+    yield Row(
+        f"{what}: one bit changed in a file of a member",
+        f"refused, {tried} of {tried}",
+        f"{caught} of {tried}",
+        tried == caught > 0,
+        SEED,
+    )
+
+
+def _warm(root: Path, folder: Path) -> Iterator[Row]:
+    words = ("proofs.custom.warm_starts", folder / "warm", *SEEDS)
+    yield from warmed(last_json(module_process.output(root, *words, flags=TWO)))
+
+
+def warmed(told: dict[str, Any]) -> Iterator[Row]:
+    """Yield the rows of what `warm_starts` measured."""
+    stages = told["stages"]
+    equal = [f"{each['same']} of {each['arrays']}" for each in stages]
+    yield Row(
+        "Warm start: what the first step of a second stage is given, BatchNorm's statistics too",
+        "the weights of the first stage, every array bit-equal",
+        "; ".join(equal),
+        all(each["same"] == each["arrays"] > 0 for each in stages),
+        SEEDS[0],
+    )
+    yield Row(
+        f"Warm start, 8 x 8 to 12 x 12 pixels: steps to a validation loss of {told['loss']},"
+        f" {len(stages)} seeds",
+        "fewer than from scratch, with each seed",
+        "; ".join(
+            f"{each['warm']} in place of {each['scratch']} (at the end {each['ends'][0]:.3f} and"
+            f" {each['ends'][1]:.3f})"
+            for each in stages
+        ),
+        all(
+            each["warm"] is not None and each["scratch"] and each["warm"] < each["scratch"]
+            for each in stages
+        ),
+        SEEDS[0],
+    )
+    found = {
+        name: re.search(r"arrays have other shapes: (\S+) has", said)
+        for name, said in told["refused"].items()
+    }
+    yield Row(
+        "Warm start: a backbone of other shapes",
+        "refused, with a layer's name",
+        "; ".join(f"{name}: {one[1] if one else 'taken'}" for name, one in found.items()),
+        all(found.values()),
     )

@@ -14,6 +14,7 @@ from deploy.bundle import bundle
 from deploy.errors import UsageError
 
 EXPECT = {"run_id": "r1", "weights_sha256": "ab"}
+RESUMED = {"run_id": "r1", "step": 2, "checkpoint": "checkpoints/step-00000002", "files": {}}
 
 
 def build(root: Path, kernel: str = "train-tpu", **more: object) -> bundle.Bundle:
@@ -226,6 +227,21 @@ def test_a_dataset_that_the_training_reads_has_to_be_mounted(root):
 
     assert build(root, needs="keras/weights").metadata["dataset_sources"] == ["keras/weights/3"]
     assert build(root, "infer-gpu", expect=EXPECT, needs="keras/weights").kernel == "infer-gpu"
+
+
+def test_the_dataset_that_a_training_begins_with_is_mounted_until_it_resumes(root):
+    """Then its checkpoint has the weights; and a folder of this machine is on no Kaggle."""
+    mounting(root, "train-tpu", ["keras/weights"])
+    started = build(root, first_stage="ann/digits-artifact/2").metadata["dataset_sources"]
+    resumed = build(root, expect=RESUMED, first_stage="ann/digits-artifact/2").metadata
+    mounted = build(root, "infer-gpu", expect=EXPECT, first_stage="out").metadata
+
+    assert started == ["keras/weights", "ann/digits-artifact/2"]
+    assert resumed["dataset_sources"] == ["ann/digits-checkpoint", "keras/weights"]
+    assert mounted["dataset_sources"] == ["ann/digits-artifact"]
+    for folder in ("out", str(root), "runs/out/artifact"):
+        with pytest.raises(UsageError, match=r"is no dataset on Kaggle; expected owner/slug"):
+            build(root, first_stage=folder)
 
 
 @pytest.mark.parametrize(

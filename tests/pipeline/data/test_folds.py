@@ -22,7 +22,7 @@ from pipeline.data.labels import Target
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 from pipeline.figures import training_figures
-from pipeline.inference import inference, restoring
+from pipeline.inference import predictions, restoring
 from pipeline.models import architectures
 from pipeline.storage import checksums
 from pipeline.training import training
@@ -523,7 +523,7 @@ def test_inference_gives_the_mean_of_the_folds(folded):
         for inputs in (pixels, loaded.golden_inputs)
     )
 
-    found = inference.predict(loaded, test, restoring.restore(loaded)[0])
+    found = predictions.predict(loaded, test, restoring.restore(loaded)[0])
 
     assert found.values.dtype == np.float32
     for means, folds_of in ((found.values, single), (loaded.golden_outputs, golden)):

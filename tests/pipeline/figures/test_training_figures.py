@@ -15,7 +15,7 @@ from pipeline.data import dataset
 from pipeline.data.labels import Target
 from pipeline.data.test_set import TestSet
 from pipeline.figures import prediction_figures, training_figures
-from pipeline.inference.inference import Predictions
+from pipeline.inference.predictions import Predictions
 from pipeline.report import report
 from pipeline.storage import checksums
 

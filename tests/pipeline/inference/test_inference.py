@@ -17,7 +17,15 @@ from pipeline.__main__ import main
 from pipeline.data import image_files
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
-from pipeline.inference import block_prediction, forward_pass, inference, multi_gpu, restoring
+from pipeline.inference import (
+    block_prediction,
+    forward_pass,
+    inference,
+    multi_gpu,
+    predictions,
+    restoring,
+)
+from pipeline.inference.time_budget import Limit
 from pipeline.runtime import devices
 from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
 from tests.pipeline.rounding import EPS
@@ -82,9 +90,9 @@ def test_both_backends_write_the_same_submission(trained, tiny, written_config, 
 
 def predicted(
     folder: Path, loaded: artifact.Artifact, precision: str = "float32"
-) -> inference.Predictions:
+) -> predictions.Predictions:
     """Return the predictions of the test set in `folder`."""
-    return inference.predict(
+    return predictions.predict(
         loaded, read_test(folder, loaded.config), restoring.restore(loaded, precision)[0]
     )
 
@@ -122,7 +130,7 @@ def test_neither_blocks_nor_batches_change_a_prediction(trained, bound, monkeypa
     whole = predicted(folder, loaded)
     monkeypatch.setattr(forward_pass, "BLOCK", size)
 
-    found = inference.predict(
+    found = predictions.predict(
         loaded,
         read_test(folder, loaded.config),
         restoring.restore(loaded)[0],
@@ -336,7 +344,9 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, bou
     moved[:, 1:] = pixels[:, :-1]
     wanted = [restoring.averaged(loaded, models, images, 32) for images in (pixels, moved)]
 
-    found = inference.predict(replace(loaded, config=replace(loaded.config, views=2)), test, models)
+    found = predictions.predict(
+        replace(loaded, config=replace(loaded.config, views=2)), test, models
+    )
 
     assert found.values == pytest.approx(np.mean(wanted, axis=0), abs=8 * EPS)
     assert np.abs(wanted[0] - wanted[1]).max() > 10 * bound
@@ -537,8 +547,8 @@ def test_what_is_too_large_for_float16_is_computed_in_float32(
         passes.append(checked.precision)
         return forward, checked
 
-    def filled(*given, end, **words):
-        return fill(*given, end=end if time or len(passes) < 2 else 0.0, **words)
+    def filled(*given, limit, **words):
+        return fill(*given, limit=limit if time or len(passes) < 2 else Limit(0.0), **words)
 
     monkeypatch.setattr(restoring, "restore", restored)
     monkeypatch.setattr(block_prediction, "mean", overflowing)

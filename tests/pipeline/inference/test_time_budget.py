@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.inference.forward_pass import FIRST, GROWTH, Batch
-from pipeline.inference.time_budget import Pace
+from pipeline.inference.time_budget import Limit, Pace
 
 
 class Work:
@@ -23,16 +23,18 @@ class Work:
         each: float,
         compiling: float,
         end: float,
+        share: float | None = None,
+        whole: bool = False,
     ):
         self.now, self.done, self.used = 0.0, 0, []
         self.views, self.folds, self.blocks = views, folds, blocks
         self.decoding, self.each, self.compiling = decoding, each, compiling
-        self.pace = Pace(views, folds, blocks, end, lambda: self.now)
+        self.pace = Pace(views, folds, blocks, Limit(end, share, whole), lambda: self.now)
 
     def run(self) -> None:
         """Go through the blocks, as long as there is time."""
         for block in range(self.blocks):
-            if self.pace.over(0):
+            if self.pace.over(0) or self.pace.hopeless:
                 return
             used, compiling = self.pace.used, 0.0 if block else self.compiling
             self.now += self.decoding + self.each * used[0] * used[1] + compiling
@@ -118,3 +120,25 @@ def test_out_of_memory_goes_back_a_step_for_good():
 
     assert batch.failed() and (batch.size, batch.growing) == (32, False)
     assert [batch.failed() for _ in range(6)] == [True] * 5 + [False]
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(2, 60), times, times, st.floats(0.5, 3))
+def test_a_model_that_others_can_replace_is_computed_as_a_whole_or_given_up_at_once(
+    views, folds, blocks, decoding, each, share
+):
+    """It never goes on with fewer folds. It is whole wherever one view takes half of the time."""
+    one_view = blocks * (decoding + each * folds)
+    end, first = share * one_view, decoding + each * views * folds
+    work = Work(views, folds, blocks, decoding, each, 0.0, end, end / 2, whole=True)
+
+    work.run()
+
+    assert {used[1] for used in work.used} == {folds}
+    assert work.now <= max(end, first) * (1 + 1e-9)
+    if end >= 2 * one_view + 3 * first:
+        assert work.done == blocks
+    if work.done < blocks and work.pace.hopeless:
+        # What was left could not be computed by one view at the speed of the last block.
+        assert work.now + (blocks - work.done) * (decoding + each * folds) > end * (1 - 1e-9) or (
+            work.used[-1][0] > 1
+        )

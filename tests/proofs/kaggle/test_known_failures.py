@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.client import secrets
-from deploy.relay import publish
+from deploy.relay import published
 from localkaggle.services.uploads import Uploads
 from pipeline import artifact
 from proofs.kaggle import known_failures, wrong_weights
@@ -120,7 +120,7 @@ def test_rows_leave_the_environment_as_it_was(monkeypatch):
 @pytest.mark.parametrize(
     ("where", "name", "said"),
     [
-        (publish, "require_current", "push-infer: pushed for what is not mounted"),
+        (published, "require_current", "push-infer: pushed for what is not mounted"),
         (artifact, "load", "infer: took the weights of another run"),
     ],
 )

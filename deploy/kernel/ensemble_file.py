@@ -1,0 +1,100 @@
+"""Read ensemble.json, and verify that its members' artifacts are those that it pins.
+
+The model side writes it (docs/design.md). No framework is needed to read it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.client.responses import MALFORMED
+from deploy.errors import Unverified, UsageError
+from deploy.kernel import artifact_manifest
+
+AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trained model of an ensemble.
+
+    Attributes:
+        run_id, weights_sha256: of its artifact.
+        config: the name of its config.
+        weight: above 0.
+        folder: of its artifact, on this machine.
+    """
+
+    run_id: str
+    weights_sha256: str
+    config: str
+    weight: float
+    folder: Path
+
+
+def read(path: Path) -> list[Member]:
+    """Return the members that have a weight, the heaviest first, each verified byte for byte.
+
+    Raises:
+        UsageError: if there is no such file, or a member's folder is gone.
+        Unverified: if the file was changed, or a folder holds something else.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} is no file; expected an ensemble.json.\n{AGAIN}")
+    try:
+        content = path.read_bytes()
+        value = json.loads(content)
+        members = [
+            Member(
+                str(each["run_id"]),
+                str(each["weights_sha256"]),
+                str(each["config"]),
+                float(each["weight"]),
+                Path(each["folder"]),
+            )
+            for each in value["members"]
+            if each["weight"] > 0
+        ]
+    except (*MALFORMED, RecursionError) as error:
+        raise Unverified(
+            f"{path} cannot be read: {type(error).__name__}: {error}.\nExpected run_id,"
+            f" weights_sha256, config, weight and folder of each member. {AGAIN}"
+        ) from error
+    if artifact_manifest.sealed(value) != content or not members:
+        raise Unverified(f"{path} was changed after it was written, or has no members.\n{AGAIN}")
+    for member in members:
+        _require(member, path)
+    return sorted(members, key=lambda member: -member.weight)
+
+
+def _require(member: Member, path: Path) -> None:
+    """Raise unless the folder holds the artifact that was averaged."""
+    if not (member.folder / artifact_manifest.NAME).is_file():
+        raise UsageError(
+            f"{path} says that the artifact of run {member.run_id} is in {member.folder}; it is not"
+            f" there.\nExpected it where it was. Move it back, or pull it again. {AGAIN}"
+        )
+    found = artifact_manifest.verify(member.folder)
+    if (found.run_id, found.weights_sha256) != (member.run_id, member.weights_sha256):
+        raise Unverified(
+            f"{member.folder} holds run {found.run_id}, weights {found.weights_sha256[:12]};"
+            f" {path} pins run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
+            f"Restore the folder. {AGAIN}"
+        )
+
+
+def expected(members: Sequence[Member]) -> dict[str, Any]:
+    """Return what the bundle of an inference expects: each member, with its weight."""
+    return {
+        "members": [
+            {
+                "run_id": member.run_id,
+                "weights_sha256": member.weights_sha256,
+                "config": member.config,
+                "weight": member.weight,
+            }
+            for member in members
+        ]
+    }

@@ -1,0 +1,60 @@
+"""Hill climb: weights of an ensemble, by adding member after member to a mean.
+
+Source: Caruana et al. 2004, Ensemble selection from libraries of models: greedy selection with
+replacement, which begins with the best member.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pipeline import ensemble
+
+ROUNDS = 50  # the smallest weight is one of so many
+
+
+def climb(
+    predictions: Sequence[np.ndarray], score: Callable[[np.ndarray], float], seed: int
+) -> list[float]:
+    """Return a weight for each member, which add up to 1 and score no less than the best member.
+
+    Each round adds the member with which the mean scores best; of equal ones the seed chooses. It
+    goes on where that is worse. Of all rounds the one that scores best counts, of equal ones the
+    last: it averages more.
+
+    Args:
+        predictions: of each member, float (n, …), of the same rows.
+        score: takes such predictions; greater is better.
+        seed: of the choice between equals.
+
+    >>> sides = np.array([0.0, 0.0, 1.0]), np.array([2.0, 2.0, 1.0]), np.array([9.0, 9.0, 9.0])
+    >>> climb(sides, lambda values: -float(np.abs(values - 1).sum()), seed=0)
+    [0.5, 0.5, 0.0]
+    """
+    random = np.random.default_rng(seed)
+    alone = [score(ensemble.mean([each], [1])) for each in predictions]
+    first = int(np.argmax(alone))
+    counts = np.zeros(len(predictions), int)
+    counts[first] = 1
+    total, kept, best = predictions[first].astype(np.float64), counts.copy(), alone[first]
+    for number in range(2, ROUNDS + 1):
+        # As `ensemble.mean` would return them, so that its score is the one of the result.
+        values = [
+            score(ensemble.mean([total / (number - 1), each], [number - 1, 1]))
+            for each in predictions
+        ]
+        chosen = int(random.choice(np.flatnonzero(np.array(values) == max(values))))
+        counts[chosen] += 1
+        total += predictions[chosen]
+        if values[chosen] >= best:
+            kept, best = counts.copy(), values[chosen]
+    weights = [float(each) for each in kept / kept.sum()]
+    if score(weighted(predictions, weights)) < alone[first]:  # by a rounding
+        weights = [float(place == first) for place in range(len(predictions))]
+    return weights
+
+
+def weighted(predictions: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    """Return the weighted mean of the members that have a weight, float32 (n, …)."""
+    chosen = [pair for pair in zip(predictions, weights, strict=True) if pair[1]]
+    return ensemble.mean([each for each, _ in chosen], [weight for _, weight in chosen])

@@ -1,0 +1,179 @@
+"""Weights are found on rows that every member held out, or not at all."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline import artifact, ensemble
+from pipeline.__main__ import main
+from pipeline.errors import ArtifactError, ConfigError, ReportError
+from pipeline.evaluation import ensemble_search, out_of_fold
+from tests.pipeline import members
+
+CLASSES = ("10", "9", "A b", "ß")
+
+
+def quiet(line: str) -> None:
+    """Take a line that a user would see."""
+
+
+@pytest.fixture(scope="module")
+def runs(trained, tmp_path_factory):
+    """Return the outputs of three runs, which no test changes."""
+    folder = tmp_path_factory.mktemp("members")
+    for number in (1, 2, 3):
+        members.write(folder / f"run-{number}", trained[1] / "artifact", f"run-{number}")
+    return [folder / f"run-{number}" for number in (1, 2, 3)]
+
+
+@pytest.fixture
+def copied(runs, tmp_path):
+    """Return copies of them, which a test may spoil."""
+    return [shutil.copytree(run, tmp_path / run.name) for run in runs]
+
+
+def test_the_command_writes_weights_that_pin_each_member(runs, tmp_path, capsys):
+    """Twice the same bytes; the table says what each adds."""
+    words = ["ensemble", *map(str, runs), "--seed", "3", "--json", "--output"]
+
+    codes = [main([*words, str(tmp_path / name)]) for name in ("one", "two")]
+
+    assert codes == [0, 0]
+    one, two = (tmp_path / name / "ensemble.json" for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    found = {each["run_id"]: each for each in told["members"]}
+    for run in runs:
+        manifest = artifact.load(run / "artifact").manifest
+        each = found[run.name]
+        assert each["weights_sha256"] == manifest["weights_sha256"]
+        assert each["alone"] == manifest["metrics"]["validation_accuracy"]
+        assert each["folder"] == str(run / "artifact")
+    assert told["rows"] == members.ROWS and told["seed"] == 3
+    assert told["score"] >= max(each["alone"] for each in told["members"])
+    weights = [each["weight"] for each in told["members"]]
+    assert weights == sorted(weights, reverse=True) and sum(weights) == pytest.approx(1)
+    read = ensemble.read(one)
+    assert [each.weight for each in read] == [weight for weight in weights if weight]
+
+
+def test_what_each_member_adds_is_measured_without_it(runs):
+    """By the weights of the others; and on the half that weights were not found on."""
+    rows = out_of_fold.read(runs, quiet)
+
+    found = ensemble_search.search(rows, seed=0)
+
+    def score(values: np.ndarray) -> float:
+        return float((values.argmax(axis=1) == rows.truth).mean())
+
+    for place, without in enumerate(found.without):
+        others = [weight * (other != place) for other, weight in enumerate(found.weights)]
+        mean = sum(
+            weight * each.astype(float)
+            for weight, each in zip(others, rows.predictions, strict=True)
+        )
+        assert without == score(mean)
+    halves = ensemble_search.halves(len(rows.ids), 0)
+    assert sorted(np.concatenate(halves)) == list(range(len(rows.ids)))
+    assert found.honest is not None
+
+
+def test_rows_are_brought_together_by_their_ids(runs, copied):
+    """Each run has its own order, and one of them fewer rows."""
+    scores = members.held_out(copied[1], 2, CLASSES, rows=40, first=10)
+    made = artifact.load(copied[1] / "artifact")
+    members.save(copied[1], made, "run-2", scores)
+
+    rows = out_of_fold.read(copied, quiet)
+    whole = out_of_fold.read(runs, quiet)
+
+    assert len(rows.ids) == 40 and set(rows.ids) == {f"r{number:03d}" for number in range(10, 50)}
+    assert rows.truth.tolist() == [int(name[1:]) % 4 for name in rows.ids]
+    places = [whole.ids.index(name) for name in rows.ids]
+    assert np.array_equal(rows.predictions[0], whole.predictions[0][places])
+
+
+def test_too_few_rows_in_common_are_refused(copied):
+    """With what to do."""
+    scores = members.held_out(copied[1], 2, CLASSES, first=50)
+    members.save(copied[1], artifact.load(copied[1] / "artifact"), "run-2", scores)
+
+    with pytest.raises(ConfigError, match=r"60, 60, 60 rows, 10 of them in common.*\nTrain each"):
+        out_of_fold.read(copied, quiet)
+
+
+def single(output, run: str, **more):
+    """Make the run one without folds."""
+    loaded = artifact.load(output / "artifact")
+    config = replace(loaded.config, folds=None, **more)
+    manifest = {name: value for name, value in loaded.manifest.items() if name != "folds"}
+    made = replace(loaded, config=config, weights=loaded.folds[0], manifest=manifest)
+    return made
+
+
+def test_runs_without_folds_have_to_hold_out_the_same_rows(runs):
+    """Other seeds hold out others."""
+    loaded = [single(run, run.name) for run in runs]
+    ids = [["a", "b", "c"], ["c", "a", "b"], ["a", "b", "d"]]
+
+    out_of_fold._refuse_other_parts(runs[:2], loaded[:2], ids[:2])
+    with pytest.raises(
+        ConfigError, match=r"run-1 and .*run-3 have no folds and hold out different"
+    ):
+        out_of_fold._refuse_other_parts(runs, loaded, ids)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"truth": np.zeros(60, np.int32)}, ReportError, "scores .* it is of another run"),
+        ({"probabilities": np.full((60, 4), np.nan)}, ReportError, "contradict each other"),
+        ({"probabilities": np.zeros((59, 4))}, ReportError, "60 ids .* 59 predicted rows"),
+        ({"truth": None}, ReportError, "no 'truth': an older version"),
+        (None, ReportError, r"validation\.npz cannot be read"),
+    ],
+)
+def test_files_that_contradict_each_other_are_refused(copied, change, error, said):
+    """By name, before any weight is found."""
+    path = copied[2] / "validation.npz"
+    if change is None:
+        path.write_bytes(b"PK")
+    else:
+        arrays = {**np.load(path), **change}
+        np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+
+    with pytest.raises(error, match=said):
+        out_of_fold.read(copied, quiet)
+
+
+def test_another_truth_for_the_same_ids_is_refused(copied):
+    """It is another competition, or another version of its labels."""
+    scores = members.held_out(copied[2], 3, (*CLASSES[1:], CLASSES[0]))
+    arrays = dict(np.load(copied[2] / "validation.npz"))
+    arrays = {"probabilities": np.roll(arrays["probabilities"], 1, axis=1)} | {
+        "truth": ((arrays["truth"] + 1) % 4).astype(np.int32)
+    }
+    np.savez(copied[2] / "validation.npz", **arrays)
+    members.save(copied[2], artifact.load(copied[2] / "artifact"), "run-3", scores)
+
+    with pytest.raises(ReportError, match=r"run-3.*has another truth than .*run-1"):
+        out_of_fold.read(copied, quiet)
+
+
+def test_members_that_predict_different_things_are_refused(runs, copied):
+    """Other classes, another order of them, or the same run twice."""
+    loaded = [artifact.load(run / "artifact") for run in runs]
+    other = replace(loaded[1], target=replace(loaded[1].target, names=CLASSES[::-1]))
+
+    with pytest.raises(ArtifactError, match=r"classes or columns .* in run run-1"):
+        ensemble.by_weight([loaded[0], other], None)
+    with pytest.raises(ConfigError, match="not all different"):
+        ensemble.by_weight([loaded[0], loaded[0]], None)
+    with pytest.raises(ConfigError, match="expected two runs or more"):
+        ensemble_search.run(runs[:1], copied[0], seed=0, show=quiet)
+    for weights in ([1.0], [0.0, 0.0], [-1.0, 2.0]):
+        with pytest.raises(ConfigError, match="cannot work for 2 artifacts"):
+            ensemble.by_weight(loaded[:2], weights)

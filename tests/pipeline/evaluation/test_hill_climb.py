@@ -1,0 +1,54 @@
+"""Weights of an ensemble never lose against its best member where they are found."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.evaluation import hill_climb
+
+SHAPES = [(), (3,), (4, 4)]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.sampled_from(SHAPES), st.booleans())
+def test_no_member_scores_better_than_the_mean_where_it_was_found(seed, members, shape, coarse):
+    """For predictions of any shape, and for a score with many equals; and the seed decides all."""
+    random = np.random.default_rng(seed)
+    truth = random.normal(size=(7, *shape))
+    predictions = [
+        (truth + random.normal(size=truth.shape)).astype(np.float32) for _ in range(members)
+    ]
+
+    def score(values: np.ndarray) -> float:
+        error = float(np.abs(values - truth).mean())
+        return -round(error, 1) if coarse else -error
+
+    weights = hill_climb.climb(predictions, score, seed)
+
+    assert sum(weights) == pytest.approx(1, abs=1e-12) and min(weights) >= 0
+    mean = hill_climb.weighted(predictions, weights)
+    assert mean.shape == truth.shape and mean.dtype == np.float32
+    assert score(mean) >= max(map(score, predictions))
+    assert weights == hill_climb.climb(predictions, score, seed)
+
+
+def test_errors_that_cancel_out_are_found():
+    """Two members that are wrong in opposite ways, beside one that is less wrong than either."""
+    truth = np.linspace(0, 1, 11)
+    predictions = [truth + 0.3, truth - 0.3, truth + 0.2]
+
+    weights = hill_climb.climb(predictions, lambda found: -np.abs(found - truth).sum(), seed=0)
+
+    # 0.3 a - 0.3 b + 0.2 c = 0 has many solutions.
+    assert float(np.dot(weights, [0.3, -0.3, 0.2])) == pytest.approx(0, abs=0.3 / 50)
+    assert weights[1] > 0
+
+
+def test_where_all_score_alike_the_seed_chooses():
+    """And each has a part: nothing says that one of them is better."""
+    predictions = [np.full(3, value, np.float32) for value in (1, 2, 3)]
+
+    found = [hill_climb.climb(predictions, lambda values: 0.0, seed) for seed in range(4)]
+
+    assert all(min(weights) > 0.1 for weights in found)
+    assert len({tuple(weights) for weights in found}) > 1

@@ -1,0 +1,257 @@
+"""A run begins with another run's weights to the bit, or says which layer they do not fit."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline import artifact, warm_start
+from pipeline.errors import ArtifactError, CheckpointError, ConfigError
+from pipeline.models import architectures, backbones
+from pipeline.runtime import mounts
+from pipeline.session import checkpoint
+from pipeline.training import training
+
+
+def quiet(line: str) -> None:
+    """Take a line that a user would see."""
+
+
+def begun(config, first, fold=None, show=quiet):
+    """Return a model's weights after a warm start, and what is said of them."""
+    model = architectures.build(config)
+    told = warm_start.begin(model, first, config, fold, show)
+    return artifact.weights_of(model), told
+
+
+@pytest.fixture(scope="module")
+def first(trained):
+    """Return the run that is trained once for many tests, as a first stage."""
+    return warm_start.FirstStage(artifact.load(trained[1] / "artifact"), "first")
+
+
+@pytest.fixture(scope="module")
+def normed(tiny):
+    """Return a network with BatchNorm, and an artifact of it that no training made."""
+    return replace(tiny, model="small_cnn", model_options={"width": 4, "dropout": 0.1})
+
+
+def of_model(trained, config, weights):
+    """Return a first stage with this config and these weights."""
+    loaded = artifact.load(trained[1] / "artifact")
+    return warm_start.FirstStage(replace(loaded, config=config, weights=weights), "first")
+
+
+def test_a_second_stage_begins_with_the_weights_of_the_first_to_the_bit(trained, tiny, tmp_path):
+    """Also on eight devices, and the run that it came from is in the manifest and in each
+    checkpoint.
+    """
+    theirs = artifact.load(trained[1] / "artifact")
+    output, lines = tmp_path / "out", []
+    # A rate of nearly nothing: what a step adds to a weight is below its last bit.
+    still = replace(tiny.optimizer, name="sgd", base_rate=1e-30, momentum=0.0)
+    second = replace(tiny, optimizer=still, epochs=1, init_from=str(trained[1]))
+
+    done = training.train(second, trained[0], output, show=lines.append)
+
+    ours = artifact.load(output / "artifact")
+    assert ours.weights.keys() == theirs.weights.keys()
+    trained_names = [name for name in ours.weights if "moving_" not in name]
+    assert len(trained_names) < len(ours.weights)
+    assert all(np.array_equal(ours.weights[name], theirs.weights[name]) for name in trained_names)
+    told = done.manifest["init_from"]
+    assert told == {
+        "source": str(trained[1]),
+        "run_id": theirs.manifest["run_id"],
+        "weights_sha256": theirs.manifest["weights_sha256"],
+        "fold": None,
+        "taken": len(theirs.weights),
+        "new": [],
+        "left": [],
+    }
+    saved = checkpoint.latest(output / "checkpoints")
+    assert saved is not None and saved.details["init_from"] == told
+    assert any(f"Starting from run {told['run_id']}" in line for line in lines)
+    assert not any("held out here" in line for line in lines)  # the same rows are
+
+
+def test_a_run_resumes_without_the_folder_that_it_began_with(trained, tiny, tmp_path):
+    """Its checkpoint has the weights, and says whose they were."""
+    folder, output = tmp_path / "first", tmp_path / "out"
+    shutil.copytree(trained[1] / "artifact", folder)
+    second = replace(tiny, epochs=1, init_from=str(folder))
+    training.train(second, trained[0], output, max_steps=2, show=quiet)
+    shutil.rmtree(folder)
+
+    done = training.train(second, trained[0], output, show=quiet)
+
+    assert done.status == "complete" and done.manifest is not None
+    assert done.manifest["init_from"]["source"] == str(folder)
+    with pytest.raises(CheckpointError, match=r"init_from: .*first' then, '' now"):
+        training.train(replace(second, init_from=""), trained[0], output, show=quiet)
+    with pytest.raises(ConfigError, match="no such folder"):
+        training.train(second, trained[0], output, fresh=True, show=quiet)
+
+
+def test_statistics_of_batchnorm_come_along(trained, normed):
+    """They belong to the weights."""
+    random = np.random.default_rng(0)
+    weights = {
+        name: random.random(array.shape, np.float32)
+        for name, array in artifact.weights_of(architectures.build(normed)).items()
+    }
+    assert any("moving_variance" in name for name in weights)
+
+    found, told = begun(normed, of_model(trained, normed, weights))
+
+    assert all(np.array_equal(found[name], weights[name]) for name in weights)
+    assert told["taken"] == len(weights)
+
+
+def test_another_number_of_classes_leaves_the_head_at_random_and_says_so(first, tiny):
+    """And nothing else."""
+    lines: list[str] = []
+    wider = replace(tiny, num_classes=7)
+
+    found, told = begun(wider, first, show=lines.append)
+
+    same = {name for name in found if np.array_equal(found[name], first.artifact.weights.get(name))}
+    assert {name for name in found if not name.startswith("logits/")} <= same
+    assert told["new"] == told["left"] == ["logits"] and len(found) == told["taken"] + 2
+    assert "The head logits starts at random: it has 7 outputs here, and 4 there" in lines
+
+
+def test_published_weights_give_way_and_that_is_said(first, tiny):
+    """They would be replaced; so they are not fetched."""
+    lines: list[str] = []
+    model, options = architectures.build(tiny), {"pretrained": "imagenet"}
+
+    warm_start.begin(model, first, replace(tiny, model_options=options), None, lines.append)
+
+    assert "These weights take the place of model_options['pretrained']='imagenet'" in lines
+    backbone = replace(tiny, model="convnext_tiny", model_options=options, init_from="first")
+    assert backbones.published(backbone) is None
+
+
+def test_layers_that_are_in_one_of_the_two_are_told(first, tiny):
+    """A deeper network takes what it knows."""
+    lines: list[str] = []
+    deeper = replace(tiny, model_options={**tiny.model_options, "depth": 2})
+
+    _, told = begun(deeper, first, show=lines.append)
+
+    assert told["new"] and told["left"] == []
+    assert any(f"start at random: {told['new'][0]}" in line for line in lines)
+
+
+@pytest.mark.parametrize("classes", [4, 7])
+def test_a_layer_of_another_shape_is_refused_with_its_name(first, tiny, classes):
+    """With both shapes and the edit, whatever the head has."""
+    wider = replace(tiny, num_classes=classes, model_options={**tiny.model_options, "width": 24})
+    name = next(iter(first.artifact.weights))
+
+    with pytest.raises(ConfigError, match="cannot work") as refused:
+        begun(wider, first)
+
+    there, here = first.artifact.weights[name].shape, first.artifact.weights[name].shape[:-1]
+    said = str(refused.value)
+    assert f"{name} has {there} there and {(*here, 24)} here" in said
+    assert "'width': 16" in said
+
+
+def test_a_head_of_another_shape_is_refused_where_the_outputs_are_as_many(first, tiny):
+    """It is then no other number of classes that makes it differ."""
+    weights = dict(first.artifact.weights)
+    name = next(name for name in weights if name.startswith("logits/") and weights[name].ndim == 2)
+    weights[name] = np.zeros((3, 4), np.float32)
+    spoiled = warm_start.FirstStage(replace(first.artifact, weights=weights), "first")
+
+    with pytest.raises(ConfigError, match=rf"{name} has \(3, 4\) there"):
+        begun(tiny, spoiled)
+
+
+def test_a_model_that_shares_no_layer_is_refused(first, tiny):
+    """It would begin at random, which nobody asked for."""
+    weights = {f"other/{name}": array for name, array in first.artifact.weights.items()}
+    other = warm_start.FirstStage(replace(first.artifact, weights=weights), "first")
+
+    with pytest.raises(ConfigError, match="no layer of mlp, its model, is in mlp"):
+        begun(tiny, other)
+
+
+def test_the_same_fold_is_taken_and_other_folds_are_refused(first, tiny):
+    """A model would be validated on rows that it was trained on."""
+    weights = [
+        {name: array + fold for name, array in first.artifact.weights.items()} for fold in (0, 1)
+    ]
+    manifest = {**first.artifact.manifest, "held_out": ["a", "b"]}
+    two = replace(first.artifact.config, folds=2)
+    folded = warm_start.FirstStage(
+        replace(first.artifact, manifest=manifest, config=two, weights=artifact.joined(weights)),
+        "first",
+    )
+    ours, meant = replace(tiny, folds=2), (first.artifact.target, None)
+
+    warm_start.compare(folded, ours, ["a", "b"], meant, quiet)
+    found, told = begun(ours, folded, fold=2)
+
+    assert told["fold"] == 2
+    assert all(np.array_equal(found[name], weights[1][name]) for name in found)
+    for config, held in ((ours, ["a", "c"]), (replace(tiny, folds=3), ["a", "b"]), (tiny, ["a"])):
+        with pytest.raises(ConfigError, match="2 folds, and this one"):
+            warm_start.compare(folded, config, held, meant, quiet)
+
+
+def test_other_held_out_rows_other_classes_and_another_table_are_told(first, tiny):
+    """Each may be meant, and none is to be overlooked."""
+    lines: list[str] = []
+    renamed = replace(first.artifact.target, names=("a", "b", "c", "d"))
+
+    warm_start.compare(first, tiny, ["other rows"], (renamed, None), lines.append)
+    elsewhere = replace(tiny, competition="elsewhere")
+    warm_start.compare(
+        first, elsewhere, ["other rows"], (first.artifact.target, None), lines.append
+    )
+
+    assert len(lines) == 2 and "held out here" in lines[0] and "other classes" in lines[1]
+
+
+def test_a_dataset_is_found_where_it_is_mounted(trained, tiny, tmp_path, monkeypatch):
+    """In either layout, with a version or without; changed bytes are refused."""
+    monkeypatch.setattr(mounts, "root", lambda: tmp_path)
+    source = replace(tiny, init_from="ann/first-stage/3")
+    with pytest.raises(ConfigError, match=r"init_from='ann/first-stage/3'.*no such dataset"):
+        warm_start.find(source, tmp_path / "out", fresh=False)
+    place = tmp_path / "input" / "datasets" / "ann" / "first-stage"
+    shutil.copytree(trained[1] / "artifact", place)
+
+    found = warm_start.find(source, tmp_path / "out", fresh=False)
+
+    manifest = json.loads((trained[1] / "artifact" / "manifest.json").read_text())
+    assert found is not None and found.artifact.manifest == manifest
+    content = bytearray((place / "weights.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (place / "weights.npz").write_bytes(content)
+    with pytest.raises(ArtifactError, match="other bytes"):
+        warm_start.find(source, tmp_path / "out", fresh=False)
+
+
+def test_with_folds_a_copy_stays_for_the_folds_that_begin_later(trained, tiny, tmp_path):
+    """Another session may be without the folder."""
+    folder, output = tmp_path / "first", tmp_path / "out"
+    shutil.copytree(trained[1] / "artifact", folder)
+    folded = replace(tiny, folds=2, init_from=str(folder))
+    whole = warm_start.find(folded, output, fresh=False)
+    (output / "fold-1" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    shutil.rmtree(folder)
+
+    again = warm_start.find(folded, output, fresh=False)
+
+    assert whole is not None and again is not None
+    assert again.artifact.manifest == whole.artifact.manifest
+    assert Path(again.source) == folder
+    with pytest.raises(ConfigError, match="no such folder"):
+        warm_start.find(folded, output, fresh=True)
