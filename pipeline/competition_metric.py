@@ -24,6 +24,8 @@ TAKES = {
     "numbers": "scores",
 }
 
+# What every epoch measures, beside a metric of the competition.
+TAKEN = {"accuracy", "loss", "absolute_error", "mean_output"}
 SURE = 1e-3  # apart from 0 and 1, of made-up probabilities: their logarithms are finite
 
 
@@ -92,6 +94,12 @@ def _own(score: Callable[..., float], config: Config) -> Metric:
         raise ConfigError(
             f"{own_code.described(config, 'metric')} takes ({', '.join(names)}); expected (truth,"
             f" {'), (truth, '.join(TAKES)}).\nName the second parameter after what it gets."
+        )
+
+    if config.metric in TAKEN:
+        raise ConfigError(
+            f"{own_code.described(config, 'metric')} has the name of another measure; expected none"
+            f" of {', '.join(sorted(TAKEN))}.\nRename the function and the field."
         )
 
     def told(truth: np.ndarray, predicted: np.ndarray) -> float:

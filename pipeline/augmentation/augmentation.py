@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from pipeline.augmentation import crop_and_flip, mixup, rand_augment, resized_crop, turns
-from pipeline.config.data_layout import Data
+from pipeline.config.data_layout import Data, Form, sizes
 from pipeline.data import packed_inputs
+from pipeline.errors import ConfigError
 
 OWN_STREAM = 8  # of random numbers from one seed (`pipeline.data.dataset.ORDER`)
 KEY = 2  # numbers of a key
@@ -92,6 +93,8 @@ class Augmentation:
             found = own(given, *labels, key)
             changed, *rest = found if labels else (found,)
             if len(forms) > 1:
+                for name, form in forms.items():
+                    _check_form(own, name, changed.get(name), form)
                 named = {name: changed[name][None] for name in forms}
                 changed = packed_inputs.packed(named)[0]
             return changed, *rest
@@ -111,3 +114,14 @@ class Augmentation:
 def _keys(numbers: Any) -> Any:
     words = jax.lax.bitcast_convert_type(numbers, jnp.uint32)
     return jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
+def _check_form(own: Any, name: str, found: Any, form: Form) -> None:
+    """Raise `ConfigError` for an input of another form: its bytes would be other numbers."""
+    kind, shape = (str(getattr(found, part, "nothing")) for part in ("dtype", "shape"))
+    if (kind, shape) != (form[0], str(sizes(form))):
+        raise ConfigError(
+            f"augment={getattr(own, '__name__', own)!r} returns {kind} {shape} for the input"
+            f" {name!r}; expected {form[0]} {sizes(form)}.\nReturn .astype({form[0]!r}) of it, in"
+            " its own size."
+        )

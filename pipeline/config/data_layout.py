@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from pipeline.config.field_checks import expect, file_name, one_of, text, truth, whole, within
 
@@ -94,7 +93,7 @@ class Data:
     """
 
     kind: str = "images"
-    own_inputs: Mapping[str, Form] = field(default_factory=dict)
+    own_inputs: Mapping[str, Form] = field(default_factory=dict, hash=False)
     own_labels: Form = ()
     height: int = 0
     width: int = 0
@@ -167,10 +166,10 @@ class Data:
         for name in ("flip", "flip_vertical", "rotate"):
             truth(f"data.{name}", getattr(self, name))
         expect(
-            not self.rotate or self.height == self.width,
+            not self.rotate or self.shape[:1] == self.shape[1:2],
             "data.rotate",
             self.rotate,
-            f"False with height={self.height} and width={self.width}: a quarter turn swaps them",
+            f"False with images of the shape {self.shape}: a quarter turn swaps height and width",
             "Leave rotate out, or make the images square.",
         )
         within("data.crop_scale", self.crop_scale, 0, 1)
@@ -204,12 +203,8 @@ class Data:
             f"names, types and shapes, as {example}" if own else 'nothing but with kind="own"'
         )
         expect(given, "data.own_inputs", self.own_inputs, expected, f"Write {example}.")
-        # Sorted, as JSON's keys are: several inputs travel as bytes in this order.
-        forms = {name: tuple(form) for name, form in sorted(self.own_inputs.items())}
-        for name, form in forms.items():
-            good = (
-                isinstance(name, str) and name.isidentifier() and _is_form(form) and len(form) > 1
-            )
+        for name, form in self.own_inputs.items():
+            good = isinstance(name, str) and name.isidentifier() and _is_form(form)
             expect(
                 good,
                 f"data.own_inputs[{name!r}]",
@@ -217,16 +212,18 @@ class Data:
                 f"a name and a form, as {example}",
                 "Types are uint8, int32 and float32; each size is 1 or more.",
             )
-        object.__setattr__(self, "own_inputs", MappingProxyType(forms))
-        labels = tuple(self.own_labels)
+        # Sorted, as JSON's keys are: several inputs travel as bytes in this order.
+        forms = {name: tuple(self.own_inputs[name]) for name in sorted(self.own_inputs)}
+        object.__setattr__(self, "own_inputs", forms)
+        labels = self.own_labels
         expect(
-            not labels or _is_form(labels),
+            labels in ((), []) or _is_form(labels),
             "data.own_labels",
             labels,
             'a type and a shape, as ("uint8", 28, 28)',
             "Correct it, or leave own_labels out.",
         )
-        object.__setattr__(self, "own_labels", labels)
+        object.__setattr__(self, "own_labels", tuple(labels))
 
     def _check_shape(self) -> None:
         if not self.images or self.own_labels:
@@ -289,6 +286,11 @@ class Data:
         return self.label_column if isinstance(self.label_column, tuple) else (self.label_column,)
 
     @property
+    def row_columns(self) -> tuple[str, ...]:
+        """The columns that say something of a row, and are neither inputs nor labels."""
+        return tuple(filter(None, (self.group_column, self.weight_column)))
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one input: (height, width, channels), or (features,) of a table.
 
@@ -308,6 +310,12 @@ class Data:
         if self.kind != "own":
             return self.kind != "table"
         return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[-1] in (1, 3)
+
+    @property
+    def numbers(self) -> bool:
+        """Whether an input has float32 numbers, for which bfloat16 is too coarse."""
+        forms = self.own_inputs.values()
+        return self.kind == "table" or any(form[0] == "float32" for form in forms)
 
     @property
     def dtype(self) -> str:
@@ -331,5 +339,7 @@ def bytes_of(form: Form) -> int:
     return TYPES[str(form[0])] * math.prod(sizes(form))
 
 
-def _is_form(form: Form) -> bool:
+def _is_form(form: object) -> bool:
+    if not isinstance(form, tuple | list) or len(form) < 2 or not isinstance(form[0], str):
+        return False
     return form[0] in TYPES and all(type(n) is int and 0 < n <= 10**7 for n in form[1:])

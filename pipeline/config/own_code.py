@@ -32,7 +32,9 @@ FIELDS = (
     "read_test",
     "write_submission",
 )
-# Of these, the fields in which only an own function can stand, but for OUR_LOSSES.
+# Of these, the functions that no weight follows from.
+AFTER_TRAINING = ("metric", "read_test", "write_submission")
+# The fields in which only an own function can stand, but for OUR_LOSSES.
 OWN_ONLY = ("loss", "augment", "read_training", "read_test", "write_submission")
 # Losses of `pipeline.losses`, with the targets that they suit.
 OUR_LOSSES = {"focal": ("classes", "multilabel")}
@@ -65,7 +67,7 @@ def attached(config: Config, module: ModuleType, path: Path) -> Config:
     if not found:
         return config
     try:
-        code = fingerprint(path, _after_training(config))
+        code = fingerprint(path, _after_training(config, module))
     except (SyntaxError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"A file beside {path} could not be read: {error}.\nCorrect it, or move it away."
@@ -134,34 +136,68 @@ def telling(config: Config, field: str) -> Iterator[None]:
         ) from error
 
 
-def _after_training(config: Config) -> set[str]:
-    """Return the functions that may be corrected when a training has ended: no weight follows from
-    them.
+def _after_training(config: Config, module: ModuleType) -> set[tuple[Path, str]]:
+    """Return files and names of functions that may be corrected when a training has ended: no
+    weight follows from them.
     """
-    choosing = config.keep == "best" or config.patience is not None
-    fields = ("read_test", "write_submission", *(() if choosing else ("metric",)))
-    return {getattr(config, field) for field in fields} - {""}
+    training = {getattr(config, field) for field in FIELDS if field not in AFTER_TRAINING}
+    names = {getattr(config, field) for field in AFTER_TRAINING} - training
+    codes = (getattr(getattr(module, name, None), "__code__", None) for name in names if name)
+    return {(Path(code.co_filename), code.co_name) for code in codes if code}
 
 
-def fingerprint(path: Path, spared: Collection[str] = ()) -> str:
+def fingerprint(path: Path, spared: Collection[tuple[Path, str]] = ()) -> str:
     """Return the sha256 of the code in a config's file and in modules beside it that it imports, or
     of all files of its package.
 
-    `CONFIG`, functions in `spared`, and what stands between functions (comments, blank lines), do
-    not count.
+    `CONFIG`, what stands between functions (comments, blank lines), and functions in `spared` do
+    not count, unless code that counts refers to them.
+
+    Args:
+        spared: (file, name) of functions.
     """
+    texts = {each: each.read_text(encoding="utf-8") for each in _files(path)}
+    parts = [
+        (each, part)
+        for each, text in texts.items()
+        for part in ast.parse(text).body
+        if "CONFIG" not in _targets(part)
+    ]
+    left = set(spared)
+
+    def counted() -> list[tuple[Path, ast.stmt]]:
+        return [
+            (each, part)
+            for each, part in parts
+            if not isinstance(part, ast.FunctionDef) or (each, part.name) not in left
+        ]
+
+    while left:
+        names = {name for _, part in counted() for name in _names(part)}
+        if not (found := {one for one in left if one[1] in names}):
+            break
+        left -= found
     digest = hashlib.sha256()
-    for each in _files(path):
-        text = each.read_text(encoding="utf-8")
-        lines = re.split(r"\r\n|\r|\n", text)  # as Python counts them
+    lines = {each: re.split(r"\r\n|\r|\n", text) for each, text in texts.items()}  # as Python's
+    for each in texts:
         digest.update(each.relative_to(path.parent).as_posix().encode() + b"\0")
-        for part in ast.parse(text).body:
-            if "CONFIG" in _targets(part) or getattr(part, "name", "") in spared:
+        for file, part in counted():
+            if file != each:
                 continue
             first = min([part.lineno, *(d.lineno for d in getattr(part, "decorator_list", []))])
-            for line in lines[first - 1 : part.end_lineno]:
+            for line in lines[each][first - 1 : part.end_lineno]:
                 digest.update(line.rstrip().encode() + b"\n")
     return digest.hexdigest()
+
+
+def _names(part: ast.stmt) -> set[str]:
+    """Return all names that a statement reads, but for what it imports."""
+    if isinstance(part, ast.Import | ast.ImportFrom):
+        return {alias.name for alias in part.names if alias.asname}
+    nodes = list(ast.walk(part))
+    return {node.id for node in nodes if isinstance(node, ast.Name)} | {
+        node.attr for node in nodes if isinstance(node, ast.Attribute)
+    }
 
 
 def _files(path: Path) -> list[Path]:

@@ -108,11 +108,11 @@ def read_training(
     """
     data = config.data
     if data.kind == "own":
-        return _own(folder, config)
+        return _own(folder, config, show or print)
     advice = "Set data.train_csv in the config."
     parts: parallel_decoding.Paths | None = None
     names = [*data.labels, *data.numeric_columns, *data.categorical_columns]
-    names += [name for name in (data.group_column, data.weight_column) if name is not None]
+    names += data.row_columns
     if data.kind == "tfrecords":
         path = folder / ", ".join(tfrecords.several(data.train_records))
         features = (data.id_column, *names)
@@ -158,13 +158,13 @@ def read_training(
     return Examples(ids, inputs, values, target, groups, encoding, broken, weights)
 
 
-def _own(folder: Path, config: Config) -> Examples:
+def _own(folder: Path, config: Config, show: Callable[[str], None]) -> Examples:
     ids, inputs, values, columns, state = own_rows.read_training(folder, config)
     path, target = Path(own_code.described(config, "read_training")), Target("own", ())
     if values is None:
         target, values = labels.read(columns, config, path)
     if (folder / config.data.sample_submission).is_file():
-        own_rows.check_test(folder, config, state)
+        own_rows.check_test(folder, config, state, show)
     groups, weights = _groups_and_weights(columns, config, path)
     return Examples(ids, inputs, values, target, groups, state, weights=weights)
 
@@ -194,7 +194,7 @@ def group_codes(column: pd.Series, path: Path) -> np.ndarray:
 def _weights(column: pd.Series, path: Path) -> np.ndarray:
     """Return the numbers of a column of texts: float64 (n,), 0 or more."""
     numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    wrong = column[~((numbers >= 0) & (numbers < MOST_WEIGHT))]
+    wrong = column[~((numbers >= 0) & (numbers <= MOST_WEIGHT))]
     if len(wrong):
         raise DataError(
             f"{path} has {wrong.iloc[0]!r} in {column.name!r}, the first of {len(wrong)} such rows;"

@@ -81,8 +81,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | State | None = 
         inputs = table_features.array(folder / data.test_array, data, len(ids), advice)
         return TestSet(ids, in_blocks(inputs, rows))
 
-    group = (data.group_column,) if data.group_column else ()
-    others = (*id_columns, *group, *data.labels)
+    others = (*id_columns, *data.row_columns, *data.labels)
     names = (*data.numeric_columns, *data.categorical_columns)
     table = table_features.read_table(path, names, advice, optional=others)
     rerun = bool(os.environ.get(image_files.RERUN))  # nobody is there to fix the table

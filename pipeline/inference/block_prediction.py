@@ -82,7 +82,7 @@ def fill(
         for submitted in block.views:
             got += mean(artifact, forward.collect(submitted))
         got /= np.float32(len(block.views))
-        finite = np.isfinite(got).reshape(len(got), -1).all(axis=1)
+        finite = np.isfinite(got).all(axis=tuple(range(1, got.ndim)))
         strange = (np.flatnonzero(~finite) + block.start).tolist()
         reasons = dict.fromkeys(strange, NOT_FINITE)
         reasons |= block.broken

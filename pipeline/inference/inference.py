@@ -2,7 +2,7 @@
 
 First it writes a valid file with the mean prediction for every id, which stays if anything fails.
 Before it predicts, it recomputes the artifact's golden outputs and compares them with those of the
-training run. Then it computes the test set block by block, so that memory does not grow with it;
+training run. Then it computes the test set block by block, so that memory grows with predictions alone;
 meanwhile it decodes the next blocks. Each of several GPUs has a process
 (`pipeline.inference.multi_gpu`). Members of an ensemble are computed one after the other.
 """
@@ -231,10 +231,11 @@ def _placed(trained: Config, given: Config | None) -> Config:
     """Return the config of the training, with the files where the given one says that they are."""
     if given is None:
         return trained
-    images = ("kind", "height", "width", "channels", "resize", "decode", "flip", "crop_padding")
+    images = ("kind", "height", "width", "channels", "resize", "decode")
+    views = ("flip", "flip_vertical", "crop_padding")  # which views there may be
     tables = ("numeric_columns", "categorical_columns", "most_categories")
     own = ("own_inputs", "own_labels")
-    kept = {name: getattr(trained.data, name) for name in (*images, *tables, *own)}
+    kept = {name: getattr(trained.data, name) for name in (*images, *views, *tables, *own)}
     data = replace(given.data, **kept)
     own_functions = ("read_test", "write_submission")
     here = ("session_hours", "views", "infer_precision", "golden_tolerance", *own_functions)

@@ -97,7 +97,7 @@ def run(
         missing, checked = [], []
         for number, (job, first, last, process) in enumerate(jobs, 1):
             found = np.load(job / VALUES, allow_pickle=False)
-            whole = np.isfinite(found).reshape(len(found), -1).all(axis=1)
+            whole = np.isfinite(found).all(axis=tuple(range(1, found.ndim)))
             values[first:last][whole] = found[whole]
             missing += _runs(np.flatnonzero(~whole) + first)
             if (job / CHECKED).is_file():

@@ -159,7 +159,7 @@ def refuse_broken(broken: Mapping[str, str], done: int, total: int, config: Conf
 
 def _computed_again(first: Predictions, again: Predictions, prior: np.ndarray) -> Predictions:
     """Return predictions of a second pass, and of the first one what there was no time for."""
-    kept = (again.values == prior).reshape(len(again.values), -1).all(axis=1)
+    kept = (again.values == prior).all(axis=tuple(range(1, prior.ndim + 1)))
     values = again.values.copy()
     values[kept] = first.values[kept]
     broken = dict(again.broken)

@@ -10,6 +10,7 @@ To add one, name it in `BACKBONES` with the numbers of its `preprocess_input`.
 import functools
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -201,7 +202,8 @@ def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
     arXiv:2201.03545. A backbone's own factor, `backbone_rate`, comes on top.
     """
     variables, decay = model.trainable_variables, config.optimizer.layer_decay
-    layers_of = [variable.path.rpartition("/")[0] for variable in variables]
+    of = {id(one): layer.name for layer in _layers(model) for one in layer.trainable_variables}
+    layers_of = [of[id(variable)] for variable in variables]
     names = list(dict.fromkeys(layers_of))[:-1]  # all but the head
     parts = min(PARTS, len(names))
     factors = {
@@ -215,6 +217,12 @@ def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
             for factor, variable in zip(found, variables, strict=True)
         ]
     return None if set(found) == {1.0} else found
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    """Yield the layers of a model and of models within it; parts of a layer belong to it."""
+    for layer in model.layers:
+        yield from _layers(layer) if isinstance(layer, keras.Model) else (layer,)
 
 
 @functools.lru_cache(maxsize=1)  # each fold starts with them

@@ -202,8 +202,8 @@ def _lowered(config: Config, target: Accelerator, images: int) -> Any:
 
     before = keras.config.dtype_policy()
     here = devices.Devices("tpu", target.kind, len(topology.devices), None)
-    table = config.data.kind == "table"
-    keras.config.set_dtype_policy(devices.precision(config.precision, here, table=table))
+    policy = devices.precision(config.precision, here, table=config.data.numbers)
+    keras.config.set_dtype_policy(policy)
     try:
         applied = learning_rate.apply(config, 1000 * config.batch)
         model = architectures.build(config, applied.batchnorm_momentum)

@@ -270,7 +270,7 @@ class HiddenTest:
 def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
     """Return ids, labels and groups of the labelled rows, as texts, and where they are from."""
     data = config.data
-    names = [*data.labels, *([] if data.group_column is None else [data.group_column])]
+    names = [*data.labels, *data.row_columns]
     if data.kind == "tfrecords":
         path = folder / ", ".join(tfrecords.several(data.train_records))
         features = (data.id_column, *names)

@@ -141,7 +141,7 @@ class Tables(Inputs):
         """Return a table with the inputs of the training table, and without labels."""
         given = csv_files.header(self._folder / self._train, DataError, ADVICE)
         labels = set(self._data.labels)
-        inputs = set(given) - labels - {self._data.id_column, self._data.group_column}
+        inputs = set(given) - labels - {self._data.id_column, *self._data.row_columns}
         tables = [name for name in names if name.lower().endswith(".csv")]
         found = (set(csv_files.header(self._folder / name, DataError, ADVICE)) for name in tables)
         pairs = zip(tables, found, strict=True)
@@ -346,7 +346,7 @@ def _as_test_table(
     if test.is_file():
         wanted = csv_files.header(test, DataError, ADVICE)
     else:  # nothing but inputs: another column may tell the label
-        hidden = {*keys, data.group_column, *data.labels}
+        hidden = {*keys, *data.row_columns, *data.labels}
         kept = inputs if data.kind == "table" else set(given) - hidden
         wanted = [data.id_column, *(name for name in given if name in kept)]
     places = {name: place for place, name in enumerate(given) if name not in data.labels}

@@ -80,8 +80,8 @@ def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
         if after.shape != before.shape or after.dtype != before.dtype:
             raise ConfigError(
                 f"{told} returns {after.dtype} {after.shape[1:]} for {what} of {before.dtype}"
-                f" {before.shape[1:]}; expected the same.\nReturn"
-                f" image.astype({before.dtype.name!r}) in the image's own size."
+                f" {before.shape[1:]}; expected the same.\n"
+                f"Return .astype({before.dtype.name!r}) of it, in its own size."
             )
     first = found[0][0]
     if not all(map(np.array_equal, *found)):
@@ -157,13 +157,13 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
     other = [variable.value for variable in model.non_trainable_variables]
     losses_of = losses.of(config, training=True)
 
-    def loss(weights: Any) -> Any:
+    def loss(weights: Any, labels: Any) -> Any:
         outputs, _ = model.stateless_call(weights, other, images, training=True)
         outputs = outputs.astype(jnp.float32)
-        return losses_of(_labels(config, 0), outputs).sum()
+        return losses_of(labels, outputs).sum()
 
     with own_code.telling(config, "model"):
-        found = jax.jit(jax.value_and_grad(loss))(weights)
+        found = jax.jit(jax.value_and_grad(loss))(weights, _labels(config, 0))
     names = [weight_names.weight(variable) for variable in model.trainable_variables]
     pairs = zip(names, found[1], strict=True)
     bad = [name for name, gradient in pairs if not np.isfinite(np.asarray(gradient)).all()]

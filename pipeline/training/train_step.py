@@ -387,7 +387,8 @@ class Step:
         counts = jnp.arange(labels.shape[0]) < real
         each, figures = self._judged(labels, None, logits, None, training=False)
         outputs = logits if self.config.compares_epochs else None
-        return (each * counts).sum(), (figures * counts).sum(), outputs
+        each, figures = (jnp.where(counts, one, 0) for one in (each, figures))
+        return each.sum(), figures.sum(), outputs
 
 
 def _square(gradient: Any) -> float:

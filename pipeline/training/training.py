@@ -156,7 +156,7 @@ def train(
         own_code_check.check_metric_of(config, examples.target.truth(examples.labels[rows]))
     seconds = {"read": time.monotonic() - started}
     applied = [learning_rate.apply(config, len(rows)) for rows, _ in pairs]
-    policy = devices.precision(config.precision, here, table=config.data.kind == "table")
+    policy = devices.precision(config.precision, here, table=config.data.numbers)
     show(f"Devices: {here}; precision {policy}")
     _show_plan(config, examples, pairs, applied[0], show)
     _clear(output, places, config, fresh=fresh)

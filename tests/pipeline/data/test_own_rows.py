@@ -11,12 +11,12 @@ from hypothesis.extra import numpy as arrays
 from pipeline import artifact, competition_metric
 from pipeline import config as configs
 from pipeline.config import Data
-from pipeline.data import packed_inputs
+from pipeline.data import own_rows, packed_inputs
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, SubmissionError
 from pipeline.inference import inference
 from pipeline.submission import prediction_format
-from pipeline.training import training
+from pipeline.training import own_code_check, training
 
 IDS = [f"r{number:02d}" for number in range(40)]
 
@@ -155,6 +155,12 @@ def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(maps, tmp_pat
     assert [line["id"] for line in written] == [*one.ids] == IDS[11::-1]
     assert float(written[0]["largest"]) == one.values[0].min()
 
+    one_id = (tmp_path / "one" / "sample_submission.csv", "id,first,largest\nr00,0,0\n")
+    one_id[0].parent.mkdir()
+    one_id[0].write_text(one_id[1])  # fewer rows than processes
+    alone = inference.infer(loaded, one_id[0].parent, tmp_path / "4", processes=2, show=str)
+    assert np.abs(alone.values[0] - one.values[one.ids.index("r00")]).max() <= 1e-6
+
     with pytest.raises(ConfigError, match="not those of the training"):
         other = made("keras.ops.square(outputs - labels)", "keras.ops.abs(outputs - labels)")
         inference.infer(loaded, folder, tmp_path / "3", config=other, show=str)
@@ -191,6 +197,7 @@ def test_a_submission_of_other_columns_is_refused(maps, tmp_path):
         ("CONFIG = Config(", "CONFIG = Config(feed='files',", "feed='files' cannot work"),
         ('kind="own", ', 'kind="own", flip=True, ', "data.flip=True cannot work"),
         ('kind="own", ', 'kind="own", height=4, ', "data.height=4 cannot work"),
+        ("farthest", "mean_output", "has the name of another measure"),
     ],
 )
 def test_what_contradicts_itself_is_refused(maps, before, after, said):
@@ -198,8 +205,74 @@ def test_what_contradicts_itself_is_refused(maps, before, after, said):
         competition_metric.of(maps[1](before, after))
 
 
-def test_pictures_of_an_own_reader_are_augmented_as_any(maps):
+def test_pictures_of_an_own_reader_may_be_augmented_as_any():
     """They are uint8 (height, width, 1 or 3), and labels have no shape of their own."""
     data = Data(kind="own", own_inputs={"picture": ("uint8", 4, 4, 1)}, flip=True, crop_padding=1)
     assert data.images and data.shape == (4, 4, 1) and data.dtype == "uint8"
     assert not Data(kind="own", own_inputs={"numbers": ("float32", 4)}).images
+    with pytest.raises(ConfigError, match=r"data.rotate=True cannot work.*\(4, 2, 1\)"):
+        Data(kind="own", own_inputs={"picture": ("uint8", 4, 2, 1)}, rotate=True)
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [{"i": 5}, {"i": ()}, {"i": (["uint8"], 3)}, {"i": ("uint8",)}, {1: ("uint8", 2)}, {}, 3],
+)
+def test_a_form_that_is_none_is_refused(forms):
+    with pytest.raises(ConfigError, match=r"data.own_inputs.* cannot work"):
+        Data(kind="own", own_inputs=forms)
+
+
+def test_an_augmentation_that_changes_a_type_of_several_inputs_is_refused(maps):
+    """Their bytes are joined, and would be other numbers."""
+    config = maps[1]("{**inputs,", '{**inputs, "place": inputs["place"] * 1.5,')
+    with pytest.raises(ConfigError, match=r"returns float32 \(1,\) for the input 'place'"):
+        own_code_check.by_jax(config, str)
+
+
+def test_a_test_row_that_is_not_finite_gets_the_mean_prediction_alone(maps):
+    folder, made = maps
+    nan = '"height": np.where(numbers == 4, np.nan, 0).astype(np.float32)[:, None]}\n'
+    config = made('"height": np.zeros(\n        (len(ids), 1), np.float32)}\n', nan)
+    ids = [name for name in IDS[:8] if name != "r11"]
+
+    found = list(own_rows.test_blocks(folder, config, ids, own_rows.State({"z": 1, "a": 2}))(5))
+
+    assert [start for start, _, _ in found] == [0, 5]
+    assert [*found[0][2]] == [4] and "is not finite" in found[0][2][4] and not found[1][2]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("numbers.max(axis=(1, 2))", "numbers.min(axis=(1, 2))"),
+        ('if "r11" in ids:', 'if "r10" in ids:'),
+        ("abs(truth - numbers).max()", "abs(truth - numbers).mean()"),
+        ("folds=2,", 'folds=2, keep="best",'),
+    ],
+)
+def test_what_no_weight_follows_from_is_no_other_code(maps, before, after):
+    assert maps[1](before, after).code == maps[1]().code
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("return {**inputs", "x = farthest; return {**inputs"),  # the augmentation refers to it
+        ("Rows(ids, found", "Rows(ids, read_some(folder, config, ids, []) and found"),
+        ('metric="farthest"', 'metric="squared"'),
+    ],
+)
+def test_a_function_that_the_training_uses_too_counts(maps, before, after):
+    """Whatever else it is named for."""
+    made = maps[1]
+    first = made(before, after).code
+    changed = "truth - numbers" if "squared" not in after else "outputs - labels"
+    changed = "r11 is torn" if "read_some" in after else changed
+    text = OWN.replace(before, after)
+    assert changed in text
+    path = maps[0].parent / "maps.py"
+    path.write_text(
+        text.replace(changed, changed + " " if changed[0] == "r" else f"2 * ({changed})")
+    )
+    assert configs.load(str(path)).code != first

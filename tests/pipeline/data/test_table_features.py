@@ -3,6 +3,7 @@ one array.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pipeline import config as configs
 from pipeline.config import Data
-from pipeline.data import table_features
+from pipeline.data import table_features, test_set
 from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError
 from tests.pipeline.rounding import EPS
@@ -120,6 +122,18 @@ def test_a_column_that_holds_no_numbers_is_refused(ages, said):
         table_features.fit(people(ages, ["S"] * len(ages)), PEOPLE, TABLE)
 
     assert "train.csv" in str(caught.value)
+
+
+def test_a_test_table_may_have_the_columns_of_groups_and_weights(tmp_path):
+    """They are neither pixels nor inputs."""
+    (tmp_path / "test.csv").write_text("id,a,b,c,d,e,f,patient,sure\nx,0,1,2,3,4,5,p,0.5\n")
+    (tmp_path / "sample_submission.csv").write_text("id,label\nx,0\n")
+    digits = configs.load("digits_csv")
+    data = replace(IMAGES, id_column="id", group_column="patient", weight_column="sure")
+
+    test = test_set.read_test(tmp_path, replace(digits, data=data))
+
+    assert test.inputs(np.array([0])).ravel().tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_pixels_are_columns_by_rows(tmp_path):

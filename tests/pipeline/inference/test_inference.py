@@ -321,12 +321,16 @@ def test_images_are_decoded_as_in_training_whatever_another_config_says(trained,
     """Only where they lie is taken from it."""
     loaded = artifact.load(trained[1] / "artifact")
     other = replace(
-        tiny, data=replace(tiny.data, decode="reduced", resize="crop", test_images="elsewhere")
+        tiny,
+        data=replace(
+            tiny.data, decode="reduced", resize="crop", test_images="elsewhere", flip_vertical=True
+        ),
     )
 
     placed = inference._placed(loaded.config, other).data
 
     assert (placed.decode, placed.resize, placed.test_images) == ("full", "exact", "elsewhere")
+    assert not placed.flip_vertical
 
 
 # -- several views of an image

@@ -266,6 +266,18 @@ def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
     assert backbones.learning_rate_factors(model, plain) is None
 
 
+def test_layer_decay_takes_the_parts_of_a_layer_as_one_and_looks_into_a_model_within(tiny):
+    inner = keras.Input((4, 6))
+    x = keras.layers.MultiHeadAttention(2, 3, name="attention")(inner, inner)
+    x = keras.Model(inner, keras.layers.Dense(5, name="inside")(x), name="within")(inner)
+    model = keras.Model(inner, keras.layers.Dense(2, name="head")(x))
+    config = replace(tiny, optimizer=replace(tiny.optimizer, layer_decay=0.5))
+
+    factors = backbones.learning_rate_factors(model, config)
+
+    assert factors == [0.25] * 8 + [0.5] * 2 + [1.0] * 2
+
+
 def test_drop_path_drops_branches_more_and_more_often_with_depth():
     """The share of images that go without the branch grows linearly, to that of the config."""
     model = architectures.build(replace(SMALL_WRN, drop_path=0.3))
