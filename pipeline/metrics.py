@@ -121,7 +121,7 @@ def find(name: str, target: str) -> Metric:
         return replace(metric, name=name, score=score)
     raise ConfigError(
         f"metric={shown} cannot work: expected one of {suited}.\n"
-        "Correct it in the config, or add a function to METRICS at the end of pipeline/metrics.py."
+        "Correct it, or write the function into the config's own file (docs/own-code.md)."
     )
 
 

@@ -91,7 +91,14 @@ class Augmentation:
                 named = packed_inputs.unpacked(given[None], forms)
                 given = {name: part[0] for name, part in named.items()}
             found = own(given, *labels, key)
-            changed, *rest = found if labels else (found,)
+            several = isinstance(found, tuple) and len(found) == 2
+            changed, *rest = found if labels and several else (found,)
+            if len(rest) != len(labels) or (len(forms) > 1 and not isinstance(changed, dict)):
+                raise ConfigError(
+                    f"augment={getattr(own, '__name__', own)!r} returns a {type(found).__name__};"
+                    f" expected {'(inputs, labels)' if labels else 'a dict of the inputs'}.\n"
+                    "Return them, changed or as they came."
+                )
             if len(forms) > 1:
                 for name, form in forms.items():
                     _check_form(own, name, changed.get(name), form)

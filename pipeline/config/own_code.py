@@ -14,7 +14,7 @@ import ast
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -53,7 +53,7 @@ def attached(config: Config, module: ModuleType, path: Path) -> Config:
     """
     named = {field: getattr(config, field) for field in FIELDS}
     found = {field for field, name in named.items() if callable(getattr(module, name, None))}
-    for field in OWN_ONLY:
+    for field in (*OWN_ONLY, *(("metric",) if config.target == "own" else ())):
         ours = field == "loss" and named[field] in OUR_LOSSES
         if named[field] and field not in found and not ours:
             functions = [name for name, value in vars(module).items() if _own(value, module)]
@@ -67,7 +67,7 @@ def attached(config: Config, module: ModuleType, path: Path) -> Config:
     if not found:
         return config
     try:
-        code = fingerprint(path, _after_training(config, module))
+        code = fingerprint(path, *_after_training(config, module))
     except (SyntaxError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"A file beside {path} could not be read: {error}.\nCorrect it, or move it away."
@@ -136,25 +136,28 @@ def telling(config: Config, field: str) -> Iterator[None]:
         ) from error
 
 
-def _after_training(config: Config, module: ModuleType) -> set[tuple[Path, str]]:
-    """Return files and names of functions that may be corrected when a training has ended: no
-    weight follows from them.
+def _after_training(config: Config, module: ModuleType) -> tuple[set[tuple[Path, str]], set[str]]:
+    """Return files and names of functions that may be corrected when a training has ended, since no
+    weight follows from them; and the names of those that train.
     """
     training = {getattr(config, field) for field in FIELDS if field not in AFTER_TRAINING}
     names = {getattr(config, field) for field in AFTER_TRAINING} - training
     codes = (getattr(getattr(module, name, None), "__code__", None) for name in names if name)
-    return {(Path(code.co_filename), code.co_name) for code in codes if code}
+    return {(Path(code.co_filename), code.co_name) for code in codes if code}, training
 
 
-def fingerprint(path: Path, spared: Collection[tuple[Path, str]] = ()) -> str:
+def fingerprint(
+    path: Path, spared: Collection[tuple[Path, str]] = (), training: Collection[str] = ()
+) -> str:
     """Return the sha256 of the code in a config's file and in modules beside it that it imports, or
     of all files of its package.
 
-    `CONFIG`, what stands between functions (comments, blank lines), and functions in `spared` do
-    not count, unless code that counts refers to them.
+    `CONFIG`, what stands between functions (comments, blank lines), and functions in `spared` with
+    those that only they call, do not count, unless code that counts refers to them.
 
     Args:
         spared: (file, name) of functions.
+        training: names of the functions that train.
     """
     texts = {each: each.read_text(encoding="utf-8") for each in _files(path)}
     parts = [
@@ -163,7 +166,7 @@ def fingerprint(path: Path, spared: Collection[tuple[Path, str]] = ()) -> str:
         for part in ast.parse(text).body
         if "CONFIG" not in _targets(part)
     ]
-    left = set(spared)
+    left, kept = set(spared), set[str]()
 
     def counted() -> list[tuple[Path, ast.stmt]]:
         return [
@@ -172,11 +175,23 @@ def fingerprint(path: Path, spared: Collection[tuple[Path, str]] = ()) -> str:
             if not isinstance(part, ast.FunctionDef) or (each, part.name) not in left
         ]
 
-    while left:
-        names = {name for _, part in counted() for name in _names(part)}
-        if not (found := {one for one in left if one[1] in names}):
-            break
-        left -= found
+    reads = {id(part): _names(part) for _, part in parts}
+
+    def read_by(some: Iterable[tuple[Path, ast.stmt]]) -> set[str]:
+        return set().union(*(reads[id(part)] for _, part in some))
+
+    before = None
+    while left and left != before:  # until nothing changes
+        before = set(left)
+        kept |= {one[1] for one in left if one[1] in read_by(counted())}
+        left = {one for one in left if one[1] not in kept}
+        own = [one for one in parts if one not in counted()]
+        helpers = {(each, part.name) for each, part in parts if isinstance(part, ast.FunctionDef)}
+        for helper in helpers - left:
+            others = [one for one in counted() if (one[0], getattr(one[1], "name", "")) != helper]
+            free = helper[1] not in {*kept, *training} and helper[1] not in read_by(others)
+            if free and helper[1] in read_by(own):
+                left.add(helper)
     digest = hashlib.sha256()
     lines = {each: re.split(r"\r\n|\r|\n", text) for each, text in texts.items()}  # as Python's
     for each in texts:

@@ -98,8 +98,12 @@ def read_training(
             "Return pipeline.data.own_rows.Rows(ids=…, inputs=…, labels=…)."
         )
     ids = tuple(rows.ids)
-    wrong: list[Any] = [name for name in ids if not isinstance(name, str) or not name]
-    wrong = wrong or [name for name, times in Counter(ids).items() if times > 1]
+    if kinds := {type(name).__name__ for name in ids if not isinstance(name, str)}:
+        raise DataError(
+            f"{told} returns ids that are {', '.join(sorted(kinds))}; expected texts, as in the"
+            ' sample submission.\nRead them as texts: pd.read_csv(…, dtype={"id": str}).'
+        )
+    wrong = [name for name, times in Counter(ids).items() if times > 1 or not name]
     if wrong or not ids:
         raise DataError(
             f"{told} returns {len(ids)} ids, {len(set(ids))} of them different, as"
@@ -115,16 +119,21 @@ def read_training(
         columns = _labels(rows.labels, config, len(ids), told)
     for field, given in (("group", rows.groups), ("weight", rows.weights)):
         name = getattr(config.data, f"{field}_column")
-        number = None if given is None else len(given)
-        if number != (None if name is None else len(ids)):
+        shape = None if given is None else np.shape(given)
+        if shape != (None if name is None else (len(ids),)) or (
+            pd.isna(np.array(given)).any() and (given is not None)
+        ):
+            has = "none" if shape is None else f"the shape {shape}, or some are missing"
             raise DataError(
-                f"{told} returns {'no' if number is None else number} {field}s for {len(ids)} ids,"
-                f" and data.{field}_column={name!r}; expected one a row, or none and None.\n"
-                f"Return Rows({field}s=…), and call them anything in data.{field}_column."
+                f"{told} returns {field}s ({has}) for {len(ids)} ids, with"
+                f" data.{field}_column={name!r}; expected one a row with a name there, and none"
+                f" without.\nReturn Rows({field}s=…) and set data.{field}_column to any text, or"
+                " leave out both."
             )
         if given is not None:
             columns[name] = [str(value) for value in given]
     try:
+        _refuse_other_keys(rows.state)
         state = json.loads(json.dumps(rows.state, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise DataError(
@@ -132,6 +141,18 @@ def read_training(
             " and dicts: array.tolist(), float(number)."
         ) from error
     return ids, inputs, labels, columns, State(state)
+
+
+def _refuse_other_keys(value: Any) -> None:
+    """Raise `TypeError` for a key that is no text: JSON would make one of it."""
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is no text")
+    parts = value.values() if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping | list | tuple):
+        for part in parts:
+            _refuse_other_keys(part)
 
 
 def test_blocks(
@@ -215,11 +236,12 @@ def _why(config: Config, error: Exception) -> str:
 def _checked(inputs: Any, config: Config, rows: int, told: str) -> np.ndarray:
     """Return inputs packed, if they are what `data.own_inputs` says."""
     forms = config.data.own_inputs
-    if not isinstance(inputs, Mapping):
+    if not isinstance(inputs, Mapping) and len(forms) == 1:
         inputs = {next(iter(forms)): inputs}
-    if set(inputs) != set(forms):
+    names = ", ".join(map(str, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
+    if not isinstance(inputs, Mapping) or set(inputs) != set(forms):
         raise DataError(
-            f"{told} returns the inputs {', '.join(map(str, inputs))}; expected"
+            f"{told} returns the inputs {names}; expected"
             f" {', '.join(forms)}, as data.own_inputs.\nReturn these by name, or correct"
             " data.own_inputs."
         )
@@ -234,10 +256,10 @@ def _checked(inputs: Any, config: Config, rows: int, told: str) -> np.ndarray:
 def _labels(labels: Any, config: Config, rows: int, told: str) -> pd.DataFrame:
     names = list(config.data.labels)
     array = np.asarray(labels)
-    if array.shape not in ((rows,), (rows, len(names))):
+    if array.shape != (rows, len(names)) and (array.shape != (rows,) or len(names) > 1):
+        wanted = (rows, len(names)) if len(names) > 1 else (rows,)
         raise DataError(
-            f"{told} returns labels of the shape {array.shape}; expected ({rows},)"
-            f"{f' or ({rows}, {len(names)})' if len(names) > 1 else ''}.\n"
+            f"{told} returns labels of the shape {array.shape}; expected {wanted}.\n"
             "Return what stands in each label column, a row an id."
         )
     if missing := int(pd.isna(array).sum()):

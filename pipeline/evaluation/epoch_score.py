@@ -37,7 +37,7 @@ class EpochScore:
         """
         try:
             truth, found = self.target.truth(self.labels), self.target.predictions(outputs)
-            return {self._name: self.metric(truth, found)}
+            return {self.name: self.metric(truth, found)}
         except PipelineError as error:
             self.show(
                 f"Warning: {self.metric.name} has no value for {len(outputs)} validation rows after"
@@ -52,10 +52,11 @@ class EpochScore:
         Args:
             metrics: of an epoch: validation_loss, and what `of` returns.
         """
-        value, sign = metrics.get(self._name), 1 if self.metric.greater_is_better else -1
+        value, sign = metrics.get(self.name), 1 if self.metric.greater_is_better else -1
         loss = -metrics["validation_loss"]
         return (False, 0.0, loss) if value is None else (True, sign * value, loss)
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """What an epoch's score is called in history.csv."""
         return f"validation_{self.metric.name}"

@@ -2,8 +2,8 @@
 
 First it writes a valid file with the mean prediction for every id, which stays if anything fails.
 Before it predicts, it recomputes the artifact's golden outputs and compares them with those of the
-training run. Then it computes the test set block by block, so that memory grows with predictions alone;
-meanwhile it decodes the next blocks. Each of several GPUs has a process
+training run. Then it computes the test set block by block, so that memory grows with predictions
+alone; meanwhile it decodes the next blocks. Each of several GPUs has a process
 (`pipeline.inference.multi_gpu`). Members of an ensemble are computed one after the other.
 """
 

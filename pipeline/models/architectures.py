@@ -281,8 +281,8 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         raise ConfigError(
             f"model_options={dict(config.model_options)!r} cannot work: {told}"
             f"{place(error, file)} ended with {type(error).__name__}: {error}.\n"
-            "Correct model_options, height and width in the config, or that line of "
-            f"{file.name}."
+            f"Correct {'model_options' if own else 'model_options, height and width'} in the"
+            f" config, or {'the function in' if own else 'that line of'} {file.name}."
         ) from error
     return model
 

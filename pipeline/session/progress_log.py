@@ -35,10 +35,16 @@ WORDS = {
 INPUT_BOUND = 0.1
 
 
-def columns(figure: str) -> tuple[str, ...]:
-    """Return the columns of history.csv; `figure` is what the target has beside its loss."""
+def columns(figure: str, score: str = "") -> tuple[str, ...]:
+    """Return the columns of history.csv.
+
+    Args:
+        figure: what the target has beside its loss.
+        score: what compares epochs; "": nothing does.
+    """
     means = ("loss", figure, "validation_loss", f"validation_{figure}")
-    return ("epoch", "step", *means, "learning_rate", "images_per_second", "seconds")
+    more = (score,) if score not in ("", *means) else ()
+    return ("epoch", "step", *means, *more, "learning_rate", "images_per_second", "seconds")
 
 
 def in_words(line: Mapping[str, Any]) -> str:
@@ -93,6 +99,7 @@ class Progress:
         batch: images per step.
         show: takes each line of text.
         figure: of the target, as `pipeline.data.labels.FIGURE` has it.
+        score: what compares epochs, as `columns` takes it.
         fold: which each line then names; its `eta_seconds` are those to the end of the last one.
     """
 
@@ -107,8 +114,9 @@ class Progress:
         show: Callable[[str], None],
         fold: Fold | None = None,
         figure: str = "accuracy",
+        score: str = "",
     ) -> None:
-        self._columns = columns(figure)
+        self._columns = columns(figure, score)
         self._lines, self._history = folder / LINES, folder / HISTORY
         self._seconds, self._total, self._batch, self._show = seconds, total_steps, batch, show
         self._fold = {"fold": fold.number, "folds": fold.count} if fold else {}
@@ -158,7 +166,8 @@ class Progress:
                 table.writeheader()
             table.writerow(
                 {
-                    name: f"{row[name]:.6g}" if isinstance(row[name], float) else row[name]
+                    # A metric may have no value after an epoch.
+                    name: f"{row[name]:.6g}" if isinstance(row.get(name), float) else row.get(name)
                     for name in self._columns
                 }
             )

@@ -10,6 +10,7 @@ one for each class             its probability or number; 1 or 0 of several labe
 or target                      labels
 """
 
+import numbers
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from pipeline.metrics import Metric
 from pipeline.storage import csv_files
 from pipeline.submission import submission_csv
 
-Writer = Callable[[Sequence[str], np.ndarray], Mapping[str, Sequence[str]]]
+Writer = Callable[[Sequence[str], np.ndarray, Sequence[str] | None], dict[str, list[str]]]
 ROUNDING = 1e-6  # by which a mean of probabilities may be outside 0 to 1
 ADVICE = "Set data.sample_submission in the config."
 SEPARATORS = ("|", ", ", ",", "; ", ";", " ")  # between several labels in one text
@@ -39,8 +40,7 @@ class Form:
         metric: the competition's, or its name.
         sample: its sample_submission.csv.
         positive: the config's `data.positive_label`.
-        writer: the config's own `write_submission`: from ids and predictions, (n, …), to the texts
-            of each column.
+        writer: the config's own `write_submission`, as `writer_of` returns it.
 
     Raises:
         SubmissionError: if its columns are none of the above, or `positive` is no label.
@@ -140,10 +140,10 @@ class Form:
         # What is written is within `bounds`, also where a mean of probabilities was rounded.
         values = values if free else values.clip(0, 1)
         if self._writer:
-            given = texts_of(self._writer(ids, values), ids, self._columns)
+            given = self._writer(ids, values, self._columns)
             return submission_csv.write(path, self._sample, ids, given, numbers=True)
-        numbers = self._regression or len(self._columns) > 1 or self._metric.takes == "scores"
-        return submission_csv.write(path, self._sample, ids, self.texts(values), numbers=numbers)
+        any_number = self._regression or len(self._columns) > 1 or self._metric.takes == "scores"
+        return submission_csv.write(path, self._sample, ids, self.texts(values), numbers=any_number)
 
     def texts(self, values: np.ndarray) -> dict[str, list[str]]:
         """Return the texts of each column, by its name."""
@@ -178,20 +178,26 @@ class Form:
 
 
 def writer_of(config: Config) -> Writer | None:
-    """Return the config's own `write_submission`, which tells its file and line if it breaks."""
+    """Return the config's own `write_submission`, checked: of ids, predictions (n, …) and the
+    sample's columns beside the id (None: any) it returns the texts of each.
+    """
     write: Any = own_code.function(config, "write_submission")
     if write is None:
         return None
 
-    def told(ids: Sequence[str], values: np.ndarray) -> Any:
+    def told(
+        ids: Sequence[str], values: np.ndarray, columns: Sequence[str] | None
+    ) -> dict[str, list[str]]:
         with own_code.telling(config, "write_submission"):
-            return write(tuple(ids), values)
+            return _texts_of(config, write(tuple(ids), values), ids, columns)
 
     return told
 
 
-def texts_of(given: Any, ids: Sequence[str], columns: Sequence[str] | None) -> dict[str, list[str]]:
-    """Return what an own `write_submission` gives, as texts.
+def _texts_of(
+    config: Config, given: Any, ids: Sequence[str], columns: Sequence[str] | None
+) -> dict[str, list[str]]:
+    """Return what an own `write_submission` gives, as texts, in the order of the columns.
 
     Args:
         columns: of the sample beside the id; None: any.
@@ -199,18 +205,25 @@ def texts_of(given: Any, ids: Sequence[str], columns: Sequence[str] | None) -> d
     Raises:
         SubmissionError: if it gives something else.
     """
-    mapping = isinstance(given, Mapping)
-    found = {str(name): [*map(str, texts)] for name, texts in given.items()} if mapping else {}
-    right = list(found) == list(columns) if columns is not None else bool(found)
-    if not right or any(len(texts) != len(ids) for texts in found.values()):
+    told = own_code.described(config, "write_submission")
+    found = dict(given) if isinstance(given, Mapping) else {}
+    wanted = list(found) if columns is None else list(columns)
+    same = bool(found) and set(found) == set(wanted)
+    if not same or any(len(found[name]) != len(ids) for name in wanted):
         has = ", ".join(f"{name} ({len(texts)})" for name, texts in found.items())
-        wanted = "column: texts" if columns is None else ", ".join(columns)
         raise SubmissionError(
-            f"write_submission returns {has or type(given).__name__}; expected a dict with"
-            f" {wanted}, as the sample submission beside the id, and {len(ids)} texts or numbers in"
-            " each.\nReturn {column: [one for each of the ids]}."
+            f"{told} returns {has or type(given).__name__}; expected a dict with"
+            f" {', '.join(wanted) or 'column: texts'}, as the sample submission beside the id, and"
+            f" {len(ids)} texts or numbers in each.\nReturn {{column: [one for each of the ids]}}."
         )
-    return found
+    for name in wanted:
+        for key, value in zip(ids, found[name], strict=True):
+            if not isinstance(value, str | numbers.Real) or value != value:
+                raise SubmissionError(
+                    f"{told} returns {str(value)[:60]!r} for {key!r} in {name!r}; expected a text"
+                    " or a number in each row.\nReturn one, and no missing value."
+                )
+    return {name: [str(value) for value in found[name]] for name in wanted}
 
 
 def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:

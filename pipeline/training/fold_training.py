@@ -116,6 +116,11 @@ def fit(
         reserve = 0.0 if "compile" in spent else -math.inf
         begun, outputs = time.monotonic(), None
         best = run.best if config.keep == "best" else {}
+        if status == "complete" and run.ended:
+            show(
+                f"Ended after epoch {run.best['epoch'] + run.best['epochs_since']}: none of"
+                f" patience={config.patience} epochs was better than epoch {run.best['epoch']}"
+            )
         if status == "complete":
             weights = run.final_weights()
             with out_of_memory.later_calls(run.compiled):

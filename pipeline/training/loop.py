@@ -125,6 +125,7 @@ class Loop:
             show=self.show,
             fold=self.fold,
             figure=self._figure,
+            score=self._score.name if self._score else "",
         )
         begun = self._began = time.monotonic()
         epoch, stop, first = self._epoch(self.step), None, True
@@ -304,9 +305,7 @@ class Loop:
         )
 
     def _validate(self, progress: Callable[[], None]) -> dict[str, float]:
-        """Return the mean loss and figure of the held-out rows, and where epochs are compared their
-        score, by names that begin with validation_.
-        """
+        """Return loss and figure of the held-out rows, and where epochs are compared the score."""
         trainable, other = self.state.inferring()
         inputs, labels = self.validation
         # What fits with gradients fits without.

@@ -20,13 +20,15 @@ from pipeline.config import Config, own_code
 from pipeline.config import load as load_config
 from pipeline.config.data_layout import Form, sizes
 from pipeline.data import packed_inputs
-from pipeline.errors import ConfigError, PipelineError
+from pipeline.errors import ConfigError, PipelineError, SubmissionError
+from pipeline.storage import csv_files
 from pipeline.submission import prediction_format
 
 ROWS = 16
 # Largest difference of outputs between JAX and TensorFlow, of the largest output: that of
 # `pipeline.inference.restoring`, which would refuse the artifact later.
 TOLERANCE = 1e-4
+SURE = 1e-5  # by which the sum of a softmax may differ from 1
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -55,7 +57,7 @@ def by_jax(config: Config, show: Callable[[str], None]) -> None:
     show(f"{own_code.described(config, 'model')}: {_check_gradients(config, images)}")
     if write := prediction_format.writer_of(config):
         ids = [str(row) for row in range(ROWS)]
-        texts = prediction_format.texts_of(write(ids, _predictions(config)), ids, None)
+        texts = write(ids, _predictions(config), None)
         show(f"{own_code.described(config, 'write_submission')}: columns {', '.join(texts)}")
 
 
@@ -145,6 +147,18 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
         competition_metric.of(config)(truth, competition_metric.best(config, truth))
 
 
+def check_submission_of(config: Config, sample: Path) -> None:
+    """Call an own `write_submission` with made-up predictions, before a run spends hours.
+
+    Args:
+        sample: the competition's, whose columns are expected.
+    """
+    if write := prediction_format.writer_of(config):
+        ids = [str(row) for row in range(ROWS)]
+        columns = csv_files.header(sample, SubmissionError, prediction_format.ADVICE)[1:]
+        write(ids, _predictions(config), columns)
+
+
 def _check_gradients(config: Config, images: np.ndarray) -> str:
     import jax
     import jax.numpy as jnp
@@ -153,6 +167,7 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
 
     architectures.seed(config.seed)
     model = architectures.build(config)
+    _check_names(config, model)
     weights = [variable.value for variable in model.trainable_variables]
     other = [variable.value for variable in model.non_trainable_variables]
     losses_of = losses.of(config, training=True)
@@ -164,6 +179,14 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
 
     with own_code.telling(config, "model"):
         found = jax.jit(jax.value_and_grad(loss))(weights, _labels(config, 0))
+    found_outputs = architectures.outputs(model, images, ROWS)
+    sums = found_outputs.sum(axis=-1)
+    chances = found_outputs.min() >= 0 and np.abs(sums - 1).max() < SURE
+    if config.target == "classes" and not own_code.function(config, "loss") and chances:
+        raise ConfigError(
+            f"{own_code.described(config, 'model')} gives probabilities; the loss expects logits.\n"
+            "Leave the softmax out."
+        )
     names = [weight_names.weight(variable) for variable in model.trainable_variables]
     pairs = zip(names, found[1], strict=True)
     bad = [name for name, gradient in pairs if not np.isfinite(np.asarray(gradient)).all()]
@@ -176,6 +199,22 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
             " 0."
         )
     return f"{architectures.count(model)['total']:,} parameters, all gradients finite"
+
+
+def _check_names(config: Config, model: Any) -> None:
+    """Refuse layers that Keras would call otherwise when the model is built again: weights travel
+    by name.
+    """
+    from pipeline.models import architectures, weight_names
+
+    again = architectures.build(config)
+    first, second = ({weight_names.weight(one) for one in each.weights} for each in (model, again))
+    if unnamed := sorted({name.rpartition("/")[0] for name in first - second}):
+        raise ConfigError(
+            f"{own_code.described(config, 'model')} has layers without a name of their own:"
+            f" {', '.join(unnamed[:5])}; expected one for each, since weights travel by name.\n"
+            'Write name="…" in each layer that has weights.'
+        )
 
 
 def _by_tensorflow(config: Config) -> None:

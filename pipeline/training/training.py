@@ -145,6 +145,7 @@ def train(
         positive = config.data.positive_label
         writer = prediction_format.writer_of(config)
         Form(examples.target, metric, sample, positive, writer).check_labels()
+        own_code_check.check_submission_of(config, sample)
     pairs = folds.splits(examples, config)
     held_out = [folds.held_out(examples, pair) for pair in pairs]
     if first is not None:

@@ -587,7 +587,7 @@ def test_an_unknown_name_is_refused_with_those_that_suit(name):
     said = str(refusal.value)
     assert said.startswith(f"metric={name!r}"[:200]) and len(said) < 600
     assert "accuracy, balanced_accuracy, f1, f_beta:<beta>, qwk, auc, log_loss, map@<k>." in said
-    assert "METRICS at the end of pipeline/metrics.py" in said
+    assert "into the config's own file (docs/own-code.md)" in said
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_all_changes_are_made_one_after_the_other():
 
 
 def test_images_that_are_turned_by_quarters_are_square():
-    with pytest.raises(ConfigError, match=r"data\.rotate=True .* height=8 and width=9"):
+    with pytest.raises(ConfigError, match=r"data\.rotate=True .*\(8, 9, 1\)"):
         replace(DIGITS.data, width=9, rotate=True)
 
 

@@ -13,7 +13,7 @@ from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.data import own_rows, packed_inputs
 from pipeline.data.labels import Target
-from pipeline.errors import ConfigError, SubmissionError
+from pipeline.errors import ConfigError, DataError, SubmissionError
 from pipeline.inference import inference
 from pipeline.submission import prediction_format
 from pipeline.training import own_code_check, training
@@ -69,8 +69,11 @@ def shaken(inputs, labels, key):
     picture = jax.numpy.where(up, inputs["picture"][::-1], inputs["picture"])
     return {**inputs, "picture": picture}, labels
 
+def first(numbers):
+    return numbers[:, 0, 0]
+
 def columns(ids, numbers):
-    return {"first": numbers[:, 0, 0], "largest": numbers.max(axis=(1, 2))}
+    return {"first": first(numbers), "largest": numbers.max(axis=(1, 2))}
 
 CONFIG = Config(
     name="maps", competition="maps", target="own", seed=3, folds=2,
@@ -248,6 +251,10 @@ def test_a_test_row_that_is_not_finite_gets_the_mean_prediction_alone(maps):
         ("numbers.max(axis=(1, 2))", "numbers.min(axis=(1, 2))"),
         ('if "r11" in ids:', 'if "r10" in ids:'),
         ("abs(truth - numbers).max()", "abs(truth - numbers).mean()"),
+        (
+            "return numbers[:, 0, 0]",
+            "return 2 * numbers[:, 0, 0]",
+        ),  # write_submission alone calls it
         ("folds=2,", 'folds=2, keep="best",'),
     ],
 )
@@ -276,3 +283,47 @@ def test_a_function_that_the_training_uses_too_counts(maps, before, after):
         text.replace(changed, changed + " " if changed[0] == "r" else f"2 * ({changed})")
     )
     assert configs.load(str(path)).code != first
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("Rows(ids, found", "Rows([*range(len(ids))], found", "ids that are int; expected texts"),
+        ('weights=[1 + (name < "r20")', "weights=[[1, 2]", r"weights \(the shape \(40, 2"),
+        ("groups=[name[:2] for", "groups=[None for", "or some are missing"),
+        ('state={"z": 1', "state={1: 1", "the key 1 is no text"),
+        ("    return rows(ids)\n\ndef layered", "\ndef layered", "returns the inputs NoneType"),
+    ],
+)
+def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
+    folder, made = maps
+    sample = folder / "sample_submission.csv"
+    sample.write_text(sample.read_text().replace("r11,0,0\n", ""))
+    with pytest.raises(DataError, match=said):
+        training.read(made(before, after), folder)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('name="hidden")', ")", r"layers without a name of their own: dense"),
+        (
+            '"picture": picture}, labels',
+            '"picture": picture}',
+            "returns a dict; expected .inputs, l",
+        ),
+        ("return numbers[:, 0, 0]", "return numbers[:, 0]", "expected a text or a number in each"),
+        ("return numbers[:, 0, 0]", "return [None] * len(numbers)", "'None' for '0' in 'first'"),
+    ],
+)
+def test_what_would_end_a_run_at_its_end_is_refused_before(maps, before, after, said):
+    with pytest.raises((ConfigError, SubmissionError), match=said):
+        own_code_check.by_jax(maps[1](before, after), str)
+
+
+def test_columns_that_the_sample_lacks_are_refused_before_a_training(maps, tmp_path):
+    folder, made = maps
+    with pytest.raises(SubmissionError, match=r"expected a dict with first, largest"):
+        own_code_check.check_submission_of(
+            made('"largest"', '"Largest"'), folder / "sample_submission.csv"
+        )
