@@ -168,12 +168,11 @@ def fingerprint(
     ]
     left, kept = set(spared), set[str]()
 
+    def is_left(one: tuple[Path, ast.stmt]) -> bool:
+        return isinstance(one[1], ast.FunctionDef) and (one[0], one[1].name) in left
+
     def counted() -> list[tuple[Path, ast.stmt]]:
-        return [
-            (each, part)
-            for each, part in parts
-            if not isinstance(part, ast.FunctionDef) or (each, part.name) not in left
-        ]
+        return [one for one in parts if not is_left(one)]
 
     reads = {id(part): _names(part) for _, part in parts}
 
@@ -185,7 +184,7 @@ def fingerprint(
         before = set(left)
         kept |= {one[1] for one in left if one[1] in read_by(counted())}
         left = {one for one in left if one[1] not in kept}
-        own = [one for one in parts if one not in counted()]
+        own = [one for one in parts if is_left(one)]
         helpers = {(each, part.name) for each, part in parts if isinstance(part, ast.FunctionDef)}
         for helper in helpers - left:
             others = [one for one in counted() if (one[0], getattr(one[1], "name", "")) != helper]

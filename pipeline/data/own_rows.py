@@ -208,7 +208,7 @@ def check_test(folder: Path, config: Config, state: State, show: Callable[[str],
         except FileNotFoundError as error:  # some test sets come in the scored rerun alone
             show(f"Warning: {told} could not be tried: {error.filename} is missing")
             return
-    if not np.array_equal(found, reverse[::-1], equal_nan=found.dtype.kind == "f"):
+    if not np.array_equal(found, reverse[::-1]):
         raise DataError(
             f"{told} returns rows of other ids: for {len(ids)} ids in reverse it does not return"
             " the same rows in reverse.\nReturn a row for each of the ids that it is given, in"

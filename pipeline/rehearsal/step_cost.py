@@ -44,9 +44,16 @@ def of(config: Config) -> Cost:
     Raises:
         ConfigError: if the model does not take images of this size.
     """
+    import jax
+
     from pipeline.models import architectures
 
-    model = architectures.build(config)
+    built = []
+    if config.code:  # an own model may compute with what it makes
+        built.append(architectures.build(config))
+    else:  # only shapes: to draw the weights of a large network takes seconds
+        jax.eval_shape(lambda: built.append(architectures.build(config)))
+    (model,) = built
     dense = apart = returned = 0.0
     for layer in model.layers:
         shape = layer.output.shape[1:]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from localkaggle import competitions
@@ -94,9 +95,12 @@ def rows(
 
 
 def _operations(root: Path, folder: Path, *, short: bool) -> Iterator[Row]:
-    """Lower a step of each config for a TPU, and of its rehearsal: the same but shapes, numbers."""
-    files = [folder / f"tpu{number}.py" for number in range(len(TPU))]
-    for path, (more, _) in zip(files, TPU.values(), strict=True):
+    """Lower a step of each config for a TPU, and of its rehearsal: the same but shapes, numbers.
+    The short form takes the first, whose network is small.
+    """
+    large = dict(islice(TPU.items(), 1 if short else None))
+    files = [folder / f"tpu{number}.py" for number in range(len(large))]
+    for path, (more, _) in zip(files, large.values(), strict=True):
         path.write_text(FILE.format(module="pipeline.configs.digits", name=path.stem, more=more))
     if short:  # in this process
         from proofs.own import operations  # imports Keras, which would count devices for the rest
@@ -106,7 +110,7 @@ def _operations(root: Path, folder: Path, *, short: bool) -> Iterator[Row]:
         flags = f"{module_process.EIGHT} {module_process.UNOPTIMIZED}"
         made = module_process.output(root, "proofs.own.operations", *files, flags=flags)
         each = [json.loads(line) for line in made.splitlines() if line.startswith("{")]
-    for found, (about, (_, own)) in zip(each, TPU.items(), strict=True):
+    for found, (about, (_, own)) in zip(each, large.items(), strict=True):
         whole, rehearsed, changes = found["whole"], found["short"], found["changes"]
         changed = ", ".join(f"{name} {value}" for name, value in changes.items())
         held = whole == rehearsed and whole["devices"] == 8 and whole["operations"] > 100
