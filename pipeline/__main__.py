@@ -66,7 +66,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     config = argparse.ArgumentParser(add_help=False, parents=[common])
     file = "a name in pipeline/configs/, or the path of a .py file of the same form"
-    config.add_argument("--config", required=True, help=file)
+    config.add_argument("--config", required=True, action="append", help=file)
     run = argparse.ArgumentParser(add_help=False, parents=[config])
     folder = "the competition folder, as Kaggle mounts it"
     run.add_argument("--input", required=True, type=Path, help=folder)
@@ -122,6 +122,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     infer.add_argument("--artifact", action="append", default=[], type=Path, help=folder_of)
     weights = "ensemble.json: the members and their weights; without --artifact, where they were"
     infer.add_argument("--ensemble", type=Path, help=weights)
+    infer.epilog = f"{infer.epilog}\n\nRepeat --config for members whose own code is given by path."
     precision = "auto, float32 or mixed_float16 (default: infer_precision of the config)"
     infer.add_argument("--precision", default="", help=precision)
     scale = "check the learning rate at 8 times the batch, in nine runs; exit 1 if it does not hold"
@@ -143,7 +144,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "--for", dest="accelerator", choices=ACCELERATORS, default="tpu-v5e-8",
         help="the machine (default: tpu-v5e-8)",
     )  # fmt: skip
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.command not in (_infer, _ensemble) and "config" in options:
+        if len(options.config) > 1:
+            parser.error(f"--config {', '.join(options.config)}: expected one. Give it once.")
+        (options.config,) = options.config
+    return options
 
 
 def _refuse_missing(option: str, folder: Path, advice: str) -> None:
@@ -265,20 +271,25 @@ def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("tensorflow", "jax")
-    config = config_module.load(options.config)
+    config, *_ = [config_module.load(name) for name in options.config]
     refuse_missing_input(options.input)
     from pipeline import ensemble
     from pipeline.inference import inference
 
     folders = ensemble.folders(options.artifact, options.ensemble)
-    for folder in folders:
-        _refuse_missing(
-            "--artifact",
-            folder,
+    option, advice = (
+        "--artifact",
+        (
             "Expected one with manifest.json.\n"
             "Correct the path, or train a model:\n"
-            "python -m pipeline train --config C --input DIR --output OUT",
-        )
+            "python -m pipeline train --config C --input DIR --output OUT"
+        ),
+    )
+    if not options.artifact:
+        option = f"--ensemble {options.ensemble}: the member in"
+        advice = "Move it back, or say where each member is: --ensemble FILE --artifact DIR …"
+    for folder in folders:
+        _refuse_missing(option, folder, advice)
     members, weights = ensemble.chosen(folders, options.ensemble, config)
     predictions = inference.infer(
         members,
@@ -288,12 +299,14 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
         config=config,
         precision=options.precision,
     )
+    told = options.output / inference.MEMBERS  # of an ensemble
     return {
         "submission": str(options.output / "submission.csv"),
         "rows": len(predictions.ids),
         "broken": len(predictions.broken),
         "left_out": predictions.left_out,
         "run_id": ", ".join(str(loaded.manifest["run_id"]) for loaded in members),
+        **({"members": json.loads(told.read_bytes())} if told.is_file() else {}),
     }
 
 

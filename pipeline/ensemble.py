@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import artifact
+from pipeline import artifact, competition_metric
 from pipeline.artifact import Artifact
 from pipeline.config import Config
 from pipeline.errors import ArtifactError, ConfigError, reading
@@ -112,10 +112,10 @@ def chosen(
 
     Args:
         path: of an ensemble.json, which names these artifacts and no others.
-        config: of the inference.
+        config: of the inference. Without an ensemble.json one artifact has to be of that config.
 
     Raises:
-        ConfigError: if the folders are not those of the members, or of other models than those of
+        ConfigError: if the folders are not those of the members, or of another model than that of
             the config.
         ArtifactError: if one has other bytes.
     """
@@ -130,15 +130,12 @@ def chosen(
                 f" --artifact, or restore the folders. {AGAIN}"
             )
         weights = [members[pin] for pin in given]
-    for each in found:
-        names = "competition" if len(found) > 1 else "name"
-        theirs, ours = getattr(each.config, names), getattr(config, names)
-        if theirs != ours:
-            what = f"for the competition {theirs}" if len(found) > 1 else f"with {theirs}"
-            raise ConfigError(
-                f"--config {config.name}: the artifact {each.manifest['run_id']} was trained"
-                f" {what}.\nGive --config {each.config.name}, or another --artifact."
-            )
+    trained = found[0].config.name
+    if path is None and len(found) == 1 and trained != config.name:
+        raise ConfigError(
+            f"--config {config.name}: the artifact {found[0].manifest['run_id']} was trained with"
+            f" {trained}.\nGive --config {trained}, or another --artifact."
+        )
     return found, weights
 
 
@@ -146,10 +143,13 @@ def _listed(pins: Iterable[tuple[str, ...]]) -> str:
     return ", ".join(f"{run_id} ({digest[:12]})" for run_id, digest in sorted(pins)) or "none"
 
 
-def by_weight(
+def best_first(
     artifacts: Sequence[Artifact], weights: Sequence[float] | None
 ) -> list[tuple[Artifact, float]]:
-    """Return members and weights, the heaviest first; those without a weight are left out.
+    """Return members and weights, the best by its validation first, of equal ones the heaviest;
+    those without a weight are left out.
+
+    A weight does not say how good a member is: it depends on how far its predictions lie apart.
 
     Args:
         artifacts: of models with one target.
@@ -173,8 +173,15 @@ def by_weight(
             "Give each artifact once; a weight says how much it counts."
         )
     refuse_differing(artifacts)
+    metric = competition_metric.of(artifacts[0].config, str(artifacts[0].manifest["metric"]))
+    sign = 1 if metric.greater_is_better else -1
+
+    def rank(pair: tuple[Artifact, float]) -> tuple[float, float]:
+        score = pair[0].manifest["metrics"].get(f"validation_{metric.name}")
+        return (-math.inf if score is None else sign * score), pair[1]
+
     pairs = zip(artifacts, (weight / total for weight in weights), strict=True)
-    return sorted((pair for pair in pairs if pair[1]), key=lambda pair: -pair[1])
+    return sorted((pair for pair in pairs if pair[1]), key=rank, reverse=True)
 
 
 def refuse_differing(artifacts: Sequence[Artifact]) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,13 @@ class FirstStage:
     Attributes:
         artifact: of that run, verified.
         source: as the config names it.
+        may_have_seen_held_out: whether it, or a run that it began with, may have been trained on
+            rows that this run holds out.
     """
 
     artifact: Artifact
     source: str
+    may_have_seen_held_out: bool = False
 
 
 def find(config: Config, output: Path, *, fresh: bool) -> FirstStage | None:
@@ -53,7 +56,8 @@ def find(config: Config, output: Path, *, fresh: bool) -> FirstStage | None:
     """
     if not config.init_from:
         return None
-    begun = not fresh and any(output.glob("**/checkpoints/step-*"))
+    saved = ("checkpoints/step-*", "fold-*/checkpoints/step-*")
+    begun = not fresh and any(any(output.glob(pattern)) for pattern in saved)
     if begun and not config.folds:
         return None
     kept = output / KEPT
@@ -96,8 +100,9 @@ def compare(
     held_out: Sequence[str],
     target_and_encoding: tuple[Any, Any],
     show: Callable[[str], None],
-) -> None:
-    """Refuse a first stage of other folds, and say what else differs.
+) -> FirstStage:
+    """Refuse a first stage of other folds, say what else differs, and return it with whether it may
+    have seen rows that are held out here.
 
     Args:
         held_out: of each fold of this run, as `pipeline.data.folds.held_out` returns it.
@@ -118,7 +123,10 @@ def compare(
             f"Expected the same folds: set folds={theirs.config.folds} and"
             f" seed={theirs.config.seed} and keep the data, or start from a run without folds."
         )
-    if theirs.config.competition == config.competition and not same:
+    before = theirs.manifest.get("init_from") or {}
+    seen = theirs.config.competition == config.competition and not same
+    seen |= bool(before.get("may_have_seen_held_out"))  # by the weights that it began with
+    if seen:
         show(
             f"Warning: {what} may have been trained on rows that are held out here; the validation"
             " is then better than what is hidden. Equal seed, folds and validation_fraction hold"
@@ -129,6 +137,7 @@ def compare(
         show(f"Warning: {what} has other classes; its head is taken all the same")
     if theirs.encoding is not None and theirs.encoding != encoding:
         show(f"Warning: {what} encodes the columns of the table by other numbers")
+    return replace(first, may_have_seen_held_out=seen)
 
 
 def begin(
@@ -147,7 +156,8 @@ def begin(
 
     Returns:
         For checkpoints and the manifest: source, run_id, weights_sha256, fold, how many arrays were
-        taken, and the names of the layers that are new, and of those that are not here.
+        taken, the names of the layers that are new, and of those that are not here, and
+        may_have_seen_held_out.
 
     Raises:
         ConfigError: if a layer has another shape, or none is in both.
@@ -197,6 +207,7 @@ def begin(
         "taken": len(taken),
         "new": new,
         "left": left,
+        "may_have_seen_held_out": first.may_have_seen_held_out,
     }
 
 

@@ -173,4 +173,6 @@ def table(value: dict[str, Any]) -> list[str]:
                 "Warning: on rows that they were not found on, these weights are worse than the"
                 " best member alone"
             )
+    else:
+        lines.append(f"No score on other rows: {name} has no value on one half of these")
     return lines

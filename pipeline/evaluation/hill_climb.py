@@ -18,9 +18,10 @@ def climb(
 ) -> list[float]:
     """Return a weight for each member, which add up to 1 and score no less than the best member.
 
-    Each round adds the member with which the mean scores best; of equal ones the seed chooses. It
-    goes on where that is worse. Of all rounds the one that scores best counts, of equal ones the
-    last: it averages more.
+    Each round adds the member with which the mean scores best; of equal ones that which is best
+    alone, so that a member which adds nothing gets nothing; of those the seed chooses. It goes on
+    where that is worse. Of all rounds the one that scores best counts, of equal ones the last: it
+    averages more.
 
     Args:
         predictions: of each member, float (n, …), of the same rows.
@@ -32,18 +33,21 @@ def climb(
     [0.5, 0.5, 0.0]
     """
     random = np.random.default_rng(seed)
-    alone = [score(ensemble.mean([each], [1])) for each in predictions]
+    alone = np.array([score(ensemble.mean([each], [1])) for each in predictions])
     first = int(np.argmax(alone))
     counts = np.zeros(len(predictions), int)
     counts[first] = 1
     total, kept, best = predictions[first].astype(np.float64), counts.copy(), alone[first]
     for number in range(2, ROUNDS + 1):
         # As `ensemble.mean` would return them, so that its score is the one of the result.
-        values = [
-            score(ensemble.mean([total / (number - 1), each], [number - 1, 1]))
-            for each in predictions
-        ]
-        chosen = int(random.choice(np.flatnonzero(np.array(values) == max(values))))
+        values = np.array(
+            [
+                score(ensemble.mean([total / (number - 1), each], [number - 1, 1]))
+                for each in predictions
+            ]
+        )
+        equal = np.flatnonzero(values == values.max())
+        chosen = int(random.choice(equal[alone[equal] == alone[equal].max()]))
         counts[chosen] += 1
         total += predictions[chosen]
         if values[chosen] >= best:

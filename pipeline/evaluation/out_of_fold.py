@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline import artifact, competition_metric, ensemble
 from pipeline.artifact import Artifact
+from pipeline.config import own_code
 from pipeline.errors import ConfigError, ReportError, reading
 from pipeline.metrics import Metric
 from pipeline.storage import csv_files, npz
@@ -48,11 +49,22 @@ def read(outputs: Sequence[Path], show: Callable[[str], None]) -> Rows:
         ArtifactError: if a run is not complete, or two predict different things.
         ReportError: if a file is corrupt, is of another run, or has another truth.
     """
-    folders = [output / "artifact" for output in outputs]
-    members = [artifact.load(folder) for folder in folders]
-    ensemble.by_weight(members, None)  # refuses what does not belong together
+    # Or the folder of the artifact itself.
+    outputs = [each.parent if (each / artifact.MANIFEST).is_file() else each for each in outputs]
+    loaded = [(artifact.load(output / "artifact"), output) for output in outputs]
+    loaded.sort(
+        key=lambda pair: str(pair[0].manifest["run_id"])
+    )  # in whatever order they are given
+    members, outputs = [member for member, _ in loaded], [output for _, output in loaded]
+    ensemble.best_first(members, None)  # refuses what does not belong together
+    for member in members:
+        if (member.manifest.get("init_from") or {}).get("may_have_seen_held_out"):
+            show(
+                f"Warning: run {member.manifest['run_id']} may have been trained on rows that it"
+                " holds out (init_from); its score and its weight are then too good"
+            )
     metric = competition_metric.of(members[0].config, str(members[0].manifest["metric"]))
-    found = [_read(*each, metric) for each in zip(outputs, members, strict=True)]
+    found = [_read(*each, metric, show) for each in zip(outputs, members, strict=True)]
     _refuse_other_parts(outputs, members, [ids for ids, _, _ in found])
     common = set.intersection(*(set(ids) for ids, _, _ in found))
     ids = tuple(name for name in found[0][0] if name in common)
@@ -79,12 +91,12 @@ def read(outputs: Sequence[Path], show: Callable[[str], None]) -> Rows:
                 " expected runs of the same labels.\n"
                 "Leave one of the two out, or train it again with the other's labels."
             )
-    pairs = tuple(zip(members, folders, strict=True))
+    pairs = tuple((member, output / "artifact") for member, output in loaded)
     return Rows(pairs, ids, truths[0], tuple(predictions), metric)
 
 
 def _read(
-    output: Path, member: Artifact, metric: Metric
+    output: Path, member: Artifact, metric: Metric, show: Callable[[str], None]
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return ids, truth and predictions of a run."""
     table = csv_files.read(output / CSV, ReportError, FIX, {"id"})
@@ -114,6 +126,12 @@ def _read(
     told = member.manifest["metrics"].get(f"validation_{metric.name}")
     score = metric(truth, values) if told is not None else None
     if score is not None and not np.isclose(score, told, rtol=1e-4, atol=1e-6):
+        if own_code.function(member.config, "metric"):  # it may have been corrected since
+            show(
+                f"Warning: {output.name} scores {score:.6g} by {metric.name} as it is now, and"
+                f" {told:.6g} when it was trained"
+            )
+            return ids, truth, values
         raise ReportError(
             f"{path} scores {score:.6g} by {metric.name}, and the artifact beside it"
             f" {told:.6g}: it is of another run.\nExpected the files of one run. {FIX}"

@@ -18,7 +18,7 @@ import numpy as np
 
 from pipeline import competition_metric, ensemble
 from pipeline.artifact import Artifact
-from pipeline.config import Config, config_files
+from pipeline.config import Config, config_files, own_code
 from pipeline.data.test_set import TestSet, read_test
 from pipeline.errors import ConfigError, DataError, writing
 from pipeline.inference.block_prediction import Show
@@ -58,9 +58,9 @@ def infer(
 ) -> Predictions:
     """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions.
 
-    Several artifacts are the members of an ensemble, and their predictions are averaged. The
-    heaviest is computed first. If time runs short, views are skipped first, then whole members,
-    then folds and rows of the heaviest.
+    Several artifacts are the members of an ensemble, and their predictions are averaged. The best
+    by its validation is computed first. If time runs short, views are skipped first, then whole
+    members, then folds and rows of the best.
 
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
@@ -68,9 +68,9 @@ def infer(
         output: gets golden.json, members.json of an ensemble, and submission.csv. It holds the mean
             prediction for every id first; if this fails, an older file is restored.
         weights: of several artifacts, which are divided by their sum; None: equal ones.
-        config: says where in the folder the test set is, how many `views` each image gets and how
-            long a session lasts; None: the artifact's own. For a member of another config, that
-            one's file says so, if it is here, else its artifact.
+        config: says how long a session lasts, and for artifacts of its name where in the folder the
+            test set is and how many `views` each image gets; None: the artifact's own. For a member
+            of another config, that one's file says so, if it is here, else its artifact.
         precision: one of `restoring.PRECISIONS`; "": that of the config.
         seconds: there are from now on; None: those of `session_hours`.
         batch: as for `predict`.
@@ -79,6 +79,7 @@ def infer(
         clock: in seconds.
 
     Raises:
+        ConfigError: if the config is for another competition, or own code is not here.
         ArtifactError, DataError: as `restoring.restore`, `read_test` and `predict` say; if too
             many predictions are not finite, in float32 too; and if members predict different
             things.
@@ -87,8 +88,13 @@ def infer(
     begun = clock()
     given = [artifact] if isinstance(artifact, Artifact) else artifact
     several = len(given) > 1
-    members = ensemble.by_weight(given, weights)
-    files = [_file(each, config, alone=not several) for each, _ in members]
+    members = ensemble.best_first(given, weights)
+    files = [_file(each, config) for each, _ in members]
+    if config is not None and not any(each.config.name == config.name for each, _ in members):
+        show(
+            f"Warning: no model was trained with the config {config.name}; only its session_hours"
+            " count. The files and views of each are those of its own config."
+        )
     placed = [
         replace(each, config=_placed(each.config, file))
         for (each, _), file in zip(members, files, strict=True)
@@ -138,6 +144,8 @@ def infer(
         if several:
             told = json.dumps(ensemble.used(members, had), indent=1)
             atomic_file.write(output / MEMBERS, told.encode())
+        else:
+            (output / MEMBERS).unlink(missing_ok=True)  # of an earlier run
     except BaseException:
         if before is not None:
             atomic_file.write(path, before)
@@ -165,7 +173,7 @@ def _averaged(
     it, and their golden checks.
 
     Args:
-        members: the heaviest first, each with its test set and its weight.
+        members: the best first, each with its test set and its weight.
         until: by the clock, when all has to be computed; None: no limit.
     """
     had = [shares[0], *[0.0] * (len(members) - 1)]
@@ -204,19 +212,27 @@ def _share(until: float | None, members: int, work: Work) -> float | None:
     return now + (until - now) / members
 
 
-def _file(member: Artifact, given: Config | None, *, alone: bool) -> Config | None:
+def _file(member: Artifact, given: Config | None) -> Config | None:
     """Return what the file of a member's config says now; None if it is not here.
 
     Args:
-        given: the config of the inference, which is that of a single artifact, and of members of
-            its name.
+        given: the config of the inference, which is that of members of its name.
 
     Raises:
-        ConfigError: if the file has other functions than the training.
+        ConfigError: if the config is for another competition, or if the member's functions are not
+            here, or others than in training.
     """
     name = member.config.name
-    if given is not None and not alone and given.name != name:
+    if given is not None and given.competition != member.config.competition:
+        raise ConfigError(
+            f"The config {given.name!r} is for the competition {given.competition}, and the"
+            f" artifact {member.manifest['run_id']} for {member.config.competition}; expected one"
+            f" competition.\nGive the config {name!r}, or another artifact."
+        )
+    if given is not None and given.name != name:
         given = config_files.load(name) if name in config_files.named_files() else None
+    if given is None and member.config.code:
+        own_code.file(member.config)  # now, and not when the mean prediction is written
     if given is not None and given.code != member.config.code:
         raise ConfigError(
             f"The functions of the config {given.name!r} are not those of the training: their"

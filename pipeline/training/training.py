@@ -149,7 +149,8 @@ def train(
     pairs = folds.splits(examples, config)
     held_out = [folds.held_out(examples, pair) for pair in pairs]
     if first is not None:
-        warm_start.compare(first, config, held_out, (examples.target, examples.encoding), show)
+        meant = examples.target, examples.encoding
+        first = warm_start.compare(first, config, held_out, meant, show)
     config = gradient_noise.capped(
         config, examples, output, here.count, fresh=fresh, first=first, show=show
     )

@@ -16,13 +16,19 @@ ROWS = 60
 
 
 def write(
-    output: Path, trained: Path, run: str, *, sharper: float = 1.0, **more: Any
+    output: Path,
+    trained: Path,
+    run: str,
+    *,
+    sharper: float = 1.0,
+    scores: Mapping[str, float] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """Write a run of two folds and return its manifest: the trained model, but for its logits,
     which are larger by this factor.
 
     Args:
-        trained: an artifact. more: fields of its config that differ.
+        trained: an artifact. scores: as for `save`. more: fields of its config that differ.
     """
     loaded = artifact.load(trained)
     weights = {
@@ -31,7 +37,7 @@ def write(
     }
     config = replace(loaded.config, folds=2, **more)
     made = replace(loaded, config=config, weights=artifact.joined([weights, weights]))
-    return save(output, made, run)
+    return save(output, made, run, scores)
 
 
 def save(output: Path, made: Artifact, run: str, scores: Mapping[str, float] | None = None) -> Any:

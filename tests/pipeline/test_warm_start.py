@@ -71,6 +71,7 @@ def test_a_second_stage_begins_with_the_weights_of_the_first_to_the_bit(trained,
         "taken": len(theirs.weights),
         "new": [],
         "left": [],
+        "may_have_seen_held_out": False,
     }
     saved = checkpoint.latest(output / "checkpoints")
     assert saved is not None and saved.details["init_from"] == told
@@ -217,6 +218,34 @@ def test_other_held_out_rows_other_classes_and_another_table_are_told(first, tin
     )
 
     assert len(lines) == 2 and "held out here" in lines[0] and "other classes" in lines[1]
+
+
+def test_rows_that_an_earlier_stage_has_seen_are_told_in_every_later_one(first, tiny):
+    """The second stage holds out the rows that the first one was trained on; a third, that begins
+    with the second, holds out the same as it.
+    """
+    held, meant = first.artifact.manifest["held_out"], (first.artifact.target, None)
+    second = warm_start.compare(first, tiny, ["others"], meant, quiet)
+    _, told = begun(tiny, second)
+    manifest = {**first.artifact.manifest, "init_from": told}
+    saved = warm_start.FirstStage(replace(first.artifact, manifest=manifest), "second")
+    lines: list[str] = []
+
+    third = warm_start.compare(saved, tiny, held, meant, lines.append)
+
+    assert told["may_have_seen_held_out"] and third.may_have_seen_held_out
+    assert len(lines) == 1 and "held out here" in lines[0]
+    assert not warm_start.compare(first, tiny, held, meant, quiet).may_have_seen_held_out
+
+
+def test_checkpoints_of_another_run_below_the_output_are_not_its_own(trained, tiny, tmp_path):
+    """The first stage in a folder of the second one's output."""
+    (tmp_path / "first" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    config = replace(tiny, init_from=str(trained[1]))
+
+    assert warm_start.find(config, tmp_path, fresh=False) is not None
+    (tmp_path / "checkpoints" / "step-00000001").mkdir(parents=True)
+    assert warm_start.find(config, tmp_path, fresh=False) is None
 
 
 def test_a_dataset_is_found_where_it_is_mounted(trained, tiny, tmp_path, monkeypatch):

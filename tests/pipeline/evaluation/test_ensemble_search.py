@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline import artifact, ensemble
+from pipeline import config as configs
 from pipeline.__main__ import main
 from pipeline.errors import ArtifactError, ConfigError, ReportError
 from pipeline.evaluation import ensemble_search, out_of_fold
@@ -169,11 +170,57 @@ def test_members_that_predict_different_things_are_refused(runs, copied):
     other = replace(loaded[1], target=replace(loaded[1].target, names=CLASSES[::-1]))
 
     with pytest.raises(ArtifactError, match=r"classes or columns .* in run run-1"):
-        ensemble.by_weight([loaded[0], other], None)
+        ensemble.best_first([loaded[0], other], None)
     with pytest.raises(ConfigError, match="not all different"):
-        ensemble.by_weight([loaded[0], loaded[0]], None)
+        ensemble.best_first([loaded[0], loaded[0]], None)
     with pytest.raises(ConfigError, match="expected two runs or more"):
         ensemble_search.run(runs[:1], copied[0], seed=0, show=quiet)
     for weights in ([1.0], [0.0, 0.0], [-1.0, 2.0]):
         with pytest.raises(ConfigError, match="cannot work for 2 artifacts"):
-            ensemble.by_weight(loaded[:2], weights)
+            ensemble.best_first(loaded[:2], weights)
+
+
+def test_members_are_the_same_in_whatever_order_they_are_given(runs, tmp_path):
+    """And as folders of artifacts."""
+    given = [runs, runs[::-1], [run / "artifact" for run in runs]]
+
+    for number, order in enumerate(given):
+        ensemble_search.run(order, tmp_path / str(number), seed=0, show=quiet)
+
+    assert len({(tmp_path / str(n) / "ensemble.json").read_bytes() for n in range(3)}) == 1
+
+
+def test_a_member_that_may_have_seen_its_rows_is_named(copied):
+    """Its weight is too large then."""
+    made = artifact.load(copied[1] / "artifact")
+    told = {**made.manifest, "init_from": {"may_have_seen_held_out": True}}
+    members.save(copied[1], replace(made, manifest=told), "run-2", made.manifest["metrics"])
+    lines: list[str] = []
+
+    out_of_fold.read(copied, lines.append)
+
+    warned = [line for line in lines if line.startswith("Warning")]
+    assert len(warned) == 1 and "run-2 may have been trained on rows" in warned[0]
+
+
+def test_a_metric_that_was_corrected_scores_anew_and_says_so(copied, written_config):
+    """No weight follows from it, so its run is the same."""
+    first = artifact.load(copied[0] / "artifact")
+    path = written_config(replace(first.config, name="corrected", metric="", code=""))
+    body = "def right(truth, labels):\n    return 0.5 * (truth == labels).mean()\n"
+    path.write_text(
+        f"from dataclasses import replace\n{path.read_text()}"
+        f"{body}CONFIG = replace(CONFIG, metric='right')\n"
+    )
+    config = configs.load(str(path))
+    for number, run in enumerate(copied, 1):
+        made = artifact.load(run / "artifact")
+        scores = {"validation_right": made.manifest["metrics"]["validation_accuracy"]}
+        made = replace(made, config=config, manifest={**made.manifest, "metric": "right"})
+        members.save(run, made, f"run-{number}", scores)
+    lines: list[str] = []
+
+    rows = out_of_fold.read(copied, lines.append)
+
+    assert rows.metric.name == "right" and len(rows.ids) == members.ROWS
+    assert sum("by right as it is now" in line for line in lines) == 3

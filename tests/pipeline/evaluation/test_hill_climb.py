@@ -52,3 +52,15 @@ def test_where_all_score_alike_the_seed_chooses():
 
     assert all(min(weights) > 0.1 for weights in found)
     assert len({tuple(weights) for weights in found}) > 1
+
+
+def test_a_member_that_adds_nothing_gets_nothing():
+    """Not where the score does not move, either: accuracy has few values."""
+    truth = np.arange(40) % 4
+    good = np.eye(4, dtype=np.float32)[(truth + (np.arange(40) < 2)) % 4]  # 38 of 40 right
+    chance = np.full((40, 4), 0.25, np.float32)
+
+    def right(found: np.ndarray) -> float:
+        return float((found.argmax(axis=1) == truth).mean())
+
+    assert all(hill_climb.climb([chance, good], right, seed) == [0.0, 1.0] for seed in range(5))

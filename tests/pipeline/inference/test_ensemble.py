@@ -16,6 +16,7 @@ from tests.pipeline import members
 from tests.pipeline.rounding import EPS
 
 WEIGHTS = {"run-1": 0.2, "run-2": 0.5, "run-3": 0.3}
+BEST = ["run-3", "run-2", "run-1"]  # by their validation
 
 
 def quiet(line: str) -> None:
@@ -28,7 +29,9 @@ def folders(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ensemble")
     for number, sharper in ((1, 0.2), (2, 0.5), (3, 0.1)):
         run = f"run-{number}"
-        members.write(folder / run, trained[1] / "artifact", run, sharper=sharper)
+        scores = {"validation_accuracy": 0.9 - BEST.index(run) / 10}
+        made = trained[1] / "artifact"
+        members.write(folder / run, made, run, sharper=sharper, scores=scores)
     return {run: folder / run / "artifact" for run in WEIGHTS}
 
 
@@ -65,7 +68,7 @@ def alone(loaded, trained, tmp_path_factory):
 
 
 def test_predictions_are_the_weighted_mean(loaded, alone, trained, tmp_path):
-    """The lineage names each member with its weight, and each was checked; the heaviest first."""
+    """The lineage names each member with its weight, and each was checked; the best first."""
     lines: list[str] = []
 
     found = inference.infer(
@@ -76,10 +79,11 @@ def test_predictions_are_the_weighted_mean(loaded, alone, trained, tmp_path):
     assert np.abs(found.values - wanted).max() <= 8 * EPS
     assert np.ptp([alone[run] for run in WEIGHTS], axis=0).max() > 0.1  # they do differ
     shown = [line.split()[1].strip(":") for line in lines if line.startswith("Artifact")]
-    assert shown == ["run-2", "run-3", "run-1"]
+    assert shown == BEST
     told = json.loads((tmp_path / "members.json").read_text())
     assert [each["run_id"] for each in told] == shown
-    assert [each["weight"] for each in told] == [each["used"] for each in told] == [0.5, 0.3, 0.2]
+    weights = [each["weight"] for each in told]
+    assert weights == [each["used"] for each in told] == [WEIGHTS[run] for run in BEST]
     golden = json.loads((tmp_path / "golden.json").read_text())
     assert [each["run_id"] for each in golden] == shown
     assert len((tmp_path / "submission.csv").read_text().splitlines()) == 22
@@ -100,8 +104,49 @@ def test_the_command_infers_with_the_members_of_a_file(
 
     one, two = ((tmp_path / name / "submission.csv").read_bytes() for name in ("one", "two"))
     assert one == two
-    assert json.loads((tmp_path / "one" / "members.json").read_text())[0]["used"] == 0.5
-    assert "Expected the artifact of each, once" in capsys.readouterr().err
+    assert (
+        json.loads((tmp_path / "one" / "members.json").read_text())[0]["used"] == WEIGHTS[BEST[0]]
+    )
+    said = capsys.readouterr()
+    assert "Expected the artifact of each, once" in said.err
+    assert "Warning" not in said.out
+    last = ["--output", str(tmp_path / "one"), "--json", *given[:2]]
+    assert main([*words[:5], *last]) == 0
+    assert not (tmp_path / "one" / "members.json").exists()  # of the run before
+    assert "members" not in json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_a_config_of_no_member_or_of_another_competition(loaded, trained, tiny, tmp_path):
+    """The one counts little, which is said; the other is refused before anything is written."""
+    lines: list[str] = []
+    inference.infer(
+        loaded[:1], trained[0], tmp_path, config=replace(tiny, name="none"), show=lines.append
+    )
+    assert "no model was trained with the config none" in lines[0]
+
+    elsewhere = replace(tiny, competition="elsewhere")
+    with pytest.raises(ConfigError, match="elsewhere, and the artifact run-3 for"):
+        inference.infer(loaded, trained[0], tmp_path / "out", config=elsewhere, show=quiet)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_member_that_moved_is_named_with_what_to_do(
+    folders, trained, tiny, written_config, tmp_path, capsys
+):
+    """Nobody gave --artifact; and to give --config twice is for an ensemble alone."""
+    path = file(
+        {**folders, "run-2": shutil.copytree(folders["run-2"], tmp_path / "run-2")},
+        tmp_path / "e.json",
+    )
+    shutil.rmtree(tmp_path / "run-2")
+    words = ["--config", str(written_config(tiny)), "--input", str(trained[0])]
+    words += ["--output", str(tmp_path / "out")]
+
+    assert main(["infer", *words, "--ensemble", str(path)]) == 2
+    assert f"the member in {tmp_path / 'run-2'}: there is no such folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", *words, "--config", "digits"])
+    assert "expected one. Give it once." in capsys.readouterr().err
 
 
 def test_a_member_whose_bytes_changed_is_refused(folders, trained, tmp_path, flipped):
@@ -153,7 +198,7 @@ class Clock:
 @pytest.mark.parametrize("share", [0.0, 0.06, 0.32, 0.5, 0.88, 1.2])
 def test_members_are_left_out_in_time(share, loaded, alone, trained, tmp_path, monkeypatch):
     """From no time at all to more than enough: views first, then whole members, and the rest count
-    more. The heaviest stays, and a submission is there in any case.
+    more. The best stays, and a submission is there in any case.
     """
     clock, collect, passes = Clock(), forward_pass.Forward.collect, []
     monkeypatch.setattr(forward_pass, "BLOCK", 4)  # six blocks
@@ -192,13 +237,13 @@ def test_members_are_left_out_in_time(share, loaded, alone, trained, tmp_path, m
     used = {run: each["used"] for run, each in told.items() if each["used"]}
     total = sum(WEIGHTS[run] for run in used)
     assert used == pytest.approx({run: WEIGHTS[run] / total for run in used}, abs=1e-12)
-    assert "run-2" in used
+    assert BEST[0] in used
     # Of the first member nothing is known before its golden inputs and its first block.
     assert clock.now <= max(seconds, 2 + 2 * 2)
     ids = (tmp_path / "submission.csv").read_text().splitlines()[1:]
     assert [row.split(",")[0] for row in ids] == list(found.ids)
     if found.left_out:
-        assert list(used) == ["run-2"] and share * 3 * whole < one_view + 4
+        assert list(used) == BEST[:1] and share * 3 * whole < one_view + 4
     if len(used) < 3:
         # Views were left out first: but for the first block of each, there was one.
         assert all(spent <= one_view + 2 + 2 for _, spent, _ in passes)
