@@ -4,6 +4,7 @@ Reads  the journal's publishes, and the versions of a dataset
 Gives  a refusal before anything is sent; and the datasets of an ensemble's members
 """
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def _handle(kaggle: Kaggle, project: Project, member: Member) -> str:
 
 def require_member(kaggle: Kaggle, project: Project, member: Member) -> None:
     """Raise `UsageError` unless this member is the current version of its dataset, by us."""
-    handle, command = _handle(kaggle, project, member), "publish --ensemble FILE"
+    handle = _handle(kaggle, project, member)
+    command = f"publish --ensemble {shlex.quote(str(member.file))}"
     require_current(kaggle, project, member.folder, handle=handle, command=command)
 
 
