@@ -98,7 +98,7 @@ def models(pushes: Any, ensemble: str) -> dict[str, Any]:
     """
     from deploy.kernel import ensemble_file
 
-    members = ensemble_file.read(Path(ensemble)) if ensemble else []
+    members = ensemble_file.read(Path(ensemble), pushes.project) if ensemble else []
     folders = [one.folder for one in members] if ensemble else [pushes.last_artifact()]
     for folder in folders:
         check_own_code(pushes.project.config, folder)

@@ -31,6 +31,12 @@ class UsageError(RelayError):
     exit_code = 2
 
 
+class SourceMissing(UsageError):
+    """Kaggle has no such dataset. `kinds`: as those of `SourcesRefused`."""
+
+    kinds = ("dataset_sources",)
+
+
 class CredentialError(RelayError):
     """The credentials are missing or expired, or lack permission."""
 

@@ -21,7 +21,7 @@ from deploy.errors import UsageError, writing
 ROOT = Path(__file__).resolve().parents[2]
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
 # A dataset, or one version of it.
-HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[0-9]{1,9})?")
+HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[1-9][0-9]{0,8})?")
 HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 NOTEBOOK = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},

@@ -27,12 +27,14 @@ class Manifest:
     Attributes:
         bundle_sha256: "" if the training was not started by a bundle.
         files: {name: (bytes, sha256)} of every other file in the folder.
+        competition: of the config that it was trained with; "" if no config is in it.
     """
 
     run_id: str
     weights_sha256: str
     bundle_sha256: str
     files: Mapping[str, tuple[int, str]]
+    competition: str = ""
 
 
 def sha256(path: Path) -> str:
@@ -93,6 +95,8 @@ def _parse(path: Path) -> Manifest:
         }
         texts = [value[key] for key in ("run_id", "weights_sha256")]
         texts.append(value["bundle_sha256"] or "")  # null: trained from a checkout
+        config = value.get("config")
+        competition = str(config.get("competition", "")) if isinstance(config, dict) else ""
     except (*MALFORMED, RecursionError) as error:
         raise Unverified(
             f"{path} cannot be read: {type(error).__name__}: {error}.\n"
@@ -106,7 +110,7 @@ def _parse(path: Path) -> Manifest:
             f" expected the bytes that the run wrote, and their sha256 in {SEAL}.\n{AGAIN}"
         )
     run_id, weights, bundle = texts
-    return Manifest(run_id, weights, bundle, files)
+    return Manifest(run_id, weights, bundle, files, competition)
 
 
 def _text(manifest: Mapping[str, Any]) -> bytes:

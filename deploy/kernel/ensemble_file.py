@@ -4,6 +4,7 @@ The model side writes it (docs/design.md). No framework is needed to read it.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from deploy.client.responses import MALFORMED
 from deploy.errors import Unverified, UsageError
 from deploy.kernel import artifact_manifest
+from deploy.project import Project
 
 AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
 
@@ -25,6 +27,7 @@ class Member:
         config: the name of its config.
         weight: above 0.
         folder: of its artifact, on this machine.
+        file: the ensemble.json that names it.
     """
 
     run_id: str
@@ -32,17 +35,19 @@ class Member:
     config: str
     weight: float
     folder: Path
+    file: Path
 
 
-def read(path: Path) -> list[Member]:
+def read(path: Path, project: Project) -> list[Member]:
     """Return the members that have a weight, the heaviest first, each verified byte for byte.
 
     Raises:
-        UsageError: if there is no such file, or a member's folder is gone.
+        UsageError: if there is no such file, a member's folder is gone, or a member was trained for
+            another competition than the project's.
         Unverified: if the file was changed, or a folder holds something else.
     """
-    if not path.is_file():
-        raise UsageError(f"{path} is no file; expected an ensemble.json.\n{AGAIN}")
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a long name
+        raise UsageError(f"{str(path)[:200]} is no file; expected an ensemble.json.\n{AGAIN}")
     try:
         content = path.read_bytes()
         value = json.loads(content)
@@ -53,6 +58,7 @@ def read(path: Path) -> list[Member]:
                 str(each["config"]),
                 float(each["weight"]),
                 Path(each["folder"]),
+                path,
             )
             for each in value["members"]
             if each["weight"] > 0
@@ -65,23 +71,29 @@ def read(path: Path) -> list[Member]:
     if artifact_manifest.sealed(value) != content or not members:
         raise Unverified(f"{path} was changed after it was written, or has no members.\n{AGAIN}")
     for member in members:
-        _require(member, path)
+        _require(member, project)
     return sorted(members, key=lambda member: -member.weight)
 
 
-def _require(member: Member, path: Path) -> None:
-    """Raise unless the folder holds the artifact that was averaged."""
-    if not (member.folder / artifact_manifest.NAME).is_file():
+def _require(member: Member, project: Project) -> None:
+    """Raise unless the folder holds the artifact that was averaged, for that competition."""
+    if not os.path.isfile(member.folder / artifact_manifest.NAME):  # noqa: PTH113 - as above
         raise UsageError(
-            f"{path} says that the artifact of run {member.run_id} is in {member.folder}; it is not"
-            f" there.\nExpected it where it was. Move it back, or pull it again. {AGAIN}"
+            f"{member.file} says that the artifact of run {member.run_id} is in {member.folder}; it"
+            f" is not there.\nExpected it where it was. Move it back, or pull it again. {AGAIN}"
         )
     found = artifact_manifest.verify(member.folder)
     if (found.run_id, found.weights_sha256) != (member.run_id, member.weights_sha256):
         raise Unverified(
             f"{member.folder} holds run {found.run_id}, weights {found.weights_sha256[:12]};"
-            f" {path} pins run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
+            f" {member.file} pins run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
             f"Restore the folder. {AGAIN}"
+        )
+    if found.competition != project.competition:
+        raise UsageError(
+            f"{member.file} has run {member.run_id}, of the competition {found.competition!r};"
+            f" --config {project.config} is for {project.competition!r}.\n"
+            f"Expected one competition. Give a config of that one, as --config {member.config}"
         )
 
 

@@ -1,15 +1,16 @@
-"""What was published: whether a dataset still holds the artifact that an inference accepts.
+"""What was published: whether a dataset holds what an inference accepts, or a training begins with.
 
-Reads  the journal's publishes, and the current version of a dataset
-Gives  a refusal before anything is pushed; and the datasets of an ensemble's members
+Reads  the journal's publishes, and the versions of a dataset
+Gives  a refusal before anything is sent; and the datasets of an ensemble's members
 """
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
-from deploy.errors import UsageError
+from deploy.errors import Denied, NotFound, SourceMissing, UsageError
 from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import artifact_manifest
 from deploy.kernel.ensemble_file import Member
@@ -37,7 +38,8 @@ def _handle(kaggle: Kaggle, project: Project, member: Member) -> str:
 
 def require_member(kaggle: Kaggle, project: Project, member: Member) -> None:
     """Raise `UsageError` unless this member is the current version of its dataset, by us."""
-    handle, command = _handle(kaggle, project, member), "publish --ensemble FILE"
+    handle = _handle(kaggle, project, member)
+    command = f"publish --ensemble {shlex.quote(str(member.file))}"
     require_current(kaggle, project, member.folder, handle=handle, command=command)
 
 
@@ -78,4 +80,51 @@ def require_current(
         raise UsageError(
             f"{handle} is at version {now.version if now else 'none'}; this artifact was published"
             f" as version {last['version']}. {advice}"
+        )
+
+
+def require_first_stage(kaggle: Kaggle, project: Project) -> None:
+    """Raise `UsageError` unless Kaggle has what `init_from` names, and this config keeps it."""
+    if not project.first_stage:
+        return
+    owner, slug, *version = project.first_stage.split("/")  # the bundle is built: that is its form
+    handle = f"{owner}/{slug}"
+    try:
+        now = kaggle.dataset(handle)
+    except (NotFound, Denied):
+        now = None  # somebody else's, and not for us
+    if now is None or not now.version:
+        raise SourceMissing(
+            f"init_from={project.first_stage!r}: Kaggle shows {kaggle.username} no dataset {handle}"
+            " that is ready. Nothing was sent.\n"
+            "Expected one that holds the artifact of a training. Publish that training (`invoke"
+            f" publish`), or correct init_from in the config {project.name}."
+        )
+    try:
+        if version:
+            kaggle.dataset_files(handle, int(version[0]))
+    except (NotFound, Denied) as error:
+        raise SourceMissing(
+            f"init_from={project.first_stage!r}: {handle} has no version {version[0]}; the current"
+            f" one is {now.version}. Nothing was sent.\n"
+            f'Write init_from="{handle}/{now.version}", or another one that it has, into the config'
+            f" {project.name}."
+        ) from error
+    if project.handoff == "dataset":  # this training will be published
+        refuse_overwriting(kaggle, project)
+
+
+def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
+    """Raise `UsageError` if a publish of this config makes the next version of what its `init_from`
+    names without a version: the next run would begin with its own weights.
+    """
+    handle = bundle.dataset_handle(kaggle.username, project.competition)
+    now = kaggle.dataset(handle) if project.first_stage == handle else None
+    if now is not None and now.version:
+        raise UsageError(
+            f"init_from={handle!r} names no version, and `invoke publish` makes the next one of"
+            " that dataset: a later run would begin with this one's own weights. Nothing was"
+            " sent.\n"
+            f"Expected the version that this run begins with; the current one is {now.version}."
+            f' Write init_from="{handle}/{now.version}" into the config {project.name}.'
         )

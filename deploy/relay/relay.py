@@ -139,8 +139,8 @@ def push(
         agree: is called with what the push would do, before anything is spent; raises to stop.
 
     Raises:
-        UsageError, Denied: if there is no such competition, or its rules are not accepted. The run
-            would be worth nothing.
+        UsageError, Denied: if there is no such competition, its rules are not accepted, or the
+            dataset is not there that a training begins with. The run would be worth nothing.
     """
     if kernel == TRAIN and not fresh:
         base, built, again = _resume(kaggle, Pushes(project), again=again, show=show)
@@ -174,6 +174,8 @@ def push(
         if existing is not None:
             push_and_watch.adopted(existing, show)
             return existing
+    if kernel == TRAIN and base is None:  # a training that resumes has its weights
+        published.require_first_stage(kaggle, project)
     competition_rules.require(kaggle, project.competition)
     preview = push_preview.look(kaggle, built, pushes)
     if agree is not None:
@@ -320,6 +322,7 @@ def publish(
     """Publish the artifact that this run wrote, from its pulled folder, and record its version."""
     artifact = trained / output.ARTIFACT
     continuation.require_complete(project, trained)
+    published.refuse_overwriting(kaggle, project)
     handle = bundle.dataset_handle(kaggle.username, project.competition)
     found = artifact_manifest.verify(artifact)
     if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:

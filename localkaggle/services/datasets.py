@@ -28,6 +28,7 @@ STAGES = (
     "READY",
 )
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}")
+SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset, or a version of one
 UNPACKED_AT_MOST = 20 * 10**9  # bytes
 PATH_AT_MOST = 1000  # bytes, to leave room for the folders above
 
@@ -56,7 +57,12 @@ class DatasetVersion:
 
 @dataclass
 class Dataset:
-    """A dataset and its versions, oldest first."""
+    """A dataset and its versions, oldest first.
+
+    Attributes:
+        is_folder: it is a folder that somebody gave, which stands for whatever version is asked
+            for.
+    """
 
     id: int
     owner: str
@@ -65,6 +71,7 @@ class Dataset:
     license: str
     is_private: bool
     versions: list[DatasetVersion] = field(default_factory=list)
+    is_folder: bool = False
 
     @property
     def handle(self) -> str:
@@ -77,6 +84,11 @@ class Dataset:
             number for number, version in enumerate(self.versions, 1) if version.status() == "READY"
         ]
         return ready[-1] if ready else 0
+
+    def files(self, number: int) -> Path | None:
+        """Return the folder of a ready version, 0 for the current one; None if it has none."""
+        number = 1 if self.is_folder else number or self.current()
+        return self.versions[number - 1].folder if 1 <= number <= self.current() else None
 
 
 def parse_published(text: str) -> tuple[str, Path]:
@@ -124,7 +136,9 @@ class Datasets:
         for number, (handle, files) in enumerate(published.items(), 4000):
             owner, _, slug = handle.partition("/")
             version = DatasetVersion(files.resolve(), "", -1.0, 0.0)  # ready from the start
-            self.datasets[handle] = Dataset(number, owner, slug, slug, "unknown", False, [version])
+            self.datasets[handle] = Dataset(
+                number, owner, slug, slug, "unknown", False, [version], is_folder=True
+            )
         self._storage, self._folder = storage, folder
         self._uploads, self._ready_seconds = uploads, ready_seconds
 
@@ -157,6 +171,8 @@ class Datasets:
     def CreateDatasetVersion(self, request: Any, user: str) -> Any:
         """Add a version. It inherits no files from the one before."""
         dataset = self._find(request, user)
+        if dataset.owner != user:
+            raise ApiError(403, "Permission 'datasets.update' was denied")
         if dataset.current() == 0:
             raise ApiError(403, "The dataset is still being processed")
         self._add_version(dataset, request.body, request.body.version_notes or "")
@@ -226,24 +242,23 @@ class Datasets:
 
     # What the rest of the server needs
 
-    def mounted(self, handle: str) -> Path | None:
-        """Return the folder of the current version, or None."""
-        dataset = self.datasets.get("/".join(handle.split("/")[:2]))
-        number = dataset.current() if dataset else 0
-        return dataset.versions[number - 1].folder if dataset and number else None
+    def mounted(self, source: str) -> Path | None:
+        """Return the folder of owner/slug, or of owner/slug/3; None if there is no such version."""
+        match = SOURCE.fullmatch(source)
+        dataset = self.datasets.get(match[1]) if match else None
+        return dataset.files(int(match[2] or 0)) if match and dataset else None
 
     def _find(self, request: Any, user: str) -> Dataset:
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
-        if dataset is None or dataset.owner != user:
+        if dataset is None or (dataset.owner != user and dataset.is_private):
             raise ApiError(403, "Permission 'datasets.get' was denied")
         return dataset
 
     def _version_folder(self, request: Any, user: str) -> Path:
-        dataset = self._find(request, user)
-        number = request.dataset_version_number or dataset.current()
-        if not 1 <= number <= dataset.current():
+        folder = self._find(request, user).files(request.dataset_version_number or 0)
+        if folder is None:
             raise ApiError(404, "Not found")
-        return dataset.versions[number - 1].folder
+        return folder
 
     def _add_version(self, dataset: Dataset, content: Any, notes: str) -> None:
         folder = self._folder / f"{dataset.owner}--{dataset.slug}--v{len(dataset.versions) + 1}"

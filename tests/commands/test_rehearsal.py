@@ -12,7 +12,7 @@ import pytest
 
 from commands.project import project
 from commands.rehearsal import Hosted, explained, hosted_folder, require_space
-from deploy.errors import DiskError, RunFailed
+from deploy.errors import DiskError, RunFailed, SourceMissing
 from deploy.relay import relay
 from localkaggle.sessions import session
 from pipeline import config as configs
@@ -169,6 +169,8 @@ def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path: Path) -> None:
     error = explained(RunFailed(said), "", tmp_path)
     assert str(error).startswith("Fix it.\n(This was a rehearsal")
     assert "invoke pull" not in str(error)
+    lacking = explained(SourceMissing("No dataset."), "", tmp_path)
+    assert "--dataset OWNER/SLUG=DIR" in str(lacking)
 
 
 def test_a_short_rehearsal_may_predict_one_label_for_all_rows(leaves: Path) -> None:

@@ -239,7 +239,7 @@ def test_the_dataset_that_a_training_begins_with_is_mounted_until_it_resumes(roo
     assert started == ["keras/weights", "ann/digits-artifact/2"]
     assert resumed["dataset_sources"] == ["ann/digits-checkpoint", "keras/weights"]
     assert mounted["dataset_sources"] == ["ann/digits-artifact"]
-    for folder in ("out", str(root), "runs/out/artifact"):
+    for folder in ("out", str(root), "runs/out/artifact", "ann/digits-artifact/0"):
         with pytest.raises(UsageError, match=r"is no dataset on Kaggle; expected owner/slug"):
             build(root, first_stage=folder)
 

@@ -1,5 +1,6 @@
 """The members of an ensemble on their way to Kaggle: each in a dataset of its own, by its bytes."""
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from deploy.relay import published, relay
 from deploy.relay.relay import Project
 from deploy.trace import lineage
 from localkaggle.server import LocalKaggle
+from pipeline import ensemble as model_side
 from proofs.kaggle.world import competition
 
 WEIGHTS = {"r1": 0.25, "r2": 0.75, "r3": 0.0}
@@ -36,6 +38,7 @@ def ensemble(tmp_path: Path) -> Path:
             "weights_sha256": digest,
             "bundle_sha256": "",
             "files": {"weights.npz": {"sha256": digest, "size": 2}},
+            "config": {"competition": "digits"},
         }
         (folder / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
         config = "other" if run == "r2" else "digits"
@@ -44,6 +47,11 @@ def ensemble(tmp_path: Path) -> Path:
     path = tmp_path / "ensemble.json"
     path.write_bytes(artifact_manifest.sealed({"members": members, "seed": 1}))
     return path
+
+
+@pytest.fixture
+def ours(root: Path) -> Project:
+    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
 
 
 @pytest.fixture
@@ -63,11 +71,10 @@ def handles(members: list[Member]) -> list[str]:
     ]
 
 
-def test_each_member_is_published_once_and_mounted_by_its_bytes(live, root, ensemble, shown):
+def test_each_member_is_published_once_and_mounted_by_its_bytes(live, ours, ensemble, shown):
     """A push before is refused with what to type; the members' configs travel, and no others."""
-    ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
-    members = ensemble_file.read(ensemble)
-    with pytest.raises(UsageError, match=r"invoke publish --ensemble FILE"):
+    members = ensemble_file.read(ensemble, ours)
+    with pytest.raises(UsageError, match=rf"invoke publish --ensemble {ensemble} --config"):
         relay.push(live, ours, relay.INFER, members=members, show=shown.append)
 
     for _ in range(2):
@@ -104,37 +111,62 @@ def test_each_member_is_published_once_and_mounted_by_its_bytes(live, root, ense
         (lambda path: path.unlink(), UsageError, "is no file"),
     ],
 )
-def test_a_changed_file_is_refused(ensemble, spoil, error, said):
+def test_a_changed_file_is_refused(ensemble, ours, spoil, error, said):
     """It would weigh the members otherwise."""
     spoil(ensemble)
 
     with pytest.raises(error, match=f"(?s){said}.*python -m pipeline ensemble"):
-        ensemble_file.read(ensemble)
+        ensemble_file.read(ensemble, ours)
 
 
-def test_a_member_that_changed_or_is_gone_is_refused(ensemble):
+def test_a_member_that_changed_or_is_gone_is_refused(ensemble, ours):
     """One of no weight may be gone."""
     folder = ensemble.parent / "members"
     (folder / "r3" / "manifest.json").unlink()
-    assert [member.run_id for member in ensemble_file.read(ensemble)] == ["r2", "r1"]
+    assert [member.run_id for member in ensemble_file.read(ensemble, ours)] == ["r2", "r1"]
 
     whole = (folder / "r1" / "weights.npz").read_bytes()
     (folder / "r1" / "weights.npz").write_bytes(b"r9")
     with pytest.raises(Unverified, match="another sha256"):
-        ensemble_file.read(ensemble)
+        ensemble_file.read(ensemble, ours)
     (folder / "r1" / "weights.npz").write_bytes(whole)
     for name in ("weights.npz", "manifest.json"):
         (folder / "r1" / name).write_bytes((folder / "r2" / name).read_bytes())
     with pytest.raises(Unverified, match=r"holds run r2, .* pins run r1"):
-        ensemble_file.read(ensemble)
+        ensemble_file.read(ensemble, ours)
     (folder / "r1" / "manifest.json").unlink()
-    with pytest.raises(UsageError, match="it is not there"):
-        ensemble_file.read(ensemble)
+    with pytest.raises(UsageError, match=r"it is not there\.\nExpected .* Move it back"):
+        ensemble_file.read(ensemble, ours)
 
 
-def test_several_models_do_not_travel_through_a_kernel_s_output(root, ensemble):
+def test_an_ensemble_of_another_competition_is_refused(ensemble, ours):
+    """Its members would be published under this one's name, and infer on its test set."""
+    other = dataclasses.replace(ours, config="tumours", competition="breast-cancer")
+
+    with pytest.raises(UsageError, match=r"'digits'; --config tumours is for 'breast-cancer'"):
+        ensemble_file.read(ensemble, other)
+
+
+def test_a_name_that_no_file_can_have_is_refused(ours):
+    """In place of a traceback."""
+    with pytest.raises(UsageError, match=r"is no file; expected an ensemble\.json"):
+        ensemble_file.read(Path("x" * 300), ours)
+
+
+def test_both_sides_read_the_same_of_a_file_and_of_a_bundle(ensemble, ours):
+    """Each has a reader of its own, since the Kaggle side imports nothing of the model side."""
+    members = ensemble_file.read(ensemble, ours)
+    here = {field.name for field in dataclasses.fields(Member)} - {"folder", "file"}
+
+    assert here == {field.name for field in dataclasses.fields(model_side.Member)}
+    read = sorted(model_side.read(ensemble), key=lambda one: -one.weight)
+    assert read == model_side.pinned(ensemble_file.expected(members))
+    assert model_side.AGAIN == ensemble_file.AGAIN
+
+
+def test_several_models_do_not_travel_through_a_kernel_s_output(root, ours, ensemble):
     """It holds that of the last run."""
-    expect = ensemble_file.expected(ensemble_file.read(ensemble))
+    expect = ensemble_file.expected(ensemble_file.read(ensemble, ours))
 
     with pytest.raises(UsageError, match="handoff='kernel' cannot carry several models"):
         bundle.build(
@@ -149,10 +181,9 @@ def test_several_models_do_not_travel_through_a_kernel_s_output(root, ensemble):
         )
 
 
-def test_the_lineage_names_each_member_and_what_it_counted(root, ensemble):
+def test_the_lineage_names_each_member_and_what_it_counted(ours, ensemble):
     """Those that there was no time for, too."""
-    ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
-    members = ensemble_file.read(ensemble)
+    members = ensemble_file.read(ensemble, ours)
     folder = ours.runs / "digits-infer-gpu-v1"
     folder.mkdir(parents=True)
     files = {

@@ -348,3 +348,62 @@ def test_the_journal_is_shown_though_nobody_answers(live, ours, wire, shown):
     assert status.journal(ours)["pushes"][0]["version"] == 1
     assert found["runs"][str(run)].startswith("not known: ")
     assert found["hours_left"] == {"TPU": None, "GPU": None}
+
+
+STAGE = "rehearsal/digits-artifact"
+
+
+def begins_with(ours: Project, first_stage: str) -> Project:
+    """Return the second stage, whose config names this dataset."""
+    return dataclasses.replace(ours, first_stage=first_stage)
+
+
+@pytest.mark.parametrize(
+    ("first_stage", "said"),
+    [
+        ("rehearsal/missing", r"Kaggle shows rehearsal no dataset rehearsal/missing"),
+        ("ann/theirs/1", r"Kaggle shows rehearsal no dataset ann/theirs"),
+        (f"{STAGE}/3", rf'has no version 3; .*\n.*init_from="{STAGE}/2"'),
+        (STAGE, rf'names no version, (.|\n)*init_from="{STAGE}/2" into the config digits'),
+    ],
+)
+def test_a_second_stage_is_not_pushed_without_its_first(
+    live, local, ours, shown, first_stage, said
+):
+    """Or where its own publish would replace that: no session is spent on what is worth nothing."""
+    for number in (1, 2):
+        run = Run("rehearsal/digits-train-tpu", number, "", "b1")
+        relay.publish(live, ours, run, trained(ours, run, b"%d" % number), show=shown.append)
+
+    with pytest.raises(UsageError, match=said) as caught:
+        relay.push(live, begins_with(ours, first_stage), relay.TRAIN, show=shown.append)
+
+    assert (caught.value.exit_code, not local.kernels.kernels) == (2, True)
+
+
+def test_a_second_stage_that_names_a_version_goes_the_whole_way(live, local, ours, shown):
+    """Its publish makes the next version, and the one that it began with stays what it was."""
+    first = Run("rehearsal/digits-train-tpu", 1, "", "b1")
+    relay.publish(live, ours, first, trained(ours, first), show=shown.append)
+    second = begins_with(ours, f"{STAGE}/1")
+
+    run = relay.push(live, second, relay.TRAIN, show=shown.append)
+    folder = trained(ours, dataclasses.replace(run, version=2), b"second")
+    made = relay.publish(live, second, run, folder, show=shown.append)
+
+    source = live.get_kernel(run.handle)
+    assert source is not None and source.asks["dataset_sources"] == (f"{STAGE}/1",)
+    assert made.version == 2
+
+
+def test_a_publish_does_not_replace_what_its_run_began_with(live, local, ours, shown):
+    """Whoever pushed the training without a version: the next one would begin with its weights."""
+    first = Run("rehearsal/digits-train-tpu", 1, "", "b1")
+    relay.publish(live, ours, first, trained(ours, first), show=shown.append)
+    second = Run("rehearsal/digits-train-tpu", 2, "", "b2")
+    folder = trained(ours, second, b"second")
+
+    with pytest.raises(UsageError, match=rf'init_from="{STAGE}/1" into the config digits'):
+        relay.publish(live, begins_with(ours, STAGE), second, folder, show=shown.append)
+
+    assert versions(local) == 1

@@ -111,11 +111,11 @@ def create(client, *tokens: str, folders=(), **fields):
     return client.datasets.dataset_api_client.create_dataset(request)
 
 
-def add(client, *tokens: str, notes: str = ""):
+def add(client, *tokens: str, notes: str = "", owner: str = "rehearsal"):
     """Add a version of what was uploaded."""
     files = new_files(tokens)
     body = make(types.ApiCreateDatasetVersionRequestBody, files=files, version_notes=notes)
-    handle = {"owner_slug": "rehearsal", "dataset_slug": "small-data"}
+    handle = {"owner_slug": owner, "dataset_slug": "small-data"}
     request = make(types.ApiCreateDatasetVersionRequest, **handle, body=body)
     return client.datasets.dataset_api_client.create_dataset_version(request)
 
@@ -715,3 +715,42 @@ def test_a_session_keeps_the_version_that_was_current_when_it_was_pushed(start, 
 
     assert "found ['a.txt', 'old.txt'] one" in logs[0]
     assert "found ['a.txt'] two" in logs[1]
+
+
+def read_one(session: Scripted) -> None:
+    """Tell what a session finds in its only input."""
+    ((place, folder),) = session.inputs.items()
+    session.log.add("stdout", f"{place} {(folder / 'a.txt').read_text()}")
+
+
+def test_a_session_gets_the_version_that_it_names(start, client):
+    """An older one, too; one that is not there is no source."""
+    kaggle = start(competitions=(), ready_seconds=0, session=partial(Scripted, read_one))
+    connected = client(kaggle)
+    create(connected, upload(connected, "a.txt", b"one"))
+    add(connected, upload(connected, "a.txt", b"two"))
+    wrong = [f"{HANDLE}/{number}" for number in ("3", "0", "x", "1/2")]
+
+    answer = save(connected, notebook("1"), dataset_data_sources=[f"{HANDLE}/1", *wrong])
+
+    assert answer.invalid_dataset_sources == wrong
+    assert f"datasets/{HANDLE} one" in finished(kaggle).log.text()
+
+
+def test_a_folder_stands_for_each_version_of_somebody_elses_dataset(start, client, tmp_path):
+    """Nobody knows of which it is; everybody may look at it, and only its owner adds to it."""
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "a.txt").write_text("theirs")
+    given = {"ann/small-data": tmp_path / "weights"}
+    kaggle = start(competitions=(), datasets=given, session=partial(Scripted, read_one))
+    connected = client(kaggle)
+
+    answer = save(connected, notebook("1"), dataset_data_sources=["ann/small-data/7"])
+
+    assert answer.invalid_dataset_sources == []
+    assert "datasets/ann/small-data theirs" in finished(kaggle).log.text()
+    assert ask(connected, "get_dataset", owner="ann").current_version_number == 1
+    listed = ask(connected, "list_dataset_files", owner="ann", dataset_version_number=7)
+    assert [file.name for file in listed.dataset_files] == ["a.txt"]
+    with refused(403, r"datasets\.update"):
+        add(connected, upload(connected, "b.txt", b""), owner="ann")
