@@ -23,6 +23,7 @@ from proofs.training import chained_sessions, crash_safety, killed_runs, scaled_
 
 SEED = 20261121
 WORKERS, RUNS, KILLS = 2, 18, 6
+KILLS_SHORT = 2
 STARTS = 5  # cold and warm
 # Long enough to be killed twice, on any machine.
 BY_HAND = """from dataclasses import replace
@@ -69,7 +70,7 @@ def _devices(count: int, *, short: bool) -> str:
 
 
 def _killed(root: Path, folder: Path, *, short: bool, show: Show) -> Iterator[Row]:
-    workers, runs, kills = (1, 1, 4) if short else (WORKERS, RUNS, KILLS)
+    workers, runs, kills = (1, 1, KILLS_SHORT) if short else (WORKERS, RUNS, KILLS)
     epochs = killed_runs.EPOCHS_SHORT if short else killed_runs.EPOCHS
     show(f"      {workers * runs} runs that are killed {kills} times each, and {workers} unbroken")
 
@@ -108,11 +109,11 @@ def judged(found: list[killed_runs.Run], *, short: bool) -> Iterator[Row]:
     epoch = steps // epochs
     most = (max(Counter(step // epoch for step, _ in run.kills).values()) for run in broken)
     in_epoch = max(most, default=0)
-    least = 4 if short else KILLS_AT_LEAST
+    least = KILLS_SHORT if short else KILLS_AT_LEAST
     passed = (
         len(same) == len(broken)
         and len(kills) >= least
-        and in_one >= (4 if short else 5)
+        and in_one >= (KILLS_SHORT if short else 5)
         and (short or (inside >= INSIDE_AT_LEAST and in_epoch >= 3))
         and len({run.weights for run in whole}) == 1
         and len(whole[0].batches) == steps

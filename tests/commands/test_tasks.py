@@ -29,6 +29,7 @@ from proofs.kaggle.world import competition
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS_AFTER = 300.0  # seconds: no measure of speed
+Ended = tuple[int, str, str]  # exit code, stdout, stderr
 TASKS = [
     "build",
     "check",
@@ -59,6 +60,38 @@ def invoke(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
         check=False,
         timeout=HANGS_AFTER,
     )
+
+
+ENDED = """
+import contextlib, io, json, sys
+from invoke.main import program
+
+told = []
+for words in json.loads(sys.argv[1]):
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as shown,
+        contextlib.redirect_stderr(io.StringIO()) as said,
+    ):
+        try:
+            program.run(["invoke", *words])
+        except SystemExit as end:
+            told.append([end.code, shown.getvalue(), said.getvalue()])
+print(json.dumps(told))
+"""
+
+
+def ended(commands: list[list[str]]) -> list[Ended]:
+    """Return how each of these commands, given in one process, ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED, json.dumps(commands)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANGS_AFTER,
+    )
+    found: list[Ended] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def test_every_task_is_listed_and_nothing_heavy_is_started_for_it():
@@ -111,42 +144,42 @@ def test_the_help_of_a_task_has_an_example(task, helps):
     assert f"Example: invoke {task}" in " ".join(helps[task].split()).replace("- ", "-")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["push-train"], 3, "No Kaggle credentials"),
-        (["push-train", "--config", "no-such"], 2, "digits"),
-        (["dry-run", "--config", "no-such"], 2, "digits"),
-        (["watch", "--run", "nonsense"], 2, "owner/slug/version"),
-        (["watch", "--kernel", "foo"], 2, "expected train-tpu or infer-gpu"),
-        (["pull", "--kernel", "foo"], 2, "expected train-tpu or infer-gpu"),
-        (["build", "--kernel", "foo"], 2, "expected one of: infer-gpu, train-tpu"),
-        (["dry-run", "--gpu-python", "/bin/true"], 2, "--gpu-python /bin/true: expected"),
-        (["dry-run", "--tpu-python", "no-such"], 2, "--tpu-python no-such: expected"),
-        (
-            ["dry-run", "--config", "tests/commands/mounting.py"],
-            2,
-            "train-tpu mounts no dataset; expected ann/weights",
-        ),
-        (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
-        (["dry-run", "--dataset", "keras/weights=/no/such"], 2, "there is no folder '/no/such'"),
-        (["dry-run", "--input", "no-such"], 2, "there is no such folder"),
-        (["dry-run", "--input", "tests", "--budget", "2"], 2, "--budget 2: expected a time"),
-        (["dry-run", "--input", "tests", "--full", "--budget", "2m"], 2, "expected one of them"),
-        (["dry-run", "--full"], 2, "--full is for a rehearsal of a folder"),
-        (["init"], 2, "--competition is missing"),
-        (["inspect"], 2, "--input is missing"),
-        (["inspect", "--input", "no-such"], 2, "there is no such folder"),
-    ],
-)
-def test_an_error_is_a_message_an_exit_code_and_a_json_object(arguments, code, said):
-    """No traceback: the message says what to do."""
-    done = invoke(*arguments, "--json")
+ERRORS = [
+    (["push-train"], 3, "No Kaggle credentials"),
+    (["push-train", "--config", "no-such"], 2, "digits"),
+    (["dry-run", "--config", "no-such"], 2, "digits"),
+    (["watch", "--run", "nonsense"], 2, "owner/slug/version"),
+    (["watch", "--kernel", "foo"], 2, "expected train-tpu or infer-gpu"),
+    (["pull", "--kernel", "foo"], 2, "expected train-tpu or infer-gpu"),
+    (["build", "--kernel", "foo"], 2, "expected one of: infer-gpu, train-tpu"),
+    (["dry-run", "--gpu-python", "/bin/true"], 2, "--gpu-python /bin/true: expected"),
+    (["dry-run", "--tpu-python", "no-such"], 2, "--tpu-python no-such: expected"),
+    (
+        ["dry-run", "--config", "tests/commands/mounting.py"],
+        2,
+        "train-tpu mounts no dataset; expected ann/weights",
+    ),
+    (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
+    (["dry-run", "--dataset", "keras/weights=/no/such"], 2, "there is no folder '/no/such'"),
+    (["dry-run", "--input", "no-such"], 2, "there is no such folder"),
+    (["dry-run", "--input", "tests", "--budget", "2"], 2, "--budget 2: expected a time"),
+    (["dry-run", "--input", "tests", "--full", "--budget", "2m"], 2, "expected one of them"),
+    (["dry-run", "--full"], 2, "--full is for a rehearsal of a folder"),
+    (["init"], 2, "--competition is missing"),
+    (["inspect"], 2, "--input is missing"),
+    (["inspect", "--input", "no-such"], 2, "there is no such folder"),
+]
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (done.returncode, told["exit_code"]) == (code, code)
-    assert said in done.stderr and said in told["error"]
-    assert "Traceback" not in done.stderr
+
+def test_an_error_is_a_message_an_exit_code_and_a_json_object():
+    """No traceback: the message says what to do. One process gives all of these commands."""
+    found = ended([[*words, "--json"] for words, _, _ in ERRORS])
+
+    for (words, code, said), (exit_code, shown, message) in zip(ERRORS, found, strict=True):
+        told = json.loads(shown.splitlines()[-1])
+        assert (exit_code, told["exit_code"]) == (code, code), words
+        assert said in message and said in told["error"]
+        assert "Traceback" not in message
 
 
 def test_a_python_that_cannot_run_notebooks_is_named_with_the_command_that_fixes_it(tmp_path):
@@ -217,32 +250,9 @@ def test_a_reader_that_has_enough_is_no_error():
     assert done.stdout.startswith("PASS  python") and done.stderr == ""
 
 
-REFUSED = """
-import contextlib, io, json, sys
-from invoke.main import program
-
-told = []
-for words in json.loads(sys.argv[1]):
-    with contextlib.redirect_stderr(io.StringIO()) as shown:
-        try:
-            program.run(["invoke", *words])
-        except SystemExit as end:
-            told.append([end.code, shown.getvalue()])
-print(json.dumps(told))
-"""
-
-
 def refused(commands: list[list[str]]) -> Iterator[str]:
     """Yield what each of these commands, given in one process, says, each with exit code 2."""
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED, json.dumps(commands)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=HANGS_AFTER,
-    )
-    for code, said in json.loads(done.stdout.splitlines()[-1]):
+    for code, _, said in ended(commands):
         assert (code, "Traceback" in said) == (2, False)
         yield said
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline import artifact
+from pipeline import artifact, metrics
 from pipeline import config as configs
 from pipeline.__main__ import main
 from pipeline.config import Floor
@@ -18,6 +18,11 @@ from pipeline.report import report
 from pipeline.training import training
 
 FLOOR = Floor(model="a forest", metric="accuracy", score=0.8, error=0.02, rows=400)
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_RESAMPLES", 200)
 
 
 def compared(right: int, floor: Floor = FLOOR, rows: int = 100) -> tuple[dict | None, str]:

@@ -1,7 +1,8 @@
-"""Small forests: how many trees a floor has is no fact that a test is about."""
+"""Small forests, few resamples: how many a floor has is no fact that a test is about."""
 
 import pytest
 
+from pipeline import metrics
 from pipeline.inspection import floor_model
 
 
@@ -9,3 +10,4 @@ from pipeline.inspection import floor_model
 def small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit a floor in a fraction of the time."""
     monkeypatch.setattr(floor_model, "TREES", 30)
+    monkeypatch.setattr(metrics, "MOST_RESAMPLES", 200)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,16 @@ from pipeline.config import Config, Data
 from pipeline.data import dataset
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError, PipelineError, SubmissionError
-from pipeline.inspection import config_proposal, config_writer, inspection, inspection_page
+from pipeline.inspection import (
+    config_proposal,
+    config_writer,
+    inspection,
+    inspection_page,
+    recipes,
+)
 from pipeline.inspection.inspection import Inspection
 from pipeline.inspection.tables import Given
+from pipeline.inspection.training_speed import Speed
 
 # The others have readers of their own.
 DESCRIBED = [slug for slug in EMBEDDED if configs.load(slug.replace("-", "_")).data.kind != "own"]
@@ -814,6 +822,21 @@ def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, ca
         "chosen",
         "unknown",
     }
+
+
+def test_what_it_writes_for_this_cpu_trains_and_predicts_unedited(tmp_path, monkeypatch):
+    """For one epoch: the machine is said to be slow."""
+    slow = partial(recipes.recipe, measure=lambda config: Speed(1.0, 5.0))
+    monkeypatch.setattr(recipes, "recipe", slow)
+    folder, config = put(tmp_path / "leaves", pictures(ending=".jpg")), tmp_path / "leaves.py"
+    given = ["--config", config, "--input", folder, "--output", tmp_path / "out"]
+
+    for words in (
+        ["inspect", folder, "--for", "cpu", "--write", config],
+        ["train", *given],
+        ["infer", *given, "--artifact", tmp_path / "out" / "artifact"],
+    ):
+        assert main([str(word) for word in words]) == 0
 
 
 @pytest.mark.parametrize(
