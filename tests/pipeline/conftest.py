@@ -3,7 +3,6 @@ at.
 """
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -98,21 +97,6 @@ def written_config(tmp_path: Path) -> Callable[[Config], Path]:
         return path
 
     return write
-
-
-@pytest.fixture
-def start_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], subprocess.Popen[bytes]]:
-    """Let an inference call its processes in this one, and return how: to start one takes seconds,
-    and test_multi_gpu_bundle.py starts some.
-    """
-    from pipeline.inference import gpu_worker, multi_gpu
-
-    def start(job: Path, number: int) -> subprocess.Popen[bytes]:
-        (job / multi_gpu.LOG).touch()
-        return subprocess.Popen(["false" if gpu_worker.main(job) else "true"])
-
-    monkeypatch.setattr(multi_gpu, "_start", start)
-    return start
 
 
 @pytest.fixture

@@ -125,9 +125,7 @@ def test_packed_inputs_come_apart_again_bit_for_bit(data, kinds, rows):
     assert np.asarray(packed_inputs.packed(again)).tobytes() == whole.tobytes()
 
 
-def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(
-    maps, tmp_path, monkeypatch, request
-):
+def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(maps, tmp_path, monkeypatch):
     """Through augmentation, groups, folds, a stop, golden outputs, validation.npz and processes.
     What may be corrected after a training is corrected; what weights follow from is not.
     """
@@ -160,7 +158,6 @@ def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(
     assert [line["id"] for line in written] == [*one.ids] == IDS[11::-1]
     assert float(written[0]["largest"]) == one.values[0].min()
 
-    request.getfixturevalue("start_here")
     one_id = (tmp_path / "one" / "sample_submission.csv", "id,first,largest\nr00,0,0\n")
     one_id[0].parent.mkdir()
     one_id[0].write_text(one_id[1])  # fewer rows than processes

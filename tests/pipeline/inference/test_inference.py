@@ -381,7 +381,7 @@ def test_the_config_of_today_says_how_many_views_and_the_artifact_which(trained,
 # -- several processes
 
 
-def test_two_processes_predict_what_one_does(trained, bound, competition, tmp_path, start_here):
+def test_two_processes_predict_what_one_does(trained, bound, competition, tmp_path):
     """One file that cannot be read is named, whichever process met it."""
     (competition / "test" / "e007.png").write_bytes(b"<html>")
     loaded, lines = artifact.load(trained[1] / "artifact"), []
@@ -400,18 +400,19 @@ def test_two_processes_predict_what_one_does(trained, bound, competition, tmp_pa
 
 
 def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(
-    trained, bound, tmp_path, monkeypatch, start_here
+    trained, bound, tmp_path, monkeypatch
 ):
     """The second one cannot even start; where no time is left all rows have the mean prediction, in
     a valid file.
     """
     folder, loaded, lines = trained[0], artifact.load(trained[1] / "artifact"), list[str]()
+    start = multi_gpu._start
 
     def started(job: Path, number: int) -> subprocess.Popen[bytes]:
         if number == 1:
             (job / multi_gpu.LOG).touch()
             return subprocess.Popen(["false"])
-        return start_here(job, number)
+        return start(job, number)
 
     monkeypatch.setattr(multi_gpu, "_start", started)
     found = inference.infer(loaded, folder, tmp_path / "out", processes=2, show=lines.append)
