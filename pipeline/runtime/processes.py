@@ -25,6 +25,7 @@ SILENCE = 20
 PATIENCE = 180  # seconds, until the others have to be there
 AGREED_EVERY = 2.0  # seconds, about
 MOST_CALLS = 10_000
+DIRECT = "no_grpc_proxy"  # hosts that gRPC, by which JAX's processes talk, asks without a proxy
 ENDED = (
     "Another process of this training has ended, so this one ends, too.\n"
     "See what that one said. The same commands go on from the last checkpoint."
@@ -66,9 +67,9 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
             "Start each as: --processes 2 --process-id 0 --coordinator HOST:PORT"
         )
     # Machines that train together reach each other without the proxy for the internet.
-    direct = [os.environ.get(name, "") for name in ("no_grpc_proxy", "no_proxy")]
+    direct = [os.environ.get(name, "") for name in (DIRECT, "no_proxy")]
     host = coordinator.rpartition(":")[0]
-    os.environ["no_grpc_proxy"] = ",".join(filter(None, [*direct, host]))
+    os.environ[DIRECT] = ",".join(filter(None, [*direct, host]))
     _initialize(coordinator_address=coordinator, num_processes=count, process_id=place)
 
 

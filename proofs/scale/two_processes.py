@@ -35,7 +35,8 @@ import keras
 from pipeline.configs.digits import CONFIG as digits
 
 def smooth(images, num_classes, batchnorm_momentum):
-    x = keras.layers.Dense(64, use_bias=False, name="dense")(keras.layers.Flatten(name="flat")(images))
+    x = keras.layers.Flatten(name="flat")(images)
+    x = keras.layers.Dense(64, use_bias=False, name="dense")(x)
     x = keras.layers.BatchNormalization(momentum=batchnorm_momentum, name="norm")(x)
     x = keras.layers.Dropout(0.3, name="drop")(keras.activations.gelu(x))
     return keras.layers.Dense(num_classes, dtype="float32", name="logits")(x)
