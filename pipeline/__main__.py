@@ -56,6 +56,7 @@ def _fail(message: str, code: int, options: argparse.Namespace) -> int:
     print(message, file=sys.stderr)
     if options.json:
         print(json.dumps({"error": message.removeprefix("Error: "), "exit_code": code}))
+    processes.leave(code)
     return code
 
 

@@ -9,6 +9,7 @@ import ctypes
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import zlib
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import ConfigError, reading
+from pipeline.errors import ConfigError, PipelineError, reading
 
 # Seconds after which a process that is not heard of counts as ended. JAX then ends all others.
 SILENCE = 20
@@ -37,6 +38,9 @@ ALONE = (
 )
 # Where JAX finds the other processes by itself: SLURM, Kubernetes jobs, GKE's TPU slices.
 KNOWN = {"SLURM_NTASKS": "1", "JOB_COMPLETION_INDEX": "", "TPU_WORKER_HOSTNAMES": "localhost"}
+
+# What JAX says where a connection to another process broke.
+BROKEN = ("Gloo", "Connection", "UNAVAILABLE", "coordination")
 
 _handlers: list[object] = []  # of C: they have to live as long as the process
 _own: list[str] = []  # the folder of a process that is not the first
@@ -93,9 +97,13 @@ def _initialize(**given: object) -> None:
 def _end(_signal: int) -> None:
     why = ENDED if _joined else ALONE.format(why=f"not within {PATIENCE} seconds")
     os.write(2, f"\nError: {why}\n".encode())
+    _clean()
+    os._exit(1)
+
+
+def _clean() -> None:
     for path in _own:
         shutil.rmtree(path, ignore_errors=True)
-    os._exit(1)
 
 
 def count() -> int:
@@ -119,10 +127,12 @@ def folder(output: Path) -> Iterator[Path]:
 
     Raises:
         ConfigError: if the others see other checkpoints there.
+        PipelineError: if another process ended meanwhile.
     """
     if count() == 1:
         yield output
         return
+    import jax
     from jax.experimental import multihost_utils
 
     with tempfile.TemporaryDirectory(prefix="relay-process-") as own:
@@ -139,8 +149,22 @@ def folder(output: Path) -> Iterator[Path]:
                 f"The processes see different checkpoints in {output}; expected one folder for"
                 " all.\nPut --output on a file system that they share."
             )
-        yield here
-        multihost_utils.sync_global_devices("the training has ended")
+        try:
+            yield here
+            multihost_utils.sync_global_devices("the training has ended")
+        except jax.errors.JaxRuntimeError as error:
+            if not any(word in str(error) for word in BROKEN):
+                raise
+            raise PipelineError(f"{ENDED}\n({str(error).splitlines()[0][:200]})") from error
+
+
+def leave(code: int) -> None:
+    """End a process that others wait for, after an error: JAX would wait for them."""
+    if _joined and code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _clean()
+        os._exit(code)
 
 
 class Agreement:

@@ -9,7 +9,7 @@ from proofs.scale.two_processes import Bench
 from proofs.shared.results_table import Later, Row, Rows, Show
 
 EPOCHS, SHORT = 30, 2
-KILLED_EPOCHS = 120
+KILLED_EPOCHS = 400
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Rows:

@@ -85,7 +85,7 @@ class Bench:
             [sys.executable, "-m", *map(str, words)],
             cwd=self.root,
             env=module_process.environment(self.root, flags=flags, compiled=compiled),
-            stdout=subprocess.DEVNULL,
+            stdout=(self.folder / f"{output}.out").open("wb"),
             stderr=(self.folder / f"{output}.err").open("ab"),
         )
 
@@ -122,6 +122,10 @@ class Bench:
     def weights(self, output: str) -> dict[str, np.ndarray]:
         """Return the weights of an artifact."""
         return npz.read(self.folder / output / "artifact" / "weights.npz")
+
+    def met(self, output: str) -> bool:
+        """Return whether the first process has said something, which it does when all are there."""
+        return (self.folder / f"{output}.out").stat().st_size > 0
 
     def steps(self, output: str) -> int:
         """Return the newest checkpoint's step, 0 without one."""
@@ -204,24 +208,19 @@ def killed(bench: Bench, kills: int) -> dict[str, Any]:
     """
     draw = random.Random(SEED)  # noqa: S311 - a proof's
     bench.two("unbroken")
-    begun, ends = time.monotonic(), list[tuple[int, int, float, int]]()
-    bench.two("timed", "--max-steps", 1)
-    start = time.monotonic() - begun
+    ends = list[tuple[int, int, float, int]]()
     while len(ends) < kills:
+        before, victim, wait = bench.steps("killed"), draw.randrange(2), draw.uniform(0.0, 3.0)
         pair = bench.both("killed")
-        victim, wait = draw.randrange(2), draw.uniform(0.3, 1.0) * start
-        before = bench.steps("killed")
-        deadline = time.monotonic() + wait
-        # Some kills come while JAX starts, and some later, but a run has to get on.
-        while time.monotonic() < deadline or (len(ends) % 2 and bench.steps("killed") <= before):
-            if any(process.poll() is not None for process in pair):
-                break
-            time.sleep(0.05)
+        # Each other one is killed after it has saved, so that the run gets on; the rest at any
+        # moment from where the processes have met.
+        while all(process.poll() is None for process in pair) and not (
+            bench.steps("killed") > before if len(ends) % 2 else bench.met("killed")
+        ):
+            time.sleep(0.02)
+        time.sleep(wait)
         if any(process.poll() is not None for process in pair):
-            codes = [process.wait(timeout=MOST_SECONDS) for process in pair]
-            if codes != [0, 0]:
-                raise RuntimeError(f"A training that nobody killed ended with {codes}")
-            break
+            raise RuntimeError(f"The run ended, or broke, after {len(ends)} kills")
         pair[victim].send_signal(signal.SIGKILL)
         killed_at = time.monotonic()
         pair[victim].wait()
