@@ -57,6 +57,7 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
 
     Raises:
         ConfigError: if only some of the three are given, or they cannot be.
+        PipelineError: if the processes do not find each other.
     """
     given = (count is not None, place is not None, bool(coordinator))
     if not any(given):
@@ -90,7 +91,7 @@ def _initialize(**given: object) -> None:
         jax.distributed.initialize(**given, **limits)  # type: ignore[arg-type]
     except (ValueError, RuntimeError) as error:
         why = str(error).splitlines()[0]
-        raise ConfigError(ALONE.format(why=why)) from error
+        raise PipelineError(ALONE.format(why=why)) from error
     _joined.append(True)
 
 
@@ -144,12 +145,12 @@ def folder(output: Path) -> Iterator[Path]:
                 shutil.copytree(output, here, ignore=ignored)
         seen = sorted(path.relative_to(here).as_posix() for path in here.rglob("step-*"))
         digest = np.uint32(zlib.crc32(repr(seen).encode()))
-        if len(set(multihost_utils.process_allgather(digest).tolist())) > 1:
-            raise ConfigError(
-                f"The processes see different checkpoints in {output}; expected one folder for"
-                " all.\nPut --output on a file system that they share."
-            )
         try:
+            if len(set(multihost_utils.process_allgather(digest).tolist())) > 1:
+                raise ConfigError(
+                    f"The processes see different checkpoints in {output}; expected one folder for"
+                    " all.\nPut --output on a file system that they share."
+                )
             yield here
             multihost_utils.sync_global_devices("the training has ended")
         except jax.errors.JaxRuntimeError as error:
