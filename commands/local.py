@@ -13,7 +13,17 @@ from invoke.context import Context
 from commands.console import ROOT, number, reported, show, task
 from commands.project import CONFIG, JSON, resolved_pushes
 
-SUBJECTS = ("house", "relay", "kaggle", "training", "competitions", "own", "hardware", "custom")
+SUBJECTS = (
+    "house",
+    "relay",
+    "kaggle",
+    "training",
+    "competitions",
+    "own",
+    "hardware",
+    "custom",
+    "scale",
+)
 
 
 @task(
@@ -28,7 +38,7 @@ SUBJECTS = ("house", "relay", "kaggle", "training", "competitions", "own", "hard
 def scale_check(
     c: Context, config: str = "", input: str = "", batch: str = "", json: bool = False
 ) -> dict[str, Any]:
-    """Check whether the learning rate holds at 8 times the batch.
+    """Check whether the learning rate holds that is scaled for the config's batch.
 
     Example: invoke scale-check --config digits_sgd
     """

@@ -17,7 +17,7 @@ from pipeline.errors import ConfigError, PipelineError
 from pipeline.inspection import inspect_command
 from pipeline.inspection.inspect_command import OPTIONS
 from pipeline.plan.accelerators import ACCELERATORS
-from pipeline.runtime import backend
+from pipeline.runtime import backend, processes
 from pipeline.session import progress_log
 
 EXAMPLES = """examples:
@@ -56,6 +56,7 @@ def _fail(message: str, code: int, options: argparse.Namespace) -> int:
     print(message, file=sys.stderr)
     if options.json:
         print(json.dumps({"error": message.removeprefix("Error: "), "exit_code": code}))
+    processes.leave(code)
     return code
 
 
@@ -107,6 +108,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("check", _check, "check a config's own functions with JAX and TensorFlow", config)
     train = add("train", _train, "train, or resume training, and write OUT/artifact", run)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
+    several = "of several that train one model, each with its own part of a batch (docs/hosts.md)"
+    train.add_argument("--processes", type=int, help=f"number {several}")
+    train.add_argument("--process-id", type=int, help="of this one, from 0 on")
+    train.add_argument("--coordinator", default="", help="HOST:PORT of the process with id 0")
     train.add_argument(
         "--fresh", action="store_true", help="set old checkpoints and history aside; begin again"
     )
@@ -125,7 +130,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     infer.epilog = f"{infer.epilog}\n\nRepeat --config for members whose own code is given by path."
     precision = "auto, float32 or mixed_float16 (default: infer_precision of the config)"
     infer.add_argument("--precision", default="", help=precision)
-    scale = "check the learning rate at 8 times the batch, in nine runs; exit 1 if it does not hold"
+    scale = "check the scaled learning rate, in nine runs; exit 1 if it does not hold"
     add("scale-check", _scale_check, scale, run).add_argument(
         "--batch", type=int, help="images per step to scale from; default: the config's base_batch"
     )
@@ -235,18 +240,20 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
         )
     refuse_missing_input(options.input)
     backend.use_every_core(config.batch)
+    processes.join(options.processes, options.process_id, options.coordinator)
     from pipeline.figures import training_figures
     from pipeline.training import training
 
-    trained = training.train(
-        config,
-        options.input,
-        options.output,
-        max_steps=options.max_steps,
-        fresh=options.fresh,
-        show=_show,
-    )
-    if trained.manifest is None:
+    with processes.folder(options.output) as output:
+        trained = training.train(
+            config,
+            options.input,
+            output,
+            max_steps=options.max_steps,
+            fresh=options.fresh,
+            show=_show if processes.first() else lambda line: None,
+        )
+    if trained.manifest is None or not processes.first():
         return {"status": trained.status, "output": str(options.output)}
     pictures = training_figures.of_training(options.output)
     return {

@@ -31,13 +31,49 @@ def platform(mesh: Any) -> str:
 
 def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]:
     """Return the arrays on the devices, split along `axis` over the replicas (None: each gets all
-    of them); a single CPU reads them where they are.
+    of them); a single CPU reads them where they are. Of several processes each sends its `part`.
     """
     if mesh is None:
         return arrays if platform(mesh) == "cpu" else tuple(map(jax.device_put, arrays))
     axes = [] if axis is None else [*[None] * axis, AXIS]
     where = NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
+    if jax.process_count() > 1:
+        return tuple(
+            jax.make_array_from_callback(array.shape, where, array.__getitem__) for array in arrays
+        )
     return tuple(jax.device_put(array, where) for array in arrays)
+
+
+def put_part(mesh: Any, array: np.ndarray, batch: int, *, axis: int) -> tuple[Any, ...]:
+    """Return an array of which this process has its `part`, as `put` would return the whole."""
+    if jax.process_count() == 1:
+        return put(mesh, array, axis=axis)
+    where = NamedSharding(mesh, PartitionSpec(*[None] * axis, AXIS))  # type: ignore[no-untyped-call]
+    shape = (*array.shape[:axis], batch, *array.shape[axis + 1 :])
+    made: Any = jax.make_array_from_process_local_data
+    return (made(where, array, shape),)
+
+
+def part(mesh: Any, batch: int) -> slice:
+    """Return the places of a batch that the devices of this process compute."""
+    if mesh is None or jax.process_count() == 1:
+        return slice(0, batch)
+    mine = [n for n, device in enumerate(mesh.devices.flat) if device in jax.local_devices()]
+    return slice(mine[0] * batch // mesh.size, (mine[-1] + 1) * batch // mesh.size)
+
+
+def everywhere(mesh: Any) -> Any:
+    """Return the sharding of an array that each process reads as a whole; None: leave it to XLA."""
+    if jax.process_count() == 1:
+        return None
+    return NamedSharding(mesh, PartitionSpec())  # type: ignore[no-untyped-call]
+
+
+def placed(array: np.ndarray, where: Any) -> Any:
+    """Return an array on the devices of a sharding; every process has the whole of it."""
+    if jax.process_count() == 1:
+        return jax.device_put(array, where)
+    return jax.make_array_from_callback(array.shape, where, array.__getitem__)
 
 
 def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:

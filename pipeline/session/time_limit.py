@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
+from pipeline.runtime import processes
+
 # What a run may need after its last checkpoint: pictures, the list of outputs, and Kaggle's own
 # copying. Of a short session a twentieth.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
@@ -47,6 +49,7 @@ class Session:
         self._end = None if hours is None else time.monotonic() + seconds - age() - self.margin
         self._stall, self._output = stall_seconds, output
         self._request, self._pressed = "", False
+        self._agreement = processes.Agreement()
         self._last_progress = time.monotonic()
         self._ended = threading.Event()
         self._before: object = None
@@ -79,11 +82,15 @@ class Session:
         self._last_progress = time.monotonic()
 
     def over(self, reserve: float) -> str | None:
-        """Return why the run has to end now, or None if it may continue.
+        """Return why the run has to end now, or None if it may continue. Processes that train
+        together ask equally often, and get the same answer.
 
         Args:
             reserve: seconds that the steps under way and saving take.
         """
+        return self._agreement.on(self._here(reserve))
+
+    def _here(self, reserve: float) -> str | None:
         if self._request:
             return f"asked to stop ({self._request})"
         if self._end is not None and time.monotonic() + reserve >= self._end:

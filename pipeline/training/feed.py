@@ -120,7 +120,9 @@ class Feed:
     ) -> None:
         self._batches, self._step, self._several, self._asked = batches, step, calls, asked
         self.held: Given = ()
-        shape = (calls, batches.batch, *batches.inputs.shape[1:])
+        # The places of a batch that this process computes.
+        self._part = replicas.part(step.mesh, batches.batch)
+        shape = (calls, self._part.stop - self._part.start, *batches.inputs.shape[1:])
         self._shape, self._kind = shape, batches.inputs.dtype
         self._large = int(np.prod(shape)) * self._kind.itemsize >= THREADED
         self._gatherer: Gatherer | None = None
@@ -184,20 +186,23 @@ class Feed:
             for each in (labels, draws)
         ]
         mesh = self._step.mesh
-        placed = replicas.put(mesh, images, axis=None if self.held else 1)
+        if self.held:
+            placed = replicas.put(mesh, images, axis=None)
+        else:
+            placed = replicas.put_part(mesh, images, self._batches.batch, axis=1)
         return *placed, *replicas.put(mesh, *padded, axis=1)
 
     def _images(self, first: int, number: int) -> np.ndarray:
         """Return a call's images, or where they lie on the devices."""
         steps = range(first, first + number)
         if self.held:
-            found = np.zeros(self._shape[:2], np.int32)
+            found = np.zeros((self._several, self._batches.batch), np.int32)
             for place, step in enumerate(steps):
                 found[place] = self._batches.indices(step)
             return found
         found = np.empty(self._shape, self._kind)
         for place, step in enumerate(steps):
-            rows = self._batches.rows_of(step)
+            rows = self._batches.rows_of(step)[self._part]
             if self._gatherer is None:
                 take(self._batches.inputs, rows, found[place])
             else:
@@ -210,7 +215,9 @@ class Feed:
         return images, [
             future
             for place in range(number)
-            for future in self._gatherer.begin(self._batches.rows_of(first + place), images[place])
+            for future in self._gatherer.begin(
+                self._batches.rows_of(first + place)[self._part], images[place]
+            )
         ]
 
 

@@ -23,7 +23,7 @@ from pipeline.data.row_gathering import padded
 from pipeline.errors import DivergedError
 from pipeline.evaluation.epoch_score import EpochScore
 from pipeline.models import architectures, backbones, weight_names
-from pipeline.runtime import replicas
+from pipeline.runtime import processes, replicas
 from pipeline.session import checkpoint
 from pipeline.session.checkpoint_schedule import Saver
 from pipeline.session.progress_log import HISTORY, LINES, Fold, Progress
@@ -80,7 +80,8 @@ class Loop:
         self.compiled = Step(config, applied, self.model, replicas.mesh())
         self.state = self.compiled.initial()
         self.step, self._began, self._used = 0, 0.0, 0.0  # seconds of the sessions before
-        self.run_id = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        run = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        self.run_id = processes.shared(run)
         self.memory: Path | None = None  # a file that keeps what fits into the devices
         self.metrics: dict[str, float] = {}
         self.best: dict[str, Any] = {}  # epoch, metrics, and how many epochs have come since
@@ -216,7 +217,7 @@ class Loop:
         """Return the trained model, from inputs on the devices to outputs."""
         best = self._best_weights if self.config.keep == "best" else {}
         values = [
-            jax.device_put(best[name], value.sharding) if name in best else value
+            replicas.placed(best[name], value.sharding) if name in best else value
             for name, value in zip(self._names(), self._inferring(), strict=True)
         ]
         number = len(self.model.trainable_variables)
@@ -268,7 +269,7 @@ class Loop:
         self._compare(epoch)
         *rest, totals = self.state.tree
         # Put there, since computing them would be one more program to compile.
-        zeros = [jax.device_put(np.zeros((), total.dtype), total.sharding) for total in totals]
+        zeros = [replicas.placed(np.zeros((), total.dtype), total.sharding) for total in totals]
         self.state.tree = (*rest, tuple(zeros))
 
     def _compare(self, epoch: int) -> None:

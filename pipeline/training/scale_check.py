@@ -4,8 +4,10 @@ In: a config and its data. Out: scaling.json in the output folder, and a table. 
 same epochs, with the same three seeds each, are trained:
 
     base      `batch` images a step, by default the config's base_batch
-    scaled    8 x batch, with the learning rate and the averages that `learning_rate` gives for it
-    unscaled  8 x batch, with the numbers of the base arm: what scaling is there to fix
+    scaled    TIMES x batch, with the learning rate and averages that `learning_rate` gives for it
+    unscaled  TIMES x batch, with the numbers of the base arm: what scaling is there to fix
+
+TIMES is what the config does, its batch / base_batch; 8 for one that scales nothing.
 
 The check passes if the scaled arm holds (`pipeline.training.loss_curves`) and the unscaled one does
 not; if both hold, it shows nothing. It is no proof of equality: the gap is in units of the noise
@@ -89,7 +91,7 @@ def check(
     """Train the nine runs, or those that are not complete yet, and compare them.
 
     Args:
-        config: the run; its `batch`, `folds` and `noise_cap` are not used.
+        config: the run; its `folds` and `noise_cap` are not used.
         folder: the competition, as Kaggle mounts it.
         output: gets a folder a run, and scaling.json.
         batch: of the base arm; None: the optimizer's base_batch.
@@ -97,18 +99,18 @@ def check(
         show: takes each line of text.
 
     Raises:
-        ConfigError: if there are fewer than 8 x batch images, or no epoch after the warm-up.
+        ConfigError: if there are fewer than TIMES x batch images, or no epoch after the warm-up.
         DataError, CheckpointError, DiskError: as they say.
     """
     examples = training.read(config, folder) if examples is None else examples
-    batch = config.optimizer.base_batch if batch is None else batch
+    batch, factor = config.optimizer.base_batch if batch is None else batch, times(config)
     configs = arms(config, batch, len(examples))
     rows = len(folds.splits(examples, configs["base"])[0][0])
-    if FACTOR * batch > rows:
+    if factor * batch > rows:
         raise ConfigError(
             f"A batch of {batch} cannot be checked with {rows} training images:"
-            f" an epoch needs at least {FACTOR} x {batch} of them.\n"
-            f"Give --batch {max(rows // FACTOR, 1)} or less."
+            f" an epoch needs at least {factor} x {batch} of them.\n"
+            f"Give --batch {max(rows // factor, 1)} or less."
         )
     count = jax.device_count()
     if batch % count:
@@ -162,17 +164,33 @@ def check(
     return checked
 
 
+def times(config: Config) -> int:
+    """Return by how much a config scales its base batch, or `FACTOR` if by nothing.
+
+    Raises:
+        ConfigError: if that is no whole number.
+    """
+    base = config.optimizer.base_batch
+    if config.batch > base and config.batch % base:
+        raise ConfigError(
+            f"batch={config.batch} is {config.batch / base:.3g} times base_batch={base}; the check"
+            " expects a whole number.\nSet batch to a multiple of base_batch."
+        )
+    return config.batch // base if config.batch > base else FACTOR
+
+
 def arms(config: Config, batch: int, num_images: int) -> dict[str, Config]:
     """Return the config of each arm, by name."""
+    factor = times(config)
     plain = replace(
         config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
         noise_cap=False, progress_seconds=3600, checkpoint_seconds=3600,
     )  # fmt: skip
-    base, scaled = replace(plain, batch=batch), replace(plain, batch=FACTOR * batch)
+    base, scaled = replace(plain, batch=batch), replace(plain, batch=factor * batch)
     given = learning_rate.apply(base, num_images)
     kept = replace(
         config.optimizer,
-        base_batch=FACTOR * batch,  # so that nothing is scaled
+        base_batch=factor * batch,  # so that nothing is scaled
         base_rate=given.peak_rate,
         beta_1=given.beta_1,
         beta_2=given.beta_2,
@@ -273,7 +291,10 @@ def _plain(values: Any) -> Any:
 def _advice(
     config: Config, batch: int, scaled: Compared, unscaled: Compared, noise: Noise | None
 ) -> list[str]:
-    large, rule = FACTOR * batch, "linear" if config.optimizer.name == "sgd" else "square-root"
+    large, rule = (
+        times(config) * batch,
+        "linear" if config.optimizer.name == "sgd" else "square-root",
+    )
     if scaled.holds and not unscaled.holds:
         advice = (
             f"Passed: on this data the {rule} rule carries the learning rate from batch {batch}"

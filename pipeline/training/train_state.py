@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from pipeline.models import batch_layers, weight_names
+from pipeline.runtime import replicas
 
 
 @dataclass
@@ -63,7 +64,7 @@ class State:
         """Return a state of these arrays, each where its leaf is now."""
         leaves, structure = jax.tree.flatten(self.tree)
         values = [
-            jax.device_put(arrays[name], leaf.sharding)
+            replicas.placed(arrays[name], leaf.sharding)
             for name, leaf in zip(self.names, leaves, strict=True)
         ]
         return replace(self, tree=jax.tree.unflatten(structure, values))
@@ -104,7 +105,7 @@ def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> Stat
         where = NamedSharding(where.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
     # On all devices, like the weights: `restored` puts an array where its leaf was.
     totals = tuple(
-        jax.device_put(np.zeros((), kind), where) for kind in (jnp.float32, figure, jnp.int32)
+        replicas.placed(np.zeros((), kind), where) for kind in (jnp.float32, figure, jnp.int32)
     )
     return State((trainable, other, of_optimizer, averages, totals), leaves, moves)
 

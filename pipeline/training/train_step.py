@@ -170,7 +170,10 @@ class Step:
     def _set(self, cut: Cut) -> None:
         self.cut, self._program = cut, None
         self._kept = rematerialization.kept_layers(self.model) if cut.remat else []
-        self.evaluate, self.forward = jax.jit(self._evaluated), jax.jit(self._outputs)
+        where = replicas.everywhere(self.mesh)
+        self.evaluate, self.forward = (
+            jax.jit(function, out_shardings=where) for function in (self._evaluated, self._outputs)
+        )
 
     # -- what is compiled
 

@@ -11,6 +11,7 @@ from pipeline import config as configs
 from pipeline.__main__ import main
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
+from pipeline.errors import ConfigError
 from pipeline.training import learning_rate, loss_curves, scale_check, training
 from pipeline.training.gradient_noise import Noise
 from pipeline.training.loss_curves import Compared
@@ -142,7 +143,7 @@ def test_the_check_passes_only_if_it_could_have_failed(scaled, unscaled, passed)
 )
 def test_the_advice_says_what_follows(scaled, unscaled, said):
     digits = configs.load("digits")
-    config = replace(digits, optimizer=replace(digits.optimizer, name="sgd"))
+    config = replace(digits, batch=256, optimizer=replace(digits.optimizer, name="sgd"))
 
     (sentence,) = scale_check._advice(config, 32, scaled, unscaled, None)
 
@@ -152,12 +153,21 @@ def test_the_advice_says_what_follows(scaled, unscaled, said):
 def test_the_noise_scale_caps_the_batch_of_the_config_and_of_the_check():
     noise = Noise(32, 256, 50, signal=1.0, spread=100.0)
 
-    told = scale_check._advice(configs.load("digits"), 32, GOOD, BAD, noise)
+    told = scale_check._advice(configs.load("digits"), 64, GOOD, BAD, noise)
 
     assert [sentence.split(":")[0] for sentence in told[1:]] == [
         "Batch 128 is past the noise scale of about 100",
         "Batch 256 is past the noise scale of about 100",
     ]
+
+
+def test_a_config_is_checked_at_the_batch_that_it_scales_to():
+    """One that scales nothing at 8 times; one that is no multiple is refused."""
+    digits = configs.load("digits")
+
+    assert [scale_check.times(replace(digits, batch=batch)) for batch in (128, 64, 32)] == [4, 2, 8]
+    with pytest.raises(ConfigError, match="times base_batch=32"):
+        scale_check.times(replace(digits, batch=40))
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
@@ -171,7 +181,7 @@ def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(nam
         weight_decay=0 if name == "adam" else 1e-3,
     )
 
-    asked = replace(digits, optimizer=optimizer, folds=5, micro_batch=8, batch=128, noise_cap=True)
+    asked = replace(digits, optimizer=optimizer, folds=5, micro_batch=8, batch=256, noise_cap=True)
     arms = scale_check.arms(asked, 16, 1000)
 
     applied = {arm: learning_rate.apply(config, 1000) for arm, config in arms.items()}
@@ -240,11 +250,11 @@ def test_the_command_writes_curves_and_says_what_came_out(
     assert code == again_code == (0 if told["passed"] else 1)
     assert {name: arm["batch"] for name, arm in kept["arms"].items()} == {
         "base": 8,
-        "scaled": 64,
-        "unscaled": 64,
+        "scaled": 16,
+        "unscaled": 16,
     }
     assert np.array([arm["losses"] for arm in kept["arms"].values()], float).shape == (3, 2, 2)
-    assert told["noise"]["large"] == 64
+    assert told["noise"]["large"] == 16
     assert (tmp_path / "out" / "scaling.png").is_file()
     assert "in the last epoch" in first.out and "in the last epoch" not in again.out
     assert json.loads(again.out.splitlines()[-1]) == told
@@ -254,7 +264,7 @@ def test_the_command_writes_curves_and_says_what_came_out(
 @pytest.mark.parametrize(
     ("batch", "epochs", "said"),
     [
-        ("64", 8, "Give --batch 11 or less"),
+        ("64", 8, "Give --batch 44 or less"),
         ("0", 8, "batch=0"),
         ("9", 8, "Give --batch 8"),
         ("8", 1, "warmup_epochs=1 of epochs=1 leave no epoch"),

@@ -1,0 +1,34 @@
+"""Processes find each other, or it is said why not. `proofs.scale` trains with two."""
+
+import numpy as np
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.runtime import processes, replicas
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--processes", "2"],
+        ["--processes", "2", "--process-id", "2", "--coordinator", "127.0.0.1:1"],
+        ["--process-id", "0", "--coordinator", "127.0.0.1:1"],
+    ],
+)
+def test_some_of_the_three_options_are_refused(trained, written_config, tiny, tmp_path, words):
+    given = ["--config", written_config(tiny), "--input", trained[0], "--output", tmp_path / "out"]
+
+    assert main(["train", *map(str, given), *words]) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_process_is_asked_nothing(tmp_path):
+    """It writes where it is told, agrees with itself, and computes whole batches."""
+    with processes.folder(tmp_path) as own:
+        assert own == tmp_path
+    agreement = processes.Agreement()
+    assert agreement.on(None) is None and agreement.on("asked to stop") == "asked to stop"
+    assert processes.shared("a run") == "a run" and processes.first()
+    array = np.arange(8)
+    assert np.array_equal(replicas.put_part(None, array, 8, axis=0)[0], array)
+    assert replicas.part(None, 8) == slice(0, 8)
