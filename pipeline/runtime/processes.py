@@ -85,8 +85,7 @@ def _initialize(**given: object) -> None:
     _handlers.append(handler)
     # JAX ends a process with SIGABRT from a thread of its own, where Python handles no signal.
     ctypes.CDLL(None).signal(signal.SIGABRT, handler)
-    limits = {"heartbeat_timeout_seconds": SILENCE, "shutdown_timeout_seconds": SILENCE}
-    limits["initialization_timeout"] = PATIENCE
+    limits = {"heartbeat_timeout_seconds": SILENCE, "initialization_timeout": PATIENCE}
     try:
         jax.distributed.initialize(**given, **limits)  # type: ignore[arg-type]
     except (ValueError, RuntimeError) as error:
@@ -153,10 +152,14 @@ def folder(output: Path) -> Iterator[Path]:
                 )
             yield here
             multihost_utils.sync_global_devices("the training has ended")
-        except jax.errors.JaxRuntimeError as error:
-            if not any(word in str(error) for word in BROKEN):
-                raise
-            raise PipelineError(f"{ENDED}\n({str(error).splitlines()[0][:200]})") from error
+        except Exception as error:
+            # An error in an own model is told as one of its file, with what JAX said as its cause.
+            for told in (error, error.__cause__):
+                broken = isinstance(told, jax.errors.JaxRuntimeError)
+                if broken and any(word in str(told) for word in BROKEN):
+                    why = str(told).splitlines()[0][:200]
+                    raise PipelineError(f"{ENDED}\n({why})") from error
+            raise
 
 
 def leave(code: int) -> None:
