@@ -166,7 +166,7 @@ def best_first(
             f"weights={weights} cannot work for {len(artifacts)} artifacts; expected a number of 0"
             " or more for each, and one above 0.\nCorrect weights."
         )
-    runs = [found.manifest["run_id"] for found in artifacts]
+    runs = [str(found.manifest["run_id"]) for found in artifacts]
     if len(set(runs)) < len(runs):
         raise ConfigError(
             f"The runs {', '.join(runs)} are not all different; expected each once.\n"

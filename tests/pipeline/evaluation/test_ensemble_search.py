@@ -224,3 +224,11 @@ def test_a_metric_that_was_corrected_scores_anew_and_says_so(copied, written_con
 
     assert rows.metric.name == "right" and len(rows.ids) == members.ROWS
     assert sum("by right as it is now" in line for line in lines) == 3
+
+
+def test_a_run_id_that_is_no_text_ends_nothing(runs):
+    """A manifest may say anything."""
+    found = artifact.load(runs[0] / "artifact")
+    spoiled = replace(found, manifest={**found.manifest, "run_id": ["a", "list"]})
+
+    assert ensemble.best_first([spoiled], None) == [(spoiled, 1.0)]
