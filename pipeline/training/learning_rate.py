@@ -42,8 +42,11 @@ EDGE = 0.9
 # 1 - 10 x (1 - 0.9) is 2e-16 in floating point, and not 0.
 ROUNDING = 1e-9
 # The benchmark that never learned had 12 steps an epoch and 240 in all, at 32 times its base batch.
-# `digits` learns with 8 and 337 at 4 times (docs/results.md), and `scale_check` checks 8 times.
+# `scale_check` checks 8 times.
 SEEN_FACTOR = 8
+# Of Adam: its rule held for tables with so many steps an epoch. It missed with 17 and less, and for
+# images with 64, too (docs/LOG.md, 2026-11-23).
+ADAM_STEPS_PER_EPOCH = 64
 LEAST_STEPS = 1000
 LEAST_STEPS_PER_EPOCH = 25
 REPLICAS = 8  # of a TPU v5e-8
@@ -169,6 +172,13 @@ def apply(config: Config, num_images: int) -> Applied:
                 f" scaled it is {betas[name]:.2g}, and little of that average remains."
                 " Expect drift. Tune base_rate at a larger base_batch."
             )
+    if adam and kappa > 1 and not adam_was_seen_to_hold(config, num_images):
+        warnings.append(
+            f"{given.name}'s rate is scaled by {root:.3g}, with {num_images / config.batch:.1f}"
+            f" steps an epoch. That was seen to hold for tables with {ADAM_STEPS_PER_EPOCH} and"
+            f" more, at up to {SEEN_FACTOR} times the base batch. Tune base_rate at"
+            f" base_batch={config.batch}, or try `scale-check`."
+        )
     if given.name == "sgd" and config.batch > LINEAR_RULE_LIMIT:
         warnings.append(
             f"batch={config.batch} is past {LINEAR_RULE_LIMIT}, the largest batch at which linear"
@@ -210,6 +220,15 @@ def apply(config: Config, num_images: int) -> Applied:
         batchnorm_momentum=float(config.batchnorm_momentum**kappa),
         batchnorm_batch=config.batchnorm_batch or grouped(config.batch, given.base_batch),
         warnings=tuple(warnings),
+    )
+
+
+def adam_was_seen_to_hold(config: Config, num_images: int) -> bool:
+    """Return whether the square-root rule was checked, and held, for such data and such a batch."""
+    return (
+        config.data.kind == "table"
+        and config.batch <= SEEN_FACTOR * config.optimizer.base_batch
+        and num_images / config.batch >= ADAM_STEPS_PER_EPOCH
     )
 
 

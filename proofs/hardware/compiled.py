@@ -119,7 +119,9 @@ def case(name: str) -> tuple[Config, int]:
         return replace(config, model_options={**config.model_options, "pretrained": "none"}), 0
     if name in SHIPPED:
         return configs.load(name), 0
-    large = replace(configs.load("cifar100_wrn"), batch=4096)
+    given = configs.load("cifar100_wrn")
+    adam = replace(given.optimizer, base_rate=1e-3, base_batch=GROUP)
+    large = replace(given, optimizer=adam, batchnorm_momentum=0.99, batch=4096)
     if name == ONE_GROUP:
         large = replace(large, batchnorm_batch=512)
     return large, CIFAR if name == HELD else 0

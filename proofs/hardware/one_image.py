@@ -64,8 +64,8 @@ def settings() -> Config:
         digits.data, height=SIDE, width=SIDE, crop_padding=0, flip=False, validation_fraction=0.2
     )
     return replace(
-        digits, name="large", batch=BATCH, epochs=1, warmup_epochs=0, num_classes=2, data=data,
-        model="large", model_options={"width": WIDTH},
+        digits, name="large", batch=BATCH, batchnorm_batch=None, epochs=1, warmup_epochs=0,
+        num_classes=2, data=data, model="large", model_options={"width": WIDTH},
         optimizer=replace(digits.optimizer, base_batch=BATCH),
     )  # fmt: skip
 

@@ -89,7 +89,7 @@ def changing(batch: int, side: int, **change: Any) -> Config:
     optimizer = replace(digits.optimizer, base_batch=batch)
     return replace(
         digits, name="resident", batch=batch, data=data, optimizer=optimizer,
-        model="strided_resnet", model_options=options,
+        model="strided_resnet", model_options=options, batchnorm_batch=None,
         epochs=1000, warmup_epochs=1, checkpoint_seconds=3600.0, progress_seconds=1.0, **change,
     )  # fmt: skip
 

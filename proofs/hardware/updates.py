@@ -87,8 +87,8 @@ def settings(name: str, **change: Any) -> Config:
     optimizer = replace(digits.optimizer, name=name, base_batch=BATCH, **OPTIMIZERS[name])
     data = replace(digits.data, crop_padding=0, flip=False)
     return replace(
-        digits, batch=BATCH, model="smooth", model_options={}, warmup_epochs=0, data=data,
-        optimizer=optimizer, **change,
+        digits, batch=BATCH, batchnorm_batch=None, model="smooth", model_options={},
+        warmup_epochs=0, data=data, optimizer=optimizer, **change,
     )  # fmt: skip
 
 

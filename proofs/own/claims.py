@@ -46,7 +46,8 @@ TPU = {
         "batchnorm_batch",
     ),
     "with published weights": (
-        f"{LARGE}), model='mobilenetv3_small', model_options={{'backbone_rate': 0.1}}",
+        f"{LARGE}), batchnorm_batch=None, model='mobilenetv3_small',"
+        " model_options={'backbone_rate': 0.1}",
         "model_options.pretrained",
     ),
 }

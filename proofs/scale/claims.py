@@ -4,7 +4,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from proofs.scale import adam, two_processes
+from proofs.scale import adam, shipped, two_processes
 from proofs.scale.two_processes import Bench
 from proofs.shared.results_table import Later, Row, Rows, Show
 
@@ -16,6 +16,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     """Yield the rows; `short` has a few steps of two processes beside one."""
     with tempfile.TemporaryDirectory(prefix="prove-scale-") as scratch:
         folder = Path(scratch)
+        yield shipped.row()
         if short:
             bench = Bench(root, folder / "moved", SHORT, here=True)
             bench.prepare()

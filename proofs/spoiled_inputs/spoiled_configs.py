@@ -17,8 +17,8 @@ ODD = (
 )  # fmt: skip
 INSERTED = (
     "folds", "seed", "keep", "precision", "patience", "session_hours", "target", "metric",
-    "steps_per_call", "micro_batch", "handoff", "noise_cap", "stall_seconds", "batchnorm_batch",
-    "model_options", "data", "optimizer", "nonsense",
+    "steps_per_call", "micro_batch", "handoff", "noise_cap", "stall_seconds", "model_options",
+    "data", "optimizer", "nonsense",
 )  # fmt: skip
 PLACES = (
     "kind", "resize", "train_csv", "test_images", "sample_submission", "id_column", "label_column",

@@ -60,6 +60,7 @@ def settings(epochs: int) -> Any:
     base = replace(
         digits,
         name="lives",
+        batchnorm_batch=None,
         data=replace(digits.data, flip=True),
         optimizer=optimizer,
         model_options={"width": 4, "dropout": 0.3},

@@ -64,6 +64,7 @@ def settings(width: int, batch: int, **change: Any) -> Config:
         digits,
         name="pace",
         batch=batch,
+        batchnorm_batch=None,
         data=replace(digits.data, height=16, width=16, crop_padding=1, flip=True),
         optimizer=replace(digits.optimizer, base_batch=batch),
         model_options={"width": width, "dropout": 0.3},

@@ -67,6 +67,7 @@ def tiny() -> Config:
         warmup_epochs=1,
         model="mlp",
         model_options={"width": 16, "depth": 1, "dropout": 0.1},
+        batchnorm_batch=None,
         batchnorm_momentum=0.8,  # 44 steps are too few for statistics that forget more slowly
         optimizer=replace(digits.optimizer, base_rate=2e-2, base_batch=8),
         progress_seconds=0,

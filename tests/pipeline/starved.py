@@ -28,6 +28,7 @@ def main(folder: Path) -> None:
         name="starved",
         num_classes=4,
         batch=256,
+        batchnorm_batch=None,
         epochs=1,
         warmup_epochs=0,
         data=replace(digits.data, validation_fraction=0.1),

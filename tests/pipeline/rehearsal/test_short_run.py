@@ -21,6 +21,7 @@ def large(config: Config, **change: object) -> Config:
         model="wide_resnet",
         model_options={"k": 2, "n": 2, "kernel_size": 3},
         batch=1024,
+        batchnorm_batch=None,
         epochs=90,
         folds=5,
         data=replace(config.data, height=224, width=224, channels=3, resize="crop"),

@@ -1,8 +1,11 @@
 """What `invoke prove scale` claims in its short form, and that its rows can miss."""
 
+from dataclasses import replace
+
 import pytest
 
-from proofs.scale import adam, two_processes
+from pipeline.config import Data
+from proofs.scale import adam, noisy_table, shipped, two_processes
 from tests.proofs.short_rows import short_rows
 
 ARM = {"gap": 1.0, "ratio": 1.0, "spread": 1.0}
@@ -16,11 +19,32 @@ END = (1, 1, 20.0, 30)
 
 
 def test_the_short_proof_holds():
-    """Two processes of four devices compute what one of eight does."""
+    """Two processes of four devices compute what one of eight does, and no config goes too far."""
     rows = short_rows("scale")
 
     assert [row for row in rows if not row.passed] == []
-    assert len(rows) == 1
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "times", "rows", "beyond"),
+    [
+        ("table", "adam", 8, 64 * 64, False),
+        ("table", "adamw", 8, 64 * 64 - 1, True),
+        ("table", "adam", 9, 10**6, True),
+        ("images", "adam", 2, 10**6, True),
+        ("images", "adam", 1, 10, False),
+        ("images", "sgd", 8, 10, False),
+        ("images", "sgd", 9, 10**6, True),
+    ],
+)
+def test_a_rate_that_is_scaled_beyond_what_was_seen_is_a_miss(kind, name, times, rows, beyond):
+    config = noisy_table.config("adam", times, 0)
+    data = config.data if kind == "table" else Data(height=8, width=8, channels=1)
+    optimizer = replace(config.optimizer, name=name)
+    small = replace(config, data=data, optimizer=optimizer)
+
+    assert shipped.beyond_what_was_seen(small, rows) is beyond
 
 
 def test_a_check_that_fails_with_one_triple_of_seeds_is_a_miss():
