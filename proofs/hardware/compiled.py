@@ -109,9 +109,10 @@ def case(name: str) -> tuple[Config, int]:
             mixup=0.2, cutmix=1.0,
         )  # fmt: skip
         options = {"pretrained": "none", "batchnorm": "groups"}
+        adam = replace(base.optimizer, base_rate=2e-3, base_batch=GROUP)
         config = replace(
-            base, name="network", model=NETWORKS[name], data=data, batch=BATCH,
-            model_options=options, optimizer=replace(base.optimizer, base_batch=GROUP),
+            base, name="network", model=NETWORKS[name], data=data, batch=BATCH, optimizer=adam,
+            model_options=options, batchnorm_batch=None, batchnorm_momentum=0.97,
         )  # fmt: skip
         return config, 0
     if name == "digits_mobilenet":
