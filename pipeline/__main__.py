@@ -241,6 +241,9 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
     refuse_missing_input(options.input)
     backend.use_every_core(config.batch)
     processes.join(options.processes, options.process_id, options.coordinator)
+    asked = {"--max-steps": options.max_steps, "--fresh": options.fresh}
+    edit = "Start each process with the same config and options."
+    processes.refuse_differences("the run", config.to_json() | asked, edit)
     from pipeline.figures import training_figures
     from pipeline.training import training
 

@@ -75,6 +75,7 @@ class Session:
             if self._handles_sigint:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._pressed and kind is None:
+            processes.part()  # all have stopped, and the first one has saved
             raise KeyboardInterrupt
 
     def progress(self) -> None:

@@ -21,7 +21,7 @@ from pipeline.data import dataset, file_images, folds
 from pipeline.evaluation import held_out_outputs
 from pipeline.evaluation.epoch_score import EpochScore
 from pipeline.models import architectures
-from pipeline.runtime import devices
+from pipeline.runtime import devices, processes
 from pipeline.runtime import provenance as provenance_module
 from pipeline.session.progress_log import Fold
 from pipeline.session.time_limit import Session
@@ -99,8 +99,6 @@ def fit(
     if first is not None and (fresh or not any((place / "checkpoints").glob("step-*"))):
         number = fold.number if fold else None
         begin = partial(warm_start.begin, first=first, config=config, fold=number, show=show)
-    run = Loop(config, applied, batches, validation, place, show, spent, fold, score, begin)
-    run.run_id, run.memory = run_id or run.run_id, memory
     origin = {
         "config": config.to_json(),
         "data": folds.fingerprint(examples, config, pair),
@@ -109,6 +107,11 @@ def fit(
         "devices": str(devices.found()),
         "code": provenance_module.code(),
     }
+    alike = {name: origin[name] for name in ("data", "batches", "precision", "code")}
+    edit = "Give each the same --input, and the same version of this project."
+    processes.refuse_differences("what they train on", alike, edit)
+    run = Loop(config, applied, batches, validation, place, show, spent, fold, score, begin)
+    run.run_id, run.memory = run_id or run.run_id, memory
     with Session(config.session_hours, config.stall_seconds, place) as session:
         status = run.go(origin, session, max_steps=max_steps, fresh=fresh)
         # A fold that was complete before ends no session, however short: each session makes

@@ -31,7 +31,8 @@ def _compared(root: Path, folder: Path, show: Show) -> list[Row]:
     show("      two processes beside one, and moved")
     bench = Bench(root, folder / "moved", EPOCHS)
     bench.prepare()
-    return [two_processes.beside_one(bench), two_processes.moved(bench)]
+    rows = [two_processes.beside_one(bench), two_processes.moved(bench)]
+    return [*rows, two_processes.refused(bench)]
 
 
 def _killed(root: Path, folder: Path, show: Show) -> Row:

@@ -5,6 +5,8 @@ They are compared with one process of eight, killed at any moment, and moved.
 
 import json
 import random
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -75,10 +77,12 @@ class Bench:
 
     def start(self, output: str, devices: int, *more: object) -> "subprocess.Popen[bytes]":
         """Start a training, or its part in one."""
-        words = [
-            *("pipeline", "train", "--config", self.file, "--input", self.folder / "digits"),
-            *("--output", self.folder / output, *more),
-        ]
+        options: dict[object, object] = {
+            "--config": self.file, "--input": self.folder / "digits",
+            "--output": self.folder / output,
+        }  # fmt: skip
+        options |= dict(zip(more[::2], more[1::2], strict=True))
+        words = ["pipeline", "train", *(word for pair in options.items() for word in pair)]
         flags = f"--xla_force_host_platform_device_count={devices} {module_process.UNOPTIMIZED}"
         compiled = self.folder / "compiled"
         return subprocess.Popen(
@@ -103,11 +107,19 @@ class Bench:
 
     def both(self, output: str, *more: object) -> list["subprocess.Popen[bytes]"]:
         """Start two processes of four devices each."""
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-        host = f"127.0.0.1:{port}"
+        host = f"127.0.0.1:{_free_port()}"
         words = ("--processes", 2, "--coordinator", host, *more, "--process-id")
         return [self.start(output, 4, *words, place) for place in (0, 1)]
+
+    def apart(self, output: str, *second: object) -> tuple[list[int], str]:
+        """Start two processes, the second one with other options as well, and return their exit
+        codes and what they said.
+        """
+        host = f"127.0.0.1:{_free_port()}"
+        words = ("--processes", 2, "--coordinator", host, "--process-id")
+        pair = [self.start(output, 4, *words, 0), self.start(output, 4, *words, 1, *second)]
+        codes = [process.wait(timeout=300) for process in pair]
+        return codes, (self.folder / f"{output}.err").read_text(errors="replace")
 
     def two(self, output: str, *more: object) -> None:
         """Train with two processes of four devices each."""
@@ -185,6 +197,46 @@ def moved(bench: Bench) -> Row:
     if at != MOVES[1]:
         return Row(row.claim, row.target, f"stopped at step {at}", False, SEED)
     return row
+
+
+def refused(bench: Bench) -> Row:
+    """Return the row of processes that were not asked for the same."""
+    other, data = bench.folder / "other.py", bench.folder / "relabelled"
+    changed = {"two_processes": "other", f"epochs={bench.epochs}": f"epochs={bench.epochs + 1}"}
+    text = bench.file.read_text()
+    for before, after in changed.items():
+        text = text.replace(before, after)
+    other.write_text(text)
+    shutil.copytree(bench.folder / "digits", data)
+    table = (data / "train.csv").read_text().splitlines()
+    ids, labels = zip(*(line.split(",") for line in table[1:]), strict=True)
+    rows = [",".join(pair) for pair in zip(ids, labels[1:] + labels[:1], strict=True)]
+    (data / "train.csv").write_text("\n".join([table[0], *rows]) + "\n")
+    cases = {
+        "epochs": ("--config", other),
+        "data": ("--input", data),
+        "--max-steps": ("--max-steps", 5),
+        "--output": ("--output", bench.folder / "elsewhere"),
+    }
+    told = []
+    for name, words in cases.items():
+        output = f"differ-{name.strip('-')}"
+        codes, said = bench.apart(output, *words)
+        named = re.search(rf"^Error: The processes differ in .*{name}", said, re.MULTILINE)
+        if codes == [2, 2] and named and not bench.steps(output):
+            continue
+        told.append(f"{name}: codes {codes}, {' '.join(said.split())[-200:]}")
+    return Row(
+        f"Two processes with another {', '.join(cases)}: refused",
+        f"{len(cases)} of {len(cases)}: both end with code 2 and name it, and nothing is trained",
+        f"{len(cases) - len(told)} of {len(cases)}{': ' * bool(told)}{'; '.join(told)}",
+        not told,
+    )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def near(claim: str, distance: float, unit: float) -> Row:

@@ -1,5 +1,7 @@
 """Processes find each other, or it is said why not. `proofs.scale` trains with two."""
 
+import socket
+
 import numpy as np
 import pytest
 
@@ -13,13 +15,30 @@ from pipeline.runtime import processes, replicas
         ["--processes", "2"],
         ["--processes", "2", "--process-id", "2", "--coordinator", "127.0.0.1:1"],
         ["--process-id", "0", "--coordinator", "127.0.0.1:1"],
+        *(
+            ["--processes", "2", "--process-id", "0", "--coordinator", address]
+            for address in ("127.0.0.1", "127.0.0.1:abc", "127.0.0.1:99999", ":5", "http://a:5")
+        ),
     ],
 )
-def test_some_of_the_three_options_are_refused(trained, written_config, tiny, tmp_path, words):
+def test_options_that_cannot_work_are_refused(trained, written_config, tiny, tmp_path, words):
     given = ["--config", written_config(tiny), "--input", trained[0], "--output", tmp_path / "out"]
 
     assert main(["train", *map(str, given), *words]) == 2
     assert not (tmp_path / "out").exists()
+
+
+def test_a_port_that_is_taken_is_said_before_the_others_wait(
+    trained, written_config, tiny, tmp_path, capsys
+):
+    given = ["--config", written_config(tiny), "--input", trained[0], "--output", tmp_path / "out"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        words = ["--processes", "2", "--process-id", "0", "--coordinator", address]
+
+        assert main(["train", *map(str, given), *words]) == 1
+
+    assert "is taken" in capsys.readouterr().err
 
 
 def test_one_process_is_asked_nothing(tmp_path):
