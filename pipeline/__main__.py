@@ -16,7 +16,8 @@ from pipeline import config as config_module
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.inspection import inspect_command
 from pipeline.inspection.inspect_command import OPTIONS
-from pipeline.plan.accelerators import ACCELERATORS
+from pipeline.plan import plan_command
+from pipeline.plan.accelerators import COMPILED
 from pipeline.runtime import backend, processes
 from pipeline.session import progress_log
 
@@ -31,6 +32,7 @@ EXAMPLES = """examples:
   python -m pipeline report --output out
   python -m pipeline inspect data/leaves --write leaves --page leaves.html
   python -m pipeline compile --config cifar100_wrn --for tpu-v5e-8
+  python -m pipeline plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
 """
 
 IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: `describe` counts steps with it by default
@@ -79,7 +81,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = "describe|check|train|ensemble|infer|scale-check|report|inspect|compile"
+    names = "describe|check|train|ensemble|infer|scale-check|report|inspect|compile|plan"
     commands = parser.add_subparsers(required=True, metavar=names)
 
     def add(
@@ -146,9 +148,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         inspected.add_argument(f"--{option}", default="", help=words)
     compiled = "compile the training step for a TPU that is not here, and say what it takes"
     add("compile", _compile, compiled, config).add_argument(
-        "--for", dest="accelerator", choices=ACCELERATORS, default="tpu-v5e-8",
+        "--for", dest="accelerator", choices=COMPILED, default="tpu-v5e-8",
         help="the machine (default: tpu-v5e-8)",
     )  # fmt: skip
+    planned = add("plan", _plan, "say what a training takes on each runtime", config)
+    for option, words in plan_command.OPTIONS.items():
+        planned.add_argument(f"--{option}", default="", help=words)
     options = parser.parse_args(arguments)
     if options.command not in (_infer, _ensemble) and "config" in options:
         if len(options.config) > 1:
@@ -366,6 +371,14 @@ def _inspect(options: argparse.Namespace) -> dict[str, Any]:
     refuse_missing_input(options.input)
     given = {name: getattr(options, name) for name in OPTIONS}
     return inspect_command.run(options.input, given, print)
+
+
+def _plan(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("jax")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as for `compile`
+    given = {name: getattr(options, name) for name in plan_command.OPTIONS}
+    said = print if not options.json else lambda line: print(line, file=sys.stderr)
+    return plan_command.run(config_module.load(options.config), given, said)
 
 
 def _compile(options: argparse.Namespace) -> dict[str, Any]:

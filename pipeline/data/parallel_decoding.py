@@ -28,6 +28,7 @@ import numpy as np
 
 from pipeline.data.image_decoding import BrokenImage, Shape, decode
 from pipeline.errors import DataError, reading
+from pipeline.runtime import devices
 
 
 class Part(NamedTuple):
@@ -228,7 +229,7 @@ def _statuses(sources: Sequence[Source]) -> list[tuple[int, int]]:
 def fits(paths: Paths, shape: Shape, cache: Path | None) -> bool:
     """Return whether `read` has room for these images: in memory, or in a cache on the disk."""
     size = int(np.prod(_form(len(paths), shape), dtype=object))
-    if size <= _available_memory() * SHARE:
+    if size <= devices.memory_left() * SHARE:
         return True
     if cache is None:
         return False
@@ -243,7 +244,7 @@ def _allocate(kept: Path | None, number: int, shape: Shape, show: Show) -> np.nd
     """Return an array for the images, in the cache's file if memory is short."""
     form = _form(number, shape)
     size = int(np.prod(form, dtype=object))
-    if kept is None or size <= _available_memory() * SHARE:
+    if kept is None or size <= devices.memory_left() * SHARE:
         return _empty(number, shape)
     try:
         pixels = _create(kept.with_suffix(".writing"), form)
@@ -279,16 +280,6 @@ def _reason(error: OSError) -> str:
 
 def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
-
-
-def _available_memory() -> int:
-    """Return how many bytes of memory are free or can be freed, where Linux says so."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    values = dict(line.split(":", 1) for line in lines)
-    return int(values["MemAvailable"].split()[0]) * 1024
 
 
 def _empty(number: int, shape: Shape) -> np.ndarray:

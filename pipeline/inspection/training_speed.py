@@ -3,21 +3,20 @@
 What nobody has shown says so. Nothing here has run on a TPU.
 """
 
-import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from pipeline.config import Config
 from pipeline.config import budget as budgets
 from pipeline.errors import ConfigError
+from pipeline.plan.accelerators import V5E
+from pipeline.plan.step_time import CALL, VALIDATES
 
 TPU, CPU = "tpu-v5e-8", "cpu"
 BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
 
-# Operations a second, in bfloat16, of 8 chips (cloud.google.com/tpu/docs/v5e, read 2026-11-21).
-PEAK = 8 * 197e12
+PEAK = 8 * V5E.operations  # a second
 # The share of it that a network reaches. Read: ResNet-50 at 224 pixels has 19 % on an A100 and
 # 20.5 % on TPU v3 (NVIDIA DeepLearningExamples; arXiv:1811.06992). Assumed: half of that for the
 # depthwise convolutions of EfficientNetV2 and ConvNeXt. A first run on Kaggle would show it.
@@ -25,7 +24,6 @@ SHARE = 0.1
 # Measured on one core of a laptop-class CPU: batches of 32x32x3, cropped and flipped, in bytes a
 # second (docs/LOG.md, 2026-11-21). Assumed: a core of the TPU's host is as fast.
 FED = 149_000 * 32 * 32 * 3
-CALL = 2e-3  # seconds of a step, at least; measured 0.5 to 1 ms on a CPU, and assumed twice that
 # Measured 175 s on two busy cores for a network of 103 million parameters (2026-11-21); assumed
 # for the TPU's host.
 TPU_COMPILES = 180.0
@@ -33,7 +31,6 @@ TPU_COMPILES = 180.0
 TPU_DECODES = 600 * 48
 DECODES = 1_000  # images a second on two cores, the slower ones of docs/results.md
 
-VALIDATES = 0.4  # time of an image without gradients, beside one with them
 AGAIN = 0.3  # of the setup, for each later fold, by what XLA kept (19 % in docs/results.md)
 STARTS = 12.0  # seconds of imports, and of what ends a run: the last evaluation and the pictures
 FILLED = 0.85  # of a budget that is planned: no machine is always equally fast
@@ -132,53 +129,12 @@ def on_tpu(config: Config, operations: float) -> Speed:
 def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
     """Return how fast a config's network trains here, measured on some steps of random pixels.
 
-    The steps are those of a training: the same program, on all devices, fed with augmented batches.
-
     Args:
         config: of images; its epochs do not matter.
         least_seconds: that the timed steps take together; three steps at least.
     """
-    import keras
+    from pipeline.plan import probe
 
-    from pipeline.data.dataset import Batches
-    from pipeline.models import architectures
-    from pipeline.runtime import devices, replicas
-    from pipeline.training import learning_rate
-    from pipeline.training.train_step import Step
-
-    count, data = 4 * config.batch, config.data
-    noise = np.random.default_rng(0).integers(0, 256, (count, *data.shape), np.uint8)
-    batches = Batches(noise, _labels(config, count), batch=config.batch, seed=config.seed)
-    applied = learning_rate.apply(config, count)
-    several = devices.found().count > 1
-    begun = time.monotonic()
-    try:
-        distribution = keras.distribution.DataParallel() if several else None
-        keras.distribution.set_distribution(distribution)
-        architectures.seed(config.seed)
-        model = architectures.build(config, applied.batchnorm_momentum)
-        compiled = Step(config, applied, model, replicas.mesh())
-
-        def step(number: int, tree: Any) -> Any:
-            arrays = *batches.at(number), compiled.augmentation.draws(number)
-            given = replicas.put(compiled.mesh, *(array[None] for array in arrays), axis=1)
-            tree, totals = compiled.train(tree, (), given, 1)
-            float(totals[0])  # waits for the step
-            return tree
-
-        tree, steps = step(0, compiled.initial().tree), 0
-        setup, begun = time.monotonic() - begun, time.monotonic()
-        while steps < 3 or time.monotonic() - begun < least_seconds:
-            steps += 1
-            tree = step(steps, tree)
-        image = (time.monotonic() - begun) / (steps * config.batch)
-    finally:
-        keras.distribution.set_distribution(None)
+    step, setup = probe.of_step(config, least_seconds)
     # The evaluation is another program, about half as large.
-    return Speed(image, setup=1.5 * setup)
-
-
-def _labels(config: Config, count: int) -> np.ndarray:
-    if config.target in ("classes", "ordinal"):
-        return np.zeros(count, np.int32)
-    return np.zeros((count, config.outputs), np.float32)
+    return Speed(step / config.batch, setup=1.5 * setup)

@@ -12,7 +12,6 @@ import re
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import Config
-from pipeline.config.data_layout import sizes
 from pipeline.errors import ConfigError
-from pipeline.plan.accelerators import ACCELERATORS, Accelerator
+from pipeline.plan import lowered_step
+from pipeline.plan.accelerators import RUNTIMES, Accelerator, precision
 from pipeline.storage import atomic_file
 
 CORES = 8  # of each accelerator
@@ -61,20 +60,26 @@ class Compiled:
         return asdict(self)
 
 
+class TooLarge(ConfigError):
+    """A step does not fit into a core's memory, as the compiler says."""
+
+
 def compile_step(
     config: Config, accelerator: str, *, images: int = 0, kept: Path | None = None
 ) -> Compiled:
     """Return what the step of a config takes on an accelerator.
 
     Args:
-        accelerator: a key of `ACCELERATORS`.
+        accelerator: a key of `pipeline.plan.accelerators.COMPILED`.
         images: that lie on the devices; 0: the host sends each batch.
         kept: a JSON file of results by program; one that is in it is not compiled again.
 
     Raises:
-        ConfigError: if libtpu is not installed, or the step does not fit.
+        ConfigError: if libtpu is not installed, or the batch does not split over the cores.
+        TooLarge: if the step does not fit.
     """
-    target = ACCELERATORS[accelerator]
+    target = RUNTIMES[accelerator].core
+    assert target is not None  # noqa: S101 - those have one
     if find_spec("libtpu") is None:
         raise ConfigError(
             "python -m pipeline compile needs libtpu, which is not installed.\n"
@@ -99,7 +104,7 @@ def compile_step(
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise ConfigError(
+        raise TooLarge(
             f"A step of {config.name} does not fit into {target.memory / 2**30:.2f} GiB a core:"
             f" {str(error).splitlines()[0][:300]}\nLower batch, or set micro_batch."
         ) from error
@@ -181,63 +186,7 @@ def _lowered(config: Config, target: Accelerator, images: int) -> Any:
         ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # it drives no TPU that two processes could share
     )  # fmt: skip
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ.setdefault("KERAS_BACKEND", "jax")
-    import jax
-    import keras
     from jax.experimental import topologies
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    from pipeline.models import architectures
-    from pipeline.runtime import devices, replicas
-    from pipeline.training import learning_rate
-    from pipeline.training.train_step import Step
 
     topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
-    mesh = Mesh(np.array(topology.devices), (replicas.AXIS,))
-
-    def there(array: Any, *axes: Any) -> Any:
-        where = NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
-        struct: Any = jax.ShapeDtypeStruct
-        return struct(array.shape, array.dtype, sharding=where)
-
-    before = keras.config.dtype_policy()
-    here = devices.Devices("tpu", target.kind, len(topology.devices), None)
-    policy = devices.precision(config.precision, here, table=config.data.numbers)
-    keras.config.set_dtype_policy(policy)
-    try:
-        applied = learning_rate.apply(config, 1000 * config.batch)
-        model = architectures.build(config, applied.batchnorm_momentum)
-        step = Step(config, applied, model, mesh)
-        tree = jax.tree.map(there, step.initial().tree)
-        pixels, *rest = _given(config, step)
-        split = partial(jax.tree.map, lambda array: there(array, None, replicas.AXIS))
-        placed = [split(array) for array in (pixels, *rest)]
-        held: tuple[Any, ...] = ()
-        if images:
-            part = -(-images // mesh.size)
-            struct: Any = jax.ShapeDtypeStruct
-            shape = (mesh.size * part, *config.data.shape)
-            held = (there(struct(shape, pixels.dtype), replicas.AXIS),)
-            placed[0] = there(struct(pixels.shape[:2], np.int32))
-        return step.lowered(tree, held, tuple(placed))
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
-def _given(config: Config, step: Any) -> tuple[Any, ...]:
-    import jax
-
-    from pipeline.data.dataset import Weighted
-
-    size = config.steps_per_call, config.batch
-    whole = config.target in ("classes", "ordinal")
-    labels: Any = (size, np.int32) if whole else ((*size, config.outputs), np.float32)
-    if config.target == "own":
-        labels = (*size, *sizes(config.data.own_labels)), np.dtype(str(config.data.own_labels[0]))
-    draws = (*size, step.augmentation.draws(0).shape[1])
-    struct: Any = jax.ShapeDtypeStruct
-    pixels = struct((*size, *config.data.shape), np.dtype(config.data.dtype))
-    truth = struct(*labels)
-    if config.class_weights or config.data.weight_column is not None:
-        truth = Weighted(truth, struct(size, np.float32))
-    return pixels, truth, struct(draws, np.int32)
+    return lowered_step.of(config, topology.devices, precision(config, target), images)

@@ -17,7 +17,7 @@ from pipeline.evaluation import hard_examples
 from pipeline.figures.training_figures import phases
 from pipeline.pages import charts
 from pipeline.pages.html import quoted, render
-from pipeline.report import run_results, sections
+from pipeline.report import plan_comparison, run_results, sections
 from pipeline.report.run_results import SUBMISSION, VALIDATION, Results
 from pipeline.report.sections import Predictions, number
 from pipeline.session.progress_log import INPUT_BOUND
@@ -51,6 +51,7 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         found=found,
         headline=_headline(found, predictions),
         floor=_floor(found),
+        plan=plan_comparison.rows(output, found),
         tiles=_tiles(found),
         lacks=_lacks(found, predictions),
         curves=_curves(found),

@@ -7,6 +7,7 @@ or when a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-2
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.errors import DeviceError
 
@@ -163,3 +164,13 @@ def precision(wanted: str, here: Devices, *, table: bool = False) -> str:
         capability = str(getattr(jax.devices()[0], "compute_capability", "0"))
         return "mixed_bfloat16" if float(capability or 0) >= 8.0 else "float32"
     return "float32"
+
+
+def memory_left() -> int:
+    """Return how many bytes of memory are free or can be freed, where Linux says so."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    values = dict(line.split(":", 1) for line in lines)
+    return int(values["MemAvailable"].split()[0]) * 1024

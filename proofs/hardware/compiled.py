@@ -15,7 +15,7 @@ from typing import Any
 from pipeline import config as configs
 from pipeline.config import Config
 from pipeline.plan import tpu_compiler
-from pipeline.plan.accelerators import ACCELERATORS
+from pipeline.plan.accelerators import V5E
 from proofs.shared import module_process
 from proofs.shared.results_table import Row, last_json
 
@@ -49,7 +49,7 @@ def short_row(found: dict[str, Any]) -> Row:
         "Compiled for a TPU v5e-8 without one: a step of digits",
         "memory, operations, traffic and collectives; it fits",
         _told(found),
-        0 < found["memory"] <= ACCELERATORS[ACCELERATOR].memory
+        0 < found["memory"] <= V5E.memory
         and found["operations"] > 1e6
         and found["collectives"].get("all-reduce", 0) > 0,
     )
@@ -82,7 +82,7 @@ def judged(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
         max(reduces) <= REDUCES and not groups["gathered"] and not held["gathered"],
     )
     others = {name: found[name] for name in (*SHIPPED, *NETWORKS)}
-    room = ACCELERATORS[ACCELERATOR].memory
+    room = V5E.memory
     yield Row(
         "Compiled for v5e:2x4: memory a core of every shipped config, and of EfficientNetV2B0 and"
         f" ConvNeXt-Tiny at 224 with batch {BATCH}, 8 times what is proposed",

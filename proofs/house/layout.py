@@ -12,7 +12,7 @@ from pathlib import Path
 FLOORS = {
     "pipeline": "errors storage runtime config metrics competition_metric data losses augmentation"
     " models submission artifact ensemble|warm_start session evaluation training|inference figures"
-    " pages folders report|inspection|rehearsal|plan __main__",
+    " pages folders plan report|inspection|rehearsal __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup",
     "localkaggle": "competitions|sessions|faults services http_handler server __main__",
     "commands": "console project kaggle|local|rehearsal",

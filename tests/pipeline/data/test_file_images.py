@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pipeline.config import Data
-from pipeline.data import dataset, file_images, parallel_decoding
+from pipeline.data import dataset, file_images
 from pipeline.errors import ConfigError, DataError
+from pipeline.runtime import devices
 from pipeline.training import training
 from tests.pipeline.conftest import write_competition
 
@@ -68,7 +69,7 @@ def test_an_image_that_breaks_while_the_run_goes_is_named(both, competition):
 def test_what_fits_nowhere_stays_in_its_files(competition, tiny, monkeypatch, tmp_path):
     """A full disk, and a small memory."""
     shown = []
-    monkeypatch.setattr(parallel_decoding, "_available_memory", lambda: 1000)
+    monkeypatch.setattr(devices, "memory_left", lambda: 1000)
 
     found = dataset.read_training(competition, tiny, show=shown.append)
 

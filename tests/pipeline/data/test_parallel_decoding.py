@@ -16,6 +16,7 @@ from PIL import Image
 from pipeline.data import image_decoding, parallel_decoding
 from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
+from pipeline.runtime import devices
 
 FORM = Shape(6, 5, 3, "exact")
 COUNT = 83  # more than two runs of a thread, and no multiple of one
@@ -374,7 +375,7 @@ def test_images_within_a_file_are_read_like_files(own, tmp_path):
 
 def test_another_process_that_decodes_the_same_takes_nothing_away(tmp_path, monkeypatch):
     """Each has a file of its own until it is whole."""
-    monkeypatch.setattr(parallel_decoding, "_available_memory", lambda: 0)
+    monkeypatch.setattr(devices, "memory_left", lambda: 0)
     first = parallel_decoding._allocate(tmp_path / "key", 3, FORM, print)
     first[:] = 7
 
@@ -387,7 +388,7 @@ def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(
     folder, tmp_path, monkeypatch
 ):
     """The same pixels, from the same file as any other cache, and found again as one."""
-    monkeypatch.setattr(parallel_decoding, "_available_memory", lambda: 0)
+    monkeypatch.setattr(devices, "memory_left", lambda: 0)
     said = []
 
     for _ in range(2):
@@ -416,7 +417,7 @@ def test_a_cache_leaves_half_of_a_disk_s_free_space(own, tmp_path, monkeypatch, 
         "disk_usage",
         lambda path: usage._replace(free=5 * 6 * 5 * 3 * 2 - 1),
     )
-    monkeypatch.setattr(parallel_decoding, "_available_memory", lambda: memory)
+    monkeypatch.setattr(devices, "memory_left", lambda: memory)
     said = []
 
     found = parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
