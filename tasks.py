@@ -18,7 +18,7 @@ from commands.kaggle import (
     submit,
     watch,
 )
-from commands.local import check, inspect, prove, report, scale_check
+from commands.local import check, inspect, plan, prove, report, scale_check
 from commands.rehearsal import dry_run
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "dry_run",
     "init_project",
     "inspect",
+    "plan",
     "prove",
     "publish",
     "pull",

@@ -23,6 +23,7 @@ SUBJECTS = (
     "hardware",
     "custom",
     "scale",
+    "plan",
 )
 
 
@@ -167,6 +168,35 @@ def inspect(
     }
     model_side.refuse_missing_input(Path(input))
     return inspect_command.run(Path(input), options, show)
+
+
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        "for_": "runtimes, with commas between, or all; default: tpu-v5e-8, gpu-t4x2",
+        "input": "the competition's folder, whose labelled rows are counted",
+        "images": "labelled images, in place of --input",
+        "output": "the output folder of a training, whose report compares it with the plan",
+        "largest": "search for the largest batch that a TPU takes: three compilations",
+    }
+)
+@reported
+def plan(
+    c: Context, config: str = "", for_: str = "", input: str = "", images: str = "",
+    output: str = "", largest: bool = False, json: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Say what a training takes on each runtime: memory, time, sessions, quota and price.
+
+    Example: invoke plan --config digits --for all
+    """
+    from pipeline import config as configs
+    from pipeline.plan import plan_command
+    from pipeline.runtime import backend
+
+    backend.choose("jax")
+    given = {"for": for_, "input": input, "images": images, "output": output}
+    return plan_command.run(configs.load(config), given, show, largest=largest)
 
 
 @task()

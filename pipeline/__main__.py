@@ -1,4 +1,4 @@
-"""python -m pipeline describe|check|train|ensemble|infer|scale-check|report|inspect|compile: what
+"""python -m pipeline describe|check|train|ensemble|infer|scale-check|report|inspect|plan: what
 notebooks do, on any machine that has the data.
 """
 
@@ -17,7 +17,6 @@ from pipeline.errors import ConfigError, PipelineError
 from pipeline.inspection import inspect_command
 from pipeline.inspection.inspect_command import OPTIONS
 from pipeline.plan import plan_command
-from pipeline.plan.accelerators import COMPILED
 from pipeline.runtime import backend, processes
 from pipeline.session import progress_log
 
@@ -31,7 +30,6 @@ EXAMPLES = """examples:
   python -m pipeline scale-check --config digits_sgd --input data/digits --output check
   python -m pipeline report --output out
   python -m pipeline inspect data/leaves --write leaves --page leaves.html
-  python -m pipeline compile --config cifar100_wrn --for tpu-v5e-8
   python -m pipeline plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
 """
 
@@ -81,7 +79,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = "describe|check|train|ensemble|infer|scale-check|report|inspect|compile|plan"
+    names = "describe|check|train|ensemble|infer|scale-check|report|inspect|plan"
     commands = parser.add_subparsers(required=True, metavar=names)
 
     def add(
@@ -146,14 +144,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     inspected.add_argument("input", type=Path, help=folder)
     for option, words in OPTIONS.items():
         inspected.add_argument(f"--{option}", default="", help=words)
-    compiled = "compile the training step for a TPU that is not here, and say what it takes"
-    add("compile", _compile, compiled, config).add_argument(
-        "--for", dest="accelerator", choices=COMPILED, default="tpu-v5e-8",
-        help="the machine (default: tpu-v5e-8)",
-    )  # fmt: skip
     planned = add("plan", _plan, "say what a training takes on each runtime", config)
     for option, words in plan_command.OPTIONS.items():
         planned.add_argument(f"--{option}", default="", help=words)
+    planned.add_argument("--largest", action="store_true", help=plan_command.LARGEST)
     options = parser.parse_args(arguments)
     if options.command not in (_infer, _ensemble) and "config" in options:
         if len(options.config) > 1:
@@ -375,30 +369,13 @@ def _inspect(options: argparse.Namespace) -> dict[str, Any]:
 
 def _plan(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax")
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as for `compile`
+    # A compiler runs for minutes and never looks whether Python was interrupted.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     given = {name: getattr(options, name) for name in plan_command.OPTIONS}
     said = print if not options.json else lambda line: print(line, file=sys.stderr)
-    return plan_command.run(config_module.load(options.config), given, said)
-
-
-def _compile(options: argparse.Namespace) -> dict[str, Any]:
-    backend.choose("jax")
-    config = config_module.load(options.config)
-    from pipeline.plan import tpu_compiler
-
-    # The compiler runs for minutes and never looks whether Python was interrupted.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    print(
-        f"Compiling a step of {config.name} for {options.accelerator}; a large network takes"
-        " minutes (Ctrl-C ends it)",
-        file=sys.stderr,
-        flush=True,
+    return plan_command.run(
+        config_module.load(options.config), given, said, largest=options.largest
     )
-    found = tpu_compiler.compile_step(config, options.accelerator)
-    if not options.json:
-        for line in tpu_compiler.lines(config, found):
-            print(line)
-    return found.to_json()
 
 
 if __name__ == "__main__":

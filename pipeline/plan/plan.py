@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.config import Config
 from pipeline.config.budget import shown
 from pipeline.errors import ConfigError
-from pipeline.plan import cost, kept_plans, operation_counts, step_memory, step_time
+from pipeline.plan import cost, kept_plans, largest_batch, operation_counts, step_memory, step_time
 from pipeline.plan.accelerators import RUNTIMES, Accelerator, Runtime, precision
 from pipeline.plan.cost import Cost
 from pipeline.plan.operation_counts import Counts
@@ -48,6 +48,7 @@ class Outlook:
         largest: images of a batch that fit, without micro-batches.
         step, epoch, total: seconds; time_basis: what they rest on.
         spent: what the usual total costs.
+        compiled: what a TPU's compiler says of a step of each core; None: it was not asked.
         why: what is not known, or would mend what does not fit.
     """
 
@@ -67,6 +68,7 @@ class Outlook:
     total: Interval | None = None
     time_basis: str = UNKNOWN
     spent: Cost | None = None
+    compiled: dict[str, Any] | None = None
     why: str = ""
 
 
@@ -106,6 +108,8 @@ def make(
     images: int,
     images_basis: str,
     show: Callable[[str], None] = lambda line: None,
+    *,
+    largest: bool = False,
 ) -> Plan:
     """Return the plan of a config.
 
@@ -113,6 +117,7 @@ def make(
         names: of runtimes.
         images: to train on, in each fold.
         show: takes a line before what takes long.
+        largest: search for the largest batch of each TPU, too: three compilations.
     """
     warnings: list[str] = []
     counts = None
@@ -143,6 +148,9 @@ def make(
         elif core.topology:
             why = "estimated, since libtpu is not installed: pip install -e '.[plan]'"
         refused = found is not None and "refused" in found
+        most = None
+        if largest and found is not None:
+            most = _largest(config, name, runtime, core, show)
         if refused:
             found, why = None, "its compiler refuses this batch"
         policy = precision(config, core)
@@ -150,6 +158,7 @@ def make(
             laws[policy] = _law(config, policy, show)
         law = laws.get(policy)
         one = _outlook(name, runtime, core, config, counts, images, found, law, why)
+        one = one if most is None else replace(one, largest=most)
         outlooks.append(replace(one, fits=False) if refused else one)
     return Plan(
         config.name, config.batch, config.epochs, config.folds or 1, images, images_basis, counts,
@@ -233,6 +242,24 @@ def _compiled(config: Config, name: str, show: Callable[[str], None]) -> dict[st
     return kept_plans.found(what, config, compute)[0]
 
 
+def _largest(
+    config: Config, name: str, runtime: Runtime, core: Accelerator, show: Callable[[str], None]
+) -> int:
+    def bytes_of(batch: int) -> float | None:
+        found = _compiled(with_batch(config, batch), name, show)
+        return None if "refused" in found else float(found["memory"])
+
+    unit = runtime.cores * math.gcd(config.batch // runtime.cores, config.batchnorm_batch or 1)
+    return largest_batch.search(bytes_of, config.batch, unit, core.memory).batch
+
+
+def with_batch(config: Config, batch: int) -> Config:
+    """Return the config at another batch, with the same BatchNorm groups and no other rate."""
+    group = config.batchnorm_batch or min(config.optimizer.base_batch, config.batch)
+    optimizer = replace(config.optimizer, base_batch=batch)
+    return replace(config, batch=batch, batchnorm_batch=group, optimizer=optimizer)
+
+
 def _law(config: Config, policy: str, show: Callable[[str], None]) -> MemoryLaw:
     def compute() -> dict[str, Any]:
         show(f"Compiling two steps of {config.name} for this CPU ({policy})")
@@ -256,26 +283,22 @@ def _outlook(
     share = -(-config.batch // runtime.cores)
     plain = _unknown(name, runtime, config, why)
     memory = found["memory"] if found else law.bytes(share) if law else None
-    basis = COMPILED if found else ESTIMATED if law else UNKNOWN
-    fits = None if memory is None else memory <= core.memory
     room = law.fits(core.memory) if law else None
+    fits = None if memory is None else memory <= core.memory
     half = plain.precision != "float32"
-    least = (
-        found["least_seconds"]
-        if found
-        else step_time.roofline(core, counts.in_bounds * share, half=half)
-    )
-    step = step_time.expected(least).at_least(CALL)
+    roof = step_time.roofline(core, counts.in_bounds * share, half=half)
+    step = step_time.expected(found["least_seconds"] if found else roof).at_least(CALL)
     epoch = step.times(_steps(config, images))
     total = epoch.times(config.epochs * (config.folds or 1)).plus(STARTS + COMPILES)
     micro = None
     if fits is False and room is not None:
-        micro = max(
-            (size for size in range(1, share + 1) if share % size == 0 and size <= room), default=0
-        )
-        why = why or (f"set micro_batch={micro}" if micro else "not even one image of a core fits")
+        sizes = (size for size in range(1, share + 1) if share % size == 0)
+        micro = max((size for size in sizes if size <= room), default=0)
+        mended = f"set micro_batch={micro}" if micro else "not even one image of a core fits"
+        why = "; ".join(filter(None, (why, mended)))
     return replace(
-        plain, memory=memory, memory_basis=basis, fits=fits, micro_batch=micro,
-        largest=None if room is None else room * runtime.cores, step=step, epoch=epoch,
-        total=total, time_basis=PRIOR, spent=cost.of(runtime, total.usual), why=why,
+        plain, memory=memory, memory_basis=COMPILED if found else ESTIMATED, fits=fits,
+        micro_batch=micro, largest=None if room is None else room * runtime.cores, step=step,
+        epoch=epoch, total=total, time_basis=PRIOR, spent=cost.of(runtime, total.usual), why=why,
+        compiled=found,
     )  # fmt: skip

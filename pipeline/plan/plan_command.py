@@ -23,15 +23,19 @@ OPTIONS = {
     "images": f"labelled images, in place of --input; default: {ASSUMED_IMAGES:,}, an assumption",
     "output": "the output folder of a training, which keeps the plan in plan.json for its report",
 }
+LARGEST = "search for the largest batch that a TPU takes: three compilations"
 MISSING = "—"
 
 
-def run(config: Config, given: dict[str, str], show: Callable[[str], None]) -> dict[str, Any]:
+def run(
+    config: Config, given: dict[str, str], show: Callable[[str], None], *, largest: bool = False
+) -> dict[str, Any]:
     """Show the plan of a config, and return it.
 
     Args:
         given: a value for each of `OPTIONS`, "" for the default.
         show: prints a line.
+        largest: search for the largest batch of each TPU.
 
     Raises:
         ConfigError: if an option cannot work; after the plan, if the model cannot be built or the
@@ -40,7 +44,8 @@ def run(config: Config, given: dict[str, str], show: Callable[[str], None]) -> d
     names = _names(given["for"])
     images, basis, problem = _images(config, given)
     held = 1 / config.folds if config.folds else config.data.validation_fraction
-    made = plan.make(config, names, max(round(images * (1 - held)), 1), basis, show)
+    rows = max(round(images * (1 - held)), 1)
+    made = plan.make(config, names, rows, basis, show, largest=largest)
     for line in lines(made):
         show(line)
     if given["output"]:
@@ -74,7 +79,17 @@ def lines(made: Plan) -> list[str]:
     ]
     notes = {one.title: ", ".join(filter(None, (one.retired, one.why))) for one in made.outlooks}
     found += [f"{title}: {note}" for title, note in notes.items() if note]
+    found += [_compiled(one.title, one.compiled) for one in made.outlooks if one.compiled]
     return [*found, *BASES, made.advice]
+
+
+def _compiled(title: str, found: dict[str, Any]) -> str:
+    across = ", ".join(f"{count} {kind}" for kind, count in found["collectives"].items()) or "none"
+    return (
+        f"{title}: compiled in {found['compile_seconds']:.0f} s by libtpu {found['libtpu']}; of each"
+        f" core a step has {_short(found['operations'])} operations, {_short(found['traffic'])}B of"
+        f" traffic with its memory, collectives: {across}"
+    )
 
 
 BASES = (
@@ -97,7 +112,7 @@ def _row(one: Outlook) -> tuple[str, ...]:
     return (
         one.title,
         memory,
-        MISSING if one.largest is None else f"~{one.largest:,}",
+        MISSING if one.largest is None else f"{'~' * (not one.compiled)}{one.largest:,}",
         _interval(one.step, _seconds),
         _interval(one.epoch, shown),
         _interval(one.total, shown),

@@ -6,7 +6,6 @@ allots; operations and bytes are what it counts.
 
 import hashlib
 import json
-import math
 import os
 import re
 import time
@@ -82,7 +81,7 @@ def compile_step(
     assert target is not None  # noqa: S101 - those have one
     if find_spec("libtpu") is None:
         raise ConfigError(
-            "python -m pipeline compile needs libtpu, which is not installed.\n"
+            "To compile for a TPU takes libtpu, which is not installed.\n"
             "Install it: pip install -e '.[plan]' (Linux on x86-64)."
         )
     if config.batch % CORES:
@@ -127,30 +126,6 @@ def compile_step(
         known[program] = {"of": what | {"accelerator": accelerator}, "found": found.to_json()}
         atomic_file.write(kept, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
     return found
-
-
-def lines(config: Config, found: Compiled) -> list[str]:
-    """Return what was found, for people."""
-    across = ", ".join(f"{count} {kind}" for kind, count in found.collectives.items()) or "none"
-    return [
-        f"{config.name}, batch {config.batch}, compiled in {found.compile_seconds:.0f} s by libtpu"
-        f" {found.libtpu}; of each core and step:",
-        f"memory       {_short(found.memory)}B at most",
-        f"operations   {_short(found.operations)}",
-        f"traffic      {_short(found.traffic)}B between the core and its memory",
-        f"collectives  {across}",
-        f"time         {1e3 * found.least_seconds:.3g} ms or more, at the core's full speed",
-    ]
-
-
-def _short(number: float) -> str:
-    """Return a number with three digits and the letter of its size.
-
-    >>> _short(4_055_733_760)
-    '4.06 G'
-    """
-    thousands = int(math.log10(max(number, 1)) // 3)
-    return f"{number / 1000**thousands:.3g} {' kMGTP'[thousands].strip()}"
 
 
 def collectives(text: str) -> dict[str, int]:

@@ -37,6 +37,7 @@ TASKS = [
     "dry-run",
     "init",
     "inspect",
+    "plan",
     "prove",
     "publish",
     "pull",

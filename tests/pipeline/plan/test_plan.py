@@ -128,9 +128,7 @@ def test_options_that_cannot_work_are_refused(tiny, written_config, capsys, opti
     assert said in capsys.readouterr().err
 
 
-def test_a_model_that_cannot_be_built_still_gets_the_rest_of_its_plan(
-    tiny, written_config, capsys
-):
+def test_a_model_that_cannot_be_built_still_gets_the_rest_of_its_plan(tiny, written_config, capsys):
     broken = replace(tiny, model_options={"width": -1, "depth": 1, "dropout": 0.1})
 
     assert main(["plan", "--config", str(written_config(broken))]) == 2

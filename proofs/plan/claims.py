@@ -1,0 +1,26 @@
+"""Plan: what it says of published runs, of our own, and of what the compilers refuse."""
+
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from proofs.plan import compiled_plans, large_images, published_runs
+from proofs.shared.results_table import Later, Rows, Show
+
+
+def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Rows:
+    """Yield the rows; `short` has those that nothing has to be compiled for."""
+    if short:
+        yield published_runs.law_row()
+        yield published_runs.prices()
+        return
+    with tempfile.TemporaryDirectory(prefix="prove-plan-") as scratch:
+        folder = Path(scratch)
+        os.environ["XDG_CACHE_HOME"] = scratch  # nothing is known from before
+        yield published_runs.law_row()
+        yield published_runs.prices()
+        yield Later("large images", partial(large_images.row, root, folder))
+        yield Later("fit, TPU v2-8", partial(compiled_plans.fits, root, show))
+        yield Later("largest batch", partial(compiled_plans.largest, root, show))
+        yield Later("beside one compilation", partial(compiled_plans.overhead, root, show))
