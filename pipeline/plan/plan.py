@@ -14,9 +14,18 @@ from typing import Any
 from pipeline.config import Config
 from pipeline.config.budget import shown
 from pipeline.errors import ConfigError
-from pipeline.plan import cost, kept_plans, largest_batch, operation_counts, step_memory, step_time
+from pipeline.plan import (
+    cost,
+    input_rate,
+    kept_plans,
+    largest_batch,
+    operation_counts,
+    step_memory,
+    step_time,
+)
 from pipeline.plan.accelerators import RUNTIMES, Accelerator, Runtime, precision
 from pipeline.plan.cost import Cost
+from pipeline.plan.input_rate import Verdict
 from pipeline.plan.operation_counts import Counts
 from pipeline.plan.step_memory import MemoryLaw
 from pipeline.plan.step_time import CALL, VALIDATES, Interval
@@ -49,6 +58,8 @@ class Outlook:
         step, epoch, total: seconds; time_basis: what they rest on.
         spent: what the usual total costs.
         compiled: what a TPU's compiler says of a step of each core; None: it was not asked.
+        input: whether the host's CPUs keep up, by rates that are assumed; None: how many it has is
+            not known.
         why: what is not known, or would mend what does not fit.
     """
 
@@ -69,6 +80,7 @@ class Outlook:
     time_basis: str = UNKNOWN
     spent: Cost | None = None
     compiled: dict[str, Any] | None = None
+    input: Verdict | None = None
     why: str = ""
 
 
@@ -288,8 +300,16 @@ def _outlook(
     half = plain.precision != "float32"
     roof = step_time.roofline(core, counts.in_bounds * share, half=half)
     step = step_time.expected(found["least_seconds"] if found else roof).at_least(CALL)
-    epoch = step.times(_steps(config, images))
+    given = input_rate.of(config, runtime, images, config.batch / step.usual)
+    # Where the host is slower, the accelerator waits for it.
+    waits = 0.0 if given is None else config.batch / given.have
+    epoch = step.at_least(waits).times(_steps(config, images))
     total = epoch.times(config.epochs * (config.folds or 1)).plus(STARTS + COMPILES)
+    if given is not None and given.bound:
+        slow = (
+            f"input-bound: its {runtime.cpus} CPUs give {given.have:,.0f} images a second, and it"
+        )
+        why = "; ".join(filter(None, (why, f"{slow} could take {given.need:,.0f}")))
     micro = None
     if fits is False and room is not None:
         sizes = (size for size in range(1, share + 1) if share % size == 0)
@@ -300,5 +320,5 @@ def _outlook(
         plain, memory=memory, memory_basis=COMPILED if found else ESTIMATED, fits=fits,
         micro_batch=micro, largest=None if room is None else room * runtime.cores, step=step,
         epoch=epoch, total=total, time_basis=PRIOR, spent=cost.of(runtime, total.usual), why=why,
-        compiled=found,
+        compiled=found, input=given,
     )  # fmt: skip

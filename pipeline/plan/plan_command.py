@@ -86,9 +86,9 @@ def lines(made: Plan) -> list[str]:
 def _compiled(title: str, found: dict[str, Any]) -> str:
     across = ", ".join(f"{count} {kind}" for kind, count in found["collectives"].items()) or "none"
     return (
-        f"{title}: compiled in {found['compile_seconds']:.0f} s by libtpu {found['libtpu']}; of each"
-        f" core a step has {_short(found['operations'])} operations, {_short(found['traffic'])}B of"
-        f" traffic with its memory, collectives: {across}"
+        f"{title}: compiled in {found['compile_seconds']:.0f} s by libtpu {found['libtpu']}; of"
+        f" each core a step has {_short(found['operations'])} operations,"
+        f" {_short(found['traffic'])}B of traffic with its memory, collectives: {across}"
     )
 
 

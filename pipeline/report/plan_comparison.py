@@ -6,7 +6,6 @@ from typing import Any
 
 from pipeline.config.budget import shown
 from pipeline.errors import ReportError, reading
-from pipeline.pages.html import quoted
 from pipeline.plan.plan_command import FILE
 from pipeline.report.run_results import FIX, Results
 
@@ -48,7 +47,7 @@ def _compared(
     speed = sum(lines) / len(lines) if lines else None
     compared = []
     if total:
-        predicted = f"{_text(total)}, {quoted(one['time_basis'], 20)}"
+        predicted = f"{_text(total)}, {str(one['time_basis'])[:20]}"
         compared.append(("training", predicted, "" if seconds is None else shown(seconds)))
     if step:
         usual = plan["batch"] / step["usual"]

@@ -17,8 +17,8 @@ FLOORS = {
     "localkaggle": "competitions|sessions|faults services http_handler server __main__",
     "commands": "console project kaggle|local|rehearsal",
     "proofs": "shared"
-    " relay|kaggle|training|spoiled_inputs|house hostile competitions own|hardware|custom|scale"
-    " __main__",
+    " relay|kaggle|training|spoiled_inputs|house hostile competitions"
+    " own|hardware|custom|scale|plan __main__",
 }
 MOST_MODULES, MOST_LINES = 16, 400
 

@@ -22,7 +22,7 @@ V2, V5E = "tpu-v2-8", "tpu-v5e-8"
 RAN, MORE = (64, 128, 256, 512, 1024, 2048, 4096), 8192
 NEAR, OVERHEAD, CACHED = 0.05, 1.2, 5.0
 # Networks whose step compiles within a minute: name, side of the images, options.
-CASES = {
+CASES: dict[str, tuple[int, dict[str, int | float | bool | str]]] = {
     "small_cnn": (64, {"width": 32, "dropout": 0.3}),
     "strided_resnet": (96, {"width": 32, "stride": 2}),
 }
@@ -54,8 +54,8 @@ def largest(root: Path, show: Show) -> Iterator[Row]:
         yield Row(
             f"The largest batch of {name} on a TPU v5e-8, beside where the compiler refuses",
             f"within {NEAR:.0%}, by 3 compilations at most; it compiles",
-            f"{found['batch']:,} by {found['compilations']} compilations; {found['edge']:,} compiles,"
-            f" {found['refused']:,} is refused",
+            f"{found['batch']:,} by {found['compilations']} compilations; {found['edge']:,}"
+            f" compiles, {found['refused']:,} is refused",
             abs(share - 1) <= NEAR and found["compilations"] <= 3,
         )
 

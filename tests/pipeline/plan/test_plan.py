@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from pipeline.__main__ import main
 from pipeline.errors import ConfigError
-from pipeline.plan import accelerators, cost, kept_plans, plan, plan_command
+from pipeline.plan import (
+    accelerators,
+    cost,
+    input_rate,
+    kept_plans,
+    largest_batch,
+    plan,
+    plan_command,
+)
 from pipeline.plan.accelerators import RUNTIMES
 from pipeline.plan.plan import Outlook
 from pipeline.plan.step_memory import MemoryLaw
@@ -60,6 +68,44 @@ def test_what_fits_does_and_one_image_more_does_not(fixed, image, room):
     slack = 1e-9 * (room + fixed)
     assert most == 0 or law.bytes(most) <= room + slack
     assert law.bytes(most + 1) > room - slack
+
+
+@given(
+    fixed=st.floats(1e6, 8e9), image=st.floats(1e4, 1e8), first=st.integers(1, 200),
+    unit=st.sampled_from([8, 64, 256]),
+)  # fmt: skip
+def test_the_largest_batch_is_found_by_three_compilations(fixed, image, first, unit):
+    """Where memory follows the law, one unit more than what is found does not fit."""
+    law, room, tried = MemoryLaw(fixed, image), 16e9, []
+
+    def compiled(batch: int) -> float | None:
+        tried.append(batch)
+        return law.bytes(batch) if law.bytes(batch) <= room else None
+
+    found = largest_batch.search(compiled, first * unit, unit, room)
+
+    assert len(tried) <= largest_batch.COMPILATIONS
+    assert found.batch == 0 or law.bytes(found.batch) <= room
+    if law.bytes(first * unit) <= room and len(tried) == largest_batch.COMPILATIONS:
+        assert found.batch + unit > law.fits(room) - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "ram", "bound"),
+    [
+        ({}, 29e9, False),
+        ({"height": 512, "width": 512}, 29e9, True),
+        ({"height": 512}, 4e12, False),
+    ],
+)
+def test_images_that_do_not_fit_into_memory_are_decoded_each_epoch(tiny, change, ram, bound):
+    config = replace(tiny, data=replace(tiny.data, **change))
+    host = replace(RUNTIMES["gpu-t4x2"], ram=ram)
+
+    found = input_rate.of(config, host, 10**6, 3000.0)
+
+    assert found is not None and found.bound is bound
+    assert found.times == pytest.approx(3000 / (4 * input_rate.DECODES) if bound else 1)
 
 
 @pytest.mark.parametrize(

@@ -311,6 +311,8 @@ ROWS = b"id,label,prediction,confidence\n"
         ("validation.npz", b"PK", "is not what a training writes beside"),
         ("examples.npz", b"", "is not what keep_examples writes"),
         ("submission.csv", b"id,id\n", "names a column twice"),
+        ("plan.json", b"{}", "is no plan"),
+        ("plan.json", b'{"outlooks": [{"runtime": "cpu", "total": 3, "step": 1}]}', "is no plan"),
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content, said):
@@ -367,6 +369,20 @@ def test_a_submission_beside_the_run_is_named_with_its_sha256(tmp_path):
     shown = Page(report.write(tmp_path))
 
     assert f"2 rows, sha256 {checksums.sha256(tmp_path / 'submission.csv')}" in shown.text
+
+
+@pytest.mark.parametrize(("runtime", "shown"), [("cpu", True), ("tpu-v5e-8", False)])
+def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runtime, shown):
+    run(tmp_path, devices="2 x cpu (cpu)", seconds={"total": 150.0})
+    times = {"least": 120.0, "usual": 120.0, "most": 120.0}
+    steps = {"least": 0.02, "usual": 0.02, "most": 0.02}
+    one = {"runtime": runtime, "total": times, "step": steps, "time_basis": "measured"}
+    (tmp_path / "plan.json").write_text(json.dumps({"batch": 64, "outlooks": [one]}))
+
+    page = Page(report.write(tmp_path))
+
+    assert ("beside the plan planned was training 2 min, measured 2 min" in page.text) is shown
+    assert ("images a second 3,200" in page.text) is shown
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
