@@ -30,9 +30,12 @@ def seconds(text: str) -> float:
 def shown(seconds: float) -> str:
     """Return a time as a person says it.
 
-    >>> shown(45.2), shown(480), shown(7200)
-    ('45 s', '8 min', '2 h')
+    >>> shown(45.2), shown(480), shown(7200), shown(4000 * 3600)
+    ('45 s', '8 min', '2 h', '4,000 h')
     """
     if seconds < 99.5:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.2g} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.2g} h" if hours < 99.5 else f"{hours:,.0f} h"
