@@ -26,6 +26,7 @@ from pipeline.plan import (
 from pipeline.plan.accelerators import RUNTIMES, Accelerator, Runtime, precision
 from pipeline.plan.cost import Cost
 from pipeline.plan.input_rate import Verdict
+from pipeline.plan.largest_batch import Tried
 from pipeline.plan.operation_counts import Counts
 from pipeline.plan.step_memory import MemoryLaw
 from pipeline.plan.step_time import CALL, VALIDATES, Interval
@@ -162,7 +163,7 @@ def make(
         refused = found is not None and "refused" in found
         most = None
         if largest and found is not None:
-            most = _largest(config, name, runtime, core, show)
+            most = _largest(config, name, runtime, core, counts, show)
         if refused:
             found, why = None, "its compiler refuses this batch"
         policy = precision(config, core)
@@ -247,7 +248,7 @@ def _compiled(config: Config, name: str, show: Callable[[str], None]) -> dict[st
         try:
             return tpu_compiler.compile_step(config, name).to_json()
         except tpu_compiler.TooLarge as error:
-            return {"refused": str(error)}
+            return {"refused": str(error), "required": error.required}
 
     core = RUNTIMES[name].core
     what = f"step for {core.topology if core else name}"
@@ -255,14 +256,19 @@ def _compiled(config: Config, name: str, show: Callable[[str], None]) -> dict[st
 
 
 def _largest(
-    config: Config, name: str, runtime: Runtime, core: Accelerator, show: Callable[[str], None]
-) -> int:
-    def bytes_of(batch: int) -> float | None:
+    config: Config, name: str, runtime: Runtime, core: Accelerator, counts: Counts,
+    show: Callable[[str], None],
+) -> int:  # fmt: skip
+    def tried(batch: int) -> Tried:
         found = _compiled(with_batch(config, batch), name, show)
-        return None if "refused" in found else float(found["memory"])
+        taken = "refused" not in found
+        return Tried(batch, float(found["memory" if taken else "required"]), taken)
 
     unit = runtime.cores * math.gcd(config.batch // runtime.cores, config.batchnorm_batch or 1)
-    return largest_batch.search(bytes_of, config.batch, unit, core.memory).batch
+    room = core.memory
+    return largest_batch.largest(
+        largest_batch.search(tried, config.batch, unit, room, counts.state)
+    )
 
 
 def with_batch(config: Config, batch: int) -> Config:

@@ -6,6 +6,7 @@ allots; operations and bytes are what it counts.
 
 import hashlib
 import json
+import math
 import os
 import re
 import time
@@ -62,6 +63,12 @@ class Compiled:
 class TooLarge(ConfigError):
     """A step does not fit into a core's memory, as the compiler says."""
 
+    @property
+    def required(self) -> float:
+        """Bytes that it needs beside its arguments; infinite if the compiler did not say."""
+        found = re.search(r"\(([\d.]+)([MG])\) exceeds", str(self))
+        return float(found[1]) * {"M": 2**20, "G": 2**30}[found[2]] if found else math.inf
+
 
 def compile_step(
     config: Config, accelerator: str, *, images: int = 0, kept: Path | None = None
@@ -93,7 +100,16 @@ def compile_step(
     version = _version()
     program = hashlib.sha256(f"{version} {lowered.as_text()}".encode()).hexdigest()
     known = json.loads(kept.read_text()) if kept is not None and kept.is_file() else {}
+    what = {"config": config.name, "batch": config.batch, "images held": images}
+
+    def keep(result: dict[str, Any]) -> None:
+        if kept is not None:
+            known[program] = {"of": what | {"accelerator": accelerator}, **result}
+            atomic_file.write(kept, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+
     if program in known:
+        if "refused" in known[program]:
+            raise TooLarge(known[program]["refused"])
         return Compiled(**known[program]["found"])
     begun = time.monotonic()
     import jax
@@ -103,10 +119,12 @@ def compile_step(
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise TooLarge(
+        refused = (
             f"A step of {config.name} does not fit into {target.memory / 2**30:.2f} GiB a core:"
             f" {str(error).splitlines()[0][:300]}\nLower batch, or set micro_batch."
-        ) from error
+        )
+        keep({"refused": refused})
+        raise TooLarge(refused) from error
     seconds, cost = time.monotonic() - begun, done.cost_analysis()
     text = done.as_text()
     operations, traffic = float(cost["flops"]), float(cost["bytes accessed"])
@@ -121,10 +139,7 @@ def compile_step(
         libtpu=version,
         program=program,
     )
-    if kept is not None:
-        what = {"config": config.name, "batch": config.batch, "images held": images}
-        known[program] = {"of": what | {"accelerator": accelerator}, "found": found.to_json()}
-        atomic_file.write(kept, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+    keep({"found": found.to_json()})
     return found
 
 
