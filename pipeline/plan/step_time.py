@@ -117,8 +117,8 @@ def roofline(
 def expected(least: float, efficiency: tuple[float, float, float] = EFFICIENCY) -> Interval:
     """Return the seconds that a step takes which the core's limits give `least` seconds.
 
-    >>> expected(0.3, (0.2, 0.5, 1.0))
-    Interval(least=0.3, usual=0.6, most=1.5)
+    >>> expected(0.25, (0.25, 0.5, 1.0))
+    Interval(least=0.25, usual=0.5, most=1.0)
     """
     low, usual, high = efficiency
     return Interval(least / high, least / usual, least / low)

@@ -41,7 +41,7 @@ def test_describe_prints_parameters_shapes_and_applied_numbers(run, monkeypatch)
     counts = {"total": 103_465_028, "trainable": 103_452_484, "non_trainable": 12_544}
     assert found["parameters"] == counts
     assert found["input"]["shape"] == [None, 32, 32, 3]
-    assert found["optimizer"]["peak_rate"] == pytest.approx(1e-3 * 8**0.5)
+    assert found["optimizer"]["peak_rate"] == 2.8e-3
 
 
 LONG = "n" * 300
