@@ -132,7 +132,6 @@ RUNTIMES = {
     "colab-v100-high": _colab("V100, high memory", V100, 1, 8, 51.0, 116.8, 5.45),
     "colab-a100": _colab("A100", A100, 1, 12, 83.5, 166.8, 13.08),
 }
-COMPILED = tuple(name for name, one in RUNTIMES.items() if one.core and one.core.topology)
 
 
 def precision(config: Config, core: Accelerator) -> str:

@@ -69,30 +69,3 @@ def of(config: Config, runtime: Runtime, images: int, need: float) -> Verdict | 
     files = config.data.kind in ("images", "tfrecords") and config.feed not in ("host", "device")
     again = files and (config.feed == "files" or images * image > IN_MEMORY * runtime.ram)
     return verdict(need, DECODES if again else GATHERS / image, runtime.cpus)
-
-
-def with_more_cpus(seconds: float, share: float, times: float) -> float:
-    """Return how long a run takes when its host gets more CPUs.
-
-    Args:
-        seconds: of the run before.
-        share: of that time in which the loader alone decides, from 0 to 1.
-        times: as many CPUs.
-
-    >>> round(with_more_cpus(881, 0.725, 4))
-    402
-    """
-    return seconds * (1 - share + share / times)
-
-
-def loader_share(faster: float, times: float) -> float:
-    """Return the share of a run in which its loader decided, from how much more CPUs helped.
-
-    Args:
-        faster: times as fast with them.
-        times: as many CPUs.
-
-    >>> round(loader_share(2.19, 4), 2)
-    0.72
-    """
-    return (1 - 1 / faster) / (1 - 1 / times)

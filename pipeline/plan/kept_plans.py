@@ -28,8 +28,8 @@ NOTHING = (
 
 def found(
     what: str, config: Config, compute: Callable[[], dict[str, Any]], folder: Path | None = None
-) -> tuple[dict[str, Any], bool]:
-    """Return what was computed before of a config, or compute it; and whether it was kept.
+) -> dict[str, Any]:
+    """Return what was computed before of a config, or compute it.
 
     Args:
         what: is computed, with whatever it follows from beside the config and the code.
@@ -39,12 +39,12 @@ def found(
     place = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = (place if folder else place / "kaggle-relay" / "plans") / f"{key(what, config)}.json"
     with suppress(OSError, ValueError):  # whatever is wrong with it, it can be computed again
-        return dict(json.loads(path.read_bytes())), True
+        return dict(json.loads(path.read_bytes()))
     numbers = compute()
     with suppress(OSError):  # a disk that is full or read-only costs time, nothing else
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.write(path, (json.dumps(numbers, indent=1) + "\n").encode())
-    return numbers, False
+    return numbers
 
 
 def key(what: str, config: Config) -> str:

@@ -136,8 +136,8 @@ def make(
     counts = None
     laws: dict[str, MemoryLaw] = {}
     try:
-        numbers, _ = kept_plans.found("counts", config, lambda: asdict(operation_counts.of(config)))
-        counts = Counts(**numbers)
+        made = kept_plans.found("counts", config, lambda: asdict(operation_counts.of(config)))
+        counts = Counts(**made)
     except ConfigError as error:
         warnings.append(str(error))
     outlooks = []
@@ -222,7 +222,7 @@ def _here(
     memory = kept_plans.found(
         f"memory of {count} CPUs in {policy}", config,
         lambda: {"bytes": step_memory.of_step(config, count, policy)},
-    )[0]["bytes"]  # fmt: skip
+    )["bytes"]  # fmt: skip
     law, setup = probe.law(config, count, show)
     step = law.step(config.batch)
     steps = Interval(*3 * [step])
@@ -252,7 +252,7 @@ def _compiled(config: Config, name: str, show: Callable[[str], None]) -> dict[st
 
     core = RUNTIMES[name].core
     what = f"step for {core.topology if core else name}"
-    return kept_plans.found(what, config, compute)[0]
+    return kept_plans.found(what, config, compute)
 
 
 def _largest(
@@ -283,7 +283,7 @@ def _law(config: Config, policy: str, show: Callable[[str], None]) -> MemoryLaw:
         show(f"Compiling two steps of {config.name} for this CPU ({policy})")
         return asdict(step_memory.on_this_cpu(config, policy))
 
-    return MemoryLaw(**kept_plans.found(f"memory in {policy}", config, compute)[0])
+    return MemoryLaw(**kept_plans.found(f"memory in {policy}", config, compute))
 
 
 def _unknown(name: str, runtime: Runtime, config: Config, why: str) -> Outlook:

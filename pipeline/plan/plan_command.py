@@ -12,6 +12,7 @@ from pipeline.errors import ConfigError
 from pipeline.plan import accelerators, plan
 from pipeline.plan.plan import OFFERED, Outlook, Plan
 from pipeline.plan.step_time import Interval
+from pipeline.runtime import backend
 from pipeline.storage import atomic_file
 
 FILE = "plan.json"  # in a run's output folder: the prediction that its report compares with
@@ -43,6 +44,8 @@ def run(
     """
     names = _names(given["for"])
     images, basis, problem = _images(config, given)
+    if plan.HERE in names:  # as `train` does
+        backend.use_every_core(config.batch)
     held = 1 / config.folds if config.folds else config.data.validation_fraction
     rows = max(round(images * (1 - held)), 1)
     made = plan.make(config, names, rows, basis, show, largest=largest)

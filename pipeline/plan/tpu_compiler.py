@@ -20,7 +20,7 @@ import numpy as np
 
 from pipeline.config import Config
 from pipeline.errors import ConfigError
-from pipeline.plan import lowered_step
+from pipeline.plan import lowered_step, step_time
 from pipeline.plan.accelerators import RUNTIMES, Accelerator, precision
 from pipeline.storage import atomic_file
 
@@ -76,7 +76,7 @@ def compile_step(
     """Return what the step of a config takes on an accelerator.
 
     Args:
-        accelerator: a key of `pipeline.plan.accelerators.COMPILED`.
+        accelerator: of `pipeline.plan.accelerators.RUNTIMES`, one with TPU cores.
         images: that lie on the devices; 0: the host sends each batch.
         kept: a JSON file of results by program; one that is in it is not compiled again.
 
@@ -134,7 +134,7 @@ def compile_step(
         traffic=traffic,
         collectives=collectives(text),
         gathered=gathered(text),
-        least_seconds=max(operations / target.operations, traffic / target.bandwidth),
+        least_seconds=step_time.roofline(target, operations, traffic),
         compile_seconds=round(seconds, 1),
         libtpu=version,
         program=program,

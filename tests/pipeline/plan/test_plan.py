@@ -198,11 +198,11 @@ def test_kept_results_follow_from_what_a_program_follows_from(tiny):
 
 
 def test_a_kept_result_that_is_spoiled_is_computed_again(tiny, tmp_path):
-    assert kept_plans.found("x", tiny, lambda: {"a": 1}, tmp_path) == ({"a": 1}, False)
-    assert kept_plans.found("x", tiny, lambda: {"a": 2}, tmp_path) == ({"a": 1}, True)
+    assert kept_plans.found("x", tiny, lambda: {"a": 1}, tmp_path) == {"a": 1}
+    assert kept_plans.found("x", tiny, lambda: {"a": 2}, tmp_path) == {"a": 1}
     next(tmp_path.glob("*.json")).write_text("{")
 
-    assert kept_plans.found("x", tiny, lambda: {"a": 2}, tmp_path) == ({"a": 2}, False)
+    assert kept_plans.found("x", tiny, lambda: {"a": 2}, tmp_path) == {"a": 2}
 
 
 def test_every_runtime_is_found_by_its_name():

@@ -1,7 +1,10 @@
 """What `invoke prove plan` claims in its short form, and that its rows can miss."""
 
+from dataclasses import replace
+
 import pytest
 
+from pipeline.plan.accelerators import RUNTIMES
 from proofs.plan import published_runs
 from tests.proofs.short_rows import short_rows
 
@@ -24,6 +27,7 @@ def test_an_epoch_that_no_law_tells_is_a_miss(monkeypatch, batch):
 
 
 def test_a_price_that_differs_in_its_last_digit_is_a_miss(monkeypatch):
-    monkeypatch.setattr("pipeline.plan.cost.compute_units", lambda rate, hours: rate * hours + 0.01)
+    dearer = replace(RUNTIMES["colab-t4"], units=2.05)
+    monkeypatch.setitem(RUNTIMES, "colab-t4", dearer)
 
     assert not published_runs.prices().passed
