@@ -92,9 +92,10 @@ def test_a_notebook_imports_calls_and_shows(path):
     assert len([node for node in nodes if isinstance(node, ast.stmt)]) <= 40
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.parent.name)
-def test_the_first_code_cell_of_a_notebook_proves_the_accelerator(path):
+@pytest.mark.parametrize("name", ["train-tpu", "infer-gpu"])
+def test_the_first_code_cell_of_a_notebook_proves_the_accelerator(name):
     """A session without it costs a minute, not nine hours."""
+    path = ROOT / "kernels" / name / "notebook.py"
     cells = [
         cell
         for cell in path.read_text(encoding="utf-8").split("# %%")[1:]

@@ -48,7 +48,8 @@ from IPython.display import Image, display
 from pipeline.figures import training_figures
 from pipeline.training import training
 
-examples = training.read(settings, folder)
+prepared = mounts.prepared(mounts.root() / "input")  # what prepare-cpu has decoded, if it ran
+examples = training.read(settings, folder, show=print, prepared=prepared)
 for picture in training_figures.training_sample(examples, settings, output):
     display(Image(str(picture)))
 

@@ -1,5 +1,7 @@
 """Where a competition keeps its data, in which form, and how training augments it."""
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +20,13 @@ AUGMENTATIONS = (
     "cutmix",
 )  # fmt: skip
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP", "", "*")
+# Pixels a side. Decoding smaller images again takes less time than checking a cache.
+CACHED_ABOVE = 64
+# What says which images are decoded, and how.
+DECODING = (
+    "kind", "height", "width", "channels", "resize", "decode", "alpha", "suffix",
+    "train_csv", "train_images", "train_records", "image_feature", "id_column",
+)  # fmt: skip
 MOST_PIXELS = 10_000  # far above any need, and far below what ends a run for lack of memory
 
 
@@ -310,6 +319,15 @@ class Data:
         if self.kind != "own":
             return self.kind != "table"
         return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[-1] in (1, 3)
+
+    @property
+    def decoding(self) -> str:
+        """Equal texts where the same files are decoded alike; "" where nothing is kept decoded:
+        there are no image files, or small ones.
+        """
+        kept = self.kind in ("images", "tfrecords") and max(self.height, self.width) > CACHED_ABOVE
+        values = json.dumps([getattr(self, name) for name in DECODING])
+        return hashlib.sha256(values.encode()).hexdigest()[:16] if kept else ""
 
     @property
     def numbers(self) -> bool:

@@ -5,7 +5,7 @@ step and resume on any machine. All batches have one shape.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,7 @@ ORDER = 1
 # Of how a seed becomes batches, augmentation and dropout. 1: by Pillow, on the host, and dropout by
 # groups (until commit 07ff1c6 and shortly after). A run ends as it began.
 BATCHES_VERSION = 2
+ADVICE = "Set data.train_csv in the config."
 MOST_WEIGHT = 1e6  # of a row; a sum of them stays exact enough
 
 
@@ -90,6 +91,7 @@ def read_training(
     config: Config,
     *,
     cache: Path | None = None,
+    prepared: Sequence[Path] = (),
     show: Callable[[str], None] | None = None,
 ) -> Examples:
     """Return the labelled examples of a competition folder, in the order of its table, records or
@@ -100,6 +102,7 @@ def read_training(
     Args:
         cache: a folder that keeps large decoded images for the next run
             (`pipeline.data.parallel_decoding.read`).
+        prepared: folders in which decoded images may be.
         show: takes lines of text on progress and cache.
 
     Raises:
@@ -109,30 +112,20 @@ def read_training(
     data = config.data
     if data.kind == "own":
         return _own(folder, config, show or print)
-    advice = "Set data.train_csv in the config."
-    parts: parallel_decoding.Paths | None = None
-    names = [*data.labels, *data.numeric_columns, *data.categorical_columns]
-    names += data.row_columns
-    if data.kind == "tfrecords":
-        path = folder / ", ".join(tfrecords.several(data.train_records))
-        features = (data.id_column, *names)
-        parts, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
-    elif data.train_csv is None:
-        path = folder / ", ".join(tfrecords.several(data.train_images))
-        parts, table = class_folders.read(folder, data)
-    else:
-        path = folder / data.train_csv
-        # Only image files are found by id.
-        needed = [data.id_column, *names] if data.kind == "images" else names
-        table = table_features.read_table(path, needed, advice, optional=(data.id_column,))
-    ids = tuple(map(str, range(len(table))))
-    if data.id_column in table.columns:
-        ids = table_features.unique_ids(table[data.id_column], path)
+    path, table, ids, parts = _rows(folder, config)
+    names = _columns(config)
     encoding, broken = None, {}
     if data.kind in ("images", "tfrecords"):
         paths = parts or image_files.find(folder, data.train_images, ids, data)
-        in_files = config.feed == "files"
-        inputs, reasons = image_files.read(paths, data, cache, show, in_files=in_files)
+        inputs, reasons = image_files.read(
+            paths,
+            data,
+            cache,
+            show,
+            base=folder,
+            prepared=prepared,
+            in_files=config.feed == "files",
+        )
         broken = {ids[row]: reason for row, reason in reasons.items()}
         if len(broken) > len(ids) * image_files.MOST_SKIPPED:
             raise DataError(image_files.describe_broken(broken, len(ids), data))
@@ -141,7 +134,7 @@ def read_training(
             inputs, table = file_images.some(inputs, kept), table.iloc[kept]
             ids = tuple(ids[row] for row in kept)
     elif data.kind == "pixels":
-        inputs = table_features.pixels(path, data, (data.id_column, *names), advice)
+        inputs = table_features.pixels(path, data, (data.id_column, *names), ADVICE)
     elif data.kind == "arrays":
         advice = "Set data.train_array in the config."
         inputs = table_features.array(folder / data.train_array, data, len(ids), advice)
@@ -156,6 +149,41 @@ def read_training(
             number = len(np.unique(groups))
             show(f"{len(ids):,} images in {number:,} groups of duplicates, which no split divides")
     return Examples(ids, inputs, values, target, groups, encoding, broken, weights)
+
+
+def training_images(folder: Path, config: Config) -> parallel_decoding.Paths:
+    """Return where each training image is, in the order of `read_training`; raises as it does."""
+    _, _, ids, parts = _rows(folder, config)
+    return parts or image_files.find(folder, config.data.train_images, ids, config.data)
+
+
+def _columns(config: Config) -> list[str]:
+    data = config.data
+    return [*data.labels, *data.numeric_columns, *data.categorical_columns, *data.row_columns]
+
+
+def _rows(
+    folder: Path, config: Config
+) -> tuple[Path, pd.DataFrame, tuple[str, ...], parallel_decoding.Paths | None]:
+    """Return the path of the table, the table, its ids, and where images lie, if no id says it."""
+    data, names = config.data, _columns(config)
+    parts: parallel_decoding.Paths | None = None
+    if data.kind == "tfrecords":
+        path = folder / ", ".join(tfrecords.several(data.train_records))
+        features = (data.id_column, *names)
+        parts, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
+    elif data.train_csv is None:
+        path = folder / ", ".join(tfrecords.several(data.train_images))
+        parts, table = class_folders.read(folder, data)
+    else:
+        path = folder / data.train_csv
+        # Only image files are found by id.
+        needed = [data.id_column, *names] if data.kind == "images" else names
+        table = table_features.read_table(path, needed, ADVICE, optional=(data.id_column,))
+    ids = tuple(map(str, range(len(table))))
+    if data.id_column in table.columns:
+        ids = table_features.unique_ids(table[data.id_column], path)
+    return path, table, ids, parts
 
 
 def _own(folder: Path, config: Config, show: Callable[[str], None]) -> Examples:

@@ -15,13 +15,13 @@ from pipeline.data import file_images, parallel_decoding, tfrecords
 from pipeline.data.image_decoding import ENDINGS, Shape
 from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
+from pipeline.runtime.mounts import PREPARED
+from pipeline.storage import checksums
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to fix anything
 MOST_SKIPPED = 0.01  # share of the training images
 MOST_BROKEN = 0.1  # share of the test images
 MISSING = os.devnull  # stands for a missing file, and reads as an empty one
-# Pixels a side. Decoding smaller images again takes less time than checking a cache.
-CACHED_ABOVE = 64
 Places = str | tuple[str, ...]
 
 
@@ -42,30 +42,50 @@ def read(
     cache: Path | None,
     show: parallel_decoding.Show | None,
     *,
+    base: Path | None = None,
+    prepared: Sequence[Path] = (),
     in_files: bool = False,
 ) -> tuple[Any, dict[int, str]]:
     """Return the decoded images, and the reason for each row that cannot be decoded.
 
     Args:
         paths: n files or parts of files.
-        cache: a folder for images above CACHED_ABOVE (`pipeline.data.parallel_decoding.read`).
+        cache, base: as `pipeline.data.parallel_decoding.read` takes them, for large images
+            (`Data.decoding`).
+        prepared: folders with decoded images; those of another form are not used.
         in_files: leave them in their files (`pipeline.data.file_images`), as is done where neither
             memory nor the cache has room.
 
     Returns:
         uint8 (n, height, width, channels), zeros for a broken one; {row: reason}.
     """
-    cache, form = cache if max(data.height, data.width) > CACHED_ABOVE else None, shape(data)
-    if in_files or not parallel_decoding.fits(paths, form, cache):
+    show, form = show or (lambda line: None), shape(data)
+    cache = cache if data.decoding else None
+    if in_files or not parallel_decoding.fits(paths, form, cache, base):
         why = 'feed="files"' if in_files else "neither memory nor disk can hold them"
         found: tuple[Any, dict[int, str]] = file_images.checked(
-            paths, form, show or (lambda line: None), MOST_SKIPPED * len(paths), why
+            paths, form, show, MOST_SKIPPED * len(paths), why
         )
     else:
-        found = parallel_decoding.read(paths, form, cache=cache, show=show)
+        prepared = [folder for folder in prepared if _is_like(folder, form, show)]
+        found = parallel_decoding.read(
+            paths, form, base=base, cache=cache, prepared=prepared, show=show
+        )
     pixels, broken = found
     missing = {row: "it is missing" for row in broken if paths[row] == MISSING}
     return pixels, broken | missing
+
+
+def _is_like(folder: Path, form: Shape, show: parallel_decoding.Show) -> bool:
+    """Return whether the images in a folder were decoded by these rules, or show why not."""
+    try:
+        rules = checksums.opened(checksums.read(folder / PREPARED))["rules"]
+    except (OSError, ValueError, LookupError, RecursionError) as error:
+        show(f"{folder / PREPARED} is corrupt ({error}): the images there are not used")
+        return False
+    if rules != form.rules:
+        show(f"{folder} is not used: its images are decoded by {rules}; expected {form.rules}")
+    return bool(rules == form.rules)
 
 
 Block = tuple[int, np.ndarray, Mapping[int, str]]

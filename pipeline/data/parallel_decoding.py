@@ -1,8 +1,8 @@
 """Many image files decoded at full speed, with every CPU, cached.
 
-An image is a file, or a `Part` of one. `read` returns all of them, and caches them. `blocks` yields
-them in order, for a set that need not fit into memory. A broken image is zeros, and its reason is
-returned.
+An image is a file, or a `Part` of one. `read` returns all of them, and caches them. `keep` writes a
+part of them for a later `read`. `blocks` yields them in order, for a set that need not fit into
+memory. A broken image is zeros, and its reason is returned.
 
 Threads help, since Pillow releases the interpreter while it decodes and resizes. On 2 cores,
 photographs of 500x375 to 224x224 come at 511/s with one thread and 912/s with two. PNGs of 32x32
@@ -13,22 +13,24 @@ sharing memory; and a fork is not safe after TensorFlow and JAX have started.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from pipeline.data.image_decoding import BrokenImage, Shape, decode
-from pipeline.errors import DataError, reading
+from pipeline.errors import DataError, reading, writing
 from pipeline.runtime import devices
+from pipeline.storage import decoded_images
+from pipeline.storage.decoded_images import SHARE, Decoded, Origin, gib, reason_of
 
 
 class Part(NamedTuple):
@@ -42,6 +44,7 @@ class Part(NamedTuple):
 Source = str | Part
 Paths = Sequence[str | os.PathLike[str] | Part]
 Show = Callable[[str], None]
+Found = TypeVar("Found")
 # Images that a thread takes at a time: enough to hand over cheaply, few enough for all threads to
 # end together.
 RUN = 16
@@ -49,9 +52,7 @@ SHOW_SECONDS = 10.0
 # About how long an image holds the interpreter. The other threads wait for it.
 HELD_SECONDS = 1.5e-4
 SAMPLES, SAMPLED_SECONDS = 8, 0.005
-CHUNK = 1 << 24  # bytes of the cache that one thread hashes
-# Decoded images take at most this share of the available memory, and a cache of the free disk.
-SHARE = 0.5
+SHARD = 1 << 28  # bytes of the images that `keep` writes together
 FIX = "Correct its permissions, or complete the download."
 
 
@@ -59,23 +60,26 @@ def read(
     paths: Paths,
     shape: Shape,
     *,
+    base: Path | None = None,
     workers: int | None = None,
     cache: Path | None = None,
+    prepared: Sequence[Path] = (),
     show: Show | None = None,
 ) -> tuple[np.ndarray, dict[int, str]]:
     """Return the decoded images, and the reason for each broken one.
 
-    The cache is `<key>.npy`, with its sha256 and the broken images in `<key>.json`. The key covers
-    `Shape.rules` and the path, size and time of each file. A corrupt cache is rebuilt; nothing is
-    ever removed. The pixels of a cache are a memory map. If memory is short, they are decoded
-    straight into it. A folder that cannot be written, or whose disk has too little free space, gets
-    no cache.
+    They are kept by `Shape.rules` and by their paths below `base`. A kept image counts if its file
+    has the size and time that it had, or else the same bytes; any other image is decoded. The
+    pixels of a whole cache are a memory map. If memory is short, they are decoded straight into it.
+    A folder that cannot be written, or whose disk has too little free space, gets no cache.
 
     Args:
         paths: n files, or parts of files.
         shape: that all images get.
+        base: the folder of the competition, which may be mounted elsewhere the next time.
         workers: threads; None: one a CPU and one more, fewer for small images.
         cache: a folder, made if needed; None: no cache.
+        prepared: folders that `keep` has written.
         show: takes lines of text on progress and cache.
 
     Returns:
@@ -84,27 +88,135 @@ def read(
     Raises:
         DataError: if a file is missing or cannot be read, or the images do not fit into memory.
     """
-    show = show or (lambda line: None)
-    sources = as_sources(paths)
-    statuses = _statuses(sources)
-    with _pool(workers or _threads(sources, shape)) as pool:
-        kept = None if cache is None else cache / _key(sources, statuses, shape)
-        if kept is not None:
-            hit = _load(kept, _form(len(sources), shape), pool, show)
-            if hit is not None:
-                return hit
-        pixels = _allocate(kept, len(sources), shape, show)
-        broken: dict[int, str] = {}
-        shown = time.monotonic()
-        for number, future in enumerate(_submit(pool, sources, 0, pixels, shape), 1):
-            broken |= future.result()
+    sources, show = as_sources(paths), show or (lambda line: None)
+    own = None if cache is None else cache / _name(sources, shape, base)
+    parts = shards(len(sources), shape) if prepared else []
+    places = {}
+    for number, part in enumerate(parts, 1):
+        name = _name(sources[part], shape, base, (number, len(parts)))
+        places[part.start] = [folder / name for folder in prepared]
+    return _read(sources, shape, own, places, workers, show)[:2]
+
+
+def keep(
+    paths: Paths,
+    shape: Shape,
+    number: int,
+    folder: Path,
+    *,
+    base: Path,
+    earlier: Sequence[Path] = (),
+    show: Show,
+) -> int:
+    """Write one shard of the decoded images, and return how many of them were decoded.
+
+    Args:
+        paths, shape, base, show: as `read` takes them.
+        number: of the shard, from 1.
+        folder: gets it. A shard that is there already, and was decoded from these files, stays.
+        earlier: folders in which it may be.
+
+    Raises:
+        DataError: as `read` does.
+        DiskError: if the shard cannot be written.
+    """
+    parts = shards(len(paths), shape)
+    sources = as_sources(paths[parts[number - 1]])
+    name = _name(sources, shape, base, (number, len(parts)))
+    places = {0: [place / name for place in earlier]}
+    return _read(sources, shape, folder / name, places, None, show, must=True)[2]
+
+
+def shards(number: int, shape: Shape) -> list[slice]:
+    """Return which of so many images are in each shard."""
+    size = max(SHARD // int(np.prod(_form(1, shape), dtype=object)), 1)
+    return [slice(start, min(start + size, number)) for start in range(0, number, size)]
+
+
+def _read(
+    sources: Sequence[Source],
+    shape: Shape,
+    own: Path | None,
+    places: Mapping[int, Sequence[Path]],
+    workers: int | None,
+    show: Show,
+    *,
+    must: bool = False,
+) -> tuple[np.ndarray, dict[int, str], int]:
+    """Return the images, the broken ones, and how many were decoded.
+
+    Args:
+        own: where all of them are kept; None: nowhere.
+        places: {first row: where the images from there on may be kept}.
+        must: raise if they cannot be kept.
+    """
+    statuses, number = _statuses(sources), len(sources)
+    form = _form(number, shape)
+    old = None if own is None else decoded_images.load(own, form, show)
+    if old is not None and [origin[:2] for origin in old.origins] == statuses:
+        show(f"Took {number:,} decoded images from {own}.npy")
+        return old.pixels, old.broken, 0
+    pixels = _empty(number, shape) if must else _allocate(own, number, shape, show)
+    known: list[Origin | None] = [None] * number  # what is in `pixels` already
+    broken: dict[int, str] = {}
+    for first, kept in [(0, old)] if old else decoded_images.load_parts(places, form, show):
+        part = slice(first, first + len(kept.pixels))
+        known[part] = kept.origins
+        broken |= {first + row: reason for row, reason in kept.broken.items()}
+        decoded_images.copy(kept.pixels, pixels[part])
+    origins = [one or Origin(*status, "") for one, status in zip(known, statuses, strict=True)]
+
+    def work(row: int) -> tuple[Origin, str | None]:
+        """Decode an image, unless its pixels are there: then the reason is None."""
+        found, before = _content(sources[row]), known[row]
+        hashed = own is not None or before is not None
+        digest = hashlib.sha256(found).hexdigest() if hashed else ""
+        same = before is not None and before.sha256 == digest
+        reason = None if same else _decode(found, shape, pixels[row])
+        return Origin(*statuses[row], digest), reason
+
+    rows = [row for row in range(number) if not known[row] or origins[row][:2] != statuses[row]]
+    anew, shown = list[int](), time.monotonic()
+    with _pool(workers or _threads([sources[row] for row in rows], shape)) as pool:
+        for count, future in enumerate(_submit(pool, rows, work)):
+            some = rows[count * RUN : (count + 1) * RUN]
+            for row, (origin, reason) in zip(some, future.result(), strict=True):
+                origins[row] = origin
+                if reason is not None:
+                    anew.append(row)
+                    broken.pop(row, None)
+                if reason:
+                    broken[row] = reason
             if time.monotonic() - shown > SHOW_SECONDS:
                 shown = time.monotonic()
-                show(f"Read {min(number * RUN, len(sources)):,} of {len(sources):,} images")
-        if kept is not None:
-            _save(kept, pixels, broken, pool, show)
+                show(f"Read {min((count + 1) * RUN, len(rows)):,} of {len(rows):,} images")
+    changed = [row for row in anew if known[row]]
+    if changed:
+        show(
+            f"{len(changed):,} files have changed since they were decoded, and are decoded anew,"
+            f" for example {_file(sources[changed[0]])}"
+        )
+    made = Decoded(pixels, broken, origins)
+    if own is not None and must:
+        with writing(own):
+            decoded_images.write(own, made, share=1.0)
+    elif own is not None:
+        decoded_images.save(own, made, show)
     pixels.flags.writeable = False
-    return pixels, broken
+    return pixels, broken, len(anew)
+
+
+def _name(
+    sources: Sequence[Source], shape: Shape, base: Path | None, number: tuple[int, int] = (1, 1)
+) -> str:
+    """Return the name under which images are kept: equal rules and paths, equal names."""
+    above = f"{os.fspath(base)}/" if base else ""
+    digest = hashlib.sha256(f"{shape.rules}\n".encode())
+    for source in sources:
+        path = _file(source).removeprefix(above) if base else os.path.abspath(_file(source))  # noqa: PTH100
+        part = f"{source.start}+{source.size} " if isinstance(source, Part) else ""
+        digest.update(f"{part}{path}\0".encode(errors="surrogateescape"))
+    return f"{number[0]}-of-{number[1]}-{digest.hexdigest()[:32]}"
 
 
 def blocks(
@@ -122,20 +234,23 @@ def blocks(
     sources = as_sources(paths)
     _statuses(sources)
     with _pool(workers or _threads(sources, shape)) as pool:
-        begun: deque[tuple[int, np.ndarray, list[Future[dict[int, str]]]]] = deque()
+        begun: deque[tuple[int, np.ndarray, list[Future[list[str]]]]] = deque()
         starts = iter(range(0, len(sources), size))
         while True:
             while len(begun) <= ahead and (start := next(starts, None)) is not None:
                 part = sources[start : start + size]
                 pixels = _empty(len(part), shape)
-                begun.append((start, pixels, _submit(pool, part, start, pixels, shape)))
+                work = partial(_decode_row, part, shape, pixels)
+                begun.append((start, pixels, _submit(pool, range(len(part)), work)))
             if not begun:
                 return
             start, pixels, futures = begun.popleft()
-            broken: dict[int, str] = {}
-            for future in futures:
-                broken |= future.result()
-            yield start, pixels, broken
+            reasons = [reason for future in futures for reason in future.result()]
+            yield start, pixels, {start + row: why for row, why in enumerate(reasons) if why}
+
+
+def _decode_row(sources: Sequence[Source], shape: Shape, pixels: np.ndarray, row: int) -> str:
+    return decode_into(sources[row], shape, pixels[row])
 
 
 def as_sources(paths: Paths) -> list[Source]:
@@ -195,12 +310,20 @@ def _threads(sources: Sequence[Source], shape: Shape) -> int:
 
 
 def decode_into(source: Source, shape: Shape, into: np.ndarray) -> str:
-    """Write the pixels of an image; return why it is broken, or ""."""
+    """Write the pixels of an image, zeros of a broken one; return why it is broken, or ""."""
+    return _decode(_content(source), shape, into)
+
+
+def _content(source: Source) -> bytes:
     with reading(_file(source), DataError, FIX):
-        found = content(source)
+        return content(source)
+
+
+def _decode(found: bytes, shape: Shape, into: np.ndarray) -> str:
     try:
         decode(found, shape, into)
     except BrokenImage as error:
+        into[:] = 0
         return str(error) or "it is broken"
     return ""
 
@@ -226,15 +349,14 @@ def _statuses(sources: Sequence[Source]) -> list[tuple[int, int]]:
     return [known[file] for file in files]
 
 
-def fits(paths: Paths, shape: Shape, cache: Path | None) -> bool:
+def fits(paths: Paths, shape: Shape, cache: Path | None, base: Path | None = None) -> bool:
     """Return whether `read` has room for these images: in memory, or in a cache on the disk."""
     size = int(np.prod(_form(len(paths), shape), dtype=object))
     if size <= devices.memory_left() * SHARE:
         return True
     if cache is None:
         return False
-    sources = as_sources(paths)
-    if (cache / _key(sources, _statuses(sources), shape)).with_suffix(".npy").exists():
+    if (cache / f"{_name(as_sources(paths), shape, base)}.npy").exists():
         return True
     there = next(path for path in (cache, *cache.absolute().parents) if path.exists())
     return size <= shutil.disk_usage(there).free * SHARE
@@ -247,39 +369,12 @@ def _allocate(kept: Path | None, number: int, shape: Shape, show: Show) -> np.nd
     if kept is None or size <= devices.memory_left() * SHARE:
         return _empty(number, shape)
     try:
-        pixels = _create(kept.with_suffix(".writing"), form)
+        pixels = decoded_images.create(kept, form)
     except OSError as error:
-        show(f"Could not decode into {kept.parent}, decoding into memory: {_reason(error)}")
+        show(f"Could not decode into {kept.parent}, decoding into memory: {reason_of(error)}")
         return _empty(number, shape)
-    show(f"Memory is short: {number:,} images ({_gib(size)}) are decoded into {kept.parent}")
+    show(f"Memory is short: {number:,} images ({gib(size)}) are decoded into {kept.parent}")
     return pixels
-
-
-def _create(path: Path, form: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.uint8]]:
-    """Return an array in a new .npy file, uint8 of this shape, with its disk space reserved."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    size, free = int(np.prod(form, dtype=object)), shutil.disk_usage(path.parent).free
-    if size > free * SHARE:
-        raise OSError(f"{_gib(size)} are more than half of the {_gib(free)} that are free there")
-    # Another process may have mapped the old file. To truncate it would take its pixels away.
-    path.unlink(missing_ok=True)
-    try:
-        pixels = np.lib.format.open_memmap(path, "w+", np.uint8, form)
-        # A disk that is full when a page is written would end the process without a word.
-        with path.open("rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-    return pixels
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"
 
 
 def _empty(number: int, shape: Shape) -> np.ndarray:
@@ -295,86 +390,11 @@ def _empty(number: int, shape: Shape) -> np.ndarray:
 
 
 def _submit(
-    pool: ThreadPoolExecutor,
-    sources: Sequence[Source],
-    first: int,
-    pixels: np.ndarray,
-    shape: Shape,
-) -> list[Future[dict[int, str]]]:
-    """Let the pool decode into `pixels`; a future returns broken rows, counted from `first`."""
+    pool: ThreadPoolExecutor, rows: Sequence[int], work: Callable[[int], Found]
+) -> list[Future[list[Found]]]:
+    """Let the pool work on all rows; each future has the results of RUN of them."""
 
-    def run(begin: int) -> dict[int, str]:
-        broken = {}
-        for row in range(begin, min(begin + RUN, len(sources))):
-            reason = decode_into(sources[row], shape, pixels[row])
-            if reason:
-                broken[first + row] = reason
-                pixels[row] = 0
-        return broken
+    def run(begin: int) -> list[Found]:
+        return [work(row) for row in rows[begin : begin + RUN]]
 
-    return [pool.submit(run, begin) for begin in range(0, len(sources), RUN)]
-
-
-def _key(sources: Sequence[Source], statuses: Sequence[tuple[int, int]], shape: Shape) -> str:
-    digest = hashlib.sha256(f"{shape.rules}\n".encode())
-    for source, (size, changed) in zip(sources, statuses, strict=True):
-        path = os.path.abspath(_file(source))  # noqa: PTH100
-        part = f"{source.start}+{source.size} " if isinstance(source, Part) else ""
-        digest.update(f"{size} {changed} {part}{path}\0".encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def _digest(pixels: np.ndarray, pool: ThreadPoolExecutor) -> str:
-    """Return a sha256 over the sha256 of each CHUNK, which every CPU shares."""
-    flat = pixels.reshape(-1)
-    parts = pool.map(
-        lambda start: hashlib.sha256(flat[start : start + CHUNK].data).digest(),
-        range(0, flat.size, CHUNK),
-    )
-    return hashlib.sha256(b"".join(parts)).hexdigest()
-
-
-def _load(
-    kept: Path, expected: tuple[int, ...], pool: ThreadPoolExecutor, show: Show
-) -> tuple[np.ndarray, dict[int, str]] | None:
-    """Return the cached images and broken rows; None if there is no cache, or a corrupt one."""
-    array, beside = kept.with_suffix(".npy"), kept.with_suffix(".json")
-    if not beside.exists():
-        return None
-    try:
-        told = json.loads(beside.read_bytes())
-        pixels = np.load(array, mmap_mode="r", allow_pickle=False)
-        if pixels.shape != expected or pixels.dtype != np.uint8:
-            raise ValueError(f"it holds {pixels.dtype} {pixels.shape}")
-        if _digest(pixels, pool) != told["sha256"]:
-            raise ValueError("its sha256 differs")
-        broken = {int(row): str(reason) for row, reason in told["broken"].items()}
-    except Exception as error:  # of a corrupt file json and numpy raise a dozen kinds
-        show(f"The cache {array} is corrupt ({error}) and is rebuilt")
-        return None
-    show(f"Took {expected[0]:,} decoded images from {array}")
-    return pixels, broken
-
-
-def _save(
-    kept: Path, pixels: np.ndarray, broken: dict[int, str], pool: ThreadPoolExecutor, show: Show
-) -> None:
-    """Write the cache. The .json comes last: without it a killed run leaves no cache."""
-    beside = {"sha256": _digest(pixels, pool), "broken": broken}
-    fresh = kept.with_suffix(".writing")
-    try:
-        mapped = pixels if isinstance(pixels, np.memmap) else _create(fresh, pixels.shape)
-        try:
-            if mapped is not pixels:
-                mapped[:] = pixels
-            mapped.flush()
-            fresh.rename(kept.with_suffix(".npy"))
-            fresh.write_text(json.dumps(beside))
-            fresh.rename(kept.with_suffix(".json"))
-        finally:
-            fresh.unlink(missing_ok=True)
-    except OSError as error:
-        show(
-            f"Could not keep the decoded images in {kept.parent}: {_reason(error)}; the next run "
-            "decodes again"
-        )
+    return [pool.submit(run, begin) for begin in range(0, len(rows), RUN)]

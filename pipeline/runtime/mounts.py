@@ -21,6 +21,7 @@ from pipeline.storage.checksums import sha256
 # The folders of competitions are not searched: they can hold a hundred thousand images behind a
 # network.
 OUTPUTS = ("notebooks/*/*", "datasets/*/*", "*")
+PREPARED = "prepared.json"  # beside decoded images
 # A dataset has no folders; there "--" stands for the "/" of a path.
 FLAT = "--"
 
@@ -127,6 +128,12 @@ def artifact(inputs: Path, run_id: str) -> Path:
         "Publish this run (`invoke publish`), then push again:\n"
         "invoke push-infer"
     )
+
+
+def prepared(inputs: Path) -> list[Path]:
+    """Return the folders under `inputs` that hold decoded images, by their marker file."""
+    found = (path.parent for place in OUTPUTS for path in inputs.glob(f"{place}/{PREPARED}"))
+    return sorted(set(found))
 
 
 def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:

@@ -70,14 +70,15 @@ def read(
     folder: Path,
     cache: Path | None = None,
     show: Callable[[str], None] | None = None,
+    prepared: Sequence[Path] = (),
 ) -> dataset.Examples:
     """Return the labelled examples.
 
     Args:
-        config, folder, cache, show: as `pipeline.data.dataset.read_training` takes them.
+        config, folder, cache, show, prepared: as `pipeline.data.dataset.read_training` takes them.
     """
     published(config)  # fails now if it cannot be fetched, and not after an hour of decoding
-    return dataset.read_training(folder, config, cache=cache, show=show)
+    return dataset.read_training(folder, config, cache=cache, prepared=prepared, show=show)
 
 
 def train(

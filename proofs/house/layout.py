@@ -11,8 +11,8 @@ from pathlib import Path
 # `configs` is the user's: both may import everything in `pipeline`.
 FLOORS = {
     "pipeline": "errors storage runtime config metrics competition_metric data losses augmentation"
-    " models submission artifact ensemble|warm_start session evaluation training|inference figures"
-    " pages folders plan report|inspection|rehearsal __main__",
+    " models submission artifact ensemble|warm_start session evaluation"
+    " training|inference|preparation figures pages folders plan report|inspection|rehearsal __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup",
     "localkaggle": "competitions|sessions|faults services http_handler server __main__",
     "commands": "console project kaggle|local|rehearsal",

@@ -5,6 +5,7 @@ decoded again.
 import json
 import os
 import resource
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -15,8 +16,9 @@ from PIL import Image
 
 from pipeline.data import image_decoding, parallel_decoding
 from pipeline.data.image_decoding import Shape
-from pipeline.errors import DataError
+from pipeline.errors import DataError, DiskError
 from pipeline.runtime import devices
+from pipeline.storage import decoded_images
 
 FORM = Shape(6, 5, 3, "exact")
 COUNT = 83  # more than two runs of a thread, and no multiple of one
@@ -206,33 +208,21 @@ def test_a_hit_gives_what_the_miss_gave(folder, tmp_path):
     assert sorted(path.suffix for path in (tmp_path / "a" / "cache").iterdir()) == [".json", ".npy"]
 
 
-def rewritten(paths, cache):
-    Image.new("RGB", (5, 6), (200, 9, 9)).save(paths[2])
-    return paths, FORM
-
-
-def touched(paths, cache):
-    os.utime(paths[2], ns=(1, 1))
-    return paths, FORM
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        rewritten,
-        touched,
-        lambda paths, cache: (paths[::-1], FORM),
-        lambda paths, cache: (paths[:4], FORM),
-        lambda paths, cache: (paths, Shape(6, 5, 3, "crop")),
-        lambda paths, cache: (paths, Shape(6, 5, 1, "exact")),
+        lambda paths: (paths[::-1], FORM),
+        lambda paths: (paths[:4], FORM),
+        lambda paths: (paths, Shape(6, 5, 3, "crop")),
+        lambda paths: (paths, Shape(6, 5, 1, "exact")),
     ],
-    ids=["content", "time", "order", "number", "resize", "channels"],
+    ids=["order", "number", "resize", "channels"],
 )
 def test_other_files_or_another_form_are_another_cache(own, tmp_path, change):
     """And the old one stays."""
     parallel_decoding.read(own, FORM, cache=tmp_path / "cache")
 
-    paths, form = change(own, tmp_path)
+    paths, form = change(own)
     found = parallel_decoding.read(paths, form, cache=tmp_path / "cache")[0]
 
     assert np.array_equal(found, parallel_decoding.read(paths, form)[0])
@@ -253,6 +243,131 @@ def test_another_rule_or_another_pillow_is_another_cache(own, tmp_path, monkeypa
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
 
 
+def decoded_anew(monkeypatch, *given, **more):
+    """Return what `read` gives, and how many images were decoded for it."""
+    count = []
+    monkeypatch.setattr(
+        parallel_decoding,
+        "_decode",
+        lambda *given, decode=parallel_decoding._decode: count.append(1) or decode(*given),
+    )
+    monkeypatch.setattr(parallel_decoding, "_threads", lambda sources, shape: 2)
+    found = parallel_decoding.read(*given, **more)
+    monkeypatch.undo()
+    return *found, len(count)
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_after_any_change_of_some_files_those_alone_are_decoded_anew(tmp_path_factory, data):
+    """Whatever their times say, pixels are those of the files as they are."""
+    folder = tmp_path_factory.mktemp("changed")
+    paths = [folder / f"{index}.png" for index in range(6)]
+    for index, path in enumerate(paths):
+        Image.new("RGB", (5, 6), (index, 9, 9)).save(path)
+    parallel_decoding.read(paths, FORM, cache=folder / "cache")
+    changed = data.draw(st.sets(st.integers(0, 5)))
+    touched = data.draw(st.sets(st.integers(0, 5)))
+    for row in changed:
+        Image.new("RGB", (5, 6), (200 + row, 9, 9)).save(paths[row])
+    for row in changed | touched:
+        os.utime(paths[row], ns=(row + 1, row + 1))  # a file system may count in whole seconds
+
+    with pytest.MonkeyPatch.context() as patch:
+        pixels, _, count = decoded_anew(patch, paths, FORM, cache=folder / "cache")
+
+    assert np.array_equal(pixels, parallel_decoding.read(paths, FORM)[0])
+    assert count == len(changed)
+    assert len(list((folder / "cache").glob("*.npy"))) == 1
+
+
+def prepared(paths, form, folder, base):
+    """Prepare all shards, and return how many images were decoded."""
+    count = len(parallel_decoding.shards(len(paths), form))
+    return [
+        parallel_decoding.keep(paths, form, number, folder, base=base, show=str)
+        for number in range(1, count + 1)
+    ]
+
+
+@pytest.fixture
+def shards_of_twenty(monkeypatch):
+    monkeypatch.setattr(parallel_decoding, "SHARD", 20 * 6 * 5 * 3)
+
+
+def test_prepared_images_are_found_wherever_the_competition_is_mounted(
+    folder, tmp_path, monkeypatch, shards_of_twenty
+):
+    """By paths below its folder and by bytes; no time is needed."""
+    assert prepared(files(folder), FORM, tmp_path / "prepared", folder) == [20, 20, 20, 20, 3]
+    elsewhere, said = tmp_path / "elsewhere", []
+    shutil.copytree(folder, elsewhere, copy_function=shutil.copyfile)
+    for path in files(elsewhere):
+        os.utime(path, ns=(5, 5))
+
+    pixels, broken, count = decoded_anew(
+        monkeypatch,
+        files(elsewhere),
+        FORM,
+        base=elsewhere,
+        prepared=[tmp_path / "empty", tmp_path / "prepared"],
+        show=said.append,
+    )
+
+    assert (count, sorted(broken)) == (0, [7, 40, 82])
+    assert np.array_equal(pixels, wanted()) and not pixels.flags.writeable
+    assert said[0].startswith("Found 83 of 83 images decoded in")
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_whatever_a_prepared_folder_lost_the_pixels_are_those_of_the_files(
+    folder, tmp_path_factory, data
+):
+    """A shard that is torn or gone is decoded anew, and no other one."""
+    place, spoilt = tmp_path_factory.mktemp("prepared"), set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parallel_decoding, "SHARD", 20 * 6 * 5 * 3)
+        sizes = prepared(files(folder), FORM, place, folder)
+        kept = sorted(place.iterdir())
+        for path in data.draw(st.sets(st.sampled_from(kept), max_size=4)):
+            data.draw(st.sampled_from([cut, other_bit, pickled, os.unlink]))(path)
+            spoilt.add(int(path.name.split("-")[0]))
+
+        given_ = files(folder), FORM
+        pixels, broken, count = decoded_anew(patch, *given_, base=folder, prepared=[place])
+
+    assert np.array_equal(pixels, wanted())
+    assert sorted(broken) == [7, 40, 82]
+    assert count == sum(sizes[number - 1] for number in spoilt)
+
+
+def test_a_shard_that_is_kept_is_not_decoded_again(folder, tmp_path, shards_of_twenty):
+    """By the same command again, or in a next session from what an earlier one wrote."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    paths = files(folder)
+    given_ = {"base": folder, "show": str}
+    assert parallel_decoding.keep(paths, FORM, 2, first, **given_) == 20
+    assert parallel_decoding.keep(paths, FORM, 2, first, **given_) == 0
+
+    counts = [
+        parallel_decoding.keep(paths, FORM, number, second, earlier=[first], **given_)
+        for number in (1, 2)
+    ]
+
+    assert counts == [20, 0]
+    for path in first.iterdir():
+        assert (second / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_shard_that_cannot_be_written_is_an_error(own, tmp_path):
+    """Nobody would find it."""
+    (tmp_path / "kept").write_text("a file")
+
+    with pytest.raises(DiskError, match="kept"):
+        parallel_decoding.keep(own, FORM, 1, tmp_path / "kept", base=tmp_path, show=str)
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-9])
 
@@ -264,7 +379,8 @@ def other_bit(path):
 
 
 def pickled(path):
-    np.save(path, np.array([{}], object), allow_pickle=True)
+    with path.open("wb") as file:  # by a name, numpy would add .npy to it
+        np.save(file, np.array([{}], object), allow_pickle=True)
 
 
 def of_floats(path):
@@ -295,7 +411,7 @@ def test_a_cache_that_is_torn_is_made_anew(own, tmp_path, spoil):
 
     assert np.array_equal(found[0], wanted)
     assert np.array_equal(found[1], wanted)
-    assert "is rebuilt" in said[0]
+    assert "is corrupt" in said[0]
     assert "Took 5" in said[1]
 
 
@@ -411,9 +527,9 @@ def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(
 @pytest.mark.parametrize("memory", [0, 2**40])
 def test_a_cache_leaves_half_of_a_disk_s_free_space(own, tmp_path, monkeypatch, memory):
     """For checkpoints, which a run needs more; what has no room there takes memory."""
-    usage = parallel_decoding.shutil.disk_usage(tmp_path)
+    usage = decoded_images.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(
-        parallel_decoding.shutil,
+        decoded_images.shutil,
         "disk_usage",
         lambda path: usage._replace(free=5 * 6 * 5 * 3 * 2 - 1),
     )

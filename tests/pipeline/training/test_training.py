@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from pipeline import artifact
-from pipeline.data import image_files
+from pipeline.config import data_layout
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
 from pipeline.runtime import devices
 from pipeline.session import checkpoint
@@ -314,7 +314,7 @@ def test_images_that_were_read_before_are_not_read_again(competition, tiny, tmp_
 
 def test_the_next_session_does_not_decode_again(competition, tiny, tmp_path, monkeypatch):
     """Images are kept decoded beside the checkpoints; the run resumes as the one that began."""
-    monkeypatch.setattr(image_files, "CACHED_ABOVE", 4)
+    monkeypatch.setattr(data_layout, "CACHED_ABOVE", 4)
     said: list[str] = []
 
     for steps in (2, 4):

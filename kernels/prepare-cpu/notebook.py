@@ -1,0 +1,39 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Prepare on the CPU
+# Decodes the training images once, without an accelerator. A training that mounts this output reads
+# them in place of the files.
+
+# %%
+from pathlib import Path
+
+from pipeline import config
+from pipeline.config import rehearsal
+from pipeline.preparation import preparation
+from pipeline.runtime import mounts, provenance
+
+origin = provenance.from_bundle(Path("bundle.json"))
+settings = rehearsal.shortened(config.load(origin.config))
+inputs = mounts.root() / "input"
+folder = mounts.competition(inputs, settings.competition, settings.data.sample_submission)
+
+# %% [markdown]
+# ## Decode
+# Each line of progress is JSON; a step is a shard. What an earlier session has decoded is copied.
+
+# %%
+status = preparation.prepare(settings, folder, Path.cwd(), earlier=mounts.prepared(inputs))
+
+# %% [markdown]
+# ## What was written
+# Each file with its sha256.
+
+# %%
+print(provenance.seal(Path.cwd(), status))
