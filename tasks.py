@@ -19,6 +19,7 @@ from commands.kaggle import (
     watch,
 )
 from commands.local import check, inspect, plan, prove, report, scale_check
+from commands.preparation import push_prepare
 from commands.rehearsal import dry_run
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "publish",
     "pull",
     "push_infer",
+    "push_prepare",
     "push_train",
     "relay_chain",
     "report",

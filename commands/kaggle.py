@@ -17,9 +17,11 @@ from commands.console import (
     task,
 )
 from commands.project import (
+    AGAIN,
     CONFIG,
     JSON,
     RUN,
+    YES,
     check_own_code,
     checker,
     connect,
@@ -27,12 +29,11 @@ from commands.project import (
     models,
     project,
     resolved_pushes,
+    show_push,
     show_result,
 )
 
-YES = {"yes": "push without asking; for scripts"}
-AGAIN = {"again": "push even if this very notebook was pushed already and has not failed"}
-KERNEL = {"kernel": "train-tpu (default) or infer-gpu"}
+KERNEL = {"kernel": "train-tpu (default), infer-gpu or prepare-cpu"}
 ENSEMBLE = {"ensemble": "an ensemble.json: its members, in place of the last training's model"}
 PLACEHOLDER = "owner"
 
@@ -153,12 +154,6 @@ def push_train(
     return show_push(run, ours.command("watch"))
 
 
-def show_push(run: Any, following: str) -> dict[str, Any]:
-    """Print where a pushed run is and what to type next, and return the run."""
-    show(f"{run.url}\nNext: {following}".lstrip())
-    return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
-
-
 @task(help={**CONFIG, **JSON, **AGAIN, **YES, **ENSEMBLE, **minutes(15)})
 @reported
 @limited(15)
@@ -209,7 +204,7 @@ def watch(
 
     Example: invoke watch --kernel infer-gpu
     """
-    from deploy.relay import continuation, relay
+    from deploy.relay import continuation, next_steps, relay
 
     pushes = resolved_pushes(
         config,
@@ -221,7 +216,10 @@ def watch(
     left = continuation.progress_of(kaggle, found)
     if left.startswith("partial"):
         show(f"{found} is {left}")
-    show(f"Next: {pushes.project.command(f'pull --run {found}')}")
+    following = pushes.project.command(f"pull --run {found}")
+    if next_steps.kernel_of(pushes.project, found) == relay.PREPARE:  # nothing at home needs it
+        following = next_steps.after_preparation(pushes.project, left)
+    show(f"Next: {following}")
     return {"run": str(found), "status": status, "left": left}
 
 

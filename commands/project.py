@@ -21,6 +21,10 @@ RUN = {
 }
 
 
+YES = {"yes": "push without asking; for scripts"}
+AGAIN = {"again": "push even if this very notebook was pushed already and has not failed"}
+
+
 def minutes(default: int, more: str = "") -> dict[str, str]:
     """Return the help of --minutes."""
     return {"minutes": f"timeout in minutes (default {default}{more}); rerun to resume"}
@@ -48,6 +52,7 @@ def project(
         needs=f"{owner}/{slug}" if owner and slug and file else "",  # no path from the root
         first_stage=settings.init_from,
         in_words=progress_log.in_words,
+        decoding=settings.data.decoding,
         **more,
     )
 
@@ -144,6 +149,12 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], in
         return rules.check(submission, sample, numbers=numbers, within=within, constant=constant)
 
     return check
+
+
+def show_push(run: Any, following: str) -> dict[str, Any]:
+    """Print where a pushed run is and what to type next, and return the run."""
+    show(f"{run.url}\nNext: {following}".lstrip())
+    return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
 
 def show_result(result: Any, config: str, about: str = "") -> dict[str, Any]:

@@ -21,11 +21,12 @@ from deploy.errors import DiskError, writing
 
 # `before`: the version before the call, noted where nothing else shows that a call was made.
 # `sent`: 1 once a submission is sent. Of a training, `base`: the version that it resumes from,
-# `route`: how that one is mounted; `step` and `left`: how far it got, once that is known.
+# `route`: how that one is mounted; `step` and `left`: how far it got, once that is known. Of a
+# preparation, `decoding`: as `Project` has it.
 COLUMNS = {
     "pushes": (
         *("server", "kernel", "config", "competition", "handle", "bundle_sha256", "git_commit"),
-        *("before", "version", "url", "status", "base", "route", "step", "left"),
+        *("before", "version", "url", "status", "base", "route", "step", "left", "decoding"),
     ),
     "publishes": ("server", "config", "handle", "run_id", "weights_sha256", "before", "version"),
     "submissions": (

@@ -8,7 +8,7 @@ from typing import Any
 
 from deploy.journal import Journal
 
-TRAIN, INFER = "train-tpu", "infer-gpu"
+PREPARE, TRAIN, INFER = "prepare-cpu", "train-tpu", "infer-gpu"
 DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
 InWords = Callable[[Mapping[str, Any]], str]
 
@@ -36,6 +36,7 @@ class Project:
         needs: owner/slug of a dataset that the training reads; "": none.
         first_stage: what `init_from` of the config says; "": nothing.
         in_words: what a line of the run's progress says to a person.
+        decoding: equal texts for configs whose images are decoded alike; "": nothing to prepare.
     """
 
     root: Path
@@ -51,6 +52,7 @@ class Project:
     needs: str = ""
     first_stage: str = ""
     in_words: InWords = no_words
+    decoding: str = ""
 
     @property
     def name(self) -> str:

@@ -70,13 +70,13 @@ def kernel_handle(owner: str, competition: str, kernel: str) -> str:
     return f"{owner}/{_slug(competition, kernel)}"
 
 
-def dataset_handle(owner: str, competition: str) -> str:
-    """Return the handle of the dataset that carries the artifact.
+def dataset_handle(owner: str, competition: str, what: str = "artifact") -> str:
+    """Return the handle of the dataset that carries the artifact, or something else.
 
     >>> dataset_handle("ann", "digits")
     'ann/digits-artifact'
     """
-    return f"{owner}/{_slug(competition, 'artifact')}"
+    return f"{owner}/{_slug(competition, what)}"
 
 
 def member_handle(owner: str, competition: str, weights_sha256: str) -> str:
@@ -129,6 +129,7 @@ def build(
     kernels: Path | None = None,
     needs: str = "",
     first_stage: str = "",
+    more: Mapping[str, Sequence[str]] = {},
 ) -> Bundle:
     """Build the bundle of one kernel.
 
@@ -148,6 +149,7 @@ def build(
         needs: owner/slug of a dataset that a training reads; "": none.
         first_stage: dataset with the weights that a training begins with, which is mounted, too;
             "": none.
+        more: handles that are mounted, too: {"kernel_sources": […], "dataset_sources": […]}.
 
     Raises:
         UsageError: if a name is wrong or the gate refuses the bundle (deploy/bundle/push_rules.py).
@@ -225,6 +227,8 @@ def build(
             f"handoff={handoff!r} cannot work: expected 'dataset' or 'kernel'.\n"
             "Correct it in the config."
         )
+    for kind, handles in more.items():
+        metadata[kind] = list(dict.fromkeys([*metadata[kind], *handles]))
     metadata["code_file"] = f"{kernel}.ipynb"
 
     identity = {"kernel": kernel, "config": name, "competition": competition}
@@ -261,7 +265,7 @@ def build(
         cell["id"] = hashlib.sha256(f"{place} {cell['source']}".encode()).hexdigest()[:12]
     notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
     text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    push_rules.check(notebook, metadata, size=len(text.encode()), offline=infers)
+    push_rules.check(notebook, metadata, size=len(text.encode()), offline=not trains)
 
     folder = out / kernel
     path = folder / f"{kernel}.ipynb"

@@ -13,6 +13,7 @@ from deploy.errors import UsageError
 
 BYTES_AT_MOST = 900_000  # Kaggle refuses 1 MB
 SHAPES = (
+    "",  # a CPU
     *("TpuV5E8", "TpuV6E8", "NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1"),
     *("NvidiaTeslaA100", "NvidiaH100", "NvidiaRtxPro6000"),
 )
@@ -117,7 +118,8 @@ def _metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
     if shape in RETIRED:
         yield f"machine_shape {shape!r} is retired; expected {RETIRED[shape]}"
     elif shape not in SHAPES:
-        yield f"machine_shape {shape!r} is unknown; expected one of {', '.join(SHAPES)}"
+        known = ", ".join(SHAPES[1:])
+        yield f'machine_shape {shape!r} is unknown; expected one of {known}, or "" for a CPU'
     elif asked != (shape.startswith("Tpu"), shape.startswith("Nvidia")):
         yield f"enable_tpu and enable_gpu do not fit machine_shape {shape!r}"
 

@@ -268,6 +268,8 @@ def watch(
 
 def _quota_left(kaggle: Kaggle, run: Run) -> float | None:
     """Return the seconds left this week for a run's accelerator; None if Kaggle does not say."""
+    if _accelerator(run) == "CPU":
+        return None
     try:
         quota = kaggle.quota(patience=0)
     except RelayError:
@@ -286,7 +288,8 @@ def _projected(run: Run, log: LogStream, seconds: float, left: float | None) -> 
 
 
 def _accelerator(run: Run) -> str:
-    return "TPU" if run.handle.endswith("tpu") else "GPU"
+    kinds = (kind for kind in ("TPU", "CPU") if run.handle.endswith(kind.lower()))
+    return next(kinds, "GPU")
 
 
 def _look(kaggle: Kaggle, run: Run, *, new: bool, seen: bool) -> tuple[str, str]:
@@ -329,7 +332,8 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
         then: the last lines: what to do next.
     """
     if name == "NEW_SCRIPT":
-        push = "push-train" if _accelerator(run) == "TPU" else "push-infer"
+        tasks = {"TPU": "push-train", "CPU": "push-prepare", "GPU": "push-infer"}
+        push = tasks[_accelerator(run)]
         return f"{run} was saved and not run; expected a run. Push it again:\ninvoke {push}"
     try:
         # As one text: a key of several lines is recognized only whole.

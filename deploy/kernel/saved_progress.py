@@ -20,6 +20,8 @@ NOISE = "noise.json"  # the gradient noise that chose the batch
 KEPT = ("memory.json", "held-out.npz")  # as training writes them
 STEP = re.compile(r"step-(\d{8,})(\.replaced)?")
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})(?:\.replaced)?/manifest\.json")
+# Decoded images, whole once this file is there (`pipeline.storage.decoded_images`).
+SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
 FOLD = "fold-"
 KERNEL, DATASET = "kernel", "dataset"
 FLAT = "--"  # in place of "/" in a dataset, which has no folders
@@ -137,7 +139,14 @@ def describe(names: list[str], log: list[str]) -> str:
 
     >>> describe(["checkpoints/step-00000040/manifest.json"], ['{"step": 39, "steps": 120}', "End"])
     'partial, step 40 of 120'
+    >>> describe([f"1-of-3-{'0' * 32}.json", f"2-of-3-{'1' * 32}.json"], [])
+    'partial, 2 of 3 shards'
     """
+    shards = {found[1]: found[2] for name in names if (found := SHARD.fullmatch(name))}
+    if shards:
+        count = next(iter(shards.values()))
+        whole = len(shards) == int(count)
+        return "complete" if whole else f"partial, {len(shards)} of {count} shards"
     if f"{output.ARTIFACT}/{artifact_manifest.NAME}" in names:
         return "complete"
     saved = {name: int(found[1]) for name in names if (found := LISTED.fullmatch(name))}

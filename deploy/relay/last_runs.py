@@ -17,8 +17,9 @@ from deploy.errors import Denied, NotFound, UsageError
 from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
-from deploy.project import INFER, TRAIN, Project
+from deploy.project import INFER, PREPARE, TRAIN, Project
 
+PUSHED_BY = {PREPARE: "push-prepare", TRAIN: "push-train", INFER: "push-infer"}
 EVERY_ROW = -1  # SQLite's word for no limit
 Row = dict[str, Any]
 
@@ -52,7 +53,7 @@ class Pushes:
 
     def unclear(self) -> list[Row]:
         """Return the last push of each kernel if nobody knows whether it made a version."""
-        last = [self.last(kernel=kernel, config=self.project.name) for kernel in (TRAIN, INFER)]
+        last = [self.last(kernel=kernel, config=self.project.name) for kernel in PUSHED_BY]
         return [row for row in last if row is not None and row["outcome"] not in (DONE, *NOT_MADE)]
 
     def last_run(self, kernel: str) -> Run:
@@ -63,7 +64,7 @@ class Pushes:
                 not what the user means.
         """
         row = self.last(kernel=kernel, config=self.project.name)
-        push = self.project.command("push-train" if kernel == TRAIN else "push-infer")
+        push = self.project.command(PUSHED_BY[kernel])
         if row is None:
             raise UsageError(
                 f"The journal in {self.project.runs} knows no push of {kernel} with the config"
@@ -85,7 +86,7 @@ class Pushes:
 
         Args:
             named: "": the last run of `kernel`.
-            kernel: train-tpu or infer-gpu.
+            kernel: one of `PUSHED_BY`.
 
         Raises:
             UsageError: if the name is no run, or if there is no such kernel or no run of it.
@@ -94,10 +95,10 @@ class Pushes:
             run = push_and_watch.parse(named)
             row = self.last(handle=run.handle, version=run.version)
             return run_of(row) if row else run
-        if kernel not in (TRAIN, INFER):
+        if kernel not in PUSHED_BY:
             raise UsageError(
-                f"--kernel {kernel[:80]!r}: there is no such notebook; expected {TRAIN} or {INFER}."
-                "\nCorrect it, or name a run: --run owner/slug/version"
+                f"--kernel {kernel[:80]!r}: there is no such notebook; expected"
+                f" {', '.join(PUSHED_BY)}.\nCorrect it, or name a run: --run owner/slug/version"
             )
         return self.last_run(kernel)
 

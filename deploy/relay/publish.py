@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deploy.bundle import bundle, push_rules
 from deploy.client.client import Kaggle
@@ -114,22 +115,40 @@ def checkpoint(
     """
     handle = bundle.checkpoint_handle(kaggle.username, project.competition)
     expect = progress.expect(DATASET)
+    details = {
+        "run_id": progress.run_id,
+        "step": progress.step,
+        "weights_sha256": expect["files"][f"{progress.checkpoint}/state.npz"],
+    }
+    saved_files(kaggle, project, folder, expect["files"], handle, details, show=show)
+
+
+def saved_files(
+    kaggle: Kaggle,
+    project: Project,
+    folder: Path,
+    wanted: Mapping[str, str],
+    handle: str,
+    details: Mapping[str, Any],
+    *,
+    show: Show,
+) -> None:
+    """Publish some files of a pulled folder, {name: sha256}, for the next session.
+
+    Args:
+        handle: owner/slug of the dataset.
+        details: run_id, step and weights_sha256, by which the version is known.
+    """
     with tempfile.TemporaryDirectory(prefix="relay-checkpoint-") as temporary:
         files = {}
-        for name, digest in expect["files"].items():
+        for name, digest in wanted.items():
             source, target = folder / name, Path(temporary) / name.replace("/", FLAT)
             with writing(target):
                 shutil.copyfile(source, target)
             files[target.name] = {"sha256": digest, "size": source.stat().st_size}
-        manifest = {
-            "run_id": progress.run_id,
-            "step": progress.step,
-            "weights_sha256": expect["files"][f"{progress.checkpoint}/state.npz"],
-            "bundle_sha256": "",
-            "files": files,
-        }
+        manifest = {**details, "bundle_sha256": "", "files": files}
         (Path(temporary) / artifact_manifest.NAME).write_bytes(artifact_manifest.sealed(manifest))
-        name = f"{progress.run_id} at step {progress.step}"  # no artifact has such a name
+        name = f"{details['run_id']} at step {details['step']}"  # no artifact has such a name
         most = CHECKPOINT_FILES_AT_MOST
         publish_and_record(kaggle, project, Path(temporary), handle, name, show=show, most=most)
 

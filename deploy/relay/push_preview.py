@@ -21,7 +21,7 @@ from deploy.relay.last_runs import Pushes
 
 WRITES = "%%writefile "
 RUNNING = ("QUEUED", "RUNNING")
-SESSIONS = {"TPU": 1, "GPU": 2}  # at a time, by Kaggle's limits
+SESSIONS = {"TPU": 1, "GPU": 2, "CPU": 5}  # at a time, by Kaggle's limits
 LOOK_BACK = 10  # pushes of which Kaggle is asked whether they still run
 NOT_A_NOTEBOOK = (ValueError, TypeError, KeyError, RecursionError)
 
@@ -36,7 +36,7 @@ class Preview:
         changes: {name: "new", "gone" or "+3 -1" lines} by the names of the modules, and "notebook"
             for the rest of the code; {name: "this; was that"} for a setting, and for the "artifact"
             that an inference accepts.
-        accelerator: "TPU" or "GPU".
+        accelerator: "TPU" or "GPU"; "CPU" if none is asked for.
         hours_left: of that accelerator, this week; None if Kaggle does not say.
         active: our runs that have not ended, as far as the journal knows.
         rehearsed: how code and config were rehearsed as they stand, or that they never were and
@@ -57,6 +57,7 @@ class Preview:
         """Return it as lines for a person."""
         hours = self.hours_left
         left = "unknown" if hours is None else f"{hours:.1f} hours are left this week"
+        left = "none is needed" if self.accelerator == "CPU" else left
         changes = [f"{name}  {change}" for name, change in self.changes.items()]
         return [
             f"push        {self.handle}, version {self.version + 1}",
@@ -78,12 +79,13 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
         NoQuota: if no time is left this week, or if as many sessions are active as Kaggle allows.
             No call can stop one.
     """
-    accelerator = "TPU" if bundle.metadata["enable_tpu"] else "GPU"
+    accelerator = "TPU" if bundle.metadata["enable_tpu"] else "CPU"
+    accelerator = "GPU" if bundle.metadata["enable_gpu"] else accelerator
     try:
         quota = kaggle.quota()
     except (Denied, Refused):
         quota = Quota(None, None)  # a token without that right may push all the same
-    seconds = quota.tpu_seconds if accelerator == "TPU" else quota.gpu_seconds
+    seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}.get(accelerator)
     current = kaggle.get_kernel(bundle.handle)
     changes: dict[str, str] = {}
     if current is not None:
@@ -122,7 +124,7 @@ def _active(kaggle: Kaggle, pushes: Pushes, accelerator: str) -> tuple[str, ...]
     """Return our runs on this accelerator that have not ended; no call of Kaggle lists them."""
     found = []
     for row in pushes.matching(outcome=DONE)[:LOOK_BACK]:
-        other = ("tpu" in row["kernel"]) != (accelerator == "TPU")
+        other = not row["kernel"].endswith(accelerator.lower())
         if not row["version"] or row["status"] == "COMPLETE" or other:
             continue
         try:

@@ -31,13 +31,23 @@ from deploy.kernel.ensemble_file import Member
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL
 from deploy.project import INFER as INFER
+from deploy.project import PREPARE as PREPARE
 from deploy.project import TRAIN as TRAIN
 from deploy.project import Project as Project
-from deploy.relay import competition_rules, continuation, published, push_preview, reconcile
+from deploy.relay import (
+    competition_rules,
+    continuation,
+    preparation,
+    published,
+    push_preview,
+    reconcile,
+)
 from deploy.relay import publish as datasets
 from deploy.relay import submit as submissions
 from deploy.relay.continuation import Base
 from deploy.relay.last_runs import EVERY_ROW, Pushes
+from deploy.relay.next_steps import kernel_of
+from deploy.relay.next_steps import next_command as next_command
 from deploy.relay.publish import DatasetVersion
 from deploy.relay.push_preview import Preview
 from deploy.relay.submit import Check, Submission
@@ -142,11 +152,19 @@ def push(
         UsageError, Denied: if there is no such competition, its rules are not accepted, or the
             dataset is not there that a training begins with. The run would be worth nothing.
     """
-    if kernel == TRAIN and not fresh:
-        base, built, again = _resume(kaggle, Pushes(project), again=again, show=show)
+    base = carried = None
+    if kernel == PREPARE:
+        plan = preparation.plan(kaggle, Pushes(project), again=again, fresh=fresh, show=show)
+        built, again, carried = plan.built, plan.again, plan.carried
+    elif kernel == TRAIN:
+        pushes = Pushes(project)
+        prepared = preparation.sources(kaggle, pushes, show=show)
+        if fresh:
+            built, again = build(project, TRAIN, kaggle.username, prepared=prepared[0]), True
+        else:
+            base, built, again = _resume(kaggle, pushes, prepared, again=again, show=show)
     else:
-        owner = kaggle.username
-        base, built = None, build(project, kernel, owner, artifact=artifact, members=members)
+        built = build(project, kernel, kaggle.username, artifact=artifact, members=members)
         again = again or fresh
     if artifact is not None and project.handoff == "dataset":
         published.require_current(kaggle, project, artifact)
@@ -161,6 +179,7 @@ def push(
         "handle": built.handle,
         "bundle_sha256": built.sha256,
         "git_commit": built.git_commit,
+        "decoding": project.decoding,
     }
     if base is not None:
         intent |= {"base": base.run.version, "route": base.route}
@@ -182,10 +201,13 @@ def push(
         agree(preview)
     if base is not None and base.route == DATASET:
         datasets.checkpoint(kaggle, project, base.folder, base.progress, show=show)
+    if carried is not None:
+        preparation.carry(kaggle, project, carried, show=show)
+    seconds = preparation.SESSION_SECONDS if kernel == PREPARE else SESSION_SECONDS
     try:
         with pushes.journal.recording("pushes", **intent, before=preview.version) as outcome:
             run = push_and_watch.push(
-                kaggle, built, timeout_seconds=SESSION_SECONDS, again=again, show=show
+                kaggle, built, timeout_seconds=seconds, again=again, show=show
             )
             outcome.update(version=run.version, url=run.url)
     except SourcesRefused as error:
@@ -206,7 +228,7 @@ def push(
 
 
 def _resume(
-    kaggle: Kaggle, pushes: Pushes, *, again: bool, show: Show
+    kaggle: Kaggle, pushes: Pushes, prepared: Sequence[str], *, again: bool, show: Show
 ) -> tuple[Base | None, Bundle, bool]:
     """Return what a training resumes from, its bundle, and whether to push even if that is there.
 
@@ -218,12 +240,14 @@ def _resume(
     last, base = state.run, state.base
     if last is not None and again:
         base = None
-    built = build(project, TRAIN, owner, base=base)
+    ways = [build(project, TRAIN, owner, base=base, prepared=one) for one in prepared]
+    same = last.bundle_sha256 if last is not None and not again else ""
+    built = next((one for one in ways if one.sha256 == same), ways[0])
     if base is None:
         return None, built, again
     if last is not None:
         if built.sha256 != last.bundle_sha256:
-            return None, build(project, TRAIN, owner), again
+            return None, build(project, TRAIN, owner, prepared=prepared[0]), again
         return base, built, again
     way = "its own output" if base.route == KERNEL else "a dataset"
     show(f"{base.run} is {base.progress}. Resuming from it, through {way}; to start over: --fresh")
@@ -238,6 +262,7 @@ def build(
     artifact: Path | None = None,
     members: Sequence[Member] = (),
     base: Base | None = None,
+    prepared: str = "",
 ) -> Bundle:
     """Build the bundle of a kernel.
 
@@ -246,6 +271,7 @@ def build(
         artifact: the pulled artifact that an inference accepts.
         members: of the ensemble that it accepts instead.
         base: what a training resumes from.
+        prepared: the kernel that has decoded its images; "": none.
     """
     expect: Mapping[str, Any] | None = None
     if base is not None:
@@ -274,6 +300,7 @@ def build(
         kernels=project.kernels,
         needs=project.needs,
         first_stage=project.first_stage,
+        more={"kernel_sources": [prepared]} if prepared else {},
     )
 
 
@@ -311,7 +338,7 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
 def pull(kaggle: Kaggle, project: Project, run: Run, *, show: Show = lambda line: None) -> Path:
     """Pull a run's output into `runs` and return its folder; record how far a training got."""
     folder = output.pull(kaggle, run, project.runs, show=show)
-    if _kernel_of(project, run) == TRAIN:
+    if kernel_of(project, run) == TRAIN:
         continuation.note(Pushes(project), run, saved_progress.read(folder))
     return folder
 
@@ -363,30 +390,3 @@ def submit(
         )
         outcome.update(ref=scored.ref, status=scored.status, score=scored.score)
     return scored
-
-
-def next_command(project: Project, run: Run, folder: Path) -> str:
-    """Return the command that follows a pull; "" if the run is not ours, or an older training."""
-    kernel = _kernel_of(project, run)
-    if kernel == INFER:
-        if not (folder / submissions.FILE).is_file():
-            return project.command("push-infer")
-        return project.command(f"submit --run {run}")
-    if kernel != TRAIN:
-        return ""
-    found = saved_progress.read(folder)
-    if found is None or not found.complete:
-        return project.command("push-train --until-done" if found else "push-train")
-    last = project.journal().last("pushes", kernel=TRAIN, config=project.name)
-    if last is None or (last["handle"], last["version"]) != (run.handle, run.version):
-        return ""  # the steps that follow take the last one
-    return project.command("publish" if project.handoff == "dataset" else "push-infer")
-
-
-def _kernel_of(project: Project, run: Run) -> str:
-    """Return which of the project's two kernels this run is of; "" for any other."""
-    owner = run.handle.partition("/")[0]
-    kernels = {
-        bundle.kernel_handle(owner, project.competition, name): name for name in (TRAIN, INFER)
-    }
-    return kernels.get(run.handle, "")

@@ -13,7 +13,7 @@ from deploy.errors import RelayError
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import continuation
-from deploy.relay.last_runs import run_of
+from deploy.relay.last_runs import PUSHED_BY, run_of
 
 Row = Mapping[str, Any]
 
@@ -55,17 +55,18 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
     A question that fails is answered with its error, and does not hide the other answers.
     """
     runs, partial, renewed = {}, False, None
-    for kernel in (TRAIN, INFER):
+    for kernel in PUSHED_BY:
         row = project.journal().last("pushes", kernel=kernel, config=project.name, outcome=DONE)
         if row is None:
             continue
         run = run_of(row)
         try:
             state = kaggle.kernel_status(run.handle, run.version).name
-            if kernel == TRAIN and state in continuation.ENDED:
+            if kernel != INFER and state in continuation.ENDED:
                 progress = row["left"] or continuation.progress_of(kaggle, run)
-                partial = progress.startswith("partial")
-                state += f", {progress}" if partial else ""
+                short = progress.startswith("partial")
+                state += f", {progress}" if short else ""
+                partial = partial or (short and kernel == TRAIN)
         except RelayError as error:
             state = f"not known: {str(error).splitlines()[0]}"
         runs[str(run)] = state

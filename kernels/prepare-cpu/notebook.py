@@ -12,6 +12,11 @@
 # them in place of the files.
 
 # %%
+import os
+
+os.environ["KERAS_BACKEND"] = "jax"  # as in train-tpu, where the config defines a model
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
 from pathlib import Path
 
 from pipeline import config

@@ -65,7 +65,7 @@ def prepare(
             why = session.over(longest)
             if why:
                 show(f"Stopped: {why}. {number - 1} of {count} shards are kept; to resume, type:")
-                show("invoke push-prepare")
+                show(f"invoke push-prepare --config {config.name}")
                 return "partial"
             before = time.monotonic()
             decoded += parallel_decoding.keep(

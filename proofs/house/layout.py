@@ -12,10 +12,11 @@ from pathlib import Path
 FLOORS = {
     "pipeline": "errors storage runtime config metrics competition_metric data losses augmentation"
     " models submission artifact ensemble|warm_start session evaluation"
-    " training|inference|preparation figures pages folders plan report|inspection|rehearsal __main__",
+    " training|inference|preparation figures pages folders"
+    " plan report|inspection|rehearsal __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup",
     "localkaggle": "competitions|sessions|faults services http_handler server __main__",
-    "commands": "console project kaggle|local|rehearsal",
+    "commands": "console project kaggle|local|preparation|rehearsal",
     "proofs": "shared"
     " relay|kaggle|training|spoiled_inputs|house hostile competitions"
     " own|hardware|custom|scale|plan __main__",

@@ -5,7 +5,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from proofs.plan import compiled_plans, large_images, published_runs
+from proofs.plan import compiled_plans, large_images, prepared_runs, published_runs
 from proofs.shared.results_table import Later, Rows, Show
 
 
@@ -21,6 +21,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield published_runs.law_row()
         yield published_runs.prices()
         yield Later("large images", partial(large_images.row, root, folder))
+        yield Later("prepared images", partial(prepared_runs.rows, show))
         yield Later("fit, TPU v2-8", partial(compiled_plans.fits, root, show))
         yield Later("largest batch", partial(compiled_plans.largest, root, show))
         yield Later("beside one compilation", partial(compiled_plans.overhead, root, show))

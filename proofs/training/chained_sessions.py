@@ -132,7 +132,7 @@ def _trained(
 
     with (
         LocalKaggle(folder / "kaggle", offline=True, session_seconds={"TPU": cap}) as local,
-        _environment(local),
+        signed_in(local),
     ):
         kaggle = Kaggle.connect()
         killer = Killer(local)
@@ -195,7 +195,7 @@ class Killer(threading.Thread):
 
 
 @contextmanager
-def _environment(local: LocalKaggle) -> Iterator[None]:
+def signed_in(local: LocalKaggle) -> Iterator[None]:
     """Let the environment name that Kaggle, without the user's token, while the context lasts."""
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("KAGGLE_")]:

@@ -231,9 +231,9 @@ def test_what_is_noted_is_in_the_journal_and_in_what_was_read(live, ours, shown)
     assert pushes.last(handle=run.handle, outcome="done") is None
 
 
-def test_another_kernel_is_refused_with_the_names_of_the_two(ours):
+def test_another_kernel_is_refused_with_the_names_of_all(ours):
     """Not that there was no push of it."""
-    with pytest.raises(UsageError, match="expected train-tpu or infer-gpu"):
+    with pytest.raises(UsageError, match="expected prepare-cpu, train-tpu, infer-gpu"):
         Pushes(ours).find_run("", "foo")
 
 

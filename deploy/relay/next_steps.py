@@ -1,0 +1,49 @@
+"""Next steps: the command that follows a run.
+
+Reads  a pulled folder, and the journal
+Gives  what to type next; and of which kernel a run is
+"""
+
+from pathlib import Path
+
+from deploy.bundle import bundle
+from deploy.kernel import saved_progress
+from deploy.kernel.push_and_watch import Run
+from deploy.project import INFER, PREPARE, TRAIN, Project
+from deploy.relay import submit as submissions
+
+
+def next_command(project: Project, run: Run, folder: Path) -> str:
+    """Return the command that follows a pull; "" if the run is not ours, or an older training."""
+    kernel = kernel_of(project, run)
+    if kernel == INFER:
+        if not (folder / submissions.FILE).is_file():
+            return project.command("push-infer")
+        return project.command(f"submit --run {run}")
+    if kernel == PREPARE:
+        progress = saved_progress.describe([path.name for path in folder.iterdir()], [])
+        return after_preparation(project, progress)
+    if kernel != TRAIN:
+        return ""
+    found = saved_progress.read(folder)
+    if found is None or not found.complete:
+        return project.command("push-train --until-done" if found else "push-train")
+    last = project.journal().last("pushes", kernel=TRAIN, config=project.name)
+    if last is None or (last["handle"], last["version"]) != (run.handle, run.version):
+        return ""  # the steps that follow take the last one
+    return project.command("publish" if project.handoff == "dataset" else "push-infer")
+
+
+def after_preparation(project: Project, progress: str) -> str:
+    """Return the command that follows a preparation that is "complete", or got that far."""
+    return project.command("push-train" if progress == "complete" else "push-prepare")
+
+
+def kernel_of(project: Project, run: Run) -> str:
+    """Return which of the project's kernels this run is of; "" for any other."""
+    owner = run.handle.partition("/")[0]
+    kernels = {
+        bundle.kernel_handle(owner, project.competition, name): name
+        for name in (PREPARE, TRAIN, INFER)
+    }
+    return kernels.get(run.handle, "")

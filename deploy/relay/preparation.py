@@ -1,0 +1,131 @@
+"""Preparations: what the next one takes of those before, and whether a training can mount one.
+
+Reads  the journal's pushes, what Kaggle says of their runs, and the names of their files
+Gives  a `Plan` for the next session; the kernel whose output a training mounts
+
+Decoded images prove themselves, by the bytes that they were decoded from. So nothing is pinned, and
+nothing is downloaded but what a killed session left.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deploy.bundle import bundle
+from deploy.bundle.bundle import Bundle
+from deploy.client.client import Kaggle
+from deploy.journal import DONE, GONE
+from deploy.kernel import artifact_manifest, output, saved_progress
+from deploy.kernel.push_and_watch import Run, Show
+from deploy.project import PREPARE, Project
+from deploy.relay import continuation
+from deploy.relay import publish as datasets
+from deploy.relay.last_runs import Pushes, Row, run_of, status_of
+
+SESSION_SECONDS = 12 * 3600  # Kaggle's cap for a CPU
+MARKER = "prepared.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The next session of a preparation.
+
+    Attributes:
+        built: its bundle.
+        again: push it even if a version holds it: that one did not get to its end.
+        carried: a killed run whose images reach it as a dataset.
+    """
+
+    built: Bundle
+    again: bool
+    carried: Run | None = None
+
+
+def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
+    """Return the kernel whose output a training mounts, or "", and then what else may be mounted by
+    a run that was pushed before. Without any preparation that is "" alone.
+    """
+    project = pushes.project
+    handle, rows = _rows(kaggle, pushes)
+    if not project.decoding or not rows:
+        return ("",)
+    for row in rows:
+        run, status = run_of(row), status_of(kaggle, run_of(row))
+        if status is None:
+            pushes.note(row, outcome=GONE)
+        elif status == "COMPLETE":  # Kaggle mounts the newest of these
+            progress = row["left"] or continuation.progress_of(kaggle, run)
+            pushes.note(row, left=progress)
+            if row["decoding"] == project.decoding and progress == "complete":
+                show(f"The training will take its images from {run}, which has decoded them.")
+                return (handle, "")
+            why = progress or "without images"
+            if progress == "complete":
+                why = "of other images, or of another size"
+            show(
+                f"{run} is not mounted: it is {why}. To prepare: {project.command('push-prepare')}"
+            )
+            break
+        elif status not in continuation.ENDED:
+            show(f"{run} is {status}: this training will not wait for it.")
+    return ("", handle)
+
+
+def plan(kaggle: Kaggle, pushes: Pushes, *, again: bool, fresh: bool, show: Show) -> Plan:
+    """Return the next session: what is active or complete already, or what takes its images.
+
+    Args:
+        again: decode anew what has changed since the last one.
+        fresh: take nothing of an earlier one.
+    """
+    project, owner = pushes.project, kaggle.username
+    handle, rows = _rows(kaggle, pushes)
+    dataset = bundle.dataset_handle(owner, project.competition, "prepared")
+
+    def built(outputs: Sequence[str], saved: Sequence[str]) -> Bundle:
+        return bundle.build(
+            PREPARE,
+            config=project.config,
+            competition=project.competition,
+            owner=owner,
+            out=project.builds,
+            root=project.root,
+            kernels=project.kernels,
+            more={"kernel_sources": outputs, "dataset_sources": saved},
+        )
+
+    if fresh or not rows:
+        return Plan(built([], []), again or fresh)
+    last, status = run_of(rows[0]), status_of(kaggle, run_of(rows[0]))
+    progress = "" if status is None else continuation.progress_of(kaggle, last)
+    active = status is not None and status not in continuation.ENDED
+    killed = bool(progress) and not active and status != "COMPLETE"
+    if not again and (active or (progress == "complete" and not killed)):
+        for outputs in ([], [handle]):
+            for saved in ([], [dataset]):
+                same = built(outputs, saved)
+                if same.sha256 == last.bundle_sha256:
+                    return Plan(same, again=False)
+    complete = any(status_of(kaggle, run_of(row)) == "COMPLETE" for row in rows)
+    if progress:
+        way = "a dataset" if killed else "its own output"
+        show(f"{last} is {progress}. Taking its images, through {way}; to start over: --fresh")
+    made = built([handle] if complete else [], [dataset] if killed else [])
+    return Plan(made, again=True, carried=last if killed else None)
+
+
+def carry(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> None:
+    """Publish the images of a killed run, whose own output Kaggle does not mount."""
+    folder = output.pull(kaggle, run, project.runs, show=show)
+    names = [path.name for path in folder.iterdir() if saved_progress.SHARD.fullmatch(path.name)]
+    wanted = [*names, *(f"{name.removesuffix('.json')}.npy" for name in names), MARKER]
+    files = {name: artifact_manifest.sha256(folder / name) for name in sorted(wanted)}
+    handle = bundle.dataset_handle(kaggle.username, project.competition, "prepared")
+    details = {"run_id": str(run), "step": len(names), "weights_sha256": files[MARKER]}
+    datasets.saved_files(kaggle, project, folder, files, handle, details, show=show)
+
+
+def _rows(kaggle: Kaggle, pushes: Pushes) -> tuple[str, list[Row]]:
+    """Return the kernel, and its pushes that made a version, newest first."""
+    handle = bundle.kernel_handle(kaggle.username, pushes.project.competition, PREPARE)
+    rows = pushes.matching(handle=handle, outcome=DONE)
+    return handle, [row for row in rows if row["version"]]

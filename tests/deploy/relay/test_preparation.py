@@ -1,0 +1,254 @@
+"""What a CPU session decoded reaches the next one, and the trainings; nothing is decoded for
+nothing.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.errors import RunFailed
+from deploy.kernel import saved_progress
+from deploy.relay import push_preview, relay
+from deploy.relay.last_runs import Pushes
+from deploy.relay.relay import PREPARE, TRAIN, Project
+from deploy.trace import status
+from localkaggle.server import LocalKaggle
+from localkaggle.sessions.session import Outcome
+from localkaggle.sessions.session_log import Log
+from proofs.kaggle.world import competition
+from tests.deploy.small import metadata, write_kernel
+
+HANDLE, DATASET = "rehearsal/digits-prepare-cpu", "rehearsal/digits-prepared"
+SHARDS = 4
+
+
+class Preparer:
+    """A session of three shards at most, which takes those that are mounted; of a training, none.
+
+    It is made and used like `localkaggle.sessions.session.Session`.
+    """
+
+    done: ClassVar[Mapping[int, int]]  # {version: shards that it decodes before it is killed}
+    sources: ClassVar[dict[str, list[str]]]
+
+    def __init__(
+        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
+    ) -> None:
+        self.working, self._log, self._inputs = folder / "working", log, inputs
+        self.working.mkdir(parents=True)
+        name, _, number = folder.name.removeprefix("rehearsal--digits-").rpartition("--v")
+        self.sources[f"{name}/{number}"] = sorted(
+            place for place in inputs if not place.startswith("competitions")
+        )
+        self._trains, self._version, self._notebook = name == TRAIN, int(number), notebook
+
+    def run(self) -> Outcome:
+        """Write shards, or an artifact, and end as asked for."""
+        self._log.start()
+        (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
+        assert '\\"config\\": \\"digits\\"' in self._notebook
+        if self._trains:
+            (self.working / "artifact").mkdir()
+            (self.working / "artifact" / "manifest.json").write_text("{}")
+            return Outcome("", "", 0.0)
+        taken = {path.name: path for place in self._inputs.values() for path in place.glob("*-of*")}
+        for name, path in taken.items():
+            (self.working / name).write_bytes(path.read_bytes())
+        (self.working / "prepared.json").write_text("{}")
+        numbers = {int(name.split("-")[0]) for name in taken}
+        left = [number for number in range(1, SHARDS + 1) if number not in numbers]
+        for number in left[: self.done.get(self._version, 3)]:
+            for ending in ("npy", "json"):
+                (self.working / f"{number}-of-{SHARDS}-{'0' * 32}.{ending}").write_text("pixels")
+        if self._version in self.done:
+            return Outcome("killed", "The session was killed (exit code 137)", 0.0)
+        return Outcome("", "", 0.0)
+
+    def cancel(self) -> None:
+        """Do nothing: it is over before anybody could."""
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
+    monkeypatch.setattr(Preparer, "done", {}, raising=False)
+    monkeypatch.setattr(Preparer, "sources", {}, raising=False)
+    given: dict[str, Any] = {"competitions": [competition()], "session": Preparer}
+    timed = {"queue_seconds": 0.01, "ready_seconds": 0.02}
+    with LocalKaggle(tmp_path / "kaggle", **given, **timed) as local:
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        yield local
+
+
+@pytest.fixture
+def live(local: LocalKaggle) -> Kaggle:
+    return Kaggle.connect(pace=Pace(first=0.01, most=0.05, patience=20))
+
+
+@pytest.fixture
+def ours(root: Path) -> Project:
+    write_kernel(root, PREPARE, "# %%\nimport pipeline.model\n")
+    described = {**metadata(PREPARE), "machine_shape": "", "enable_gpu": False}
+    (root / "kernels" / PREPARE / "kernel-metadata.json").write_text(json.dumps(described))
+    places = root / "runs", root / "build"
+    return Project(
+        root, "digits", "digits", "dataset", *places, deadline_seconds=30, decoding="of 512x512"
+    )
+
+
+@pytest.fixture
+def push(live, ours, shown):
+    """Return a function that pushes a kernel, waits for its end, and returns its version."""
+
+    def pushed(kernel=PREPARE, project=ours, **more):
+        run = relay.push(live, project, kernel, show=shown.append, **more)
+        try:
+            relay.watch(live, project, run, show=lambda line: None)
+        except RunFailed as error:
+            shown.append(str(error))
+        return run.version
+
+    return pushed
+
+
+def mounted(kernel, version):
+    return Preparer.sources[f"{kernel}/{version}"]
+
+
+def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, shown):
+    """The same command each time; a partial session is mounted by the next."""
+    assert [push() for _ in range(4)] == [1, 2, 2, 2]
+
+    assert (mounted(PREPARE, 1), mounted(PREPARE, 2)) == ([], [f"notebooks/{HANDLE}"])
+    assert "partial, 3 of 4 shards. Taking its images, through its own output" in shown[1]
+
+
+def test_one_that_is_active_is_adopted(live, ours, local, shown):
+    """Whatever a second window asks for."""
+    local.kernels._queue_seconds = 60.0
+
+    versions = [relay.push(live, ours, PREPARE, show=shown.append).version for _ in range(2)]
+
+    assert versions == [1, 1]
+
+
+@pytest.mark.parametrize("last", ["killed first", "killed second"])
+def test_what_a_killed_session_decoded_comes_as_a_dataset(push, local, last):
+    """Kaggle mounts no output of a version that failed."""
+    Preparer.done = {1: 2} if last == "killed first" else {2: 1}
+
+    versions = [push(), push(), push()]
+
+    assert versions == ([1, 2, 2] if last == "killed first" else [1, 2, 3])
+    assert f"datasets/{DATASET}" in mounted(PREPARE, versions[-1])
+    (dataset,) = local.datasets.datasets.values()
+    kept = 2 if last == "killed first" else 4
+    held = sorted(path.name for path in dataset.versions[0].folder.iterdir())
+    assert len(held) == 2 * kept + 2 and held[-2:] == ["manifest.json", "prepared.json"]
+
+
+def test_a_session_that_was_killed_at_once_leaves_nothing_to_take(push, local):
+    """The next one begins."""
+    Preparer.done = {1: 0}
+
+    assert [push(), push()] == [1, 2]
+    assert mounted(PREPARE, 2) == [] and not local.datasets.datasets
+
+
+def test_once_more_takes_what_has_not_changed_and_fresh_takes_nothing(push):
+    """Files that changed are decoded by the next one."""
+    push(), push()
+
+    assert [push(again=True), push(fresh=True)] == [3, 4]
+    assert (mounted(PREPARE, 3), mounted(PREPARE, 4)) == ([f"notebooks/{HANDLE}"], [])
+
+
+def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, live, shown):
+    """Of its own images; a later one that was killed hides none."""
+    without = push(TRAIN)
+    push()
+    partial = push(TRAIN, again=True)
+    push()
+    Preparer.done = {3: 1}
+    push(again=True)
+    prepared = push(TRAIN, again=True)
+    other = push(TRAIN, dataclasses.replace(ours, decoding="of 64x64"), again=True)
+    small = push(TRAIN, dataclasses.replace(ours, decoding=""), again=True)
+
+    assert mounted(TRAIN, prepared) == [f"notebooks/{HANDLE}"]
+    assert [mounted(TRAIN, version) for version in (without, partial, other, small)] == [[]] * 4
+    assert any("is partial, 3 of 4 shards. To prepare: invoke push-prepare" in it for it in shown)
+    assert any("has decoded them" in line for line in shown)
+    assert any("of other images" in line for line in shown)
+
+
+def test_without_a_preparation_nothing_is_asked_and_the_bundle_is_as_before(ours, live, shown):
+    """Its sha256 too, so that the runs of before are adopted."""
+    wanted = relay.build(ours, TRAIN, "rehearsal").sha256
+
+    run = relay.push(live, ours, TRAIN, show=shown.append)
+
+    assert run.bundle_sha256 == wanted
+    assert not [line for line in shown if "prepare" in line]
+
+
+@pytest.mark.parametrize("first", [TRAIN, PREPARE])
+def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(
+    push, ours, shown, first
+):
+    """A preparation changes no weights."""
+    if first == PREPARE:
+        push(), push()
+    push(TRAIN)
+    if first == PREPARE:  # and now it would mount none
+        with ours.journal().recording("pushes", kernel=PREPARE, handle=HANDLE) as made:
+            made.update(version=2, decoding="of other images")
+    else:
+        push(), push()
+
+    assert push(TRAIN) == 1
+
+
+def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local, shown):
+    """None is left, and it runs."""
+    local.kernels.used_seconds.update(TPU=1e9, GPU=1e9)
+    seen = []
+
+    relay.push(live, ours, PREPARE, show=shown.append, agree=seen.append)
+
+    assert seen[0].lines()[:2] == [f"push        {HANDLE}, version 1", "CPU quota   none is needed"]
+    assert push_preview.SESSIONS[seen[0].accelerator] == 5
+
+
+def test_status_says_how_far_a_preparation_got(push, live, ours):
+    """The command that follows is for trainings alone."""
+    push()
+
+    found = status.now(live, ours)
+
+    assert found["runs"] == {f"{HANDLE}/1": "COMPLETE, partial, 3 of 4 shards"}
+    assert found["next"] is None
+
+
+def test_after_a_preparation_the_next_command_goes_on_with_it(push, live, ours):
+    """Or trains."""
+    for version, following in ((1, "push-prepare"), (2, "push-train")):
+        assert push() == version
+        run = Pushes(ours).last_run(PREPARE)
+        folder = relay.pull(live, ours, run)
+        assert relay.next_command(ours, run, folder) == f"invoke {following} --config digits"
+
+
+def test_shards_are_counted_by_their_names():
+    """Without a download."""
+    names = [f"{number}-of-2-{'a' * 32}.{end}" for number in (1, 2) for end in ("npy", "json")]
+
+    told = [saved_progress.describe(names[:count], []) for count in range(5)]
+
+    assert told == ["", "", "partial, 1 of 2 shards", "partial, 1 of 2 shards", "complete"]
