@@ -23,10 +23,14 @@ from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import RunFailed
 from deploy.kernel import artifact_manifest, output, push_and_watch
+from deploy.project import Project
 from deploy.relay import publish as datasets
+from deploy.relay import relay
 from deploy.relay import submit as submissions
 from localkaggle.competitions import digits
 from localkaggle.server import LocalKaggle
+from pipeline import config as configs
+from pipeline.data import dataset
 from pipeline.submission import submission_csv as rules
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -191,6 +195,28 @@ def test_an_unknown_competition_is_refused_before_anything_runs():
     assert done.returncode == 2
     assert "digits" in json.loads(done.stdout.splitlines()[-1])["error"]
     assert "Traceback" not in done.stderr
+
+
+def test_images_that_a_cpu_session_decoded_are_those_of_their_files(open_kaggle, tmp_path):
+    """Where Kaggle mounts them, a training finds all of them; the same push again adopts it."""
+    local, kaggle = open_kaggle(competitions=["digits"])
+    path, text = tmp_path / "large.py", (ROOT / "pipeline/configs/digits.py").read_text()
+    larger = text.replace("height=8, width=8", 'height=66, width=66, resize="stretch"')
+    path.write_text(larger.replace('name="digits"', 'name="large"'))
+    config = configs.load(str(path))
+    words, places = (str(path), "digits", "dataset"), (tmp_path / "runs", tmp_path / "build")
+    ours = Project(ROOT, *words, *places, decoding=config.data.decoding)
+
+    run = relay.push(kaggle, ours, relay.PREPARE, show=quiet)
+    assert watched(kaggle, run) == "COMPLETE"
+    again = relay.push(kaggle, ours, relay.PREPARE, show=quiet)
+
+    version, said = local.kernels.version(run.handle, run.version), []
+    folder = local.competitions.folder("digits")
+    found = dataset.read_training(folder, config, prepared=[version.working], show=said.append)
+    assert again == run and version.shape == ""
+    assert said[0].startswith("Found 1,197 of 1,197 images decoded")
+    assert found.fingerprint == dataset.read_training(folder, config).fingerprint
 
 
 # What must fail by name

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from deploy.bundle import bundle
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
+from deploy.errors import RunFailed
 from deploy.journal import DONE, GONE
 from deploy.kernel import artifact_manifest, output, saved_progress
 from deploy.kernel.push_and_watch import Run, Show
-from deploy.project import PREPARE, Project
+from deploy.project import PREPARE, TRAIN, Project
 from deploy.relay import continuation
 from deploy.relay import publish as datasets
+from deploy.relay.continuation import REFUSED
 from deploy.relay.last_runs import Pushes, Row, run_of, status_of
 
 SESSION_SECONDS = 12 * 3600  # Kaggle's cap for a CPU
@@ -45,9 +47,10 @@ def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
     a run that was pushed before. Without any preparation that is "" alone.
     """
     project = pushes.project
-    handle, rows = _rows(kaggle, pushes)
-    if not project.decoding or not rows:
+    if not project.decoding:
         return ("",)
+    handle, rows = _rows(kaggle, pushes)
+    refused = pushes.last(kernel=TRAIN, competition=project.competition, outcome=REFUSED)
     for row in rows:
         run, status = run_of(row), status_of(kaggle, run_of(row))
         if status is None:
@@ -55,6 +58,9 @@ def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
         elif status == "COMPLETE":  # Kaggle mounts the newest of these
             progress = row["left"] or continuation.progress_of(kaggle, run)
             pushes.note(row, left=progress)
+            if refused is not None and refused["id"] > row["id"]:
+                show(f"{run} is not mounted: Kaggle refused a source of a training since then.")
+                break
             if row["decoding"] == project.decoding and progress == "complete":
                 show(f"The training will take its images from {run}, which has decoded them.")
                 return (handle, "")
@@ -67,7 +73,7 @@ def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
             break
         elif status not in continuation.ENDED:
             show(f"{run} is {status}: this training will not wait for it.")
-    return ("", handle)
+    return ("", handle) if rows else ("",)
 
 
 def plan(kaggle: Kaggle, pushes: Pushes, *, again: bool, fresh: bool, show: Show) -> Plan:
@@ -114,13 +120,24 @@ def plan(kaggle: Kaggle, pushes: Pushes, *, again: bool, fresh: bool, show: Show
 
 
 def carry(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> None:
-    """Publish the images of a killed run, whose own output Kaggle does not mount."""
+    """Publish the images of a killed run, whose own output Kaggle does not mount.
+
+    Raises:
+        RunFailed: if none of them came with the run's output.
+        Others: as `output.pull` and `publish.saved_files` do.
+    """
     folder = output.pull(kaggle, run, project.runs, show=show)
-    names = [path.name for path in folder.iterdir() if saved_progress.SHARD.fullmatch(path.name)]
-    wanted = [*names, *(f"{name.removesuffix('.json')}.npy" for name in names), MARKER]
-    files = {name: artifact_manifest.sha256(folder / name) for name in sorted(wanted)}
+    found = [path for path in folder.iterdir() if saved_progress.SHARD.fullmatch(path.name)]
+    whole = [path for path in found if path.with_suffix(".npy").is_file()]
+    if not whole or not (folder / MARKER).is_file():
+        raise RunFailed(
+            f"{folder} has {len(whole)} whole shards of images; expected one at least, and"
+            f" {MARKER}.\nStart over:\n{project.command('push-prepare --fresh')}"
+        )
+    paths = [folder / MARKER, *whole, *(path.with_suffix(".npy") for path in whole)]
+    files = {path.name: artifact_manifest.sha256(path) for path in sorted(paths)}
     handle = bundle.dataset_handle(kaggle.username, project.competition, "prepared")
-    details = {"run_id": str(run), "step": len(names), "weights_sha256": files[MARKER]}
+    details = {"run_id": str(run), "step": len(whole), "weights_sha256": files[MARKER]}
     datasets.saved_files(kaggle, project, folder, files, handle, details, show=show)
 
 

@@ -63,6 +63,7 @@ def read(
     cache = cache if data.decoding else None
     if in_files or not parallel_decoding.fits(paths, form, cache, base):
         why = 'feed="files"' if in_files else "neither memory nor disk can hold them"
+        why += "; what was prepared is not used" if prepared else ""
         found: tuple[Any, dict[int, str]] = file_images.checked(
             paths, form, show, MOST_SKIPPED * len(paths), why
         )

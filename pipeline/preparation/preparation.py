@@ -23,6 +23,7 @@ from pipeline.storage import atomic_file, checksums
 
 # What Kaggle keeps of a session: 20 GB, of which some is left to the notebook, and 500 files.
 MOST_BYTES, MOST_FILES = 19.5e9, 500
+HOURS = 12.0  # of a session on its CPU
 
 
 def prepare(
@@ -38,7 +39,7 @@ def prepare(
     Args:
         config: the run that will train on them.
         folder: the competition, as Kaggle mounts it.
-        output: gets the marker `mounts.PREPARED` and the shards. The same command again resumes.
+        output: gets the marker `mounts.PREPARED` and the shards; those that are there stay.
         earlier: folders with shards of earlier sessions, which are copied.
         show: takes each line of text, and a line of JSON for each shard.
 
@@ -50,12 +51,14 @@ def prepare(
     require_images(config)
     paths, form = dataset.training_images(folder, config), image_files.shape(config.data)
     count = len(parallel_decoding.shards(len(paths), form))
-    _require_room(config, len(paths), 2 * count + sum(1 for path in output.rglob("*")))
+    others = sum(path.is_file() and "-of-" not in path.name for path in output.rglob("*"))
+    _require_room(config, len(paths), 2 * count + others)
     marker = {"rules": form.rules, "images": len(paths), "shards": count}
     atomic_file.write(output / PREPARED, checksums.sealed(marker))
     show(f"Decoding {len(paths):,} images to {_in_words(form)}, in {count} shards")
     decoded, longest, begun = 0, 0.0, time.monotonic()
-    with Session(config.session_hours, config.stall_seconds, output) as session:
+    hours = min(config.session_hours or HOURS, HOURS)
+    with Session(hours, config.stall_seconds, output) as session:
 
         def alive(line: str) -> None:
             session.progress()

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import RunFailed
+from deploy.errors import RunFailed, SourcesRefused
 from deploy.kernel import saved_progress
 from deploy.relay import push_preview, relay
 from deploy.relay.last_runs import Pushes
@@ -213,6 +213,22 @@ def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(
         push(), push()
 
     assert push(TRAIN) == 1
+
+
+def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(
+    push, ours, live, local, shown, monkeypatch
+):
+    """It decodes its images itself, as it would have done."""
+    push(), push()
+    exists = local.kernels._source_exists
+    monkeypatch.setattr(
+        local.kernels, "_source_exists", lambda *given: "kernel" not in given and exists(*given)
+    )
+    with pytest.raises(SourcesRefused, match=HANDLE):
+        push(TRAIN)
+
+    assert mounted(TRAIN, push(TRAIN)) == []
+    assert any("Kaggle refused a source of a training since then" in line for line in shown)
 
 
 def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local, shown):

@@ -223,3 +223,24 @@ def test_the_same_pixels_come_by_tfrecords(config, competition, output, tmp_path
 
     assert np.array_equal(found, parallel_decoding.read(parts, form)[0])
     assert said[0].startswith("Found 96 of 96")
+
+
+def test_images_that_stay_in_their_files_say_that_nothing_is_taken(
+    config, competition, output, tmp_path
+):
+    """The config asks for it, or neither memory nor disk has room."""
+    preparation.prepare(config, competition, output, show=str)
+
+    found, said = read(replace(config, feed="files"), competition, tmp_path)
+
+    assert found.fingerprint == of_files(config, competition).fingerprint
+    assert said[0].endswith('feed="files"; what was prepared is not used')
+
+
+def test_the_same_cell_twice_decodes_once(config, competition, output):
+    """In one notebook."""
+    lines = []
+    for _ in range(2):
+        assert preparation.prepare(config, competition, output, show=lines.append) == "complete"
+
+    assert lines[-1].startswith("Prepared 96 images: 0 decoded here")
