@@ -14,6 +14,7 @@ from pipeline.errors import ConfigError
 from pipeline.preparation import preparation
 from pipeline.runtime import mounts
 from pipeline.storage import checksums
+from pipeline.training import training
 
 
 @pytest.fixture
@@ -58,6 +59,20 @@ def test_a_training_takes_what_was_prepared_in_either_layout_of_mounts(
 
     assert found.fingerprint == of_files(config, competition).fingerprint
     assert [line.split(" in ")[0] for line in said] == ["Found 96 of 96 images decoded"]
+
+
+def test_a_training_gives_the_same_weights_however_it_is_fed(config, competition, output, tmp_path):
+    """Prepared or not, from memory or from the devices."""
+    preparation.prepare(config, competition, output, show=str)
+    found, given = set(), mounts.prepared(tmp_path / "input")
+    for feed, prepared in (("host", []), ("host", given), ("device", given)):
+        one = replace(config, feed=feed, epochs=2)
+        examples = training.read(one, competition, prepared=prepared)
+        place = tmp_path / f"{feed}-{len(prepared)}"
+        run = training.train(one, competition, place, examples=examples, show=str)
+        found.add(run.manifest["weights_sha256"])
+
+    assert len(found) == 1
 
 
 def test_images_in_folders_of_labels_are_prepared_too(config, competition, output, tmp_path):
