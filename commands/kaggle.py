@@ -16,6 +16,7 @@ from commands.console import (
     show,
     task,
 )
+from commands.planned import Planned
 from commands.project import (
     AGAIN,
     CONFIG,
@@ -52,8 +53,10 @@ def relay_chain(
 
     ours = resolved_pushes(config).project
     check_own_code(ours.config)
-    check, agree = checker(config), confirmation(yes)
-    return show_result(relay.run(connect(), ours, show=show, check=check, agree=agree), config)
+    check, agree = checker(config), Planned(config, confirmation(yes))
+    made = relay.run(connect(), ours, show=show, check=check, agree=agree)
+    agree.keep(made.trained)
+    return show_result(made, config)
 
 
 def owner_of_a_build() -> tuple[str, str]:
@@ -139,9 +142,10 @@ def push_train(
     chained_sessions.refuse_both(again, until_done)
     ours = resolved_pushes(config).project
     check_own_code(ours.config)
-    agree = confirmation(yes)
+    agree = Planned(config, confirmation(yes))
     if until_done:
         done = chained_sessions.train(connect(), ours, show=show, agree=agree, fresh=fresh)
+        agree.keep(done.run)
         show(f"{done.run} is complete; its output is in {done.folder}")
         show(f"Next: {relay.next_command(ours, done.run, done.folder)}")
         return {
@@ -151,6 +155,7 @@ def push_train(
             "sessions": done.sessions,
         }
     run = relay.push(connect(), ours, relay.TRAIN, again=again, fresh=fresh, show=show, agree=agree)
+    agree.keep(run)
     return show_push(run, ours.command("watch"))
 
 

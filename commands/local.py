@@ -10,6 +10,7 @@ from typing import Any
 
 from invoke.context import Context
 
+from commands import planned
 from commands.console import ROOT, number, reported, show, task
 from commands.project import CONFIG, JSON, resolved_pushes
 
@@ -177,26 +178,34 @@ def inspect(
         "for_": "runtimes, with commas between, or all; default: tpu-v5e-8, gpu-t4x2",
         "input": "the competition's folder, whose labelled rows are counted",
         "images": "labelled images, in place of --input",
+        "probe": "output folders of earlier trainings, whose speed counts; default: those in runs/",
         "output": "the output folder of a training, whose report compares it with the plan",
+        "page": "HTML file to write, with the table and a picture",
         "largest": "search for the largest batch that a TPU takes: three compilations",
     }
 )
 @reported
 def plan(
     c: Context, config: str = "", for_: str = "", input: str = "", images: str = "",
-    output: str = "", largest: bool = False, json: bool = False,
+    probe: str = "", output: str = "", page: str = "", largest: bool = False, json: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Say what a training takes on each runtime: memory, time, sessions, quota and price.
 
     Example: invoke plan --config digits --for all
     """
     from pipeline import config as configs
-    from pipeline.plan import plan_command
+    from pipeline.plan import plan_command, speed_records
     from pipeline.runtime import backend
 
     backend.choose("jax")
-    given = {"for": for_, "input": input, "images": images, "output": output}
-    return plan_command.run(configs.load(config), given, show, largest=largest)
+    given = {"for": for_, "input": input, "images": images, "probe": probe, "output": output,
+             "page": page}  # fmt: skip
+    seen = speed_records.pulled(ROOT / "runs")
+    settings, left = configs.load(config), planned.hours_left()
+    made = plan_command.run(settings, given, show, largest=largest, seen=seen, left=left)
+    if input or images:
+        planned.keep_images(config, made)
+    return made
 
 
 @task()

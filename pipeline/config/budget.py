@@ -30,11 +30,11 @@ def seconds(text: str) -> float:
 def shown(seconds: float) -> str:
     """Return a time as a person says it.
 
-    >>> shown(45.2), shown(480), shown(7200), shown(4000 * 3600)
-    ('45 s', '8 min', '2 h', '4,000 h')
+    >>> shown(0.52), shown(45.2), shown(480), shown(7200), shown(4000 * 3600)
+    ('0.5 s', '45 s', '8 min', '2 h', '4,000 h')
     """
     if seconds < 99.5:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.0f} s" if seconds >= 2 else f"{seconds:.1g} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     hours = seconds / 3600

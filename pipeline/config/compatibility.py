@@ -17,6 +17,7 @@ FREE = {
     "progress_seconds",
     "checkpoint_seconds",
     "session_hours",
+    "infer_hours",
     "stall_seconds",
     "micro_batch",
     "steps_per_call",

@@ -59,8 +59,7 @@ class Config:
             last block, in training; before it fewer, linearly from 0. 0.1 is usual, 0.2 and more
             for a deep one. The model's function takes it by this name.
         batch: images per optimizer step, over all replicas. It alone determines the optimization.
-        noise_cap: measure the gradient-noise scale before the first step, and reduce a batch that
-            is larger.
+        noise_cap: measure the gradient-noise scale first, and reduce a batch that is larger.
         epochs: passes over the training images.
         warmup_epochs: passes in which the learning rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
@@ -94,11 +93,10 @@ class Config:
             output.
         session_hours: of wall clock, from the start of the process, before whose end the run saves
             itself and ends as "partial". None: no limit. Kaggle ends a TPU session after 9 hours.
-        stall_seconds: without one finished step, compiling included, after which the run writes
-            down where it hangs, and ends.
+        infer_hours: that the competition allows an inference; None: as session_hours.
+        stall_seconds: without a finished step, after which the run says where it hangs, and ends.
         progress_seconds: least time between two progress lines.
-        checkpoint_seconds: least time between two checkpoints; None: it follows from the cost of
-            one.
+        checkpoint_seconds: least time between two checkpoints; None: as the cost of one says.
         floor: what a simple model scores, which the run is compared with at its end; None: it is
             unknown. `invoke inspect` measures it.
     """
@@ -143,6 +141,7 @@ class Config:
     progress_seconds: float = 10.0
     checkpoint_seconds: float | None = None
     session_hours: float | None = 9.0
+    infer_hours: float | None = None
     stall_seconds: float = 1800.0
     floor: Floor | None = None
 
@@ -191,8 +190,9 @@ class Config:
         within("progress_seconds", self.progress_seconds, 0, 3600)
         if self.checkpoint_seconds is not None:
             within("checkpoint_seconds", self.checkpoint_seconds, 0, 3600 * 9)
-        if self.session_hours is not None:
-            within("session_hours", self.session_hours, 0, 24 * 365, open_ends=True)
+        for name in ("session_hours", "infer_hours"):
+            if (hours := getattr(self, name)) is not None:
+                within(name, hours, 0, 24 * 365, open_ends=True)
         expect(
             self.feed != "files" or self.data.kind in ("images", "tfrecords"),
             "feed",

@@ -72,7 +72,7 @@ def infer(
             test set is and how many `views` each image gets; None: the artifact's own. For a member
             of another config, that one's file says so, if it is here, else its artifact.
         precision: one of `restoring.PRECISIONS`; "": that of the config.
-        seconds: there are from now on; None: those of `session_hours`.
+        seconds: there are from now on; None: those of `infer_hours`.
         batch: as for `predict`.
         processes: that share the rows, each with one GPU; None: one a GPU. Several do not use
             `clock`.
@@ -92,8 +92,8 @@ def infer(
     files = [_file(each, config) for each, _ in members]
     if config is not None and not any(each.config.name == config.name for each, _ in members):
         show(
-            f"Warning: no model was trained with the config {config.name}; only its session_hours"
-            " count. The files and views of each are those of its own config."
+            f"Warning: no model was trained with the config {config.name}; only its hours count."
+            " The files and views of each are those of its own config."
         )
     placed = [
         replace(each, config=_placed(each.config, file))
@@ -126,7 +126,8 @@ def infer(
     means = [mean_of(each, len(test)) for each in placed]
     form.write(path, test.ids, ensemble.mean(means, shares))
     writes = clock() - writes
-    hours = (config or first.config).session_hours
+    limits = config or first.config
+    hours = limits.infer_hours or limits.session_hours
     if seconds is None and hours is not None:
         seconds = hours * 3600
     # Writing takes as long again, and as much is kept for a slow disk.
@@ -254,5 +255,7 @@ def _placed(trained: Config, given: Config | None) -> Config:
     kept = {name: getattr(trained.data, name) for name in (*images, *views, *tables, *own)}
     data = replace(given.data, **kept)
     own_functions = ("read_test", "write_submission")
-    here = ("session_hours", "views", "infer_precision", "golden_tolerance", *own_functions)
-    return replace(trained, data=data, **{name: getattr(given, name) for name in here})
+    here = ("session_hours", "infer_hours", "views", "infer_precision", "golden_tolerance")
+    return replace(
+        trained, data=data, **{name: getattr(given, name) for name in (*here, *own_functions)}
+    )

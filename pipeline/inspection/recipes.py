@@ -15,6 +15,7 @@ from pipeline.folders.image_headers import Headers
 from pipeline.inspection import image_networks, training_speed
 from pipeline.inspection.image_networks import BASE, FEW_ROWS, SIDES, TINY, Candidate
 from pipeline.inspection.training_speed import CPU, Plan, Speed
+from pipeline.plan.laws import EFFICIENCY
 from pipeline.training.learning_rate import ADAM_STEPS_PER_EPOCH, LEAST_STEPS_PER_EPOCH
 
 MOST_FOLDED = 100_000  # rows: with more, one held-out part is large enough
@@ -189,7 +190,7 @@ def _on_tpu(task: Task, plan: Plan) -> Recipe:
         **_reasons(task, config),
         "epochs": f"{epochs}, {candidate.most} at most: about {shown(seconds)} of the "
         f"{shown(plan.seconds)} of --budget on a TPU v5e-8 at {1 / speed.image:,.0f} images/s "
-        f"(assumed, from {training_speed.SHARE:.0%} of its peak; not yet run there)",
+        f"(assumed, at {EFFICIENCY[0]:.0%} of its peak, the least of `plan`; not yet run there)",
     }
     if candidate.pretrained:
         reasons["weights"] = (

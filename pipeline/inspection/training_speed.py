@@ -1,36 +1,23 @@
-"""How long a training takes: on a TPU by what is published and assumed, on this CPU by measuring.
+"""How long a training takes: on a TPU by the law of the plan, on this CPU by measuring.
 
 What nobody has shown says so. Nothing here has run on a TPU.
 """
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from pipeline.config import Config
 from pipeline.config import budget as budgets
 from pipeline.errors import ConfigError
-from pipeline.plan.accelerators import V5E
-from pipeline.plan.step_time import CALL, VALIDATES
+from pipeline.plan import input_rate, laws, outlook
+from pipeline.plan.accelerators import RUNTIMES
+from pipeline.plan.laws import VALIDATES
+from pipeline.plan.operation_counts import PASSES
+from pipeline.plan.run_files import image_bytes
 
 TPU, CPU = "tpu-v5e-8", "cpu"
 BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
 
-PEAK = 8 * V5E.operations  # a second
-# The share of it that a network reaches. Read: ResNet-50 at 224 pixels has 19 % on an A100 and
-# 20.5 % on TPU v3 (NVIDIA DeepLearningExamples; arXiv:1811.06992). Assumed: half of that for the
-# depthwise convolutions of EfficientNetV2 and ConvNeXt. A first run on Kaggle would show it.
-SHARE = 0.1
-# Measured on one core of a laptop-class CPU: batches of 32x32x3, cropped and flipped, in bytes a
-# second (docs/LOG.md, 2026-11-21). Assumed: a core of the TPU's host is as fast.
-FED = 149_000 * 32 * 32 * 3
-# Measured 175 s on two busy cores for a network of 103 million parameters (2026-11-21); assumed
-# for the TPU's host.
-TPU_COMPILES = 180.0
-# JPEGs of 500x375 a second and core, measured (docs/results.md); assumed: 48 of the host's cores.
-TPU_DECODES = 600 * 48
 DECODES = 1_000  # images a second on two cores, the slower ones of docs/results.md
-
 AGAIN = 0.3  # of the setup, for each later fold, by what XLA kept (19 % in docs/results.md)
 STARTS = 12.0  # seconds of imports, and of what ends a run: the last evaluation and the pictures
 FILLED = 0.85  # of a budget that is planned: no machine is always equally fast
@@ -114,16 +101,20 @@ def plan(machine: str = "", budget: str = "") -> Plan:
 
 
 def on_tpu(config: Config, operations: float) -> Speed:
-    """Return what is assumed of a TPU v5e-8.
+    """Return what the plan's law says of a TPU v5e-8, at the slow end of its interval.
 
     Args:
         config: gives batch and shape.
-        operations: of one image's forward pass; a step takes three times as many.
+        operations: of one image's forward pass.
     """
-    computing = 3 * operations / (SHARE * PEAK)
-    feeding = float(np.prod(config.data.shape)) / FED
-    image = max(computing, feeding, CALL / config.batch)
-    return Speed(image, setup=TPU_COMPILES, decodes=TPU_DECODES, start=60.0)
+    runtime = RUNTIMES[TPU]
+    core, cpus = runtime.core, runtime.cpus
+    assert core is not None and cpus is not None  # noqa: S101 - both are known
+    operations *= PASSES * config.batch / runtime.cores
+    step = laws.expected(laws.roofline(core, operations)).at_least(laws.CALL)
+    feeding = image_bytes(config) / input_rate.GATHERS / cpus
+    image = max(step.most / config.batch, feeding)
+    return Speed(image, outlook.COMPILES, input_rate.DECODES * cpus, outlook.STARTS)
 
 
 def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
@@ -135,6 +126,6 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
     """
     from pipeline.plan import probe
 
-    step, setup = probe.of_step(config, least_seconds)
+    found = probe.of_step(config, least_seconds)
     # The evaluation is another program, about half as large.
-    return Speed(step / config.batch, setup=1.5 * setup)
+    return Speed(found.step / config.batch, setup=1.5 * found.setup)

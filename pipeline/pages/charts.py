@@ -116,6 +116,32 @@ def throughput(lines: Sequence[Sequence[Mapping[str, float]]]) -> Markup:
     return _chart(draw, "throughput", "images per second by step", WIDE)
 
 
+def intervals(rows: Sequence[tuple[str, float, float, float, float | None]], below: str) -> Markup:
+    """Draw a bar from least to most for each row, a mark at the usual value, on a log scale, and a
+    ring where it came out.
+
+    Args:
+        rows: name, least, usual, most, all above 0, and what it was; None: not known.
+        below: the name of the axis.
+    """
+
+    def draw(axis: Axes) -> None:
+        for place, (_, least, usual, most, was) in enumerate(rows):
+            axis.plot([least, most], [place, place], color=TRAIN, lw=5, solid_capstyle="butt")
+            axis.plot([usual], [place], "|", color=INK, markersize=11, markeredgewidth=1.8)
+            if was is not None:
+                axis.plot([was], [place], "o", color=HELD, markersize=8, mfc="none", mew=1.8)
+        axis.set_xscale("log")
+        _format(axis, below)
+        axis.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        axis.set_yticks(range(len(rows)), [name for name, *_ in rows])
+        axis.set_ylim(len(rows) - 0.5, -0.5)
+        axis.grid(axis="x")
+
+    size = 1.9 * WIDE[0], 0.9 + 0.32 * len(rows)
+    return _chart(draw, "intervals", f"{below}, from least to most", size)
+
+
 def reliability(found: Calibration) -> Markup:
     """Draw the share of right predictions by confidence, with 95 % intervals, and the rows of each
     bin below.

@@ -134,6 +134,23 @@ RUNTIMES = {
 }
 
 
+# A run's devices, by a part of what JAX calls them, and the name of such a machine here.
+MACHINES = {
+    "TPU v5 lite": "tpu-v5e-8", "TPU v6 lite": "tpu-v6e-8", "TPU v3": "tpu-v3-8",
+    "TPU v2": "tpu-v2-8", "Tesla T4": "gpu-t4x2", "P100": "gpu-p100", "L4": "gpu-l4x4",
+    "A100": "gpu-a100", "H100": "gpu-h100", "H200": "gpu-h200", "(cpu)": "cpu",
+}  # fmt: skip
+
+
+def named(devices: str) -> str:
+    """Return the name of the machine that a run's manifest says it had; "": none is known.
+
+    >>> named("8 x TPU v5 lite (tpu)"), named("1 x NVIDIA K80 (gpu)")
+    ('tpu-v5e-8', '')
+    """
+    return next((name for part, name in MACHINES.items() if part in devices), "")
+
+
 def precision(config: Config, core: Accelerator) -> str:
     """Return Keras' policy that a config trains in on such cores, as
     `pipeline.runtime.devices.precision` chooses it there.

@@ -17,25 +17,27 @@ class Cost:
     Attributes:
         hours: of the runtime.
         sessions: that these hours take.
-        weeks: of quota that they take, at `weekly` hours a week.
+        weeks: whose quota they take, this week included.
+        left: as given.
         units, yen, usd: of Colab.
     """
 
     hours: float
     sessions: int | None
     weeks: int | None
+    left: float | None
     units: float | None
     yen: float | None
     usd: float | None
 
 
-def of(runtime: Runtime, seconds: float, *, weekly: float | None = None) -> Cost:
+def of(runtime: Runtime, seconds: float, *, left: float | None = None) -> Cost:
     """Return what so many seconds cost.
 
     Args:
         runtime: where.
         seconds: of training, with what surrounds it.
-        weekly: hours of quota a week, if they are known better than `runtime` knows them.
+        left: hours of quota that are left this week, as Kaggle says; None: all of them.
 
     >>> from pipeline.plan.accelerators import RUNTIMES
     >>> [round(of(RUNTIMES[name], 881).units, 2) for name in ("colab-t4", "colab-a100")]
@@ -43,13 +45,15 @@ def of(runtime: Runtime, seconds: float, *, weekly: float | None = None) -> Cost
     """
     hours = seconds / 3600
     units = None if runtime.units is None else runtime.units * hours
-    a_week = runtime.weekly_hours if weekly is None else weekly
+    a_week = runtime.weekly_hours
+    later = hours - (a_week if left is None else left) if a_week else 0.0
     return Cost(
         hours=hours,
         sessions=None
         if runtime.session_hours is None
         else math.ceil(hours / runtime.session_hours),
-        weeks=None if not a_week else math.ceil(hours / a_week),
+        weeks=None if not a_week else 1 + max(math.ceil(later / a_week), 0),
+        left=left,
         units=units,
         yen=None if units is None else YEN_A_UNIT * units,
         usd=None if units is None else USD_A_UNIT * units,

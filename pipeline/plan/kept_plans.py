@@ -22,7 +22,8 @@ PIPELINE = Path(__file__).resolve().parents[1]
 # Fields that change no program: how long a run is, and what is done around its steps.
 NOTHING = (
     "name", "competition", "epochs", "seed", "folds", "views", "keep", "patience", "handoff",
-    "session_hours", "stall_seconds", "progress_seconds", "checkpoint_seconds", "floor", "metric",
+    "session_hours", "infer_hours", "stall_seconds", "progress_seconds", "checkpoint_seconds",
+    "floor", "metric",
 )  # fmt: skip
 
 

@@ -1,87 +1,161 @@
 """Probe: a few steps of a config on this machine, timed.
 
-They are those of a training: the same program, on all devices, fed with augmented batches of random
-numbers.
+They are those of a training: the same program, on all devices, fed by the same code with augmented
+batches. Images are random numbers, or a sample of the competition's own files where a training
+decodes them as it goes.
 """
 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.config import Config
 from pipeline.config.data_layout import sizes
-from pipeline.plan.step_time import AffineLaw
+from pipeline.data import file_images, image_files, table_features
+from pipeline.errors import DataError
+from pipeline.plan.laws import AffineLaw
+from pipeline.runtime import devices
+
+SAMPLE = 128  # files of a competition, at most
+MOST_BROKEN = 0.1  # of them
+CALLS = 4  # that are timed, at least
 
 
-def of_step(config: Config, least_seconds: float = 1.0) -> tuple[float, float]:
-    """Return the seconds of a step, and those of building and compiling.
+@dataclass(frozen=True)
+class Probed:
+    """What a step takes here.
+
+    Attributes:
+        step: seconds, with its share of feeding.
+        alone: seconds of a step for which the devices have waited: the images are there.
+        waits: share of the time that the devices wait for the host.
+        setup: seconds to build the network and compile, once.
+    """
+
+    step: float
+    alone: float
+    waits: float
+    setup: float
+
+
+def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Probed:
+    """Return what a step takes.
 
     Args:
         config: its epochs do not matter.
-        least_seconds: that the timed steps take together; three steps at least.
+        least_seconds: that the timed steps take together; `CALLS` calls at least.
+        files: images, as `sample` returns them; None: random ones, in memory.
     """
+    import jax
     import keras
 
     from pipeline.data.dataset import Batches
     from pipeline.models import architectures
-    from pipeline.runtime import devices, replicas
+    from pipeline.runtime import replicas
+    from pipeline.training import feed as feeding
     from pipeline.training import learning_rate
+    from pipeline.training.async_dispatch import ALONE, CallQueue
     from pipeline.training.train_step import Step
 
-    count, data = 4 * config.batch, config.data
-    draw = np.random.default_rng(0)
-    noise = draw.integers(0, 2 if data.numbers else 256, (count, *data.shape)).astype(data.dtype)
-    batches = Batches(noise, _labels(config, count), batch=config.batch, seed=config.seed)
-    applied = learning_rate.apply(config, count)
-    several = devices.found().count > 1
+    data = config.data
+    if files is None:
+        draw, number = np.random.default_rng(0), 4 * config.batch
+        high = 2 if data.numbers else 256
+        files = draw.integers(0, high, (number, *data.shape)).astype(data.dtype)
+    batches = Batches(files, _labels(config, len(files)), batch=config.batch, seed=config.seed)
+    applied = learning_rate.apply(config, 4 * config.batch)
+    here, before = devices.found(), keras.config.dtype_policy()
     begun = time.monotonic()
     try:
-        distribution = keras.distribution.DataParallel() if several else None
+        keras.config.set_dtype_policy(devices.precision(config.precision, here, table=data.numbers))
+        distribution = keras.distribution.DataParallel() if here.count > 1 else None
         keras.distribution.set_distribution(distribution)
         architectures.seed(config.seed)
         model = architectures.build(config, applied.batchnorm_momentum)
         compiled = Step(config, applied, model, replicas.mesh())
-
-        def step(number: int, tree: Any) -> Any:
-            arrays = *batches.at(number), compiled.augmentation.draws(number)
-            given = replicas.put(compiled.mesh, *(array[None] for array in arrays), axis=1)
-            tree, totals = compiled.train(tree, (), given, 1)
-            float(totals[0])  # waits for the step
-            return tree
-
-        tree, steps = step(0, compiled.initial().tree), 0
-        setup, begun = time.monotonic() - begun, time.monotonic()
-        while steps < 3 or time.monotonic() - begun < least_seconds:
-            steps += 1
-            tree = step(steps, tree)
-        seconds = (time.monotonic() - begun) / steps
+        tree = compiled.initial().tree
+        several = config.steps_per_call
+        calls = CallQueue(several=compiled.replicas > 1 and here.platform == "cpu")
+        alone: list[float] = []
+        with feeding.begin(config, batches, compiled, lambda line: None) as feed:
+            spans = ((first, several) for first in count(0, several))
+            for made, (given, number) in enumerate(feed.calls(spans)):
+                began = time.monotonic()
+                tree, totals = compiled.train(tree, feed.held, given, number)
+                if made <= ALONE:  # the first one compiles
+                    jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
+                    alone.append(time.monotonic() - began)
+                calls.add(made * several, totals, began if made else None)
+                if made == 0:
+                    setup = time.monotonic() - begun
+                elif made == ALONE:
+                    calls.idle()  # from here on
+                    timed = time.monotonic()
+                sent = sum(array.nbytes for array in jax.tree.leaves(given))
+                for done, _ in calls.ended(sent):
+                    feed.ended(done)
+                if made >= ALONE + CALLS and time.monotonic() - timed >= least_seconds:
+                    break
+            jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
+            seconds, waits = time.monotonic() - timed, calls.idle()
     finally:
         keras.distribution.set_distribution(None)
-    return seconds, setup
+        keras.config.set_dtype_policy(before)
+    steps = (made - ALONE) * several
+    return Probed(seconds / steps, min(alone[1:]) / several, waits, setup)
 
 
-def law(config: Config, count: int, show: Callable[[str], None]) -> tuple[AffineLaw, float]:
+def law(
+    config: Config, cores: int, show: Callable[[str], None], files: Any = None
+) -> tuple[AffineLaw, Probed]:
     """Return the time of a step by two batches, the config's and a half or a quarter of it, and
-    the seconds of building and compiling.
+    what the config's own takes.
 
     Args:
-        count: of this machine's devices.
+        cores: that a batch splits over.
         show: takes a line before each probe.
+        files: as `of_step` takes them.
     """
-    group = math.lcm(config.batchnorm_batch or 1, count)
+    group = math.lcm(config.batchnorm_batch or 1, cores)
     less = next((part for part in (4, 2) if config.batch % (part * group) == 0), None)
-    batches = [config.batch // less if less else 2 * config.batch, config.batch]
-    found = []
-    for batch in sorted(batches):
+    other = config.batch // less if less else 2 * config.batch
+    found = {}
+    for batch in (other, config.batch):
         show(f"Timing some steps of {batch} images on this machine")
-        seconds, setup = of_step(replace(config, batch=batch, micro_batch=None))
-        found.append((batch, seconds, setup))
-    first, second = found
-    return AffineLaw.through(first[:2], second[:2]), max(first[2], second[2])
+        found[batch] = of_step(replace(config, batch=batch, micro_batch=None), files=files)
+    own = found[config.batch]
+    return AffineLaw.through((other, found[other].step), (config.batch, own.step)), own
+
+
+def sample(config: Config, folder: Path) -> tuple[Any, float] | None:
+    """Return some of a competition's labelled images, still in their files, and how many a second
+    one CPU of this machine decodes; None where its images are not one file each.
+
+    Raises:
+        DataError: if the table cannot be read, or too many images are missing or broken.
+    """
+    data = config.data
+    if data.kind != "images" or data.train_csv is None:
+        return None
+    advice = "Set data.train_csv in the config."
+    table = table_features.read_table(folder / data.train_csv, [data.id_column], advice)
+    rows = np.linspace(0, len(table) - 1, min(SAMPLE, len(table))).astype(int)
+    ids = list(table[data.id_column].iloc[rows])
+    paths = image_files.find(folder, data.train_images, ids, data)
+    begun = time.monotonic()
+    files, broken = image_files.read(paths, data, None, None, in_files=True)
+    rate = len(paths) / (time.monotonic() - begun) / devices.cores()
+    if len(broken) > MOST_BROKEN * len(paths):
+        reasons = {ids[row]: reason for row, reason in broken.items()}
+        raise DataError(image_files.describe_broken(reasons, len(ids), data))
+    good = np.setdiff1d(np.arange(len(paths)), list(broken))
+    return file_images.some(files, good), rate
 
 
 def _labels(config: Config, count: int) -> np.ndarray:

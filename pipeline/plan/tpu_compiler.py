@@ -2,15 +2,19 @@
 
 libtpu compiles on any x86 machine with Linux, for a topology in place of devices. Memory is what it
 allots; operations and bytes are what it counts.
+
+Near its limit it computes again what it would else keep, so memory grows there by another law than
+far below. It says what a batch needs that it refuses: that is a point of this law, from which the
+largest batch follows, and a third compilation confirms it (docs/LOG.md, 2026-11-23).
 """
 
 import hashlib
 import json
-import math
 import os
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,12 +24,14 @@ import numpy as np
 
 from pipeline.config import Config
 from pipeline.errors import ConfigError
-from pipeline.plan import lowered_step, step_time
+from pipeline.plan import laws, lowered_step
 from pipeline.plan.accelerators import RUNTIMES, Accelerator, precision
 from pipeline.storage import atomic_file
 
 CORES = 8  # of each accelerator
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+BEYOND = 1.5  # times the batch at which all memory of the first one, were it for images, is used up
+BELOW = 0.99  # of the predicted limit, which is compiled to confirm it
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,10 @@ class TooLarge(ConfigError):
     """A step does not fit into a core's memory, as the compiler says."""
 
     @property
-    def required(self) -> float:
-        """Bytes that it needs beside its arguments; infinite if the compiler did not say."""
+    def required(self) -> float | None:
+        """Bytes that it needs beside its arguments; None if the compiler did not say."""
         found = re.search(r"\(([\d.]+)([MG])\) exceeds", str(self))
-        return float(found[1]) * {"M": 2**20, "G": 2**30}[found[2]] if found else math.inf
+        return float(found[1]) * {"M": 2**20, "G": 2**30}[found[2]] if found else None
 
 
 def compile_step(
@@ -134,13 +140,60 @@ def compile_step(
         traffic=traffic,
         collectives=collectives(text),
         gathered=gathered(text),
-        least_seconds=step_time.roofline(target, operations, traffic),
+        least_seconds=laws.roofline(target, operations, traffic),
         compile_seconds=round(seconds, 1),
         libtpu=version,
         program=program,
     )
     keep({"found": found.to_json()})
     return found
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A compilation.
+
+    Attributes:
+        batch: that was compiled.
+        memory: bytes that it takes of a core; of one that is refused, those that it needs.
+        taken: whether the compiler took it.
+    """
+
+    batch: int
+    memory: float
+    taken: bool
+
+
+def search(
+    compiled: Callable[[int], Tried], first: int, unit: int, room: float, fixed: float
+) -> list[Tried]:
+    """Return up to three compilations; the largest batch is that of the largest one taken.
+
+    Args:
+        compiled: compiles a batch.
+        first: the batch to begin with.
+        unit: what a batch is a multiple of.
+        room: bytes of a core.
+        fixed: bytes of a core that do not grow with the batch: weights, and what the optimizer
+            keeps.
+    """
+    tried = [compiled(first)]
+    if tried[0].taken:
+        # At least a thousandth, lest the next batch be absurd where almost nothing grows.
+        growing = max(tried[0].memory - fixed, tried[0].memory / 1000)
+        beyond = int(BEYOND * first * (room - fixed) / growing) // unit * unit
+        tried.append(compiled(max(beyond, first + unit)))
+    last = tried[-1]
+    grown = last.memory if not last.taken else last.memory - fixed
+    limit = int(BELOW * last.batch * (room - fixed) / grown) // unit * unit
+    if limit > 0 and limit not in {one.batch for one in tried}:
+        tried.append(compiled(limit))
+    return tried
+
+
+def largest(tried: list[Tried]) -> int:
+    """Return the largest batch that was taken; 0: none was."""
+    return max((one.batch for one in tried if one.taken), default=0)
 
 
 def collectives(text: str) -> dict[str, int]:

@@ -6,55 +6,49 @@ from typing import Any
 
 from pipeline.config.budget import shown
 from pipeline.errors import ReportError, reading
-from pipeline.plan.plan_command import FILE
+from pipeline.plan import accelerators, plan, plan_command, plan_table
+from pipeline.plan.laws import Interval
+from pipeline.plan.outlook import Outlook
+from pipeline.plan.plan import Plan
 from pipeline.report.run_results import FIX, Results
 
-# A run's devices, by a part of what JAX calls them, and the plan's name of such a machine.
-MACHINES = {
-    "TPU v5 lite": "tpu-v5e-8", "TPU v6 lite": "tpu-v6e-8", "TPU v3": "tpu-v3-8",
-    "TPU v2": "tpu-v2-8", "Tesla T4": "gpu-t4x2", "P100": "gpu-p100", "L4": "gpu-l4x4",
-    "A100": "gpu-a100", "H100": "gpu-h100", "H200": "gpu-h200", "(cpu)": "cpu",
-}  # fmt: skip
 
-
-def rows(output: Path, found: Results) -> list[tuple[str, str, str]] | None:
-    """Return what was predicted and what it was, a row each; None where there was no plan, or none
-    of the machine that the run had.
+def of(output: Path, found: Results) -> dict[str, Any] | None:
+    """Return the plan for a page, with `compared`: what was predicted of the run's machine and what
+    it was, a row each; None where there was no plan.
 
     Raises:
         ReportError: if plan.json is corrupt.
     """
-    path = output / FILE
-    if not path.is_file():
+    path = plan_command.kept(output)
+    if path is None:
         return None
-    devices = str(found.manifest.get("devices") or "")
-    name = next((name for part, name in MACHINES.items() if part in devices), "")
+    name = accelerators.named(str(found.manifest.get("devices") or ""))
+    took = found.part("seconds").get("total")
     with reading(path, ReportError, FIX):
         try:
-            plan = json.loads(path.read_bytes())
-            one = next((one for one in plan["outlooks"] if one["runtime"] == name), None)
-            return None if one is None else _compared(plan, one, found)
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            made = plan.from_json(json.loads(path.read_bytes()))
+            one = next((one for one in made.outlooks if one.runtime == name), None)
+            section = plan_table.section(made, {} if took is None else {name: took})
+            return section | {"compared": [] if one is None else _compared(made, one, found)}
+        except (ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
             raise ReportError(f"{path} is no plan: {type(error).__name__}.\n{FIX}") from error
 
 
-def _compared(
-    plan: dict[str, Any], one: dict[str, Any], found: Results
-) -> list[tuple[str, str, str]]:
-    total, step = one["total"], one["step"]
+def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, str]]:
     lines = [fold[-1]["images_per_second"] for fold in found.lines if fold]
-    seconds = found.part("seconds").get("total")
+    took = found.part("seconds").get("total")
     speed = sum(lines) / len(lines) if lines else None
     compared = []
-    if total:
-        predicted = f"{_text(total)}, {str(one['time_basis'])[:20]}"
-        compared.append(("training", predicted, "" if seconds is None else shown(seconds)))
-    if step:
-        usual = plan["batch"] / step["usual"]
+    if one.total:
+        predicted = f"{_text(one.total)}, {one.time_basis[:20]}"
+        compared.append(("training", predicted, "" if took is None else shown(took)))
+    if one.step:
+        usual = made.batch / one.step.usual
         compared.append(("images a second", f"{usual:,.0f}", f"{speed:,.0f}" if speed else ""))
     return compared
 
 
-def _text(interval: dict[str, float]) -> str:
-    least, usual, most = (shown(float(interval[name])) for name in ("least", "usual", "most"))
+def _text(interval: Interval) -> str:
+    least, usual, most = (shown(one) for one in (interval.least, interval.usual, interval.most))
     return usual if least == most else f"{usual} ({least} to {most})"

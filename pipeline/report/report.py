@@ -51,7 +51,7 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         found=found,
         headline=_headline(found, predictions),
         floor=_floor(found),
-        plan=plan_comparison.rows(output, found),
+        plan=plan_comparison.of(output, found),
         tiles=_tiles(found),
         lacks=_lacks(found, predictions),
         curves=_curves(found),

@@ -16,6 +16,15 @@ FIRST_SECONDS = 20.0
 SLOWEST_BYTES_PER_SECOND = 50e6
 
 
+def interval(cost: float) -> float:
+    """Return the seconds from one checkpoint to the next, if writing one takes `cost`.
+
+    >>> round(interval(1.0)), round(interval(100.0))
+    (255, 5000)
+    """
+    return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
+
+
 class Saver:
     """A context with one thread that writes one checkpoint at a time.
 
@@ -52,8 +61,7 @@ class Saver:
             return self._given
         if not self._costs:
             return FIRST_SECONDS
-        cost = max(self._costs)
-        return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
+        return interval(max(self._costs))
 
     def reserve(self) -> float:
         """Return the seconds to keep for the end: three of the slowest checkpoints so far.

@@ -5,7 +5,13 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from proofs.plan import compiled_plans, large_images, prepared_runs, published_runs
+from proofs.plan import (
+    compiled_plans,
+    large_images,
+    prepared_runs,
+    published_runs,
+    runs_here,
+)
 from proofs.shared.results_table import Later, Rows, Show
 
 
@@ -20,6 +26,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         os.environ["XDG_CACHE_HOME"] = scratch  # nothing is known from before
         yield published_runs.law_row()
         yield published_runs.prices()
+        yield Later("16 trainings", partial(runs_here.rows, root, folder, show))
         yield Later("large images", partial(large_images.row, root, folder))
         yield Later("prepared images", partial(prepared_runs.rows, show))
         yield Later("fit, TPU v2-8", partial(compiled_plans.fits, root, show))

@@ -5,6 +5,7 @@ Compilations take minutes: those of `fits` are kept in compiled.json, by what wa
 """
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -98,7 +99,7 @@ def _fits(batch: int) -> dict[str, Any]:
 
 def _largest(name: str) -> dict[str, Any]:
     from pipeline import config as configs
-    from pipeline.plan import largest_batch, operation_counts, plan, tpu_compiler
+    from pipeline.plan import operation_counts, plan, tpu_compiler
     from pipeline.plan.accelerators import RUNTIMES
 
     side, options = CASES[name]
@@ -106,19 +107,19 @@ def _largest(name: str) -> dict[str, Any]:
     data = replace(digits.data, height=side, width=side, channels=3, crop_padding=0)
     base = replace(digits, name=name, model=name, model_options=options, data=data, batch=1024)
 
-    def tried(batch: int) -> largest_batch.Tried:
+    def tried(batch: int) -> tpu_compiler.Tried:
         try:
             memory = tpu_compiler.compile_step(plan.with_batch(base, batch), V5E).memory
         except tpu_compiler.TooLarge as error:
-            return largest_batch.Tried(batch, error.required, False)
-        return largest_batch.Tried(batch, float(memory), True)
+            return tpu_compiler.Tried(batch, error.required or math.inf, False)
+        return tpu_compiler.Tried(batch, float(memory), True)
 
     core, unit = RUNTIMES[V5E].core, 8 * 32
     assert core is not None  # noqa: S101 - a TPU has one
     fixed = operation_counts.of(base).state
-    found = largest_batch.search(tried, base.batch, unit, core.memory, fixed)
+    found = tpu_compiler.search(tried, base.batch, unit, core.memory, fixed)
     # A batch beyond the bound has to be refused: then the limit is within it.
-    batch = largest_batch.largest(found)
+    batch = tpu_compiler.largest(found)
     above = int(batch * (1 + NEAR)) // unit * unit
     refused = not tried(above).taken
     return {"batch": batch, "compilations": len(found), "above": above, "refused": refused}

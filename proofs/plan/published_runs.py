@@ -6,10 +6,11 @@ the second one on. The prices are of two articles on Colab, which name compute u
 
 from pipeline.plan import cost, input_rate
 from pipeline.plan.accelerators import RUNTIMES
-from pipeline.plan.step_time import TRUNCATED, WHOLE, AffineLaw
+from pipeline.plan.laws import AffineLaw
 from proofs.shared.results_table import Row
 
 IMAGES = 50_000
+WHOLE, TRUNCATED = "whole", "truncated"  # steps: the last is smaller, or is left out
 BATCHES = (256, 512, 1024, 2048, 4096)
 PROBED, ASKED = (256, 1024), (2048, 4096)
 # Seconds an epoch at `BATCHES`, and whether the last steps of it are whole.
@@ -51,7 +52,13 @@ def errors(name: str) -> list[float]:
         images = batch * count if steps == TRUNCATED else IMAGES
         probes.append((images / count, measured[batch] / count))
     law = AffineLaw.through(probes[0], probes[1])
-    return [law.epoch(IMAGES, batch, steps=steps) / measured[batch] - 1 for batch in ASKED]
+    return [_epoch(law, batch, steps) / measured[batch] - 1 for batch in ASKED]
+
+
+def _epoch(law: AffineLaw, batch: int, steps: str) -> float:
+    if steps == TRUNCATED:
+        return _steps(batch, steps) * law.of(batch)
+    return _steps(batch, steps) * law.fixed + law.image * IMAGES
 
 
 def _steps(batch: int, steps: str) -> int:
@@ -66,11 +73,11 @@ def prices() -> Row:
     spent = [cost.of(RUNTIMES[name], seconds) for name, seconds in runs]
     units = [one.units or 0.0 for one in spent]
     # With 2 CPUs the loader decides, so they give what the run took; with 8 it does not.
-    few, many = (input_rate.verdict(1 / fast, 1 / slow / 2, cpus) for cpus in (2, 8))
+    few, many = (input_rate.verdict(1 / fast, cpus / slow / 2) for cpus in (2, 8))
     found = {
         "YOLOv8 on T4, CU": (units[0], 0.48),
         "with 8 CPUs, CU": (units[1], 0.23),
-        "times as long with 2 CPUs as with 8": (few.times / many.times, 2.19),
+        "times as long with 2 CPUs as with 8": ((1 - many.waits) / (1 - few.waits), 2.19),
         "hours of an A100 for 500 CU": (500 / units[4], 38),
     }
     yen = float(f"{spent[4].yen or 0:.2g}")

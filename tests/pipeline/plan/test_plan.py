@@ -14,19 +14,23 @@ from pipeline.plan import (
     cost,
     input_rate,
     kept_plans,
-    largest_batch,
+    laws,
+    operation_counts,
     plan,
-    plan_command,
+    plan_table,
+    run_files,
+    speed_records,
+    tpu_compiler,
 )
 from pipeline.plan.accelerators import RUNTIMES
-from pipeline.plan.largest_batch import Tried
-from pipeline.plan.plan import Outlook
-from pipeline.plan.step_memory import MemoryLaw
-from pipeline.plan.step_time import TRUNCATED, AffineLaw, Interval
+from pipeline.plan.laws import AffineLaw, Interval
+from pipeline.plan.outlook import Outlook
+from pipeline.plan.tpu_compiler import Tried
 
 HOUR = 3600.0
 FITS = Outlook(
-    "tpu-v5e-8", "Kaggle TPU v5e-8", "", 128, "mixed_bfloat16", 16e9, 2e9, "compiled", True,
+    "tpu-v5e-8", "Kaggle TPU v5e-8", "", 128, "mixed_bfloat16", 16e9, 2e9,
+    memory_basis="compiled", fits=True,
     total=Interval(HOUR, 2 * HOUR, 4 * HOUR), spent=cost.of(RUNTIMES["tpu-v5e-8"], 2 * HOUR),
 )  # fmt: skip
 
@@ -40,35 +44,34 @@ def cache(tmp_path, monkeypatch):
 @given(
     fixed=st.floats(1e-4, 1), image=st.floats(1e-6, 1e-2), batches=st.sets(
         st.integers(1, 10_000), min_size=2, max_size=2
-    ), images=st.integers(1, 10**6), batch=st.integers(1, 10_000),
+    ), batch=st.integers(1, 10_000),
 )  # fmt: skip
-def test_two_batches_give_the_time_of_every_other(fixed, image, batches, images, batch):
+def test_two_batches_give_every_other(fixed, image, batches, batch):
     law = AffineLaw(fixed, image)
-    first, second = ((one, law.step(one)) for one in sorted(batches))
+    first, second = ((one, law.of(one)) for one in sorted(batches))
 
     found = AffineLaw.through(first, second)
 
     # The difference of two steps is rounded to an ulp of the longer one.
     rounding = 1e-14 * second[1] / (second[0] - first[0])
     near = rounding * (batch + second[0]) + 1e-11 * batch + 1e-11
-    assert found.step(batch) == pytest.approx(law.step(batch), rel=1e-9, abs=near)
-    assert law.epoch(images, batch, steps=TRUNCATED) <= law.epoch(images, batch) * (1 + 1e-12)
+    assert found.of(batch) == pytest.approx(law.of(batch), rel=1e-9, abs=near)
 
 
 def test_one_batch_gives_no_law():
-    with pytest.raises(ConfigError, match="Probe two batches"):
+    with pytest.raises(ConfigError, match="two batches that differ"):
         AffineLaw.through((8, 1.0), (8, 1.1))
 
 
 @given(fixed=st.floats(0, 1e9), image=st.floats(1, 1e8), room=st.floats(0, 1e12))
 def test_what_fits_does_and_one_image_more_does_not(fixed, image, room):
-    law = MemoryLaw(fixed, image)
+    law = AffineLaw(fixed, image)
 
-    most = law.fits(room)
+    most = law.most(room)
 
     slack = 1e-9 * (room + fixed)
-    assert most == 0 or law.bytes(most) <= room + slack
-    assert law.bytes(most + 1) > room - slack
+    assert most == 0 or law.of(most) <= room + slack
+    assert law.of(most + 1) > room - slack
 
 
 @given(
@@ -86,7 +89,7 @@ def test_the_largest_batch_is_found_by_three_compilations(fixed, image, more, fi
         memory = image * batch * (1 if near else more)
         return Tried(batch, memory + fixed * taken, taken)
 
-    found = largest_batch.largest(largest_batch.search(compiled, first * unit, unit, room, fixed))
+    found = tpu_compiler.largest(tpu_compiler.search(compiled, first * unit, unit, room, fixed))
 
     limit = (room - fixed) / image
     assert len(tried) <= 3
@@ -110,7 +113,7 @@ def test_images_that_do_not_fit_into_memory_are_decoded_each_epoch(tiny, change,
     found = input_rate.of(config, host, 10**6, 3000.0)
 
     assert found is not None and found.bound is bound
-    assert found.times == pytest.approx(3000 / (4 * input_rate.DECODES) if bound else 1)
+    assert found.waits == pytest.approx(1 - 4 * input_rate.DECODES / 3000 if bound else 0)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +146,9 @@ def test_nothing_is_advised_where_nothing_is_known():
 
 
 def test_a_figure_that_is_not_known_is_no_number():
-    row = plan_command._row(Outlook("gpu-h100", "one H100", "", 8, "float32", 72e9))
+    row = plan_table.row(Outlook("gpu-h100", "one H100", "", 8, "float32", 72e9))
 
-    assert row == ("one H100", *[plan_command.MISSING] * 8)
+    assert row == ("one H100", *[plan_table.MISSING] * 8)
 
 
 def test_a_plan_of_a_small_network_is_kept(tiny, written_config, tmp_path, capsys):
@@ -207,3 +210,88 @@ def test_a_kept_result_that_is_spoiled_is_computed_again(tiny, tmp_path):
 
 def test_every_runtime_is_found_by_its_name():
     assert all(accelerators.found(name) is one for name, one in RUNTIMES.items())
+
+
+def run_of(tmp_path, config, speed, devices="8 x TPU v5 lite (tpu)"):
+    """Write what a plan reads of a complete training, and return its folder."""
+    folder = tmp_path / f"run-{config.batch}"
+    (folder / "artifact").mkdir(parents=True)
+    told = {"run_id": "r1", "config": config.to_json(), "devices": devices, "precision": "float32"}
+    (folder / "artifact" / "manifest.json").write_text(json.dumps(told))
+    lines = [{"step": 1, "images_per_second": 1.0}, {"step": 9, "images_per_second": speed}]
+    (folder / "progress.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return folder
+
+
+def test_two_runs_of_a_network_with_two_batches_give_its_time(tiny, tmp_path):
+    other = plan.with_batch(tiny, 2 * tiny.batch)
+    seconds = 0.5 + 0.001 * tiny.batch, 0.5 + 0.002 * tiny.batch
+    folders = [
+        run_of(tmp_path, config, config.batch / one)
+        for config, one in zip((tiny, other), seconds, strict=True)
+    ]
+
+    seen = list(map(speed_records.read, folders))
+    law, source = speed_records.law(seen, tiny, "tpu-v5e-8")
+
+    assert (law.fixed, law.image) == pytest.approx((0.5, 0.001))
+    assert "run-" in source
+    assert speed_records.law(seen, tiny, "gpu-t4x2") is None
+
+
+def test_what_a_run_reached_is_expected_of_its_network_again_and_moves_what_others_are(
+    tiny, tmp_path
+):
+    seen = [speed_records.read(run_of(tmp_path, tiny, 1e6))]
+    before, same = laws.EFFICIENCY, speed_records.efficiency(seen, tiny, "tpu-v5e-8")[0]
+    another = replace(tiny, model_options={**tiny.model_options, "width": 9})
+    moved, source = speed_records.efficiency(seen, another, "tpu-v5e-8")
+
+    assert same[2] / same[0] < before[2] / before[0]
+    assert min(before[1], same[1]) < moved[1] < max(before[1], same[1])
+    assert "r1" in source
+    assert speed_records.efficiency(seen, tiny, "gpu-t4x2") == (before, "")
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [("1 x NVIDIA K80 (gpu)", "of which no plan is made"), (None, "there is no artifact")],
+)
+def test_a_run_that_a_plan_cannot_use_is_refused(tiny, tmp_path, devices, said):
+    folder = run_of(tmp_path, tiny, 9.0, devices) if devices else tmp_path
+
+    with pytest.raises(ConfigError, match=said):
+        speed_records.read(folder)
+    assert speed_records.pulled(tmp_path) == []
+
+
+def test_the_quota_that_is_left_decides_in_how_many_weeks(tiny):
+    runtime = RUNTIMES["tpu-v5e-8"]
+
+    weeks = [cost.of(runtime, 21 * HOUR, left=left).weeks for left in (None, 21.0, 1.0, 0.0)]
+
+    assert weeks == [2, 1, 2, 3]
+
+
+def test_a_checkpoint_is_as_large_as_what_a_training_keeps(tiny):
+    counts = operation_counts.of(tiny)
+    averaged = replace(tiny, optimizer=replace(tiny.optimizer, ema_momentum=0.9))
+
+    plain, more = (run_files.of(one, counts, 100) for one in (tiny, averaged))
+
+    assert plain.checkpoint == counts.state
+    assert more.checkpoint == counts.state + 4 * counts.parameters
+    assert plain.disk == 3 * plain.checkpoint
+
+
+def test_a_plan_comes_back_from_its_file(tiny, written_config, tmp_path):
+    words = ["plan", "--config", str(written_config(tiny)), "--for", "gpu-t4x2,colab-cpu"]
+    page = tmp_path / "plan.html"
+
+    assert main([*words, "--output", str(tmp_path), "--page", str(page)]) == 0
+    made = plan.from_json(json.loads((tmp_path / "plan.json").read_text()))
+
+    assert json.loads(json.dumps(made.to_json())) == json.loads(
+        (tmp_path / "plan.json").read_text()
+    )
+    assert made.outlooks[0].title in page.read_text() and "<svg" in page.read_text()

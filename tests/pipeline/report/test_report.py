@@ -23,6 +23,9 @@ from pipeline import __main__ as command_line
 from pipeline.errors import ConfigError, DiskError, PipelineError, ReportError
 from pipeline.evaluation import hard_examples
 from pipeline.pages import charts, html
+from pipeline.plan.laws import Interval
+from pipeline.plan.outlook import Outlook
+from pipeline.plan.plan import Plan
 from pipeline.report import report
 from pipeline.storage import checksums
 from tests.pipeline.handmade import AWKWARD, manifest, progress, run, validation
@@ -374,13 +377,17 @@ def test_a_submission_beside_the_run_is_named_with_its_sha256(tmp_path):
 @pytest.mark.parametrize(("runtime", "shown"), [("cpu", True), ("tpu-v5e-8", False)])
 def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runtime, shown):
     run(tmp_path, devices="2 x cpu (cpu)", seconds={"total": 150.0})
-    times = {"least": 120.0, "usual": 120.0, "most": 120.0}
-    steps = {"least": 0.02, "usual": 0.02, "most": 0.02}
-    one = {"runtime": runtime, "total": times, "step": steps, "time_basis": "measured"}
-    (tmp_path / "plan.json").write_text(json.dumps({"batch": 64, "outlooks": [one]}))
+    one = Outlook(
+        runtime, "a machine", "", 64, "float32", 1e9, step=Interval(0.02, 0.02, 0.02),
+        total=Interval(120.0, 120.0, 120.0), time_basis="measured",
+    )  # fmt: skip
+    made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
+    path = tmp_path / "plan.json" if shown else tmp_path.with_name(f"{tmp_path.name}-plan.json")
+    path.write_text(json.dumps(made.to_json()))
 
     page = Page(report.write(tmp_path))
 
+    assert "ants: batch 64, 3 epochs, 9 images" in page.text
     assert ("beside the plan planned was training 2 min, measured 2 min" in page.text) is shown
     assert ("images a second 3,200" in page.text) is shown
 

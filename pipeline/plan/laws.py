@@ -1,11 +1,10 @@
-"""How long a step and an epoch take: by two measured batches, or by the limits of a core.
+"""The laws of a step: a fixed part and a part for each image, and the limits of a core.
 
-A step takes a fixed time and a time for each image, `AffineLaw`. Two measured batches give both.
-For a machine that nothing ran on, `roofline` gives the least time that a core's speed allows, and
-`EFFICIENCY` says which share of that speed networks were seen to reach.
+Two batches that were measured, or compiled, give the affine law. For a machine that nothing ran on,
+`roofline` gives the least time that a core's speed allows, and `EFFICIENCY` says which share of
+that speed networks were seen to reach.
 """
 
-import math
 from dataclasses import dataclass
 
 from pipeline.errors import ConfigError
@@ -19,58 +18,50 @@ from pipeline.plan.accelerators import Accelerator
 EFFICIENCY = (0.15, 0.35, 0.67)
 CALL = 2e-3  # seconds of a step, at least; measured 0.5 to 1 ms on a CPU, and assumed twice that
 VALIDATES = 0.4  # time of an image without gradients, beside one with them
-WHOLE, TRUNCATED = "whole", "truncated"
 
 
 @dataclass(frozen=True)
 class AffineLaw:
-    """Seconds of a step: `fixed` + `image` x batch."""
+    """`fixed` + `image` x images: seconds, or bytes."""
 
     fixed: float
     image: float
 
     @classmethod
     def through(cls, first: tuple[float, float], second: tuple[float, float]) -> "AffineLaw":
-        """Return the law of two measured steps.
+        """Return the law of two steps.
 
         Args:
-            first, second: batch, and seconds of a step.
+            first, second: images of a step, and what it takes.
 
         Raises:
-            ConfigError: if the batches are equal.
+            ConfigError: if both have as many images.
 
         >>> AffineLaw.through((100, 0.3), (200, 0.4))
         AffineLaw(fixed=0.2, image=0.001)
         """
         if first[0] == second[0]:
             raise ConfigError(
-                f"Two probes of a batch of {first[0]:g} give no law.\nProbe two batches."
+                f"Two steps of {first[0]:g} images give no law.\nGive two batches that differ."
             )
         image = (second[1] - first[1]) / (second[0] - first[0])
         return cls(round(first[1] - image * first[0], 12), round(image, 15))
 
-    def step(self, batch: int) -> float:
-        """Return the seconds of a step.
+    def of(self, images: float) -> float:
+        """Return what a step of so many images takes.
 
-        >>> AffineLaw(0.2, 0.001).step(1000)
+        >>> AffineLaw(0.2, 0.001).of(1000)
         1.2
         """
-        return self.fixed + self.image * batch
+        return self.fixed + self.image * images
 
-    def epoch(self, images: int, batch: int, *, steps: str = WHOLE) -> float:
-        """Return the seconds of an epoch, in whole steps.
+    def most(self, room: float) -> int:
+        """Return the most images of a step that takes no more than `room`; 0: not even one.
 
-        Args:
-            steps: "whole": the last one is smaller, where `batch` does not divide `images`;
-                "truncated": what does not fill a batch is left out.
-
-        >>> law = AffineLaw(0.2, 0.001)
-        >>> round(law.epoch(2500, 1000), 6), round(law.epoch(2500, 1000, steps="truncated"), 6)
-        (3.1, 2.4)
+        >>> AffineLaw(100.0, 10.0).most(199)
+        9
         """
-        if steps == TRUNCATED:
-            return images // batch * self.step(batch)
-        return math.ceil(images / batch) * self.fixed + self.image * images
+        return max(int((room - self.fixed) / self.image), 0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,147 @@
+"""The plan before a push: what cannot fit is stopped, and what would be regretted is said."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from commands.console import ROOT, show
+
+TPU = "tpu-v5e-8"  # what train-tpu runs on
+WEEK = 20.0  # hours of quota; Kaggle may give another number
+COMPILED = "compiled"  # what a plan says where the TPU's compiler was asked
+BESIDE = "-plan.json"  # of a pulled run's folder, which itself stays as it is
+TWICE = 0.5  # of the time that a TPU waits: it is input-bound by a factor of 2
+
+
+def images_file(config: str) -> Path:
+    """Return where `invoke plan` keeps what it counted of a config's folder."""
+    return ROOT / "runs" / f"counted-{Path(config).stem}.json"
+
+
+def keep_images(config: str, made: dict[str, Any]) -> None:
+    """Keep how many images a plan was made for, for the plan before a push."""
+    path = images_file(config)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"images": made["labelled"], "basis": made["images_basis"]}) + "\n")
+
+
+def hours_left() -> dict[str, float]:
+    """Return the hours of quota that are left this week, by "TPU" and "GPU"; {} where nobody is
+    logged in, or Kaggle does not say.
+    """
+    from commands.project import connect
+    from deploy.errors import RelayError
+
+    try:
+        quota = connect().quota()
+    except RelayError as error:
+        show(f"The week's quota is taken as {WEEK:g} hours: {str(error).splitlines()[0]}")
+        return {}
+    seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}
+    return {name: value / 3600 for name, value in seconds.items() if value is not None}
+
+
+class Planned:
+    """Shows the plan of a training before a push asks whether to push.
+
+    Args:
+        config: as --config names it.
+        agree: shows a preview, and asks.
+    """
+
+    def __init__(self, config: str, agree: Callable[[Any], None]) -> None:
+        self._config, self._agree = config, agree
+        self._made: dict[str, Any] | None = None
+
+    def __call__(self, preview: Any) -> None:
+        """Show the plan, then the preview.
+
+        Raises:
+            UsageError: if the TPU's compiler says that a step does not fit.
+        """
+        if preview.accelerator == "TPU":
+            self._made = _checked(self._config, preview.hours_left)
+        self._agree(preview)
+
+    def keep(self, run: Any) -> None:
+        """Keep the plan of what was pushed, for its report."""
+        from deploy.kernel import output
+
+        if self._made is not None:
+            path = ROOT / "runs" / f"{output.folder_name(run)}{BESIDE}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(self._made, indent=1) + "\n")
+
+
+def _checked(config: str, left: float | None) -> dict[str, Any]:
+    from deploy.errors import UsageError
+
+    made = _made(config)
+    (one,) = made["outlooks"]
+    for warning in made["warnings"]:
+        show(f"Warning: {warning}")
+    if one["total"] is None:
+        show(f"plan        unknown: {one['why']}")
+        return made
+    least, usual, most = (one["total"][name] / 3600 for name in ("least", "usual", "most"))
+    rows = f"{made['images']:,} images to train on ({made['images_basis']})"
+    show(f"plan        {usual:.2g} hours ({least:.2g} to {most:.2g}), with {rows}")
+    if one["fits"] is False and one["memory_basis"] == COMPILED:
+        raise UsageError(
+            f"A step of {made['config']} does not fit into a TPU core's memory, as its compiler"
+            f" says; nothing was pushed.\n{_edit(one)}, in {config}."
+        )
+    for warning in _warnings(one, left):
+        show(f"Warning: {warning}")
+    return made
+
+
+def _made(config: str) -> dict[str, Any]:
+    """Return the plan, made by a process of its own: a compiler cannot be interrupted."""
+    from deploy.errors import UsageError
+
+    words = ["plan", "--config", config, "--for", TPU, "--json"]
+    counted = images_file(config)
+    if counted.is_file():
+        known = json.loads(counted.read_text())
+        words += ["--images", str(known["images"])]
+    done = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-m", "pipeline", *words],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
+        stdout=subprocess.PIPE,  # what it says meanwhile is for people
+        text=True,
+    )
+    found = json.loads((done.stdout.strip().splitlines() or ["{}"])[-1])
+    if "outlooks" not in found:
+        raise UsageError(found.get("error") or f"The plan ended with {done.returncode}, see above.")
+    if counted.is_file():
+        found["images_basis"] = known["basis"]
+    return dict(found)
+
+
+def _edit(one: dict[str, Any]) -> str:
+    if one["micro_batch"]:
+        return f"Set micro_batch={one['micro_batch']}, which changes no result"
+    return "Take smaller images or a smaller model"
+
+
+def _warnings(one: dict[str, Any], left: float | None) -> list[str]:
+    found, hours = [], one["spent"]["hours"]
+    if one["fits"] is False:
+        found.append(f"a step may not fit into a TPU core's memory (estimated). {_edit(one)}")
+    quota = WEEK if left is None else left
+    if hours > quota:
+        weeks = 1 + math.ceil((hours - quota) / WEEK)
+        found.append(
+            f"it may take {hours:.0f} hours, and {quota:.0f} are left this week: --until-done would"
+            f" take {one['spent']['sessions']} sessions in {weeks} weeks"
+        )
+    if one["input"] and one["input"]["waits"] > TWICE:
+        found.append(one["why"])
+    return found
