@@ -115,10 +115,10 @@ def _train(config: str, data: Path, output: Path) -> dict[str, Any]:
         """Between two calls nothing is computed: what a step takes counts from there."""
         found = json.loads(line) if line.startswith("{") else {}
         epoch = found.get("epoch", 0.0)
-        if before and epoch < MEASURED[1]:
-            most.append(_status("VmHWM") - before[0])
-        if before or epoch < MEASURED[0]:  # until then programs are compiled
+        if not MEASURED[0] <= epoch < MEASURED[1]:  # until then programs are compiled
             return
+        if before:
+            most.append(_status("VmHWM") - before[-1])
         for array in jax.live_arrays():  # type: ignore[no-untyped-call]
             with suppress(RuntimeError):  # given to the step that takes its place
                 jax.block_until_ready(array)  # type: ignore[no-untyped-call]
