@@ -16,7 +16,6 @@ from commands.console import (
     show,
     task,
 )
-from commands.planned import Planned
 from commands.project import (
     AGAIN,
     CONFIG,
@@ -33,6 +32,7 @@ from commands.project import (
     show_push,
     show_result,
 )
+from commands.push_plan import PushPlan
 
 KERNEL = {"kernel": "train-tpu (default), infer-gpu or prepare-cpu"}
 ENSEMBLE = {"ensemble": "an ensemble.json: its members, in place of the last training's model"}
@@ -53,7 +53,7 @@ def relay_chain(
 
     ours = resolved_pushes(config).project
     check_own_code(ours.config)
-    check, agree = checker(config), Planned(config, confirmation(yes))
+    check, agree = checker(config), PushPlan(config, confirmation(yes))
     made = relay.run(connect(), ours, show=show, check=check, agree=agree)
     agree.keep(made.trained)
     return show_result(made, config)
@@ -142,7 +142,7 @@ def push_train(
     chained_sessions.refuse_both(again, until_done)
     ours = resolved_pushes(config).project
     check_own_code(ours.config)
-    agree = Planned(config, confirmation(yes))
+    agree = PushPlan(config, confirmation(yes))
     if until_done:
         done = chained_sessions.train(connect(), ours, show=show, agree=agree, fresh=fresh)
         agree.keep(done.run)

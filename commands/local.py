@@ -10,7 +10,7 @@ from typing import Any
 
 from invoke.context import Context
 
-from commands import planned
+from commands import push_plan
 from commands.console import ROOT, number, reported, show, task
 from commands.project import CONFIG, JSON, resolved_pushes
 
@@ -201,10 +201,10 @@ def plan(
     given = {"for": for_, "input": input, "images": images, "probe": probe, "output": output,
              "page": page}  # fmt: skip
     seen = speed_records.pulled(ROOT / "runs")
-    settings, left = configs.load(config), planned.hours_left()
+    settings, left = configs.load(config), push_plan.hours_left()
     made = plan_command.run(settings, given, show, largest=largest, seen=seen, left=left)
     if input or images:
-        planned.keep_images(config, made)
+        push_plan.keep_images(config, made)
     return made
 
 

@@ -1,7 +1,7 @@
 """Preparations: what the next one takes of those before, and whether a training can mount one.
 
 Reads  the journal's pushes, what Kaggle says of their runs, and the names of their files
-Gives  a `Plan` for the next session; the kernel whose output a training mounts
+Gives  a `NextSession`; the kernel whose output a training mounts
 
 Decoded images prove themselves, by the bytes that they were decoded from. So nothing is pinned, and
 nothing is downloaded but what a killed session left.
@@ -28,7 +28,7 @@ MARKER = "prepared.json"
 
 
 @dataclass(frozen=True)
-class Plan:
+class NextSession:
     """The next session of a preparation.
 
     Attributes:
@@ -76,7 +76,9 @@ def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
     return ("", handle) if rows else ("",)
 
 
-def plan(kaggle: Kaggle, pushes: Pushes, *, again: bool, fresh: bool, show: Show) -> Plan:
+def next_session(
+    kaggle: Kaggle, pushes: Pushes, *, again: bool, fresh: bool, show: Show
+) -> NextSession:
     """Return the next session: what is active or complete already, or what takes its images.
 
     Args:
@@ -100,7 +102,7 @@ def plan(kaggle: Kaggle, pushes: Pushes, *, again: bool, fresh: bool, show: Show
         )
 
     if fresh or not rows:
-        return Plan(built([], []), again or fresh)
+        return NextSession(built([], []), again or fresh)
     last, status = run_of(rows[0]), status_of(kaggle, run_of(rows[0]))
     progress = "" if status is None else continuation.progress_of(kaggle, last)
     active = status is not None and status not in continuation.ENDED
@@ -110,13 +112,13 @@ def plan(kaggle: Kaggle, pushes: Pushes, *, again: bool, fresh: bool, show: Show
             for saved in ([], [dataset]):
                 same = built(outputs, saved)
                 if same.sha256 == last.bundle_sha256:
-                    return Plan(same, again=False)
+                    return NextSession(same, again=False)
     complete = any(status_of(kaggle, run_of(row)) == "COMPLETE" for row in rows)
     if progress:
         way = "a dataset" if killed else "its own output"
         show(f"{last} is {progress}. Taking its images, through {way}; to start over: --fresh")
     made = built([handle] if complete else [], [dataset] if killed else [])
-    return Plan(made, again=True, carried=last if killed else None)
+    return NextSession(made, again=True, carried=last if killed else None)
 
 
 def carry(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> None:

@@ -154,8 +154,10 @@ def push(
     """
     base = carried = None
     if kernel == PREPARE:
-        plan = preparation.plan(kaggle, Pushes(project), again=again, fresh=fresh, show=show)
-        built, again, carried = plan.built, plan.again, plan.carried
+        following = preparation.next_session(
+            kaggle, Pushes(project), again=again, fresh=fresh, show=show
+        )
+        built, again, carried = following.built, following.again, following.carried
     elif kernel == TRAIN:
         pushes = Pushes(project)
         prepared = preparation.sources(kaggle, pushes, show=show)

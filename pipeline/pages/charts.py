@@ -116,14 +116,22 @@ def throughput(lines: Sequence[Sequence[Mapping[str, float]]]) -> Markup:
     return _chart(draw, "throughput", "images per second by step", WIDE)
 
 
-def intervals(rows: Sequence[tuple[str, float, float, float, float | None]], below: str) -> Markup:
+def intervals(
+    rows: Sequence[tuple[str, float, float, float, float | None]],
+    ticks: Sequence[float],
+    words: Callable[[float], str],
+    below: str,
+) -> Markup:
     """Draw a bar from least to most for each row, a mark at the usual value, on a log scale, and a
     ring where it came out.
 
     Args:
         rows: name, least, usual, most, all above 0, and what it was; None: not known.
+        ticks: where the axis has a mark, if that is within. words: for them.
         below: the name of the axis.
     """
+    ends = [value for _, *values in rows for value in values if value is not None]
+    low, high = 0.8 * min(ends), 1.25 * max(ends)
 
     def draw(axis: Axes) -> None:
         for place, (_, least, usual, most, was) in enumerate(rows):
@@ -132,8 +140,11 @@ def intervals(rows: Sequence[tuple[str, float, float, float, float | None]], bel
             if was is not None:
                 axis.plot([was], [place], "o", color=HELD, markersize=8, mfc="none", mew=1.8)
         axis.set_xscale("log")
-        _format(axis, below)
-        axis.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        within = [tick for tick in ticks if low <= tick <= high]
+        within = within if len(within) > 1 else [min(ends), *within, max(ends)]
+        axis.set(xlabel=below, xlim=(low, high))
+        axis.set_xticks(within, [words(tick) for tick in within])
+        axis.set_xticks([], minor=True)
         axis.set_yticks(range(len(rows)), [name for name, *_ in rows])
         axis.set_ylim(len(rows) - 0.5, -0.5)
         axis.grid(axis="x")

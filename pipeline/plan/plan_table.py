@@ -11,9 +11,10 @@ from pipeline.plan.inference_time import STARTS
 from pipeline.plan.laws import Interval
 from pipeline.plan.outlook import COMPILED, Outlook
 from pipeline.plan.plan import Plan
-from pipeline.plan.run_files import KAGGLE
+from pipeline.preparation.preparation import MOST_BYTES
 
 MISSING = "—"
+TICKS = (1, 10, 60, 600, 3600, 36_000, 360_000, 3_600_000, 36_000_000)  # seconds
 HEADS = (
     "", "memory a core", "largest batch", "step", "epoch", "training", "sessions", "weeks", "price"
 )  # fmt: skip
@@ -47,10 +48,11 @@ def about(made: Plan) -> list[str]:
         )
     if made.files is not None:
         files = made.files
+        limit = f", more than the {_short(MOST_BYTES)}B that Kaggle keeps"
         found.append(
-            f"A checkpoint has {_short(files.checkpoint)}B, written every {shown(files.every)} at"
-            f" most; decoded images {_short(files.decoded)}B; disk {_short(files.disk)}B"
-            + (f", more than the {_short(KAGGLE)}B that Kaggle keeps" * (files.disk > KAGGLE))
+            f"A checkpoint has {_short(files.checkpoint)}B, at most one in {shown(files.every)};"
+            f" decoded images {_short(files.decoded)}B; disk {_short(files.disk)}B"
+            f"{limit * (files.disk > MOST_BYTES)}"
         )
     return [*found, *_inference(made)]
 
@@ -106,9 +108,8 @@ def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
     bars = []
     for one in known:
         took = (was or {}).get(one.runtime)
-        least, usual, most = (value / 3600 for value in _ends(one.total))
-        bars.append((one.title, least, usual, most, None if took is None else took / 3600))
-    return charts.intervals(bars, "hours of training")
+        bars.append((one.title, *_ends(one.total), took))
+    return charts.intervals(bars, TICKS, shown, "training, from its start to its artifact")
 
 
 def section(made: Plan, was: dict[str, float] | None = None) -> dict[str, Any]:

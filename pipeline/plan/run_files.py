@@ -10,7 +10,6 @@ from pipeline.plan.operation_counts import Counts
 from pipeline.session import checkpoint_schedule
 from pipeline.session.checkpoint_schedule import SLOWEST_BYTES_PER_SECOND
 
-KAGGLE = 20e9  # bytes of /kaggle/working (people measured 20.9e9; read 2026-11-21)
 CHECKPOINTS = 3  # two are kept while the next one is written
 
 

@@ -46,7 +46,7 @@ def hours_left() -> dict[str, float]:
     return {name: value / 3600 for name, value in seconds.items() if value is not None}
 
 
-class Planned:
+class PushPlan:
     """Shows the plan of a training before a push asks whether to push.
 
     Args:
@@ -65,7 +65,8 @@ class Planned:
             UsageError: if the TPU's compiler says that a step does not fit.
         """
         if preview.accelerator == "TPU":
-            self._made = _checked(self._config, preview.hours_left)
+            self._made = _made(self._config)
+            judge(self._made, preview.hours_left)
         self._agree(preview)
 
     def keep(self, run: Any) -> None:
@@ -78,27 +79,34 @@ class Planned:
             path.write_text(json.dumps(self._made, indent=1) + "\n")
 
 
-def _checked(config: str, left: float | None) -> dict[str, Any]:
+def judge(made: dict[str, Any], left: float | None) -> None:
+    """Show what a plan says of a training on the TPU.
+
+    Args:
+        made: `pipeline.plan.plan.Plan` as JSON, of that runtime alone.
+        left: hours of quota that are left this week; None: Kaggle does not say.
+
+    Raises:
+        UsageError: if the TPU's compiler says that a step does not fit.
+    """
     from deploy.errors import UsageError
 
-    made = _made(config)
     (one,) = made["outlooks"]
     for warning in made["warnings"]:
         show(f"Warning: {warning}")
     if one["total"] is None:
         show(f"plan        unknown: {one['why']}")
-        return made
+        return
     least, usual, most = (one["total"][name] / 3600 for name in ("least", "usual", "most"))
     rows = f"{made['images']:,} images to train on ({made['images_basis']})"
     show(f"plan        {usual:.2g} hours ({least:.2g} to {most:.2g}), with {rows}")
     if one["fits"] is False and one["memory_basis"] == COMPILED:
         raise UsageError(
             f"A step of {made['config']} does not fit into a TPU core's memory, as its compiler"
-            f" says; nothing was pushed.\n{_edit(one)}, in {config}."
+            f" says; nothing was pushed.\n{_edit(one)}, in the config."
         )
     for warning in _warnings(one, left):
         show(f"Warning: {warning}")
-    return made
 
 
 def _made(config: str) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""The plan before a push stops what cannot fit, and says what would be regretted."""
+
+from dataclasses import replace
+
+import pytest
+
+from commands import push_plan
+from deploy.errors import UsageError
+from pipeline.plan import cost
+from pipeline.plan.accelerators import RUNTIMES
+from pipeline.plan.input_rate import verdict
+from pipeline.plan.laws import Interval
+from pipeline.plan.outlook import Outlook
+from pipeline.plan.plan import Plan
+
+HOUR = 3600.0
+ONE = Outlook(
+    "tpu-v5e-8", "Kaggle TPU v5e-8", "", 128, "mixed_bfloat16", 16e9, 2e9,
+    memory_basis="compiled", fits=True, total=Interval(HOUR, 2 * HOUR, 4 * HOUR),
+    spent=cost.of(RUNTIMES["tpu-v5e-8"], 2 * HOUR), input=verdict(1000, 2000),
+)  # fmt: skip
+
+
+def judged(capsys, left=None, **changes):
+    """Return what is shown of a plan."""
+    one = replace(ONE, **changes)
+    made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
+    push_plan.judge(made.to_json(), left)
+    return capsys.readouterr().out
+
+
+def test_a_plan_that_holds_is_one_line(capsys):
+    shown = judged(capsys, left=20.0)
+
+    assert shown == "plan        2 hours (1 to 4), with 9 images to train on (counted)\n"
+
+
+@pytest.mark.parametrize(("micro", "edit"), [(16, "Set micro_batch=16"), (0, "Take smaller images")])
+def test_a_step_that_its_compiler_refuses_is_not_pushed(capsys, micro, edit):
+    with pytest.raises(UsageError, match=f"nothing was pushed.\n{edit}"):
+        judged(capsys, fits=False, micro_batch=micro)
+
+
+@pytest.mark.parametrize(
+    ("changes", "left", "said"),
+    [
+        ({"fits": False, "memory_basis": "estimated", "micro_batch": 4}, 20.0, "may not fit"),
+        ({}, 1.0, "2 hours, and 1 are left this week: --until-done would take 1 sessions in 2"),
+        ({"input": verdict(1000, 400), "why": "input-bound: 4 CPUs"}, 20.0, "input-bound: 4 CPUs"),
+    ],
+)
+def test_what_would_be_regretted_is_a_warning(capsys, changes, left, said):
+    shown = judged(capsys, left=left, **changes)
+
+    assert f"Warning: {said}" in shown.replace("a step ", "").replace("it may take ", "")
+
+
+def test_an_input_that_is_a_little_slow_is_no_warning(capsys):
+    assert "Warning" not in judged(capsys, left=20.0, input=verdict(1000, 600), why="input-bound")
+
+
+def test_a_plan_that_knows_nothing_says_why(capsys):
+    assert "unknown: the model is not built" in judged(
+        capsys, total=None, spent=None, why="the model is not built"
+    )
