@@ -35,7 +35,9 @@ def test_a_plan_that_holds_is_one_line(capsys):
     assert shown == "plan        2 hours (1 to 4), with 9 images to train on (counted)\n"
 
 
-@pytest.mark.parametrize(("micro", "edit"), [(16, "Set micro_batch=16"), (0, "Take smaller images")])
+@pytest.mark.parametrize(
+    ("micro", "edit"), [(16, "Set micro_batch=16"), (0, "Take smaller images")]
+)
 def test_a_step_that_its_compiler_refuses_is_not_pushed(capsys, micro, edit):
     with pytest.raises(UsageError, match=f"nothing was pushed.\n{edit}"):
         judged(capsys, fits=False, micro_batch=micro)
