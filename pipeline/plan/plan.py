@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
 from pipeline.config.budget import shown
+from pipeline.data.parallel_decoding import Paths
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.plan import (
     inference_time,
@@ -47,7 +47,7 @@ class Given:
     Attributes:
         images: labelled; images_basis: what this rests on.
         test_images: to predict; None: not known.
-        folder: of the competition, whose images are decoded for a second; None: rates are assumed.
+        paths: of the labelled images, some of which are decoded; empty: rates are assumed.
         seen: earlier runs.
         left: hours of quota that are left this week, by "TPU" and "GPU"; {}: not known.
         largest: search for the largest batch of each TPU, too: three compilations.
@@ -56,7 +56,7 @@ class Given:
     images: int
     images_basis: str
     test_images: int | None = None
-    folder: Path | None = None
+    paths: Paths = ()
     seen: Sequence[Seen] = ()
     left: Any = None
     largest: bool = False
@@ -137,9 +137,9 @@ def make(
     held = 1 / config.folds if config.folds else config.data.validation_fraction
     images = max(round(given.images * (1 - held)), 1)
     work = Work(config, counts, images, given.seen, left=given.left)
-    if given.folder is not None:
+    if given.paths:
         try:
-            work = _sampled(work, given.folder)
+            work = _sampled(work, given.paths)
         except PipelineError as error:
             warnings.append(str(error))
     laws: dict[str, AffineLaw] = {}
@@ -156,11 +156,8 @@ def make(
     )  # fmt: skip
 
 
-def _sampled(work: Work, folder: Path) -> Work:
-    found = probe.sample(work.config, folder)
-    if found is None:
-        return work
-    files, decodes = found
+def _sampled(work: Work, paths: Paths) -> Work:
+    files, decodes = probe.sample(paths, work.config.data)
     basis = f"measured here on {len(files)} of its images"
     return replace(work, files=files, decodes=decodes, decodes_basis=basis)
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
-from pipeline.errors import ConfigError
+from pipeline.data import dataset
+from pipeline.data.parallel_decoding import Paths
+from pipeline.errors import ConfigError, PipelineError
 from pipeline.pages.html import render
 from pipeline.plan import accelerators, plan, plan_table, speed_records
 from pipeline.plan.outlook import HERE
@@ -116,20 +118,29 @@ def _given(
         return known(int(given["images"]), "as --images says"), ""
     if not given["input"]:
         return known(ASSUMED_IMAGES, "assumed; --input DIR or --images N sets it"), ""
-    folder, table = Path(given["input"]), config.data.train_csv
+    folder, data = Path(given["input"]), config.data
     if not folder.is_dir():
         problem = f"--input {folder}: there is no such folder.\nCorrect it, or give --images N."
         return known(ASSUMED_IMAGES, "assumed, since --input is missing"), problem
-    rows = None if table is None else _rows(folder / table)
+    test = _lines(folder / data.sample_submission)
+    paths: Paths = ()
+    try:
+        if data.kind in ("images", "tfrecords"):
+            paths, what = dataset.training_images(folder, config), "counted in the folder"
+            rows: int | None = len(paths)
+        else:
+            rows = None if data.train_csv is None else _lines(folder / data.train_csv)
+            missing = f"{data.train_csv or 'a table'} is no file there."
+            what = missing if rows is None else f"lines of {data.train_csv}"
+    except PipelineError as error:
+        rows, what = None, str(error)
     if rows is None:
-        problem = f"--input {folder}: its labelled images are not counted, since"
-        problem += f" {table} is no file there." if table else " no table lists them."
-        return known(ASSUMED_IMAGES, "assumed"), f"{problem}\nGive --images N."
-    test = _rows(folder / config.data.sample_submission)
-    return known(rows, f"lines of {table}", test_images=test, folder=folder), ""
+        problem = f"--input {folder}: its labelled rows are not counted: {what}\nGive --images N."
+        return known(ASSUMED_IMAGES, "assumed, since --input cannot be read"), problem
+    return known(rows, what, test_images=test, paths=paths), ""
 
 
-def _rows(path: Path) -> int | None:
+def _lines(path: Path) -> int | None:
     with suppress(OSError), path.open("rb") as file:
         return max(sum(1 for _ in file) - 1, 1)
     return None

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.config import Config
-from pipeline.config.data_layout import sizes
-from pipeline.data import file_images, image_files, table_features
+from pipeline.config.data_layout import Data, sizes
+from pipeline.data import file_images, image_files
+from pipeline.data.parallel_decoding import Paths
 from pipeline.errors import DataError
 from pipeline.plan.laws import AffineLaw
 from pipeline.runtime import devices
@@ -133,29 +133,25 @@ def law(
     return AffineLaw.through((other, found[other].step), (config.batch, own.step)), own
 
 
-def sample(config: Config, folder: Path) -> tuple[Any, float] | None:
+def sample(paths: Paths, data: Data) -> tuple[Any, float]:
     """Return some of a competition's labelled images, still in their files, and how many a second
-    one CPU of this machine decodes; None where its images are not one file each.
+    one CPU of this machine decodes.
+
+    Args:
+        paths: of all of them, as `pipeline.data.dataset.training_images` returns them.
 
     Raises:
-        DataError: if the table cannot be read, or too many images are missing or broken.
+        DataError: if too many are missing or broken.
     """
-    data = config.data
-    if data.kind != "images" or data.train_csv is None:
-        return None
-    advice = "Set data.train_csv in the config."
-    table = table_features.read_table(folder / data.train_csv, [data.id_column], advice)
-    rows = np.linspace(0, len(table) - 1, min(SAMPLE, len(table))).astype(int)
-    ids = list(table[data.id_column].iloc[rows])
-    paths = image_files.find(folder, data.train_images, ids, data)
+    rows = np.linspace(0, len(paths) - 1, min(SAMPLE, len(paths))).astype(int)
+    chosen = [paths[row] for row in rows]
     begun = time.monotonic()
-    files, broken = image_files.read(paths, data, None, None, in_files=True)
-    rate = len(paths) / (time.monotonic() - begun) / devices.cores()
-    if len(broken) > MOST_BROKEN * len(paths):
-        reasons = {ids[row]: reason for row, reason in broken.items()}
-        raise DataError(image_files.describe_broken(reasons, len(ids), data))
-    good = np.setdiff1d(np.arange(len(paths)), list(broken))
-    return file_images.some(files, good), rate
+    files, broken = image_files.read(chosen, data, None, None, in_files=True)
+    rate = len(chosen) / (time.monotonic() - begun) / devices.cores()
+    if len(broken) > MOST_BROKEN * len(chosen):
+        reasons = {str(chosen[row]): reason for row, reason in broken.items()}
+        raise DataError(image_files.describe_broken(reasons, len(chosen), data))
+    return file_images.some(files, np.setdiff1d(np.arange(len(chosen)), list(broken))), rate
 
 
 def _labels(config: Config, count: int) -> np.ndarray:

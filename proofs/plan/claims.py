@@ -11,6 +11,7 @@ from proofs.plan import (
     prepared_runs,
     published_runs,
     runs_here,
+    what_is_lacking,
 )
 from proofs.shared.results_table import Later, Rows, Show
 
@@ -28,6 +29,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield published_runs.prices()
         yield Later("16 trainings", partial(runs_here.rows, root, folder, show))
         yield Later("large images", partial(large_images.row, root, folder))
+        yield Later("lacking", partial(what_is_lacking.row, root, folder))
         yield Later("prepared images", partial(prepared_runs.rows, show))
         yield Later("fit, TPU v2-8", partial(compiled_plans.fits, root, show))
         yield Later("largest batch", partial(compiled_plans.largest, root, show))
