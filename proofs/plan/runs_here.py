@@ -21,7 +21,7 @@ from proofs.plan import networks
 from proofs.shared import module_process
 from proofs.shared.results_table import Row, Show, last_json
 
-SEED, TURNS, EPOCHS = 0, 2, 5
+SEED, TURNS, EPOCHS = 0, 4, 4
 MEASURED = (1, 2)  # epochs between which memory is measured; time after them
 MEMORY, MEMORY_WORST = 0.05, 0.10
 TIME, TIME_WORST = 0.05, 0.15
@@ -51,7 +51,7 @@ def rows(root: Path, folder: Path, show: Show) -> Iterator[Row]:
     yield _row(
         "Epochs of the same, by two probes that take turns with the trainings",
         seconds, TIME, TIME_WORST,
-        f"; epochs of one training differ by {median(spread):.1%}, at most {max(spread):.1%}",
+        f"; epochs of one case differ by {median(spread):.1%}, at most {max(spread):.1%}",
     )  # fmt: skip
     yield Row(
         "Whether the same are input-bound, as their own progress lines say (10 % of the time)",
@@ -78,12 +78,12 @@ def _row(claim: str, errors: dict[str, float], middle: float, worst: float, more
 def _case(root: Path, folder: Path, data: Path, case: tuple[str, str, str]) -> dict[str, Any]:
     config = networks.write_config(folder, *case, EPOCHS)
     words = ("--config", config, "--for", "cpu", "--input", data, "--json")
-    planned, ran = [], []
+    planned, ran, compiled = [], [], folder / "compiled"
     for turn in range(TURNS):
-        made = last_json(module_process.output(root, "pipeline", "plan", *words))
-        planned.append(made["outlooks"][0])
-        place = folder / f"{config.stem}-{turn}"
-        ran.append(last_json(module_process.output(root, __name__, config, data, place)))
+        text = module_process.output(root, "pipeline", "plan", *words, compiled=compiled)
+        planned.append(last_json(text)["outlooks"][0])
+        trained = __name__, config, data, folder / f"{config.stem}-{turn}"
+        ran.append(last_json(module_process.output(root, *trained, compiled=compiled)))
     epochs = [seconds for one in ran for seconds in one["epochs"]]
     idle = median(one["idle"] for one in ran)
     return {
