@@ -52,10 +52,13 @@ class PushPlan:
     Args:
         config: as --config names it.
         agree: shows a preview, and asks.
+        runs: where pulled runs lie.
     """
 
-    def __init__(self, config: str, agree: Callable[[Any], None]) -> None:
-        self._config, self._agree = config, agree
+    def __init__(
+        self, config: str, agree: Callable[[Any], None], runs: Path = ROOT / "runs"
+    ) -> None:
+        self._config, self._agree, self._runs = config, agree, runs
         self._made: dict[str, Any] | None = None
 
     def __call__(self, preview: Any) -> None:
@@ -74,7 +77,7 @@ class PushPlan:
         from deploy.kernel import output
 
         if self._made is not None:
-            path = ROOT / "runs" / f"{output.folder_name(run)}{BESIDE}"
+            path = self._runs / f"{output.folder_name(run)}{BESIDE}"
             path.parent.mkdir(exist_ok=True)
             path.write_text(json.dumps(self._made, indent=1) + "\n")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from proofs.plan import (
     compiled_plans,
     large_images,
+    prediction,
     prepared_runs,
     published_runs,
     runs_here,
@@ -29,6 +30,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield published_runs.prices()
         yield Later("16 trainings", partial(runs_here.rows, root, folder, show))
         yield Later("large images", partial(large_images.row, root, folder))
+        yield Later("beside its plan", partial(prediction.row, root, folder))
         yield Later("lacking", partial(what_is_lacking.row, root, folder))
         yield Later("prepared images", partial(prepared_runs.rows, show))
         yield Later("fit, TPU v2-8", partial(compiled_plans.fits, root, show))

@@ -1,12 +1,16 @@
 """The plan before a push stops what cannot fit, and says what would be regretted."""
 
+import json
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from commands import push_plan
 from deploy.errors import UsageError
-from pipeline.plan import cost
+from deploy.kernel.push_and_watch import Run
+from pipeline.plan import cost, plan, plan_command
 from pipeline.plan.accelerators import RUNTIMES
 from pipeline.plan.input_rate import verdict
 from pipeline.plan.laws import Interval
@@ -27,6 +31,26 @@ def judged(capsys, left=None, **changes):
     made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
     push_plan.judge(made.to_json(), left)
     return capsys.readouterr().out
+
+
+def test_the_plan_of_a_push_lies_beside_the_folder_of_its_run(tmp_path, capsys):
+    planned = push_plan.PushPlan("digits", lambda preview: print("asked"), tmp_path)
+
+    planned(SimpleNamespace(accelerator="TPU", hours_left=None))
+    planned.keep(Run("ann/digits-train-tpu", 3, "", ""))
+
+    assert re.search(r"^plan .*(.|\n)*^asked$", capsys.readouterr().out, re.MULTILINE)
+    kept = plan_command.kept(tmp_path / "digits-train-tpu-v3")
+    assert plan.from_json(json.loads(kept.read_bytes())).outlooks[0].memory_basis == "compiled"
+
+
+def test_an_inference_needs_no_plan(tmp_path):
+    planned = push_plan.PushPlan("digits", lambda preview: None, tmp_path)
+
+    planned(SimpleNamespace(accelerator="GPU", hours_left=None))
+    planned.keep(Run("ann/digits-infer-gpu", 3, "", ""))
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_that_holds_is_one_line(capsys):
