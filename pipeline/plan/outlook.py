@@ -19,6 +19,7 @@ MEASURED, PRIOR = "measured", "prior"  # of time
 HERE = "cpu"
 STARTS = 60.0  # seconds of a session before its first step, compiling aside (assumed)
 COMPILES = 180.0  # seconds on the runtime's host: measured 80 to 360 here, for large networks
+LEAST_SIDE = 32  # pixels, of images that are worth a training
 NEAR = 0.1  # by which a law of two measured batches may be wrong on another day (assumed)
 
 
@@ -189,8 +190,7 @@ def of(
     if fits is False and room is not None:
         sizes = (size for size in range(1, plain.share + 1) if plain.share % size == 0)
         micro = max((size for size in sizes if size <= room), default=0)
-        mended = f"set micro_batch={micro}" if micro else "not even one image of a core fits"
-        notes.append(mended)
+        notes.append(f"set micro_batch={micro}" if micro else _smaller(config, core, law))
     return replace(
         plain, memory=memory, memory_basis=COMPILED if found else ESTIMATED, fits=fits,
         micro_batch=micro, largest=None if room is None else room * runtime.cores, step=step,
@@ -214,6 +214,19 @@ def _step(
     # Shares that were seen are of the operations alone.
     least = found["least_seconds"] if found and not source else roof
     return laws.expected(least, share).at_least(CALL), PRIOR, source
+
+
+def _smaller(config: Config, core: Accelerator, law: AffineLaw | None) -> str:
+    """Return which images, or which model, would fit where one image of a core does not."""
+    none, data = "not even one image of a core fits", config.data
+    left = 0.0 if law is None else core.memory - law.fixed
+    if law is None or left <= 0:
+        return f"{none}, nor do the weights alone: take a smaller model, as convnext_tiny"
+    factor = (left / law.image) ** 0.5  # what an image takes grows with its pixels
+    height, width = (int(factor * side) // 8 * 8 for side in (data.height, data.width))
+    if min(height, width) < LEAST_SIDE:
+        return f"{none}: take a smaller model, as convnext_tiny"
+    return f"{none}: set height={height} and width={width}, which would, or take a smaller model"
 
 
 def _waits(given: Verdict, cpus: int) -> str:

@@ -211,7 +211,7 @@ def advice(outlooks: Sequence[Outlook]) -> str:
         needed = (widest.memory or 0) / 1e9
         return (
             f"It fits nowhere: one step takes {needed:,.0f} GB a core, and {widest.title} has"
-            f" {(widest.room or 0) / 1e9:.0f} GB; take smaller images, or a smaller model."
+            f" {(widest.room or 0) / 1e9:.0f} GB; {widest.why.rpartition('; ')[2]}."
         )
     best = min(fit, key=lambda one: one.total.usual if one.total else math.inf)
     assert best.total is not None  # noqa: S101 - of those that have one

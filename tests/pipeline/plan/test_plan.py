@@ -1,6 +1,7 @@
 """What a plan says follows from its figures, and what is not known is never a number."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.__main__ import main
+from pipeline.config import Data, load
 from pipeline.errors import ConfigError
 from pipeline.plan import (
     accelerators,
@@ -16,6 +18,7 @@ from pipeline.plan import (
     kept_plans,
     laws,
     operation_counts,
+    outlook,
     plan,
     plan_table,
     run_files,
@@ -136,7 +139,23 @@ def test_what_fits_nowhere_is_said_with_its_size():
     one = replace(FITS, fits=False, micro_batch=0, memory=245e9, room=36e9)
 
     assert "245 GB a core" in plan.advice([one]) and "36 GB" in plan.advice([one])
+    assert plan.advice([replace(one, why="slow; set height=64")]).endswith("; set height=64.")
     assert "micro_batch=2" in plan.advice([replace(one, micro_batch=2)])
+
+
+@given(fixed=st.floats(0, 2e10), image=st.floats(1e10, 1e13), side=st.sampled_from([64, 224, 512]))
+def test_images_that_are_advised_fit_into_a_core(fixed, image, side):
+    core, data = RUNTIMES["gpu-t4x2"].core, Data(height=side, width=side, channels=3)
+    config = replace(load("cifar100_wrn"), data=data)
+
+    said = outlook._smaller(config, core, AffineLaw(fixed, image))
+
+    found = re.search(r"height=(\d+) and width=(\d+)", said)
+    if found is None:
+        assert "a smaller model, as convnext_tiny" in said
+    else:
+        pixels = int(found[1]) * int(found[2]) / side**2
+        assert fixed + pixels * image <= core.memory * (1 + 1e-9)
 
 
 def test_nothing_is_advised_where_nothing_is_known():
