@@ -55,7 +55,7 @@ def relay_chain(
     check_own_code(ours.config)
     check, agree = checker(config), PushPlan(config, confirmation(yes))
     made = relay.run(connect(), ours, show=show, check=check, agree=agree)
-    agree.keep(made.trained)
+    agree.keep(made.train)
     return show_result(made, config)
 
 

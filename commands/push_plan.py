@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commands.console import ROOT, show
+
+if TYPE_CHECKING:
+    from deploy.kernel.push_and_watch import Run
 
 TPU = "tpu-v5e-8"  # what train-tpu runs on
 WEEK = 20.0  # hours of quota; Kaggle may give another number
@@ -25,9 +29,12 @@ def images_file(config: str) -> Path:
 
 def keep_images(config: str, made: dict[str, Any]) -> None:
     """Keep how many images a plan was made for, for the plan before a push."""
+    from pipeline.storage import atomic_file
+
     path = images_file(config)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"images": made["labelled"], "basis": made["images_basis"]}) + "\n")
+    text = json.dumps({"images": made["labelled"], "basis": made["images_basis"]}) + "\n"
+    atomic_file.write(path, text.encode())
 
 
 def hours_left() -> dict[str, float]:
@@ -38,9 +45,9 @@ def hours_left() -> dict[str, float]:
     from deploy.errors import RelayError
 
     try:
-        quota = connect().quota()
+        quota = connect().quota(patience=0)
     except RelayError as error:
-        show(f"The week's quota is taken as {WEEK:g} hours: {str(error).splitlines()[0]}")
+        show(f"The whole week's quota is taken as left: {str(error).splitlines()[0]}")
         return {}
     seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}
     return {name: value / 3600 for name, value in seconds.items() if value is not None}
@@ -68,72 +75,86 @@ class PushPlan:
             UsageError: if the TPU's compiler says that a step does not fit.
         """
         if preview.accelerator == "TPU":
-            self._made = _made(self._config)
-            judge(self._made, preview.hours_left)
+            self._made = self._plan()
+        if self._made is not None:
+            resumes = "resumes from" in preview.changes
+            judge(self._made, preview.hours_left, resumes=resumes)
         self._agree(preview)
 
-    def keep(self, run: Any) -> None:
+    def keep(self, run: "Run") -> None:
         """Keep the plan of what was pushed, for its report."""
         from deploy.kernel import output
+        from pipeline.storage import atomic_file
 
         if self._made is not None:
             path = self._runs / f"{output.folder_name(run)}{BESIDE}"
             path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(self._made, indent=1) + "\n")
+            atomic_file.write(path, (json.dumps(self._made, indent=1) + "\n").encode())
+
+    def _plan(self) -> dict[str, Any] | None:
+        """Return the plan, made by a process of its own, since a compiler cannot be interrupted;
+        None, and a word about it, where it fails: a push needs none.
+        """
+        from pipeline.plan import speed_records
+
+        config = self._config
+        if config.endswith(".py"):
+            config = str(Path(config).resolve())
+        words = ["plan", "--config", config, "--for", TPU, "--json"]
+        basis = "assumed; invoke plan --input DIR counts them"
+        runs = [str(one.folder) for one in speed_records.pulled(self._runs)]
+        words += ["--probe", ",".join(runs)] if runs else []
+        with suppress(OSError, ValueError, LookupError, TypeError):  # it can be counted again
+            known = json.loads(images_file(config).read_bytes())
+            words += ["--images", str(int(known["images"]))]
+            basis = str(known["basis"])
+        done = subprocess.run(  # noqa: S603 - our own words
+            [sys.executable, "-m", "pipeline", *words],
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
+            stdout=subprocess.PIPE,  # what it says meanwhile is for people
+            text=True,
+        )
+        try:
+            made = dict(json.loads((done.stdout.strip().splitlines() or ["{}"])[-1]))
+        except ValueError:
+            made = {}
+        if "outlooks" not in made:
+            show(f"Warning: there is no plan: {made.get('error', 'see above')}")
+            return None
+        return made | {"images_basis": basis}
 
 
-def judge(made: dict[str, Any], left: float | None) -> None:
+def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) -> None:
     """Show what a plan says of a training on the TPU.
 
     Args:
         made: `pipeline.plan.plan.Plan` as JSON, of that runtime alone.
         left: hours of quota that are left this week; None: Kaggle does not say.
+        resumes: a training that has found what fits.
 
     Raises:
         UsageError: if the TPU's compiler says that a step does not fit.
     """
     from deploy.errors import UsageError
+    from pipeline.config.budget import shown
 
     (one,) = made["outlooks"]
-    for warning in made["warnings"]:
-        show(f"Warning: {warning}")
     if one["total"] is None:
+        if one["fits"] is False:
+            raise UsageError(f"{one['why']}; nothing was pushed.\nCorrect it in the config.")
         show(f"plan        unknown: {one['why']}")
         return
-    least, usual, most = (one["total"][name] / 3600 for name in ("least", "usual", "most"))
+    least, usual, most = (shown(one["total"][name]) for name in ("least", "usual", "most"))
     rows = f"{made['images']:,} images to train on ({made['images_basis']})"
-    show(f"plan        {usual:.2g} hours ({least:.2g} to {most:.2g}), with {rows}")
-    if one["fits"] is False and one["memory_basis"] == COMPILED:
+    show(f"plan        {usual} ({least} to {most}) in all, with {rows}")
+    if one["fits"] is False and one["memory_basis"] == COMPILED and not resumes:
         raise UsageError(
             f"A step of {made['config']} does not fit into a TPU core's memory, as its compiler"
             f" says; nothing was pushed.\n{_edit(one)}, in the config."
         )
     for warning in _warnings(one, left):
         show(f"Warning: {warning}")
-
-
-def _made(config: str) -> dict[str, Any]:
-    """Return the plan, made by a process of its own: a compiler cannot be interrupted."""
-    from deploy.errors import UsageError
-
-    words = ["plan", "--config", config, "--for", TPU, "--json"]
-    counted = images_file(config)
-    if counted.is_file():
-        known = json.loads(counted.read_text())
-        words += ["--images", str(known["images"])]
-    done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-m", "pipeline", *words],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
-        stdout=subprocess.PIPE,  # what it says meanwhile is for people
-        text=True,
-    )
-    found = json.loads((done.stdout.strip().splitlines() or ["{}"])[-1])
-    if "outlooks" not in found:
-        raise UsageError(found.get("error") or f"The plan ended with {done.returncode}, see above.")
-    if counted.is_file():
-        found["images_basis"] = known["basis"]
-    return dict(found)
 
 
 def _edit(one: dict[str, Any]) -> str:

@@ -61,7 +61,7 @@ def read(
     """
     show, form = show or (lambda line: None), shape(data)
     cache = cache if data.decoding else None
-    if in_files or not parallel_decoding.fits(paths, form, cache, base):
+    if in_files or not parallel_decoding.fits(paths, form, cache):
         why = 'feed="files"' if in_files else "neither memory nor disk can hold them"
         why += "; what was prepared is not used" if prepared else ""
         found: tuple[Any, dict[int, str]] = file_images.checked(

@@ -9,7 +9,6 @@ photographs of 500x375 to 224x224 come at 511/s with one thread and 912/s with t
 hold the interpreter, and threads wait for each other: 12,800/s with one, 9,100/s with two. So small
 images get fewer threads. Two processes reached 17,800/s, which does not pay for starting them and
 sharing memory; and a fork is not safe after TensorFlow and JAX have started.
-`python -m proofs.competitions.jpeg_speed` compares this with `image_dataset_from_directory`.
 """
 
 import hashlib
@@ -45,8 +44,7 @@ Source = str | Part
 Paths = Sequence[str | os.PathLike[str] | Part]
 Show = Callable[[str], None]
 Found = TypeVar("Found")
-# Images that a thread takes at a time: enough to hand over cheaply, few enough for all threads to
-# end together.
+# Images that a thread takes at a time: few enough for all threads to end together.
 RUN = 16
 SHOW_SECONDS = 10.0
 # About how long an image holds the interpreter. The other threads wait for it.
@@ -89,7 +87,7 @@ def read(
         DataError: if a file is missing or cannot be read, or the images do not fit into memory.
     """
     sources, show = as_sources(paths), show or (lambda line: None)
-    own = None if cache is None else cache / _name(sources, shape, base)
+    own = None if cache is None else cache / _name(sources, shape, None)  # of this very folder
     parts = shards(len(sources), shape) if prepared else []
     places = {}
     for number, part in enumerate(parts, 1):
@@ -175,7 +173,9 @@ def _read(
         reason = None if same else _decode(found, shape, pixels[row])
         return Origin(*statuses[row], digest), reason
 
-    rows = [row for row in range(number) if not known[row] or origins[row][:2] != statuses[row]]
+    # Where all files have one time, as out of some archives, it tells nothing.
+    marks = statuses if old or len({time for _, time in statuses}) > 1 else [(0, 0)] * number
+    rows = [row for row in range(number) if not known[row] or origins[row][:2] != marks[row]]
     anew, shown = list[int](), time.monotonic()
     with _pool(workers or _threads([sources[row] for row in rows], shape)) as pool:
         for count, future in enumerate(_submit(pool, rows, work)):
@@ -349,14 +349,14 @@ def _statuses(sources: Sequence[Source]) -> list[tuple[int, int]]:
     return [known[file] for file in files]
 
 
-def fits(paths: Paths, shape: Shape, cache: Path | None, base: Path | None = None) -> bool:
+def fits(paths: Paths, shape: Shape, cache: Path | None) -> bool:
     """Return whether `read` has room for these images: in memory, or in a cache on the disk."""
     size = int(np.prod(_form(len(paths), shape), dtype=object))
     if size <= devices.memory_left() * SHARE:
         return True
     if cache is None:
         return False
-    if (cache / f"{_name(as_sources(paths), shape, base)}.npy").exists():
+    if (cache / f"{_name(as_sources(paths), shape, None)}.npy").exists():
         return True
     there = next(path for path in (cache, *cache.absolute().parents) if path.exists())
     return size <= shutil.disk_usage(there).free * SHARE

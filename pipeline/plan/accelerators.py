@@ -137,8 +137,9 @@ RUNTIMES = {
 # A run's devices, by a part of what JAX calls them, and the name of such a machine here.
 MACHINES = {
     "TPU v5 lite": "tpu-v5e-8", "TPU v6 lite": "tpu-v6e-8", "TPU v3": "tpu-v3-8",
-    "TPU v2": "tpu-v2-8", "Tesla T4": "gpu-t4x2", "P100": "gpu-p100", "L4": "gpu-l4x4",
-    "A100": "gpu-a100", "H100": "gpu-h100", "H200": "gpu-h200", "(cpu)": "cpu",
+    "TPU v2": "tpu-v2-8", "2 x Tesla T4": "gpu-t4x2", "P100": "gpu-p100",
+    "4 x NVIDIA L4 ": "gpu-l4x4", "A100": "gpu-a100", "H100": "gpu-h100", "H200": "gpu-h200",
+    "(cpu)": "cpu",
 }  # fmt: skip
 
 

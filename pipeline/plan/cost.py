@@ -31,13 +31,17 @@ class Cost:
     usd: float | None
 
 
-def of(runtime: Runtime, seconds: float, *, left: float | None = None) -> Cost:
+def of(
+    runtime: Runtime, seconds: float, *, left: float | None = None,
+    session_hours: float | None = None,
+) -> Cost:  # fmt: skip
     """Return what so many seconds cost.
 
     Args:
         runtime: where.
         seconds: of training, with what surrounds it.
         left: hours of quota that are left this week, as Kaggle says; None: all of them.
+        session_hours: after which the run ends itself; None: it does not.
 
     >>> from pipeline.plan.accelerators import RUNTIMES
     >>> [round(of(RUNTIMES[name], 881).units, 2) for name in ("colab-t4", "colab-a100")]
@@ -46,12 +50,12 @@ def of(runtime: Runtime, seconds: float, *, left: float | None = None) -> Cost:
     hours = seconds / 3600
     units = None if runtime.units is None else runtime.units * hours
     a_week = runtime.weekly_hours
+    # The config's limit is for Kaggle.
+    ends = [one for one in (runtime.session_hours, a_week and session_hours) if one]
     later = hours - (a_week if left is None else left) if a_week else 0.0
     return Cost(
         hours=hours,
-        sessions=None
-        if runtime.session_hours is None
-        else math.ceil(hours / runtime.session_hours),
+        sessions=math.ceil(hours / min(ends)) if ends else None,
         weeks=None if not a_week else 1 + max(math.ceil(later / a_week), 0),
         left=left,
         units=units,

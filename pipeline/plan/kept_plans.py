@@ -39,7 +39,8 @@ def found(
     """
     place = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = (place if folder else place / "kaggle-relay" / "plans") / f"{key(what, config)}.json"
-    with suppress(OSError, ValueError):  # whatever is wrong with it, it can be computed again
+    # Whatever is wrong with it, it can be computed again.
+    with suppress(OSError, ValueError, TypeError, RecursionError):
         return dict(json.loads(path.read_bytes()))
     numbers = compute()
     with suppress(OSError):  # a disk that is full or read-only costs time, nothing else

@@ -176,7 +176,8 @@ def of(
     core, counts = runtime.core, work.counts
     assert core is not None and counts is not None  # noqa: S101 - of the others it is `unknown`
     plain = unknown(name, config, "")
-    memory = found["memory"] if found else law.of(plain.share) if law else None
+    part = min(plain.share, config.micro_batch or plain.share)
+    memory = found["memory"] if found else law.of(part) if law else None
     room = law.most(core.memory) if law else None
     fits = None if memory is None else memory <= core.memory
     step, basis, source = _step(core, runtime, plain, work, found)
@@ -188,14 +189,19 @@ def of(
     notes = [why, "" if given is None else _waits(given, runtime.cpus or 0)]
     micro = None
     if fits is False and room is not None:
-        sizes = (size for size in range(1, plain.share + 1) if plain.share % size == 0)
+        group = min(config.batchnorm_batch or config.optimizer.base_batch, config.batch)
+        sizes = (size for size in range(group, part, group) if plain.share % size == 0)
         micro = max((size for size in sizes if size <= room), default=0)
-        notes.append(f"set micro_batch={micro}" if micro else _smaller(config, core, law))
+        small = f"not even {group} images that BatchNorm normalizes together fit"
+        small = f"{small}: set batchnorm_batch to {room} or less" if room else ""
+        notes.append(f"set micro_batch={micro}" if micro else small or _smaller(config, core, law))
     return replace(
         plain, memory=memory, memory_basis=COMPILED if found else ESTIMATED, fits=fits,
         micro_batch=micro, largest=None if room is None else room * runtime.cores, step=step,
         epoch=epoch, total=total, time_basis=basis, time_source=source,
-        spent=cost.of(runtime, total.usual, left=(work.left or {}).get(runtime.quota)),
+        spent=cost.of(runtime, total.usual, left=(work.left or {}).get(runtime.quota),
+            session_hours=config.session_hours,
+        ),
         compiled=found, input=given, why="; ".join(filter(None, notes)),
     )  # fmt: skip
 
@@ -235,5 +241,5 @@ def _waits(given: Verdict, cpus: int) -> str:
         return ""
     return (
         f"input-bound: {cpus} CPUs give {given.have:,.0f} images a second, and it could take"
-        f" {given.need:,.0f}; smaller images, or preparing them first (push-prepare), mend it"
+        f" {given.need:,.0f}; smaller images mend it"
     )

@@ -172,6 +172,10 @@ def _of(
     if core is None or work.counts is None:
         why = "its processors were not measured" if core is None else "the model is not built"
         return outlook.unknown(name, config, why)
+    cores = RUNTIMES[name].cores
+    if config.batch % cores:
+        why = f"batch={config.batch} does not split over its {cores} cores"
+        return replace(outlook.unknown(name, config, why), fits=False)
     found: dict[str, Any] | None = None
     most, why = None, ""
     if core.topology and find_spec("libtpu"):
@@ -190,13 +194,10 @@ def _of(
     policy = precision(config, core)
     if found is None and policy not in laws:
         laws[policy] = _law(config, policy, show)
-    one = outlook.of(name, work, found, laws.get(policy), why)
+    one = outlook.of(name, work, found, None if found else laws[policy], why)
     if refused is not None:
-        micro = max(one.share // 2, 1) if one.micro_batch is None else one.micro_batch
-        one = replace(
-            one, fits=False, memory=refused or one.memory, memory_basis=outlook.COMPILED,
-            micro_batch=micro,
-        )  # fmt: skip
+        memory = refused or one.memory
+        one = replace(one, fits=False, memory=memory, memory_basis=outlook.COMPILED)
     return one if most is None else replace(one, largest=most)
 
 

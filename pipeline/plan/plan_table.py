@@ -41,18 +41,18 @@ def about(made: Plan) -> list[str]:
     found = [f"{made.config}: batch {made.batch}, {made.epochs} epochs, {made.images:,} images to"
              f" train on ({made.images_basis})"]  # fmt: skip
     if made.counts is not None:
+        inside = f", {_short(made.counts.in_bounds)} without the taps beyond its edge"
         found.append(
             f"{made.counts.parameters:,} parameters; an image takes {_short(made.counts.nominal)}"
-            f" operations in training, {_short(made.counts.in_bounds)} without the taps beyond its"
-            " edge"
+            f" operations in training{inside * (made.counts.in_bounds < made.counts.nominal)}"
         )
     if made.files is not None:
         files = made.files
         limit = f", more than the {_short(MOST_BYTES)}B that Kaggle keeps"
         found.append(
             f"A checkpoint has {_short(files.checkpoint)}B, at most one in {shown(files.every)};"
-            f" decoded images {_short(files.decoded)}B; disk {_short(files.disk)}B"
-            f"{limit * (files.disk > MOST_BYTES)}"
+            f" decoded images take {_short(files.decoded)}B; checkpoints on the disk"
+            f" {_short(files.disk)}B{limit * (files.disk > MOST_BYTES)}"
         )
     return [*found, *_inference(made)]
 
@@ -144,9 +144,10 @@ def _inference(made: Plan) -> list[str]:
     long = found.total is None or found.total.usual > 2 * STARTS
     reads = "; reading the images decides" * (found.waits and long)
     if found.images is None or found.total is None:
-        most = f"up to {found.most:,} images fit into" if found.most else "there is no limit but"
-        limit = shown(found.limit) if found.limit else "patience"
-        return [f"Inference on two T4: about {most} {limit}{reads}"]
+        if found.limit is None or found.most is None:
+            return ["Inference on two T4: the config sets no limit to its time"]
+        most = f"{found.most:,} images fit" if found.most else "no image fits"
+        return [f"Inference on two T4: {most} into {shown(found.limit)}{reads}"]
     late = found.limit is not None and found.total.usual > found.limit
     verdict = f", more than the {shown(found.limit or 0)} there are" if late else ""
     what = f"{found.images:,} images in {_interval(found.total, shown)}"

@@ -65,9 +65,9 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
 
     data = config.data
     if files is None:
-        draw, number = np.random.default_rng(0), 4 * config.batch
-        high = 2 if data.numbers else 256
-        files = draw.integers(0, high, (number, *data.shape)).astype(data.dtype)
+        draw, high = np.random.default_rng(0), 2 if data.numbers else 256
+        form = 2 * config.batch, *data.shape
+        files = draw.integers(0, high, form, dtype=np.uint8).astype(data.dtype, copy=False)
     batches = Batches(files, _labels(config, len(files)), batch=config.batch, seed=config.seed)
     applied = learning_rate.apply(config, 4 * config.batch)
     here, before = devices.found(), keras.config.dtype_policy()

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.config import Config
-from pipeline.config.data_layout import CACHED_ABOVE
 from pipeline.plan.operation_counts import Counts
 from pipeline.session import checkpoint_schedule
 from pipeline.session.checkpoint_schedule import SLOWEST_BYTES_PER_SECOND
@@ -21,7 +20,7 @@ class Files:
         checkpoint: one of them.
         every: seconds from one to the next, on a disk as slow as we allow for.
         decoded: images in memory, or in a file that is mapped; 0 where each epoch decodes them.
-        disk: at most, compiled programs aside.
+        disk: of checkpoints, at most.
     """
 
     checkpoint: float
@@ -43,11 +42,9 @@ def of(config: Config, counts: Counts, images: int) -> Files:
     cost = checkpoint / SLOWEST_BYTES_PER_SECOND
     every = config.checkpoint_seconds
     decoded = 0.0 if config.feed == "files" else images * image_bytes(config)
-    files = config.data.kind in ("images", "tfrecords")
-    cached = decoded if files and max(config.data.height, config.data.width) > CACHED_ABOVE else 0.0
     return Files(
         checkpoint,
         checkpoint_schedule.interval(cost) if every is None else every,
         decoded,
-        CHECKPOINTS * checkpoint + cached,
+        CHECKPOINTS * checkpoint,
     )

@@ -37,13 +37,14 @@ class Seen:
         runtime: where it ran.
         config: of the run. precision: that it trained in.
         step: seconds of a step.
-        source: for people.
+        folder: of its output. source: for people.
     """
 
     runtime: str
     config: Config
     precision: str
     step: float
+    folder: Path
     source: str
 
     def same_network(self, config: Config) -> bool:
@@ -68,22 +69,22 @@ def read(folder: Path) -> Seen:
     if not path.is_file():
         raise ConfigError(f"--probe {folder}: there is no {MANIFEST}.\n{FIX}")
     with reading(path, ConfigError, FIX):
-        text = path.read_text()
+        content = path.read_bytes()
     try:
-        manifest = json.loads(text)
+        manifest = json.loads(content)
         config = configs.from_json(manifest["config"])
         precision, machine = str(manifest["precision"]), str(manifest["devices"])
         run = str(manifest["run_id"])
         speeds = [_last_speed(one) for one in sorted(folder.glob(f"**/{LINES}"))]
-    except (ValueError, LookupError, TypeError, RecursionError, PipelineError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, PipelineError) as error:
         raise ConfigError(f"--probe {folder}: {path} is no run's: {error}\n{FIX}") from error
     name = accelerators.named(machine)
-    known = [speed for speed in speeds if speed]
+    known = [speed for speed in speeds if 0 < speed < math.inf]
     if not name or not known:
         what = f"ran on {machine}" if not name else "has no progress lines with a speed"
         raise ConfigError(f"--probe {folder}: the run {run} {what}, of which no plan is made.")
     step = config.batch / median(known)
-    return Seen(name, config, precision, step, f"run {run} in {folder.name}")
+    return Seen(name, config, precision, step, folder, f"run {run} in {folder.name}")
 
 
 def _last_speed(path: Path) -> float:
@@ -111,6 +112,8 @@ def law(seen: Sequence[Seen], config: Config, runtime: str) -> tuple[AffineLaw, 
     if len(ours) < 2:
         return None
     first, second = (ours[batch] for batch in (min(ours), max(ours)))
+    if second.step <= first.step:  # too noisy for a law
+        return None
     points = ((one.config.batch, one.step) for one in (first, second))
     return AffineLaw.through(*points), f"{first.source} and {second.source}"
 
@@ -144,7 +147,12 @@ def _share(one: Seen) -> float:
     runtime = RUNTIMES.get(one.runtime)
     if runtime is None or runtime.core is None or one.config.code:
         return 0.0
-    made = kept_plans.found("counts", one.config, lambda: asdict(operation_counts.of(one.config)))
+    try:
+        made = kept_plans.found(
+            "counts", one.config, lambda: asdict(operation_counts.of(one.config))
+        )
+    except ConfigError:  # of an older version of its model
+        return 0.0
     operations = Counts(**made).in_bounds * one.config.batch / runtime.cores
     half = one.precision != "float32"
     return laws.roofline(runtime.core, operations, half=half) / one.step

@@ -10,7 +10,10 @@ from pipeline.plan import accelerators, plan, plan_command, plan_table
 from pipeline.plan.laws import Interval
 from pipeline.plan.outlook import Outlook
 from pipeline.plan.plan import Plan
-from pipeline.report.run_results import FIX, Results
+from pipeline.report.run_results import Results
+
+MEND = "Remove it, or make the plan again: python -m pipeline plan"
+WRONG = (*(ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RecursionError),)
 
 
 def of(output: Path, found: Results) -> dict[str, Any] | None:
@@ -24,20 +27,20 @@ def of(output: Path, found: Results) -> dict[str, Any] | None:
     if path is None:
         return None
     name = accelerators.named(str(found.manifest.get("devices") or ""))
-    took = found.part("seconds").get("total")
-    with reading(path, ReportError, FIX):
+    took = _took(found)
+    with reading(path, ReportError, MEND):
         try:
             made = plan.from_json(json.loads(path.read_bytes()))
             one = next((one for one in made.outlooks if one.runtime == name), None)
             section = plan_table.section(made, {} if took is None else {name: took})
             return section | {"compared": [] if one is None else _compared(made, one, found)}
-        except (ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
-            raise ReportError(f"{path} is no plan: {type(error).__name__}.\n{FIX}") from error
+        except WRONG as error:
+            raise ReportError(f"{path} is no plan: {type(error).__name__}.\n{MEND}") from error
 
 
 def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, str]]:
     lines = [fold[-1]["images_per_second"] for fold in found.lines if fold]
-    took = found.part("seconds").get("total")
+    took = _took(found)
     speed = sum(lines) / len(lines) if lines else None
     compared = []
     if one.total:
@@ -47,6 +50,14 @@ def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, 
         usual = made.images / one.epoch.usual
         compared.append(("images a second", f"{usual:,.0f}", f"{speed:,.0f}" if speed else ""))
     return compared
+
+
+def _took(found: Results) -> float | None:
+    """Return the seconds of a training; None of one in several sessions, which count their own."""
+    ends = [history["seconds"].tolist() for history in found.histories if "seconds" in history]
+    resumed = any(one != sorted(one) for one in ends)
+    seconds: float | None = None if resumed else found.part("seconds").get("total")
+    return seconds
 
 
 def _text(interval: Interval) -> str:

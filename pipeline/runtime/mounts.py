@@ -22,6 +22,7 @@ from pipeline.storage.checksums import sha256
 # network.
 OUTPUTS = ("notebooks/*/*", "datasets/*/*", "*")
 PREPARED = "prepared.json"  # beside decoded images
+OF_PREPARATIONS = ("-prepare-cpu", "-prepared")
 # A dataset has no folders; there "--" stands for the "/" of a path.
 FLAT = "--"
 
@@ -131,9 +132,11 @@ def artifact(inputs: Path, run_id: str) -> Path:
 
 
 def prepared(inputs: Path) -> list[Path]:
-    """Return the folders under `inputs` that hold decoded images, by their marker file."""
+    """Return the folders under `inputs` that hold decoded images: by their marker file, and by the
+    end of their name, as a preparation or its dataset has it.
+    """
     found = (path.parent for place in OUTPUTS for path in inputs.glob(f"{place}/{PREPARED}"))
-    return sorted(set(found))
+    return sorted({folder for folder in found if folder.name.endswith(OF_PREPARATIONS)})
 
 
 def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:

@@ -36,7 +36,7 @@ def judged(capsys, left=None, **changes):
 def test_the_plan_of_a_push_lies_beside_the_folder_of_its_run(tmp_path, capsys):
     planned = push_plan.PushPlan("digits", lambda preview: print("asked"), tmp_path)
 
-    planned(SimpleNamespace(accelerator="TPU", hours_left=None))
+    planned(SimpleNamespace(accelerator="TPU", hours_left=None, changes={}))
     planned.keep(Run("ann/digits-train-tpu", 3, "", ""))
 
     assert re.search(r"^plan .*(.|\n)*^asked$", capsys.readouterr().out, re.MULTILINE)
@@ -56,7 +56,7 @@ def test_an_inference_needs_no_plan(tmp_path):
 def test_a_plan_that_holds_is_one_line(capsys):
     shown = judged(capsys, left=20.0)
 
-    assert shown == "plan        2 hours (1 to 4), with 9 images to train on (counted)\n"
+    assert shown == "plan        2 h (60 min to 4 h) in all, with 9 images to train on (counted)\n"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,20 @@ def test_what_would_be_regretted_is_a_warning(capsys, changes, left, said):
     shown = judged(capsys, left=left, **changes)
 
     assert f"Warning: {said}" in shown.replace("a step ", "").replace("it may take ", "")
+
+
+def test_a_training_that_resumes_has_found_what_fits(capsys):
+    one = replace(ONE, fits=False, micro_batch=16)
+    made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
+
+    push_plan.judge(made.to_json(), 20.0, resumes=True)
+
+    assert "Warning: a step may not fit" in capsys.readouterr().out
+
+
+def test_a_batch_that_does_not_split_is_not_pushed(capsys):
+    with pytest.raises(UsageError, match="batch=15 does not split"):
+        judged(capsys, total=None, fits=False, why="batch=15 does not split over its 8 cores")
 
 
 def test_an_input_that_is_a_little_slow_is_no_warning(capsys):

@@ -321,6 +321,35 @@ def test_prepared_images_are_found_wherever_the_competition_is_mounted(
 
 @settings(max_examples=25)
 @given(data=st.data())
+def two_versions(tmp_path):
+    """Return two folders with files of the same names, sizes and times, and other pixels."""
+    folders = [tmp_path / name for name in ("v1", "v2")]
+    for folder, value in zip(folders, (10, 200), strict=True):
+        folder.mkdir()
+        for number in range(3):
+            path = folder / f"{number}.png"
+            Image.new("RGB", (8, 8), (value, number, 0)).save(path)
+            os.utime(path, ns=(0, 0))
+    return folders
+
+
+@pytest.mark.parametrize("way", ["cache", "prepared"])
+def test_files_of_equal_names_sizes_and_times_are_not_taken_for_each_other(tmp_path, way):
+    """As archives unpack them, with one time for all."""
+    form, (first, second) = Shape(8, 8, 3, "exact"), two_versions(tmp_path)
+    kept = tmp_path / "kept"
+    old, new = ([folder / f"{number}.png" for number in range(3)] for folder in (first, second))
+    if way == "cache":
+        parallel_decoding.read(old, form, base=first, cache=kept)
+        pixels, _ = parallel_decoding.read(new, form, base=second, cache=kept)
+    else:
+        kept.mkdir()
+        parallel_decoding.keep(old, form, 1, kept, base=first, show=lambda line: None)
+        pixels, _ = parallel_decoding.read(new, form, base=second, prepared=[kept])
+
+    assert pixels[:, 0, 0, 0].tolist() == [200, 200, 200]
+
+
 def test_whatever_a_prepared_folder_lost_the_pixels_are_those_of_the_files(
     folder, tmp_path_factory, data
 ):

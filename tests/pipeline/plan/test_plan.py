@@ -219,10 +219,11 @@ def test_kept_results_follow_from_what_a_program_follows_from(tiny):
     assert kept_plans.key("x", tiny) != kept_plans.key("y", tiny)
 
 
-def test_a_kept_result_that_is_spoiled_is_computed_again(tiny, tmp_path):
+@pytest.mark.parametrize("content", ["{", "[1]", "5", "[" * 100_000])
+def test_a_kept_result_that_is_spoiled_is_computed_again(tiny, tmp_path, content):
     assert kept_plans.found("x", tiny, lambda: {"a": 1}, tmp_path) == {"a": 1}
     assert kept_plans.found("x", tiny, lambda: {"a": 2}, tmp_path) == {"a": 1}
-    next(tmp_path.glob("*.json")).write_text("{")
+    next(tmp_path.glob("*.json")).write_text(content)
 
     assert kept_plans.found("x", tiny, lambda: {"a": 2}, tmp_path) == {"a": 2}
 
@@ -270,6 +271,31 @@ def test_what_a_run_reached_is_expected_of_its_network_again_and_moves_what_othe
     assert min(before[1], same[1]) < moved[1] < max(before[1], same[1])
     assert "r1" in source
     assert speed_records.efficiency(seen, tiny, "gpu-t4x2") == (before, "")
+
+
+def test_two_runs_of_which_the_larger_batch_was_quicker_give_no_law(tiny, tmp_path):
+    other = plan.with_batch(tiny, 2 * tiny.batch)
+    speeds = tiny.batch / 0.30, other.batch / 0.25
+    folders = [run_of(tmp_path, *one) for one in zip((tiny, other), speeds, strict=True)]
+
+    assert speed_records.law(list(map(speed_records.read, folders)), tiny, "tpu-v5e-8") is None
+
+
+@given(room=st.floats(1, 2000), groups=st.sampled_from([1, 2, 8]), size=st.sampled_from([16, 64]))
+def test_a_micro_batch_that_is_advised_has_whole_groups_and_fits(room, groups, size):
+    config = load("cifar100_wrn")
+    optimizer = replace(config.optimizer, base_batch=2 * groups * size)
+    config = replace(config, batch=2 * groups * size, batchnorm_batch=size, optimizer=optimizer)
+    work = outlook.Work(config, operation_counts.Counts(1, 1, 1.0, 1.0), 1000)
+    core = RUNTIMES["gpu-t4x2"].core
+
+    one = outlook.of("gpu-t4x2", work, None, AffineLaw(0.0, core.memory / room), "")
+
+    assert one.fits is (groups * size <= room) or abs(groups * size - room) < 1e-6 * room
+    if one.micro_batch:
+        assert one.micro_batch % size == 0 and one.share % one.micro_batch == 0
+        assert one.micro_batch <= room * (1 + 1e-9)
+    assert one.fits or one.micro_batch or "batchnorm_batch" in one.why or "height=" in one.why
 
 
 @pytest.mark.parametrize(

@@ -314,8 +314,6 @@ ROWS = b"id,label,prediction,confidence\n"
         ("validation.npz", b"PK", "is not what a training writes beside"),
         ("examples.npz", b"", "is not what keep_examples writes"),
         ("submission.csv", b"id,id\n", "names a column twice"),
-        ("plan.json", b"{}", "is no plan"),
-        ("plan.json", b'{"outlooks": [{"runtime": "cpu", "total": 3, "step": 1}]}', "is no plan"),
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content, said):
@@ -390,6 +388,17 @@ def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runti
     assert "ants: batch 64, 3 epochs, 9 images" in page.text
     assert ("beside the plan planned was training 2 min, measured 2 min" in page.text) is shown
     assert ("images a second 3,000" in page.text) is shown
+
+
+@pytest.mark.parametrize(
+    "content", [b"{}", b"[" * 100_000, b'{"outlooks": [{"runtime": "cpu", "total": 3}]}']
+)
+def test_a_broken_plan_is_named_with_what_to_do(tmp_path, content):
+    run(tmp_path)
+    (tmp_path / "plan.json").write_bytes(content)
+
+    with pytest.raises(ReportError, match=r"is no plan: (.|\n)*Remove it"):
+        report.write(tmp_path)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
