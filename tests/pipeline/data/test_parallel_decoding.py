@@ -319,8 +319,6 @@ def test_prepared_images_are_found_wherever_the_competition_is_mounted(
     assert said[0].startswith("Found 83 of 83 images decoded in")
 
 
-@settings(max_examples=25)
-@given(data=st.data())
 def two_versions(tmp_path):
     """Return two folders with files of the same names, sizes and times, and other pixels."""
     folders = [tmp_path / name for name in ("v1", "v2")]
@@ -350,6 +348,8 @@ def test_files_of_equal_names_sizes_and_times_are_not_taken_for_each_other(tmp_p
     assert pixels[:, 0, 0, 0].tolist() == [200, 200, 200]
 
 
+@settings(max_examples=25)
+@given(data=st.data())
 def test_whatever_a_prepared_folder_lost_the_pixels_are_those_of_the_files(
     folder, tmp_path_factory, data
 ):
