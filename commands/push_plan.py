@@ -1,7 +1,6 @@
 """The plan before a push: what cannot fit is stopped, and what would be regretted is said."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from deploy.kernel.push_and_watch import Run
 
 TPU = "tpu-v5e-8"  # what train-tpu runs on
-WEEK = 20.0  # hours of quota; Kaggle may give another number
-COMPILED = "compiled"  # what a plan says where the TPU's compiler was asked
-BESIDE = "-plan.json"  # of a pulled run's folder, which itself stays as it is
 TWICE = 0.5  # of the time that a TPU waits: it is input-bound by a factor of 2
 
 
@@ -84,10 +80,11 @@ class PushPlan:
     def keep(self, run: "Run") -> None:
         """Keep the plan of what was pushed, for its report."""
         from deploy.kernel import output
+        from pipeline.plan import plan_command
         from pipeline.storage import atomic_file
 
         if self._made is not None:
-            path = self._runs / f"{output.folder_name(run)}{BESIDE}"
+            path = plan_command.beside(self._runs / output.folder_name(run))
             path.parent.mkdir(exist_ok=True)
             atomic_file.write(path, (json.dumps(self._made, indent=1) + "\n").encode())
 
@@ -138,6 +135,7 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
     """
     from deploy.errors import UsageError
     from pipeline.config.budget import shown
+    from pipeline.plan.outlook import COMPILED
 
     (one,) = made["outlooks"]
     if one["total"] is None:
@@ -164,12 +162,15 @@ def _edit(one: dict[str, Any]) -> str:
 
 
 def _warnings(one: dict[str, Any], left: float | None) -> list[str]:
-    found, hours = [], one["spent"]["hours"]
+    from pipeline.plan import cost
+    from pipeline.plan.accelerators import RUNTIMES
+
+    found, hours, runtime = [], one["spent"]["hours"], RUNTIMES[TPU]
     if one["fits"] is False:
         found.append(f"a step may not fit into a TPU core's memory (estimated). {_edit(one)}")
-    quota = WEEK if left is None else left
-    if hours > quota:
-        weeks = 1 + math.ceil((hours - quota) / WEEK)
+    weeks = cost.of(runtime, 3600 * hours, left=left).weeks
+    if weeks is not None and weeks > 1:
+        quota = runtime.weekly_hours if left is None else left
         found.append(
             f"it may take {hours:.0f} hours, and {quota:.0f} are left this week: --until-done would"
             f" take {one['spent']['sessions']} sessions in {weeks} weeks"

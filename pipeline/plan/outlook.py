@@ -163,14 +163,17 @@ def here(work: Work, show: Callable[[str], None]) -> Outlook:
 
 
 def of(
-    name: str, work: Work, found: dict[str, Any] | None, law: AffineLaw | None, why: str
-) -> Outlook:
+    name: str, work: Work, found: dict[str, Any] | None, law: AffineLaw | None, why: str,
+    refused: float | None = None,
+) -> Outlook:  # fmt: skip
     """Return the outlook of a runtime whose cores are known, and of a network that is built.
 
     Args:
         found: as `pipeline.plan.tpu_compiler.Compiled` says it; None: nothing was compiled for it.
         law: of the memory that a core takes.
         why: what is known to be wrong.
+        refused: bytes of a step that the core's compiler refuses, 0 where it did not say; None: it
+            refuses none.
     """
     config, runtime = work.config, RUNTIMES[name]
     core, counts = runtime.core, work.counts
@@ -180,6 +183,8 @@ def of(
     memory = found["memory"] if found else law.of(part) if law else None
     room = law.most(core.memory) if law else None
     fits = None if memory is None else memory <= core.memory
+    if refused is not None:
+        fits, memory = False, refused or memory
     step, basis, source = _step(core, runtime, plain, work, found)
     given = input_rate.of(config, runtime, work.images, config.batch / step.usual, work.decodes)
     # Where the host is slower, the accelerator waits for it.
@@ -193,10 +198,12 @@ def of(
         sizes = (size for size in range(group, part, group) if plain.share % size == 0)
         micro = max((size for size in sizes if size <= room), default=0)
         small = f"not even {group} images that BatchNorm normalizes together fit"
-        small = f"{small}: set batchnorm_batch to {room} or less" if room else ""
+        less = min(room, part // 2)
+        small = f"{small}: set batchnorm_batch to {less} or less" if less else ""
         notes.append(f"set micro_batch={micro}" if micro else small or _smaller(config, core, law))
     return replace(
-        plain, memory=memory, memory_basis=COMPILED if found else ESTIMATED, fits=fits,
+        plain, memory=memory, fits=fits,
+        memory_basis=ESTIMATED if found is None and refused is None else COMPILED,
         micro_batch=micro, largest=None if room is None else room * runtime.cores, step=step,
         epoch=epoch, total=total, time_basis=basis, time_source=source,
         spent=cost.of(runtime, total.usual, left=(work.left or {}).get(runtime.quota),

@@ -194,10 +194,7 @@ def _of(
     policy = precision(config, core)
     if found is None and policy not in laws:
         laws[policy] = _law(config, policy, show)
-    one = outlook.of(name, work, found, None if found else laws[policy], why)
-    if refused is not None:
-        memory = refused or one.memory
-        one = replace(one, fits=False, memory=memory, memory_basis=outlook.COMPILED)
+    one = outlook.of(name, work, found, None if found else laws[policy], why, refused)
     return one if most is None else replace(one, largest=most)
 
 

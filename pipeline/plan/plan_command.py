@@ -79,9 +79,13 @@ def run(
 
 def kept(folder: Path) -> Path | None:
     """Return the plan in a run's folder, or beside that of a pulled one; None: there is none."""
-    beside = folder.resolve()
-    places = folder / FILE, beside.with_name(f"{beside.name}-{FILE}")
-    return next((place for place in places if place.is_file()), None)
+    return next((place for place in (folder / FILE, beside(folder)) if place.is_file()), None)
+
+
+def beside(folder: Path) -> Path:
+    """Return where the plan of a pulled run lies, whose folder itself stays as it is."""
+    folder = folder.resolve()
+    return folder.with_name(f"{folder.name}-{FILE}")
 
 
 def _write(path: Path, content: bytes, show: Callable[[str], None]) -> None:

@@ -298,6 +298,16 @@ def test_a_micro_batch_that_is_advised_has_whole_groups_and_fits(room, groups, s
     assert one.fits or one.micro_batch or "batchnorm_batch" in one.why or "height=" in one.why
 
 
+def test_a_step_that_its_compiler_refuses_gets_smaller_micro_batches_though_it_seems_to_fit():
+    config = replace(load("cifar100_wrn"), batchnorm_batch=32)
+    work = outlook.Work(config, operation_counts.Counts(1, 1, 1.0, 1.0), 1000)
+
+    one = outlook.of("tpu-v5e-8", work, None, AffineLaw(0.0, 1.0), "", refused=2e10)
+
+    assert (one.fits, one.memory, one.memory_basis) == (False, 2e10, "compiled")
+    assert one.micro_batch and one.micro_batch <= one.share / 2
+
+
 @pytest.mark.parametrize(
     ("devices", "said"),
     [("1 x NVIDIA K80 (gpu)", "of which no plan is made"), (None, "there is no artifact")],
