@@ -25,6 +25,7 @@ from pipeline.runtime import devices
 SAMPLE = 128  # files of a competition, at most
 MOST_BROKEN = 0.1  # of them
 CALLS = 4  # that are timed, at least
+LEAST = 4.0  # seconds of each of two probes: what else a machine does comes and goes
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,8 @@ def law(
     found = {}
     for batch in (other, config.batch):
         show(f"Timing some steps of {batch} images on this machine")
-        found[batch] = of_step(replace(config, batch=batch, micro_batch=None), files=files)
+        sized = replace(config, batch=batch, micro_batch=None)
+        found[batch] = of_step(sized, LEAST, files)
     own = found[config.batch]
     return AffineLaw.through((other, found[other].step), (config.batch, own.step)), own
 

@@ -39,7 +39,7 @@ def rows(root: Path, folder: Path, show: Show) -> Iterator[Row]:
         found[" ".join(case)] = _case(root, folder, data, case)
         show(f"      {' '.join(case)}: {found[' '.join(case)]}")
     memory = {name: one["planned bytes"] / one["bytes"] - 1 for name, one in found.items()}
-    seconds = {name: one["planned"] / one["seconds"] - 1 for name, one in found.items()}
+    seconds = {name: median(one["ratios"]) - 1 for name, one in found.items()}
     spread = [one["spread"] for one in found.values()]
     bound = {name: (one["planned bound"], one["bound"]) for name, one in found.items()}
     right = sum(planned == was for planned, was in bound.values())
@@ -85,12 +85,13 @@ def _case(root: Path, folder: Path, data: Path, case: tuple[str, str, str]) -> d
         trained = __name__, config, data, folder / f"{config.stem}-{turn}"
         ran.append(last_json(module_process.output(root, *trained, compiled=compiled)))
     epochs = [seconds for one in ran for seconds in one["epochs"]]
+    # Each plan beside the training after it: a machine is slower at one time than at another.
+    pairs = zip((one["epoch"]["usual"] for one in planned), ran, strict=True)
     idle = median(one["idle"] for one in ran)
     return {
         "planned bytes": planned[0]["computing"] * networks.BATCH / planned[0]["share"],
         "bytes": median(one["bytes"] for one in ran),
-        "planned": median(one["epoch"]["usual"] for one in planned),
-        "seconds": median(epochs),
+        "ratios": [round(said / median(one["epochs"]), 4) for said, one in pairs],
         "spread": (max(epochs) - min(epochs)) / median(epochs),
         "planned bound": median(one["input"]["waits"] for one in planned) >= INPUT_BOUND,
         "bound": idle >= INPUT_BOUND,
