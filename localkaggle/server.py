@@ -24,6 +24,7 @@ from kagglesdk.kaggle_object import KaggleObject
 
 from localkaggle.competitions import NAMES, Competition
 from localkaggle.competitions.hosted import Hosted
+from localkaggle.facts import Facts
 from localkaggle.faults import Faults
 from localkaggle.http_handler import Handler
 from localkaggle.services.datasets import Datasets
@@ -65,6 +66,7 @@ class LocalKaggle:
         variables: environment variables for all sessions.
         private: folders that no session sees, as one that holds hidden labels.
         session: makes a session; another class than `Session` where no notebook has to run.
+        facts: how it behaves where Kaggle's own behaviour is not known, or changes.
 
     Attributes:
         disk_full: what could not be written since the disk is full; "": nothing.
@@ -90,6 +92,7 @@ class LocalKaggle:
         variables: Mapping[str, str] | None = None,
         private: Sequence[Path] = (),
         session: Callable[..., Session] = Session,
+        facts: Facts | None = None,
     ) -> None:
         if layout not in ("2026", "flat"):
             raise ValueError(f"layout={layout!r}: expected '2026' or 'flat'")
@@ -100,6 +103,7 @@ class LocalKaggle:
                 f"{self.folder} is not empty; expected a new folder, or an empty one"
             )
         self.layout, self.offline = layout, offline
+        self.facts = facts or Facts()
         self.session_seconds = {**SESSION_SECONDS, **(session_seconds or {})}
         self._memory_bytes, self._output_bytes = memory_bytes, output_bytes
         self._python, self._session = dict(python or {}), session
@@ -119,6 +123,7 @@ class LocalKaggle:
             verified=verified,
             queue_seconds=queue_seconds,
             own_output=own_output,
+            facts=self.facts,
         )
         self.uploads = Uploads(self.storage)
         self.datasets = Datasets(

@@ -16,6 +16,7 @@ from typing import Any
 import kagglesdk.kernels.types.kernels_api_service as types
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWorkerStatus
 
+from localkaggle.facts import Facts
 from localkaggle.services.protocol import SLUG, ApiError, make, page, require, slug
 from localkaggle.services.storage import Redirect, Storage, file_names
 from localkaggle.sessions.machine_shapes import RETIRED, SESSIONS, SHAPES, WEEKLY_SECONDS, machine
@@ -82,6 +83,7 @@ class Kernels:
         queue_seconds: how long a version stays QUEUED.
         own_output: whether a kernel may be a source of itself; a version then sees the output of
             the newest complete version before it.
+        facts: how it behaves.
     """
 
     def __init__(
@@ -94,12 +96,14 @@ class Kernels:
         verified: bool,
         queue_seconds: float,
         own_output: bool,
+        facts: Facts,
     ) -> None:
         self.kernels: dict[str, Kernel] = {}
         self.used_seconds = dict.fromkeys(WEEKLY_SECONDS, 0.0)
         self._storage, self._folder = storage, folder
         self._open_session, self._source_exists = open_session, source_exists
         self._verified, self._queue_seconds, self._own_output = verified, queue_seconds, own_output
+        self._facts = facts
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
 

@@ -15,7 +15,7 @@ FLOORS = {
     " training|inference|preparation figures pages folders"
     " plan report|inspection|rehearsal __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup",
-    "localkaggle": "competitions|sessions|faults services http_handler server __main__",
+    "localkaggle": "competitions|sessions|faults|facts services http_handler server __main__",
     "commands": "console project push_plan kaggle|local|preparation|rehearsal",
     "proofs": "shared"
     " relay|kaggle|training|spoiled_inputs|house hostile competitions"

@@ -1,0 +1,55 @@
+"""Facts: how Kaggle behaves where that is not known for sure, or where it is not always the same.
+
+The defaults are what a first use meets if all goes well. Each other value was reported of the site
+(docs/facts.md).
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Facts:
+    """How this Kaggle behaves.
+
+    Attributes:
+        token_seconds: life of an OAuth access token; 0: it never ends.
+        refused_push: what a push leaves that is refused for its quota: "nothing"; "shell", of a
+            first push: a kernel without a version, of which calls fail until it is deleted;
+            "source": a version that holds the source and never runs.
+        new_script_seconds: how long a version that was just pushed says NEW_SCRIPT.
+        default_execution: what becomes of a push that names no execution type: "run" or "saved".
+        leading_digit: whether the address of a new kernel may begin with a digit.
+        other_slug: what is put behind the address of a new kernel; "": nothing.
+        prefixes: whether GetKernel names sources as `datasets/owner/slug`, `code/owner/slug` and
+            `competitions/slug`.
+        listing_seconds: how long the output of a run that has just ended is listed as empty.
+        versions_seconds: how long calls do not know of a version that was just pushed.
+        reserves: whether a push asks for as much of the quota as its timeout says.
+        hidden_files: whether names that begin with a dot are listed in an output.
+        empty_files: whether files without a byte are listed in an output.
+        rewritten: names of an output that are served with other bytes.
+        killed_output: whether an output is kept of a session that was killed.
+        mount_seconds: how long a dataset version that is READY is not mounted yet.
+        internet: whether a session that asks for the internet gets it.
+        gpus: how many GPUs a session on a pair of T4 sees.
+        scores: whether a submission that was scored shows its score.
+    """
+
+    token_seconds: float = 0.0
+    refused_push: str = "nothing"
+    new_script_seconds: float = 0.0
+    default_execution: str = "run"
+    leading_digit: bool = True
+    other_slug: str = ""
+    prefixes: bool = False
+    listing_seconds: float = 0.0
+    versions_seconds: float = 0.0
+    reserves: bool = False
+    hidden_files: bool = True
+    empty_files: bool = True
+    rewritten: tuple[str, ...] = ()
+    killed_output: bool = True
+    mount_seconds: float = 0.0
+    internet: bool = True
+    gpus: int = 2
+    scores: bool = True
