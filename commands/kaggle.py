@@ -54,8 +54,7 @@ def relay_chain(
     ours = resolved_pushes(config).project
     check_own_code(ours.config)
     check, agree = checker(config), PushPlan(config, confirmation(yes))
-    made = relay.run(connect(), ours, show=show, check=check, agree=agree)
-    agree.keep(made.train)
+    made = relay.run(connect(), ours, show=show, check=check, agree=agree, pushed=agree.keep)
     return show_result(made, config)
 
 
@@ -144,8 +143,9 @@ def push_train(
     check_own_code(ours.config)
     agree = PushPlan(config, confirmation(yes))
     if until_done:
-        done = chained_sessions.train(connect(), ours, show=show, agree=agree, fresh=fresh)
-        agree.keep(done.run)
+        done = chained_sessions.train(
+            connect(), ours, show=show, agree=agree, fresh=fresh, pushed=agree.keep
+        )
         show(f"{done.run} is complete; its output is in {done.folder}")
         show(f"Next: {relay.next_command(ours, done.run, done.folder)}")
         return {

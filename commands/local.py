@@ -4,6 +4,7 @@ spends anything.
 
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -175,9 +176,9 @@ def inspect(
     help={
         **CONFIG,
         **JSON,
-        "for_": "runtimes, with commas between, or all; default: tpu-v5e-8, gpu-t4x2",
+        "for_": "runtimes, with commas between; all shows their names; default: tpu-v5e-8,gpu-t4x2",
         "input": "the competition's folder, whose labelled rows are counted",
-        "images": "labelled images, in place of --input",
+        "images": "labelled images, in place of those in --input",
         "probe": "output folders of earlier trainings, whose speed counts; default: those in runs/",
         "output": "the output folder of a training, whose report compares it with the plan",
         "page": "HTML file to write, with the table and a picture",
@@ -198,6 +199,8 @@ def plan(
     from pipeline.runtime import backend
 
     backend.choose("jax")
+    # A compiler runs for minutes and never looks whether Python was interrupted.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     given = {"for": for_, "input": input, "images": images, "probe": probe, "output": output,
              "page": page}  # fmt: skip
     seen = speed_records.pulled(ROOT / "runs")

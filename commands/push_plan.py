@@ -145,7 +145,8 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
         return
     least, usual, most = (shown(one["total"][name]) for name in ("least", "usual", "most"))
     rows = f"{made['images']:,} images to train on ({made['images_basis']})"
-    show(f"plan        {usual} ({least} to {most}) in all, with {rows}")
+    done = ", of which a part is done" if resumes else ""
+    show(f"plan        {usual} ({least} to {most}) in all{done}, with {rows}")
     if one["fits"] is False and one["memory_basis"] == COMPILED and not resumes:
         raise UsageError(
             f"A step of {made['config']} does not fit into a TPU core's memory, as its compiler"

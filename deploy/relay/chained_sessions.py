@@ -7,6 +7,7 @@ It holds nothing in memory that the journal does not: killed at any moment, the 
 resumes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +33,20 @@ class CompleteTraining:
 
 
 def train(
-    kaggle: Kaggle, project: Project, *, show: Show, agree: Agree | None = None, fresh: bool = False
+    kaggle: Kaggle,
+    project: Project,
+    *,
+    show: Show,
+    agree: Agree | None = None,
+    fresh: bool = False,
+    pushed: Callable[[Run], object] = lambda run: None,
 ) -> CompleteTraining:
     """Push, watch and pull, from one session to the next, until the training is complete.
 
     Args:
         agree: is asked before the first push; those that follow are only shown.
         fresh: start over, whatever an earlier run saved. Whoever resumes later leaves it out.
+        pushed: is called with each run that this command pushes.
 
     Raises:
         NoQuota: if no time is left this week, or no session is free; with the time at which the
@@ -60,6 +68,7 @@ def train(
                 run = relay.push(kaggle, project, TRAIN, show=show, agree=agree, fresh=fresh)
             except NoQuota as error:
                 raise NoQuota(f"{error}\n{_renewal(kaggle)}\nTo resume then:\n{command}") from error
+            pushed(run)
         if run == last:
             raise RunFailed(
                 f"{run} saved neither an artifact nor a checkpoint; expected one of them.\n"

@@ -59,7 +59,10 @@ def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
             progress = row["left"] or continuation.progress_of(kaggle, run)
             pushes.note(row, left=progress)
             if refused is not None and refused["id"] > row["id"]:
-                show(f"{run} is not mounted: Kaggle refused a source of a training since then.")
+                show(
+                    f"{run} is not mounted: Kaggle refused a source of a training since then. To"
+                    f" mount it again: {project.command('push-prepare --again')}"
+                )
                 break
             if row["decoding"] == project.decoding and progress == "complete":
                 show(f"The training will take its images from {run}, which has decoded them.")

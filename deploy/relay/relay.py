@@ -91,14 +91,16 @@ class Result:
 
 
 def run(
-    kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Agree | None = None
-) -> Result:
+    kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Agree | None = None,
+    pushed: Callable[[Run], object] = lambda run: None,
+) -> Result:  # fmt: skip
     """Run the whole chain. Each step raises as it says; the single tasks resume where it stopped.
 
     Args:
         show: is called with one line a step, and with what the steps themselves show.
         check: as in `deploy.relay.submit.submit`.
         agree: as in `push`, before each of the two pushes.
+        pushed: is called with the training's run.
     """
     began = time.monotonic()
 
@@ -107,6 +109,7 @@ def run(
 
     step(f"Push {TRAIN} for the competition {project.competition}")
     train = push(kaggle, project, TRAIN, show=show, agree=agree)
+    pushed(train)
     step(f"Watch {train}")
     watch(kaggle, project, train, show=show)
     step(f"Pull {train}")

@@ -19,11 +19,12 @@ from pipeline.storage import atomic_file
 
 COMPILERS = ("jax", "jaxlib", "keras", "libtpu")
 PIPELINE = Path(__file__).resolve().parents[1]
-# Fields that change no program: how long a run is, and what is done around its steps.
+# Fields that change no program: how long a run is, and what is done around its steps. What `feed`
+# changes, images held on the devices, is said by what is computed.
 NOTHING = (
     "name", "competition", "epochs", "seed", "folds", "views", "keep", "patience", "handoff",
     "session_hours", "infer_hours", "stall_seconds", "progress_seconds", "checkpoint_seconds",
-    "floor", "metric",
+    "floor", "metric", "feed",
 )  # fmt: skip
 
 

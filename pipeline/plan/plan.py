@@ -173,6 +173,7 @@ def _of(
         why = "its processors were not measured" if core is None else "the model is not built"
         return outlook.unknown(name, config, why)
     cores = RUNTIMES[name].cores
+    held = work.images if config.feed == "device" else 0
     if config.batch % cores:
         why = f"batch={config.batch} does not split over its {cores} cores"
         return replace(outlook.unknown(name, config, why), fits=False)
@@ -180,9 +181,9 @@ def _of(
     most, why = None, ""
     if core.topology and find_spec("libtpu"):
         try:
-            found = _compiled(config, name, show)
+            found = _compiled(config, name, held, show)
             if given.largest:
-                most = _largest(config, name, work.counts, show)
+                most = _largest(work, name, held, show)
         except ConfigError as error:
             why = str(error).splitlines()[0]
     elif core.topology:
@@ -194,7 +195,11 @@ def _of(
     policy = precision(config, core)
     if found is None and policy not in laws:
         laws[policy] = _law(config, policy, show)
-    one = outlook.of(name, work, found, None if found else laws[policy], why, refused)
+    law = None
+    if found is None:  # of a step alone: images that the cores hold come to it
+        law = laws[policy]
+        law = replace(law, fixed=law.fixed + -(-held // cores) * run_files.image_bytes(config))
+    one = outlook.of(name, work, found, law, why, refused)
     return one if most is None else replace(one, largest=most)
 
 
@@ -224,24 +229,28 @@ def advice(outlooks: Sequence[Outlook]) -> str:
     return f"{said}{'' if best.fits else f', with micro_batch={best.micro_batch}'}."
 
 
-def _compiled(config: Config, name: str, show: Callable[[str], None]) -> dict[str, Any]:
+def _compiled(config: Config, name: str, held: int, show: Callable[[str], None]) -> dict[str, Any]:
+    """Return what a TPU's compiler says of a step; `held`: images that lie on its cores."""
     from pipeline.plan import tpu_compiler
 
     def compute() -> dict[str, Any]:
         show(f"Compiling a step of {config.name} for {name}; a large network takes minutes")
         try:
-            return tpu_compiler.compile_step(config, name).to_json()
+            return tpu_compiler.compile_step(config, name, images=held).to_json()
         except tpu_compiler.TooLarge as error:
             return {"refused": str(error), "required": error.required}
 
     core = RUNTIMES[name].core
-    what = f"step for {core.topology if core else name}"
+    what = f"step for {core.topology if core else name}, {held} images held"
     return kept_plans.found(what, config, compute)
 
 
-def _largest(config: Config, name: str, counts: Counts, show: Callable[[str], None]) -> int:
+def _largest(work: Work, name: str, held: int, show: Callable[[str], None]) -> int:
+    config, counts = work.config, work.counts
+    assert counts is not None  # noqa: S101 - of a network that is built
+
     def tried(batch: int) -> Tried:
-        found = _compiled(with_batch(config, batch), name, show)
+        found = _compiled(with_batch(config, batch), name, held, show)
         taken = "refused" not in found
         memory = found["memory"] if taken else found["required"] or math.inf
         return Tried(batch, float(memory), taken)
@@ -250,7 +259,8 @@ def _largest(config: Config, name: str, counts: Counts, show: Callable[[str], No
     assert runtime.core is not None  # noqa: S101 - a TPU has one
     unit = runtime.cores * math.gcd(config.batch // runtime.cores, config.batchnorm_batch or 1)
     room = runtime.core.memory
-    return tpu_compiler.largest(tpu_compiler.search(tried, config.batch, unit, room, counts.state))
+    fixed = counts.state + held * run_files.image_bytes(config) / runtime.cores
+    return tpu_compiler.largest(tpu_compiler.search(tried, config.batch, unit, room, fixed))
 
 
 def with_batch(config: Config, batch: int) -> Config:

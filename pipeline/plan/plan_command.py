@@ -1,6 +1,8 @@
 """Plan command: what a training will take, as a table; and what went wrong on the way to it."""
 
 import json
+import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 from pipeline.config import Config
 from pipeline.data import dataset
 from pipeline.data.parallel_decoding import Paths
-from pipeline.errors import ConfigError, PipelineError
+from pipeline.errors import ConfigError, PipelineError, writing
 from pipeline.pages.html import render
 from pipeline.plan import accelerators, plan, plan_table, speed_records
 from pipeline.plan.outlook import HERE
@@ -24,7 +26,7 @@ OPTIONS = {
     "for": f"runtimes, with commas between, or all; default: {', '.join(OFFERED)}. Of"
     f" {', '.join(accelerators.RUNTIMES)}, and {HERE}, where some steps are timed here",
     "input": "the competition's folder: its rows are counted, and some of its images decoded",
-    "images": f"labelled images, in place of --input; default: {ASSUMED_IMAGES:,}, an assumption",
+    "images": f"labelled images, in place of those in --input; default: {ASSUMED_IMAGES:,}",
     "probe": "output folders of earlier trainings, with commas between, whose speed counts; two"
     " batches of one network on one runtime give its time",
     "output": "the output folder of a training, which keeps the plan in plan.json for its report",
@@ -60,6 +62,7 @@ def run(
     runs = list(map(speed_records.read, probed)) or seen or []
     asked, problem = _given(config, given, largest, runs, left)
     if HERE in names:  # as `train` does
+        os.environ["JAX_PLATFORMS"] = "cpu"
         backend.use_every_core(config.batch)
     made = plan.make(config, names, asked, show)
     for line in plan_table.lines(made):
@@ -89,7 +92,8 @@ def beside(folder: Path) -> Path:
 
 
 def _write(path: Path, content: bytes, show: Callable[[str], None]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.write(path, content)
     show(f"wrote {path}")
 
@@ -113,19 +117,21 @@ def _given(
     def known(images: int, basis: str, **more: Any) -> Given:
         return Given(images, basis, seen=seen, left=left, largest=largest, **more)
 
-    if given["images"]:
-        if not given["images"].isdigit() or int(given["images"]) < 1:
-            raise ConfigError(
-                f"--images {given['images'][:40]}: expected a number, 1 or more.\n"
-                "Give the number of labelled images, or the folder: --input DIR"
-            )
-        return known(int(given["images"]), "as --images says"), ""
+    said, most = given["images"], 10**12
+    if said and not (re.fullmatch("[0-9]{1,13}", said) and 1 <= int(said) <= most):
+        raise ConfigError(
+            f"--images {said[:40]}: expected a number from 1 to {most:,}.\n"
+            "Give the number of labelled images, or the folder: --input DIR"
+        )
+    images = int(said) if said else ASSUMED_IMAGES
+    basis = "as --images says" if said else "assumed; --input DIR or --images N sets it"
     if not given["input"]:
-        return known(ASSUMED_IMAGES, "assumed; --input DIR or --images N sets it"), ""
+        return known(images, basis), ""
     folder, data = Path(given["input"]), config.data
-    if not folder.is_dir():
-        problem = f"--input {folder}: there is no such folder.\nCorrect it, or give --images N."
-        return known(ASSUMED_IMAGES, "assumed, since --input is missing"), problem
+    if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
+        problem = f"--input {str(folder)[:200]}: there is no such folder.\nCorrect it"
+        problem += "." if said else ", or give --images N."
+        return known(images, basis if said else "assumed, since --input is missing"), problem
     test = _lines(folder / data.sample_submission)
     paths: Paths = ()
     try:
@@ -138,9 +144,11 @@ def _given(
             what = missing if rows is None else f"lines of {data.train_csv}"
     except PipelineError as error:
         rows, what = None, str(error)
+    if said:
+        return known(images, basis, test_images=test, paths=paths), ""
     if rows is None:
         problem = f"--input {folder}: its labelled rows are not counted: {what}\nGive --images N."
-        return known(ASSUMED_IMAGES, "assumed, since --input cannot be read"), problem
+        return known(images, "assumed, since --input cannot be read"), problem
     return known(rows, what, test_images=test, paths=paths), ""
 
 

@@ -6,6 +6,7 @@ network, a little for another one on the same runtime.
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -66,7 +67,7 @@ def read(folder: Path) -> Seen:
         ConfigError: if there is none, or the plan does not know its machine.
     """
     path = folder / MANIFEST
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a long name
         raise ConfigError(f"--probe {folder}: there is no {MANIFEST}.\n{FIX}")
     with reading(path, ConfigError, FIX):
         content = path.read_bytes()

@@ -101,12 +101,17 @@ def _require_room(config: Config, number: int, files: int) -> None:
     """Raise `ConfigError` unless Kaggle keeps so many images, and so many files."""
     data = config.data
     size = int(np.prod((number, data.height, data.width, data.channels), dtype=object))
-    if size > MOST_BYTES or files > MOST_FILES:
+    if size <= MOST_BYTES and files > MOST_FILES:  # shards alone are never so many
+        raise ConfigError(
+            f"{files} files would lie in the output; expected {MOST_FILES} at most, since Kaggle"
+            " keeps no more of a session.\nMove the others away, which are no shards of images."
+        )
+    if size > MOST_BYTES:
         share = (MOST_BYTES / size) ** 0.5
         raise ConfigError(
             f"{number:,} images of {data.height}x{data.width}x{data.channels} are"
-            f" {size / 1e9:.1f} GB in {files} files; expected {MOST_BYTES / 1e9:g} GB in"
-            f" {MOST_FILES} at most, since Kaggle keeps no more of a session.\n"
+            f" {size / 1e9:.1f} GB; expected {MOST_BYTES / 1e9:g} GB at most, since Kaggle keeps no"
+            " more of a session.\n"
             f"Set height={int(data.height * share)} and width={int(data.width * share)} in the"
             f" config {config.name}, or train without a preparation:\n"
             f"invoke push-train --config {config.name}"

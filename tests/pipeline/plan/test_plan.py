@@ -21,6 +21,7 @@ from pipeline.plan import (
     outlook,
     plan,
     plan_table,
+    probe,
     run_files,
     speed_records,
     tpu_compiler,
@@ -186,12 +187,40 @@ def test_a_plan_of_a_small_network_is_kept(tiny, written_config, tmp_path, capsy
     assert there["spent"]["weeks"] == 1 and unknown["memory"] is None
 
 
+def test_images_that_the_cores_hold_come_to_the_memory_of_a_step(tiny):
+    given = plan.Given(1_001, "counted")
+    sent, held = (
+        plan.make(replace(tiny, feed=feed), ["gpu-t4x2"], given).outlooks[0]
+        for feed in ("host", "device")
+    )
+
+    images = round(1_001 * (1 - tiny.data.validation_fraction))
+    assert held.memory - sent.memory == -(-images // 2) * run_files.image_bytes(tiny)
+
+
+def test_time_on_this_machine_is_that_of_the_steps_that_were_timed(tiny, monkeypatch):
+    monkeypatch.setattr(probe, "LEAST", 0.01)
+    said = []
+
+    made = plan.make(tiny, ["cpu"], plan.Given(1_000, "counted"), said.append)
+
+    (one,) = made.outlooks
+    assert sum("Timing" in line for line in said) == 2
+    assert (one.memory_basis, one.time_basis, one.fits) == ("compiled", "measured", True)
+    assert one.epoch.usual >= made.images / tiny.batch * one.step.usual > 0
+    assert one.total.usual > tiny.epochs * one.epoch.usual  # compiling comes to it
+    assert 0 < one.computing < one.memory
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
         ("--for", "tpu-v9", "expected one of tpu-v5e-8"),
         ("--images", "many", "expected a number"),
+        ("--images", 400 * "9", "expected a number"),
         ("--input", "missing", "there is no such folder"),
+        ("--input", 5_000 * "x", "there is no such folder"),
+        ("--probe", 5_000 * "x", "there is no"),
     ],
 )
 def test_options_that_cannot_work_are_refused(tiny, written_config, capsys, option, value, said):
@@ -199,6 +228,15 @@ def test_options_that_cannot_work_are_refused(tiny, written_config, capsys, opti
 
     assert main(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["file/page.html", 5_000 * "x"])
+def test_a_page_that_cannot_be_written_is_refused(tiny, written_config, capsys, tmp_path, place):
+    (tmp_path / "file").write_text("")
+    words = ["plan", "--config", str(written_config(tiny)), "--for", "colab-cpu"]
+
+    assert main([*words, "--page", str(tmp_path / place)]) == 8
+    assert "Could not write" in capsys.readouterr().err
 
 
 def test_a_model_that_cannot_be_built_still_gets_the_rest_of_its_plan(tiny, written_config, capsys):

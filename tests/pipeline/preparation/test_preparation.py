@@ -212,7 +212,7 @@ def test_what_kaggle_would_not_keep_is_refused_before_anything_is_decoded(
         preparation.prepare(config, competition, output, show=str)
     monkeypatch.setattr(preparation, "MOST_BYTES", 1e9)
     monkeypatch.setattr(preparation, "MOST_FILES", 7)
-    with pytest.raises(ConfigError, match="in 8 files"):
+    with pytest.raises(ConfigError, match="8 files would lie"):
         preparation.prepare(config, competition, output, show=str)
 
     assert not list(output.iterdir())
