@@ -78,24 +78,29 @@ def owner_of_a_build() -> tuple[str, str]:
         **JSON,
         **KERNEL,
         "owner": "the name before the slash in its address; default: who is logged in",
+        "artifact": "for infer-gpu, the folder of the model; default: the last training's, pulled",
     }
 )
 @reported
 def build(
-    c: Context, kernel: str = "train-tpu", config: str = "", owner: str = "", json: bool = False
-) -> dict[str, Any]:
+    c: Context, kernel: str = "train-tpu", config: str = "", owner: str = "", artifact: str = "",
+    json: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Build a notebook into build/ and send nothing; needs no account.
 
     Example: invoke build --kernel train-tpu
     """
     from deploy.bundle import push_rules
+    from deploy.errors import UsageError
     from deploy.relay import relay
 
-    ours, artifact = project(config), None
-    if kernel == relay.INFER:
-        artifact = resolved_pushes(config).last_artifact()
+    ours, model = project(config), Path(artifact) if artifact else None
+    if model is not None and kernel != relay.INFER:
+        raise UsageError(f"--artifact is for {relay.INFER}, not {kernel}.\nLeave it out.")
+    if model is None and kernel == relay.INFER:
+        model = resolved_pushes(config).last_artifact()
     owner, note = (owner, "") if owner else owner_of_a_build()
-    built = relay.build(ours, kernel, owner, artifact=artifact)
+    built = relay.build(ours, kernel, owner, artifact=model)
     if note:
         show(note)
     show(f"Built {built.notebook}, bundle {built.sha256}. Nothing was sent.")
