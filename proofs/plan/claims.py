@@ -29,6 +29,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield published_runs.law_row()
         yield published_runs.prices()
         yield Later("16 trainings", partial(runs_here.rows, root, folder, show))
+        yield Later("are input-bound", partial(runs_here.verdicts, root, folder, show))
         yield Later("large images", partial(large_images.row, root, folder))
         yield Later("beside its plan", partial(prediction.row, root, folder))
         yield Later("lacking", partial(what_is_lacking.row, root, folder))

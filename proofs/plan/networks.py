@@ -12,7 +12,8 @@ from PIL import Image
 MODELS = ("cnn", "convnext", "vit", "perceptron")
 PRECISIONS = ("float32", "mixed_bfloat16")
 FEEDS = ("host", "device")
-IMAGES, SIDE, BATCH, FILE = 448, 64, 64, (2000, 1500)
+IMAGES, SIDE, BATCH = 448, 64, 64
+FILE, LARGE_FILE = (2000, 1500), (4000, 3000)
 DISTINCT = 16  # files of which the others are copies: another name is another file
 TEXT = '''"""A network of the proof of the plan."""
 
@@ -89,8 +90,8 @@ def write_config(folder: Path, model: str, precision: str, feed: str, epochs: in
     return path
 
 
-def write_data(folder: Path, seed: int) -> None:
-    """Write the competition's folder: images of two classes, as arrays and as files."""
+def write_data(folder: Path, seed: int, size: tuple[int, int]) -> None:
+    """Write the competition's folder: images of two classes, as arrays, and as files of a size."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(0, 2, IMAGES)
     pixels = draw.integers(0, 120, (IMAGES, SIDE, SIDE, 3)) + 100 * labels[:, None, None, None]
@@ -101,18 +102,18 @@ def write_data(folder: Path, seed: int) -> None:
     (folder / "sample_submission.csv").write_text("id,label\nt0,0\nt1,0\n")
     for name in ("train", "test"):
         (folder / name).mkdir()
-    files = [_file(draw, folder / f"{number}.jpg") for number in range(DISTINCT)]
+    files = [_file(draw, folder / f"{number}.jpg", size) for number in range(DISTINCT)]
     for number in range(IMAGES):
         (folder / "train" / f"r{number}.jpg").write_bytes(files[number % DISTINCT])
     for number in range(2):
         (folder / "test" / f"t{number}.jpg").write_bytes(files[number])
 
 
-def _file(draw: np.random.Generator, path: Path) -> bytes:
+def _file(draw: np.random.Generator, path: Path, size: tuple[int, int]) -> bytes:
     """Return a JPEG with as much detail as a photograph: soft noise."""
-    size = (FILE[0] // 4, FILE[1] // 4)
-    noise = Image.fromarray(draw.integers(0, 256, (size[1], size[0], 3)).astype(np.uint8))
-    noise.resize(FILE, Image.Resampling.BICUBIC).save(path, quality=85)
+    form = (size[1] // 4, size[0] // 4, 3)
+    noise = Image.fromarray(draw.integers(0, 256, form).astype(np.uint8))
+    noise.resize(size, Image.Resampling.BICUBIC).save(path, quality=85)
     content = path.read_bytes()
     path.unlink()
     return content
