@@ -87,7 +87,7 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
         with feeding.begin(config, batches, compiled, lambda line: None) as feed:
             spans = ((first, several) for first in count(0, several))
             for made, (given, number) in enumerate(feed.calls(spans)):
-                began = time.monotonic()
+                began = calls.begin()
                 tree, totals = compiled.train(tree, feed.held, given, number)
                 if made <= ALONE:  # the first one compiles
                     jax.block_until_ready(totals)  # type: ignore[no-untyped-call]

@@ -46,25 +46,34 @@ class CallQueue:
             self._asked += time.monotonic() - self._paused
             self._paused = None
         self._queue.clear()
-        self._began: float | None = None
+        self._free: float | None = None
         self._since = self._last_end = time.monotonic()
         self._ended = 0
 
-    def add(self, step: int, totals: Any, began: float | None = None) -> None:
-        """Add a call: the step after it, arrays that it returns, and when it was made
-        (`time.monotonic`); None: it is not timed, since it compiled.
+    def begin(self) -> float:
+        """Return the time (`time.monotonic`) right before a call is made. If the devices have
+        nothing left to do, they have waited.
         """
-        if began is None:
-            pass
-        elif len(self._alone) < ALONE:
+        now = time.monotonic()
+        if self._free is not None and _ended(self._queue[-1][1]):
+            self._waited += max(now - self._free, 0.0)
+        return now
+
+    def add(self, step: int, totals: Any, began: float | None = None) -> None:
+        """Add a call: the step after it, arrays that it returns, and when it was made, as `begin`
+        says; None: it is not timed, since it compiled.
+        """
+        now = time.monotonic()
+        if began is not None and len(self._alone) < ALONE:
             jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
-            self._alone.append(time.monotonic() - began)
-        elif self._began is not None and jax.tree.leaves(self._queue[-1][1])[0].is_ready():
-            # The devices had nothing left to do. Since the call before they have worked as long as
-            # one call takes, and then waited.
-            self._waited += max(began - self._began - min(self._alone), 0.0)
+            now = time.monotonic()
+            self._alone.append(now - began)
+        self._free = None
+        if len(self._alone) == ALONE:
+            # On a CPU a call that gives its state away is made when the one before it has ended,
+            # so it begins now, not when it was asked for.
+            self._free = now if _ended(totals) else now + min(self._alone)
         self._queue.append((step, totals))
-        self._began = began
 
     def idle(self) -> float:
         """Return which share of the time since it was last asked the devices waited for the host:
@@ -102,6 +111,10 @@ class CallQueue:
     def last(self) -> tuple[int, Any] | None:
         """Return (step, totals) of the newest call in flight, or None."""
         return self._queue[-1] if self._queue else None
+
+
+def _ended(totals: Any) -> bool:
+    return bool(jax.tree.leaves(totals)[0].is_ready())
 
 
 def allowed(seconds: float, size: int) -> int:

@@ -139,7 +139,7 @@ class Loop:
             for given, number in feed.calls(self._calls(self.step, last)):
                 if self.ended:
                     break
-                began: float | None = time.monotonic()
+                began: float | None = calls.begin()
                 if first:
                     first, began = False, None
                     self.state, totals = out_of_memory.first_call(

@@ -56,7 +56,8 @@ def test_devices_of_one_cpu_have_few_calls_under_way():
 
 def test_devices_that_wait_for_the_host_are_seen(monkeypatch):
     """A call takes 10 ms, and the host makes one every 40 ms: they wait three quarters of the time.
-    When it makes them without a pause, they never wait.
+    When it makes them without a pause, they never wait, even if calls take longer than the first
+    ones: on a CPU a call is then made when the one before it has ended.
     """
     now = [100.0]
     monkeypatch.setattr(async_dispatch.time, "monotonic", lambda: now[0])
@@ -64,7 +65,7 @@ def test_devices_that_wait_for_the_host_are_seen(monkeypatch):
 
     class Call:
         def __init__(self, begun):
-            self.ends = max([begun, *(call.ends for call in made)]) + 0.01
+            self.ends = max([begun, *(call.ends for call in made)]) + seconds
 
         def is_ready(self):
             return now[0] >= self.ends
@@ -72,17 +73,22 @@ def test_devices_that_wait_for_the_host_are_seen(monkeypatch):
         def wait(self):
             now[0] = max(now[0], self.ends)
 
-    for pause, expected in ((0.04, 0.75), (0.0, 0.0)):
+    for pause, expected, slower, blocks in (
+        (0.04, 0.75, 0.01, False), (0.0, 0.0, 0.01, False), (0.0, 0.0, 0.02, True)
+    ):  # fmt: skip
         calls, made = CallQueue(), []
         for step in range(1, 201):
+            seconds = 0.01 if step < 5 else slower
             if step == 101:
                 calls.idle()  # from here on
             if step == 151:  # an epoch ends, and its validation takes long
                 calls.pause()
                 now[0] += 9.0
                 calls.restart()
-            began = now[0]
-            made.append(Call(began))
+            began = calls.begin()
+            if blocks and made:
+                made[-1].wait()
+            made.append(Call(now[0]))
             calls.add(step, made[-1], began)
             list(calls.ended(1))
             now[0] = max(now[0], began + pause)
