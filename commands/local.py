@@ -26,6 +26,7 @@ SUBJECTS = (
     "custom",
     "scale",
     "plan",
+    "site",
 )
 
 

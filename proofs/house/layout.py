@@ -19,7 +19,7 @@ FLOORS = {
     "commands": "console project push_plan kaggle|local|preparation|rehearsal",
     "proofs": "shared"
     " relay|kaggle|training|spoiled_inputs|house hostile competitions"
-    " own|hardware|custom|scale|plan __main__",
+    " own|hardware|custom|scale|plan|site __main__",
 }
 MOST_MODULES, MOST_LINES = 16, 400
 
