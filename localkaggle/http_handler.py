@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from localkaggle.faults import Faults
 from localkaggle.services.kernels import Kernels
+from localkaggle.services.oauth import CALLS, OAuth
 from localkaggle.services.protocol import BASE, ApiError
 from localkaggle.services.storage import Redirect, Storage
 from localkaggle.services.uploads import Uploads
@@ -34,6 +35,7 @@ class Account(Protocol):
     storage: Storage
     kernels: Kernels
     uploads: Uploads
+    oauth: OAuth
     disk_full: str
 
     @property
@@ -106,6 +108,8 @@ class Handler(BaseHTTPRequestHandler):
                 return self._upload(path.split("/")[2], body)
             if path.startswith("/storage/") and self.command in ("GET", "HEAD"):
                 return self._download(path.split("/")[2])
+            if path == "/v1/oauth2/authorize" and self.command == "GET":
+                return self._authorize(parse_qs(address.query).get("code_challenge", [""])[0])
             if log and self.command == "GET":
                 label = parse_qs(address.query).get("versionLabel", [""])[0]
                 return self._stream(log[1], label)
@@ -143,13 +147,20 @@ class Handler(BaseHTTPRequestHandler):
             code, answer = error.code, error.message
             raise
         finally:
-            # A token that somebody asks about is a credential, and is not recorded.
-            asked = None if method == "IntrospectToken" else _parsed(body)
-            self.kaggle.journal.append((method, asked, code, answer))
+            hidden = method in CALLS  # tokens are credentials, and are not recorded
+            kept = (None, None) if hidden else (_parsed(body), answer)
+            self.kaggle.journal.append((method, kept[0], code, kept[1]))
         if location:
             self._send(302, b"", {"Location": location})
         else:
             self._json(200, self._with_addresses(answer))
+
+    def _authorize(self, challenge: str) -> None:
+        """Ask for user name and key, as a browser does, and show the code that the client wants."""
+        if self.kaggle.user(self.headers.get("Authorization")) is None:
+            return self._send(401, b"", {"WWW-Authenticate": 'Basic realm="Kaggle"'})
+        code = self.kaggle.oauth.authorize(challenge)
+        self._send(200, f"{code}\n".encode(), {"Content-Type": "text/plain"})
 
     def _with_addresses(self, answer: Any) -> Any:
         """Turn the keys and addresses in an answer into ones that this client can reach."""

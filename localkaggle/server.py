@@ -19,7 +19,9 @@ import kagglesdk.blobs.types.blob_api_service as blob_types
 import kagglesdk.competitions.types.competition_api_service as competition_types
 import kagglesdk.datasets.types.dataset_api_service as dataset_types
 import kagglesdk.kernels.types.kernels_api_service as kernel_types
+import kagglesdk.models.types.model_api_service as model_types
 import kagglesdk.security.types.oauth_service as security_types
+import kagglesdk.users.types.account_service as account_types
 from kagglesdk.kaggle_object import KaggleObject
 
 from localkaggle.competitions import NAMES, Competition
@@ -29,6 +31,10 @@ from localkaggle.faults import Faults
 from localkaggle.http_handler import Handler
 from localkaggle.services.datasets import Datasets
 from localkaggle.services.kernels import Kernels, Version
+from localkaggle.services.leaderboards import Leaderboards
+from localkaggle.services.listings import Listings
+from localkaggle.services.models import Models
+from localkaggle.services.oauth import CALLS, OAuth
 from localkaggle.services.protocol import ApiError, make
 from localkaggle.services.storage import Storage
 from localkaggle.services.submissions import Submissions
@@ -141,13 +147,22 @@ class LocalKaggle:
             uploads=self.uploads,
             open_session=self._open_session,
         )
+        self.models = Models(self.storage, self.folder / "models", self.uploads)
+        self.oauth = OAuth(USER, self.facts.token_seconds)
+        listings = Listings(self.kernels, self.datasets, self.competitions)
+        boards = Leaderboards(self.storage, self.competitions, self.submissions)
         # Service → (who answers, module of its messages).
-        self._services: dict[str, tuple[object, object]] = {
-            "kernels.KernelsApiService": (self.kernels, kernel_types),
-            "datasets.DatasetApiService": (self.datasets, dataset_types),
-            "blobs.BlobApiService": (self.uploads, blob_types),
-            "competitions.CompetitionApiService": (self.submissions, competition_types),
-            "security.OAuthService": (self, security_types),
+        self._services: dict[str, tuple[Sequence[object], object]] = {
+            "kernels.KernelsApiService": ((self.kernels, listings), kernel_types),
+            "datasets.DatasetApiService": ((self.datasets, listings), dataset_types),
+            "blobs.BlobApiService": ((self.uploads,), blob_types),
+            "competitions.CompetitionApiService": (
+                (self.submissions, boards, listings),
+                competition_types,
+            ),
+            "models.ModelApiService": ((self.models,), model_types),
+            "security.OAuthService": ((self, self.oauth), security_types),
+            "users.AccountService": ((self.oauth,), account_types),
         }
         self._server = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, self))
         self._server.daemon_threads = True
@@ -197,7 +212,7 @@ class LocalKaggle:
 
     def IntrospectToken(self, request: Any, user: str) -> Any:
         """Return the owner of a token."""
-        if request.token != self.token:
+        if request.token != self.token and not self.oauth.accepts(request.token):
             raise ApiError(404, "Token not found")
         return make(
             security_types.IntrospectTokenResponse,
@@ -219,6 +234,8 @@ class LocalKaggle:
                 return None
         elif kind != "Bearer":
             return None
+        elif self.oauth.accepts(value):
+            return USER
         return USER if secrets.compare_digest(given, expected) else None
 
     # Sessions
@@ -274,11 +291,12 @@ class LocalKaggle:
             ApiError: if the call is refused.
             Redirect: if the answer is a stored object.
         """
-        owner, types = self._services.get(service, (None, None))
+        owners, types = self._services.get(service, ((), None))
+        owner = next((owner for owner in owners if hasattr(owner, method)), None)
         cls = getattr(types, f"Api{method}Request", None) or getattr(
             types, f"{method}Request", None
         )
-        if cls is None or not method[:1].isupper() or not hasattr(owner, method):
+        if cls is None or owner is None or not method[:1].isupper():
             raise ApiError(404, f"{service}/{method} is not served here")
         try:
             data = json.loads(body or b"{}")
@@ -291,7 +309,7 @@ class LocalKaggle:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ApiError(400, f"Malformed request: {error}") from error
         user = self.user(authorization)
-        if user is None and method != "IntrospectToken":
+        if user is None and method not in CALLS:
             raise ApiError(401, "Unauthorized")
         with self.lock:
             answer = getattr(owner, method)(request, user)

@@ -1,22 +1,22 @@
 """Datasets: the service that makes versions of uploads. A version is current only when ready."""
 
+import itertools
 import os
 import re
-import shutil
 import time
 import zipfile
-import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import kagglesdk.datasets.types.dataset_api_service as types
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
-from kagglesdk.datasets.types.dataset_types import DatasetInfo, SettingsLicense
+from kagglesdk.datasets.types.dataset_types import DatasetInfo, DatasetSettings, SettingsLicense
 
-from localkaggle.services.protocol import FILE, SLUG, ApiError, make, require
-from localkaggle.services.storage import Redirect, Storage, file_names, list_files
+from localkaggle.services.protocol import SLUG, ApiError, make, require
+from localkaggle.services.storage import Redirect, Storage, file_names, folder_date, list_files
 from localkaggle.services.uploads import Uploads
 
 STAGES = (
@@ -29,8 +29,11 @@ STAGES = (
 )
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}")
 SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset, or a version of one
-UNPACKED_AT_MOST = 20 * 10**9  # bytes
-PATH_AT_MOST = 1000  # bytes, to leave room for the folders above
+# What a dataset's page says beside its title, licence and whether it is private.
+PAGE = (
+    *("subtitle", "description", "keywords", "collaborators", "data"),
+    *("expected_update_frequency", "user_specified_sources"),
+)
 
 
 @dataclass
@@ -62,6 +65,7 @@ class Dataset:
     Attributes:
         is_folder: it is a folder that somebody gave, which stands for whatever version is asked
             for.
+        page: has the fields of `PAGE`.
     """
 
     id: int
@@ -72,6 +76,7 @@ class Dataset:
     is_private: bool
     versions: list[DatasetVersion] = field(default_factory=list)
     is_folder: bool = False
+    page: DatasetSettings = field(default_factory=DatasetSettings)
 
     @property
     def handle(self) -> str:
@@ -133,6 +138,9 @@ class Datasets:
         published: Mapping[str, Path],
     ) -> None:
         self.datasets: dict[str, Dataset] = {}
+        self._ids = itertools.count(5000)
+        # {handle: versions ever made}, since a deleted dataset can be made again.
+        self._made = Counter[str]()
         for number, (handle, files) in enumerate(published.items(), 4000):
             owner, _, slug = handle.partition("/")
             version = DatasetVersion(files.resolve(), "", -1.0, 0.0)  # ready from the start
@@ -149,20 +157,24 @@ class Datasets:
         if (request.owner_slug or user) != user:
             raise ApiError(403, "Permission 'datasets.create' was denied")
         handle = f"{user}/{require(SLUG, request.slug, 'slug')}"
-        error = ""
+        error = _unfit(request)
         if handle in self.datasets:
             error = f'The requested title "{request.title}" is already in use by a dataset.'
-        elif not 6 <= len(request.title or "") <= 50:
-            error = "The dataset title must be between 6 and 50 characters"
         if error:
             return make(types.ApiCreateDatasetResponse, status="error", error=error)
         dataset = Dataset(
-            len(self.datasets) + 5000,
+            next(self._ids),
             user,
             request.slug,
             request.title,
             request.license_name,
             bool(request.is_private),
+            page=make(
+                DatasetSettings,
+                subtitle=request.subtitle,
+                description=request.description,
+                keywords=list(request.category_ids or ()),
+            ),
         )
         self._add_version(dataset, request, request.description or "Initial release")
         self.datasets[handle] = dataset
@@ -170,13 +182,15 @@ class Datasets:
 
     def CreateDatasetVersion(self, request: Any, user: str) -> Any:
         """Add a version. It inherits no files from the one before."""
-        dataset = self._find(request, user)
-        if dataset.owner != user:
-            raise ApiError(403, "Permission 'datasets.update' was denied")
-        if dataset.current() == 0:
-            raise ApiError(403, "The dataset is still being processed")
-        self._add_version(dataset, request.body, request.body.version_notes or "")
-        return _created(dataset)
+        return self._update(self._own(request, user), request.body)
+
+    def CreateDatasetVersionById(self, request: Any, user: str) -> Any:
+        """Add a version to the dataset with this number."""
+        found = (item for item in self.datasets.values() if item.id == request.id)
+        dataset = next((item for item in found if item.owner == user), None)
+        if dataset is None:
+            raise ApiError(403, "Permission 'datasets.get' was denied")
+        return self._update(dataset, request.body)
 
     def GetDatasetStatus(self, request: Any, user: str) -> Any:
         """Return the stage of the newest version."""
@@ -186,25 +200,17 @@ class Datasets:
     def GetDataset(self, request: Any, user: str) -> Any:
         """Describe a dataset and its versions up to the current one."""
         dataset = self._find(request, user)
-        return make(
-            types.ApiDataset,
-            ref=dataset.handle,
-            id=dataset.id,
-            title=dataset.title,
-            is_private=dataset.is_private,
-            owner_ref=dataset.owner,
-            license_name=dataset.license,
-            current_version_number=dataset.current(),
-            versions=[
-                make(
-                    types.ApiDatasetVersion,
-                    version_number=number,
-                    version_notes=version.notes,
-                    status="Ready",
-                )
-                for number, version in enumerate(dataset.versions[: dataset.current()], 1)
-            ],
-        )
+        answer = described(dataset)
+        answer.versions = [
+            make(
+                types.ApiDatasetVersion,
+                version_number=number,
+                version_notes=version.notes,
+                status="Ready",
+            )
+            for number, version in enumerate(dataset.versions[: dataset.current()], 1)
+        ]
+        return answer
 
     def GetDatasetMetadata(self, request: Any, user: str) -> Any:
         """Return a dataset's settings, such as title and licence."""
@@ -217,8 +223,22 @@ class Datasets:
             title=dataset.title,
             licenses=[make(SettingsLicense, name=dataset.license or "unknown")],
             is_private=dataset.is_private,
+            **{name: getattr(dataset.page, name) for name in PAGE},
         )
         return make(types.ApiGetDatasetMetadataResponse, info=info)
+
+    def UpdateDatasetMetadata(self, request: Any, user: str) -> Any:
+        """Replace a dataset's settings. What the request leaves out is empty from now on."""
+        dataset, settings = self._own(request, user), request.settings
+        error = _unfit(settings)
+        if not error and len(settings.licenses or ()) > 1:
+            error = "Please specify exactly one license"
+        if error:
+            return make(types.ApiUpdateDatasetMetadataResponse, errors=[error])
+        dataset.title, dataset.is_private = settings.title, bool(settings.is_private)
+        dataset.license = settings.licenses[0].name if settings.licenses else "unknown"
+        dataset.page = settings
+        return types.ApiUpdateDatasetMetadataResponse()
 
     def ListDatasetFiles(self, request: Any, user: str) -> Any:
         """List a page of a version's files."""
@@ -254,6 +274,25 @@ class Datasets:
             raise ApiError(403, "Permission 'datasets.get' was denied")
         return dataset
 
+    def _own(self, request: Any, user: str) -> Dataset:
+        dataset = self._find(request, user)
+        if dataset.owner != user:
+            raise ApiError(403, "Permission 'datasets.update' was denied")
+        return dataset
+
+    def _update(self, dataset: Dataset, body: Any) -> Any:
+        if dataset.current() == 0:
+            raise ApiError(403, "The dataset is still being processed")
+        self._add_version(dataset, body, body.version_notes or "")
+        for name, value in (
+            ("subtitle", body.subtitle),
+            ("description", body.description),
+            ("keywords", body.category_ids),
+        ):
+            if value:
+                setattr(dataset.page, name, value)
+        return _created(dataset)
+
     def _version_folder(self, request: Any, user: str) -> Path:
         folder = self._find(request, user).files(request.dataset_version_number or 0)
         if folder is None:
@@ -261,36 +300,44 @@ class Datasets:
         return folder
 
     def _add_version(self, dataset: Dataset, content: Any, notes: str) -> None:
-        folder = self._folder / f"{dataset.owner}--{dataset.slug}--v{len(dataset.versions) + 1}"
-        folder.mkdir(parents=True)
-        try:
-            self._fill(folder, content)
-        except BaseException as error:
-            shutil.rmtree(folder)
-            if isinstance(error, (FileExistsError, NotADirectoryError, IsADirectoryError)):
-                raise ApiError(400, "A file and a folder have the same name") from error
-            raise
+        number = self._made[dataset.handle] + 1
+        folder = self._folder / f"{dataset.owner}--{dataset.slug}--v{number}"
+        self._uploads.write(content, folder)
+        self._made[dataset.handle] = number
         dataset.versions.append(
             DatasetVersion(folder, notes, time.monotonic(), self._ready_seconds)
         )
 
-    def _fill(self, folder: Path, content: Any) -> None:
-        """Write the `files` and, in folders, the `directories` that a request names."""
-        for file in content.files or ():
-            blob = self._uploads.complete(file.token)
-            if blob.name.endswith(".zip"):
-                # As Kaggle does. Without its ending the name is a new one.
-                target = folder / require(FILE, blob.name.removesuffix(".zip"), "file name")
-                if target.exists():
-                    raise ApiError(400, f"Duplicate name: {target.name}")
-                _unpack(blob.path, target)
-            else:
-                folder.mkdir(parents=True, exist_ok=True)
-                if (folder / blob.name).exists():
-                    raise ApiError(400, f"Duplicate file name: {blob.name}")
-                shutil.copyfile(blob.path, folder / blob.name)
-        for directory in content.directories or ():
-            self._fill(folder / require(FILE, directory.name, "folder name"), directory)
+
+def described(dataset: Dataset) -> Any:
+    """Return what lists say of a dataset, with the bytes of its current version."""
+    folder = dataset.files(0)
+    names = file_names(folder) if folder else []
+    return make(
+        types.ApiDataset,
+        ref=dataset.handle,
+        id=dataset.id,
+        title=dataset.title,
+        subtitle=dataset.page.subtitle,
+        description=dataset.page.description,
+        is_private=dataset.is_private,
+        owner_ref=dataset.owner,
+        owner_name=dataset.owner,
+        license_name=dataset.license,
+        url=_address(dataset),
+        current_version_number=dataset.current(),
+        total_bytes=sum((folder / name).stat().st_size for name in names) if folder else 0,
+        last_updated=folder_date(folder) if folder else None,
+    )
+
+
+def _unfit(page: Any) -> str:
+    """Return what is wrong with the title and the subtitle of a dataset, or an empty text."""
+    if not 6 <= len(page.title or "") <= 50:
+        return "The dataset title must be between 6 and 50 characters"
+    if page.subtitle and not 20 <= len(page.subtitle) <= 80:
+        return "Subtitle length must be between 20 and 80 characters"
+    return ""
 
 
 def _created(dataset: Dataset) -> Any:
@@ -298,30 +345,9 @@ def _created(dataset: Dataset) -> Any:
         types.ApiCreateDatasetResponse,
         status="ok",
         ref=f"/{dataset.handle}",
-        url=f"https://www.kaggle.com/datasets/{dataset.handle}",
+        url=_address(dataset),
     )
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    try:
-        with zipfile.ZipFile(archive) as file:
-            _extract(file, folder)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
-        raise ApiError(400, f"The archive cannot be read: {error}") from error
-
-
-def _extract(archive: zipfile.ZipFile, folder: Path) -> None:
-    if sum(info.file_size for info in archive.infolist()) > UNPACKED_AT_MOST:
-        raise ApiError(400, "The archive is too large")
-    for info in archive.infolist():
-        if info.is_dir():
-            continue
-        if len(info.filename.encode(errors="replace")) > PATH_AT_MOST:
-            raise ApiError(400, f"Invalid name in the archive: {info.filename[:80]!r}")
-        parts = PurePosixPath(info.filename).parts
-        target = folder.joinpath(*(require(FILE, part, "name in the archive") for part in parts))
-        if target.is_file():
-            raise ApiError(400, f"Duplicate name in the archive: {info.filename[:80]!r}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with archive.open(info) as source, target.open("wb") as copy:
-            shutil.copyfileobj(source, copy)
+def _address(dataset: Dataset) -> str:
+    return f"https://www.kaggle.com/datasets/{dataset.handle}"

@@ -4,10 +4,12 @@ A status goes as on Kaggle: QUEUED, RUNNING, then COMPLETE or ERROR. Machines an
 public reports (docs/facts.md).
 """
 
+import itertools
 import json
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +107,7 @@ class Kernels:
         self._verified, self._queue_seconds, self._own_output = verified, queue_seconds, own_output
         self._facts = facts
         self._threads: list[threading.Thread] = []
+        self._ids, self._made = itertools.count(1000), Counter[str]()  # a deleted one may come back
         self._closing = threading.Event()
 
     # The calls of the protocol; each runs under the server's lock
@@ -125,7 +128,7 @@ class Kernels:
             # The address comes from the title, whatever slug was asked for.
             name = require(SLUG, slug(title), "title")
             kernel = self.kernels.get(f"{owner}/{name}") or Kernel(
-                len(self.kernels) + 1000, owner, name, title
+                next(self._ids), owner, name, title
             )
         shape = self._given_shape(request)
         quick = request.kernel_execution_type == KernelExecutionType.QUICK_SAVE
@@ -135,7 +138,8 @@ class Kernels:
         handle, number = f"{owner}/{name}", len(kernel.versions) + 1
         invalid = self._drop_invalid_sources(request, handle)
         self.kernels[handle] = kernel
-        folder = self._folder / f"{owner}--{name}--v{number}"
+        self._made[handle] += 1
+        folder = self._folder / f"{owner}--{name}--v{self._made[handle]}"
         version = Version(number, request, _notebook(request), shape, folder)
         if quick:
             version.status = "NEW_SCRIPT"

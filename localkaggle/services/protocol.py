@@ -4,7 +4,10 @@ Requests and answers are kagglesdk's own classes, so no field of the real client
 """
 
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 BASE = "http://localhost"  # Kaggle's address for the client, which reaches this server as its proxy
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{1,99}")
@@ -52,17 +55,27 @@ def require(pattern: re.Pattern[str], name: str, what: str) -> str:
 
 
 def page(
-    items: list[str], token: str | None, size: int | None, most: int = 100
-) -> tuple[list[str], str | None]:
-    """Return one page of names, and the token of the next page: its place in the list.
+    items: Sequence[T], token: str | None, size: int | None, most: int = 100, *, number: int = 1
+) -> tuple[list[T], str | None]:
+    """Return one page, and the token of the next page: its place in the list.
+
+    Args:
+        items: of all pages.
+        token: of the page; without one `number` counts.
+        size: of a page; 20 if there is none.
+        most: how large a page may be.
+        number: of the page, from 1 on.
 
     >>> page(["a", "b", "c"], None, 2)
     (['a', 'b'], '2')
     >>> page(["a", "b", "c"], "2", 2)
     (['c'], None)
+    >>> page(["a", "b", "c"], None, 2, number=2)
+    (['c'], None)
     """
     if token and not re.fullmatch(r"[0-9]{1,9}", token):
         raise ApiError(400, f"Invalid page token: {token[:40]!r}")
-    start = int(token or 0)
-    end = start + min(max(size or 20, 1), most)
-    return items[start:end], str(end) if end < len(items) else None
+    length = min(max(size or 20, 1), most)
+    start = int(token) if token else (max(number, 1) - 1) * length
+    end = start + length
+    return list(items[start:end]), str(end) if end < len(items) else None

@@ -1,14 +1,20 @@
-"""Uploads: the service that announces uploads and receives their bytes."""
+"""Uploads: the service that announces uploads, receives their bytes, and makes folders of them."""
 
 import re
+import shutil
+import zipfile
+import zlib
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import kagglesdk.blobs.types.blob_api_service as types
 
 from localkaggle.services.protocol import BASE, FILE, ApiError, make, require
 from localkaggle.services.storage import Storage
+
+UNPACKED_AT_MOST = 20 * 10**9  # bytes
+PATH_AT_MOST = 1000  # bytes, to leave room for the folders above
 
 
 @dataclass
@@ -84,3 +90,61 @@ class Uploads:
         if blob is None or not blob.done:
             raise ApiError(400, f"Blob {token} was never uploaded")
         return blob
+
+    def write(self, content: Any, folder: Path) -> None:
+        """Make a folder of what a request names: `files` and, in folders, `directories`.
+
+        Raises:
+            ApiError: 400 if something was not uploaded, cannot be unpacked, or is there twice. Then
+                there is no such folder.
+        """
+        folder.mkdir(parents=True)
+        try:
+            self._fill(folder, content)
+        except BaseException as error:
+            shutil.rmtree(folder)
+            if isinstance(error, (FileExistsError, NotADirectoryError, IsADirectoryError)):
+                raise ApiError(400, "A file and a folder have the same name") from error
+            raise
+
+    def _fill(self, folder: Path, content: Any) -> None:
+        for file in content.files or ():
+            blob = self.complete(file.token)
+            if blob.name.endswith(".zip"):
+                # As Kaggle does. Without its ending the name is a new one.
+                target = folder / require(FILE, blob.name.removesuffix(".zip"), "file name")
+                if target.exists():
+                    raise ApiError(400, f"Duplicate name: {target.name}")
+                _unpack(blob.path, target)
+            else:
+                folder.mkdir(parents=True, exist_ok=True)
+                if (folder / blob.name).exists():
+                    raise ApiError(400, f"Duplicate file name: {blob.name}")
+                shutil.copyfile(blob.path, folder / blob.name)
+        for directory in content.directories or ():
+            self._fill(folder / require(FILE, directory.name, "folder name"), directory)
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(archive) as file:
+            _extract(file, folder)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
+        raise ApiError(400, f"The archive cannot be read: {error}") from error
+
+
+def _extract(archive: zipfile.ZipFile, folder: Path) -> None:
+    if sum(info.file_size for info in archive.infolist()) > UNPACKED_AT_MOST:
+        raise ApiError(400, "The archive is too large")
+    for info in archive.infolist():
+        if info.is_dir():
+            continue
+        if len(info.filename.encode(errors="replace")) > PATH_AT_MOST:
+            raise ApiError(400, f"Invalid name in the archive: {info.filename[:80]!r}")
+        parts = PurePosixPath(info.filename).parts
+        target = folder.joinpath(*(require(FILE, part, "name in the archive") for part in parts))
+        if target.is_file():
+            raise ApiError(400, f"Duplicate name in the archive: {info.filename[:80]!r}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with archive.open(info) as source, target.open("wb") as copy:
+            shutil.copyfileobj(source, copy)

@@ -695,12 +695,11 @@ def test_the_journal_tells_what_was_asked_and_answered(kaggle, client):
     "path",
     [
         "/api/v1/kernels.KernelsApiService/NoSuchMethod",
-        "/api/v1/kernels.KernelsApiService/DeleteKernel",
         "/api/v1/kernels.KernelsApiService/CancelKernelSession",
         "/api/v1/kernels.KernelsApiService/close",
         "/api/v1/kernels.KernelsApiService/version",
         "/api/v1/kernels.KernelsApiService/GetDataset",
-        "/api/v1/models.ModelApiService/ListModels",
+        "/api/v1/models.ModelApiService/ListKernels",
         "/api/v1/nothing.AtAll/GetKernel",
         "/api/v2/kernels.KernelsApiService/GetKernel",
         "/api/v1/kernels.KernelsApiService",
