@@ -7,8 +7,6 @@ error.
 
 from commands.kaggle import (
     build,
-    doctor,
-    init_project,
     publish,
     pull,
     push_infer,
@@ -21,6 +19,7 @@ from commands.kaggle import (
 from commands.local import check, inspect, plan, prove, report, scale_check
 from commands.preparation import push_prepare
 from commands.rehearsal import dry_run
+from commands.setup import doctor, init_project
 
 __all__ = [
     "build",

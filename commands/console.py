@@ -194,6 +194,20 @@ def interpreter(machine: str, path: str) -> str:
     )
 
 
+def asking() -> Callable[[str], str] | None:
+    """Return what asks a person a question; None without a terminal."""
+    if not sys.stdin.isatty():
+        return None
+
+    def ask(question: str) -> str:
+        try:
+            return input(f"{question} ").strip()
+        except EOFError:  # Ctrl-D
+            return ""
+
+    return ask
+
+
 def confirmation(yes: bool) -> Callable[[Any], None]:
     """Return what shows a preview and asks before anything is spent; with `yes` it only shows."""
 

@@ -7,7 +7,6 @@ from typing import Any
 from invoke.context import Context
 
 from commands.console import (
-    ROOT,
     TWO_WEEKS,
     confirmation,
     limited,
@@ -295,6 +294,7 @@ def publish(
         "run": RUN["run"].replace("train-tpu", "infer-gpu"),
         **minutes(780),
         "constant": "submit although all rows have the same prediction",
+        "now": "submit as soon as Kaggle lists the file, and not five minutes after the pull",
     }
 )
 @reported
@@ -304,6 +304,7 @@ def submit(
     run: str = "",
     config: str = "",
     constant: bool = False,
+    now: bool = False,
     minutes: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
@@ -316,8 +317,9 @@ def submit(
     pushes = resolved_pushes(config)
     found = pushes.find_run(run, relay.INFER)
     folder, check = pushes.pulled_folder(found), checker(config, constant=constant)
-    scored = relay.submit(connect(), pushes.project, found, folder, check=check, show=show)
-    show(f"score {scored.score}, submission {scored.ref}")
+    ours = pushes.project
+    scored = relay.submit(connect(), ours, found, folder, check=check, show=show, now=now)
+    show(f"{scored}, submission {scored.ref}")
     return {
         "run": str(found),
         "submission": str(folder / "submission.csv"),
@@ -358,42 +360,3 @@ def status(
     for line in states.state_lines(found):
         show(line)
     return {"journal": states.journal(ours), **found}
-
-
-@task(
-    name="init",
-    help={
-        **JSON,
-        "competition": "the last part of its address: leaf-diseases of"
-        " kaggle.com/competitions/leaf-diseases",
-        "config": "name of the new config; default: the competition's, with underscores for"
-        " hyphens",
-        "user": "your name on Kaggle, if there are no credentials that say it",
-    },
-)
-@reported
-@limited(10)
-def init_project(
-    c: Context, competition: str = "", config: str = "", user: str = "", json: bool = False
-) -> dict[str, Any]:
-    """Make the template your competition's own.
-
-    Example: invoke init --competition leaf-diseases
-    """
-    from deploy.setup import init
-
-    return init.begin(ROOT, competition, config=config, user=user, show=show).values()
-
-
-@task(help={**CONFIG, **JSON})
-@reported
-@limited(10)
-def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
-    """Check everything that a relay needs, and spend nothing.
-
-    Example: invoke doctor
-    """
-    from deploy.setup import check, doctor
-
-    rows = doctor.examine(ROOT, lambda: project(config), show=show)
-    return {"rows": [row.to_json() for row in rows], "exit_code": check.exit_code(rows)}

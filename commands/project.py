@@ -53,6 +53,7 @@ def project(
         first_stage=settings.init_from,
         in_words=progress_log.in_words,
         decoding=settings.data.decoding,
+        infer_hours=settings.infer_hours,
         **more,
     )
 
@@ -160,10 +161,11 @@ def show_push(run: Any, following: str) -> dict[str, Any]:
 def show_result(result: Any, config: str, about: str = "") -> dict[str, Any]:
     """Print what a finished chain made, with what its score means, and return it."""
     end = {**result.values(), "config": config}
-    show(
-        f"score       {end['score']}, on the hidden test set ({end['seconds']} seconds; the file"
-        f" below has the {end['rows']} rows of the visible one)"
-    )
+    where = "on the hidden test set", f"the {end['rows']} rows of the visible one"
+    if result.submission.uploaded:
+        where = "of the uploaded file", f"{end['rows']} rows"
+    score, took = "hidden" if end["score"] is None else end["score"], end["seconds"]
+    show(f"score       {score}, {where[0]} ({took} seconds; the file below has {where[1]})")
     if about:
         show(f"            {about}")
     show(f"submission  {end['submission']}")

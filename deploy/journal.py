@@ -20,9 +20,9 @@ from deploy.client.secrets import redact
 from deploy.errors import DiskError, writing
 
 # `before`: the version before the call, noted where nothing else shows that a call was made.
-# `sent`: 1 once a submission is sent. Of a training, `base`: the version that it resumes from,
-# `route`: how that one is mounted; `step` and `left`: how far it got, once that is known. Of a
-# preparation, `decoding`: as `Project` has it.
+# `sent`: 1 once a submission is sent; `sha256`: of its file. Of a training, `base`: the version
+# that it resumes from, `route`: how that one is mounted; `step` and `left`: how far it got, once
+# that is known. Of a preparation, `decoding`: as `Project` has it.
 COLUMNS = {
     "pushes": (
         *("server", "kernel", "config", "competition", "handle", "bundle_sha256", "git_commit"),
@@ -31,7 +31,7 @@ COLUMNS = {
     "publishes": ("server", "config", "handle", "run_id", "weights_sha256", "before", "version"),
     "submissions": (
         *("server", "config", "competition", "handle", "kernel_version"),
-        *("sent", "ref", "status", "score"),
+        *("sent", "sha256", "ref", "status", "score"),
     ),
 }
 INTENDED, DONE = "intended", "done"

@@ -37,6 +37,7 @@ class Project:
         first_stage: what `init_from` of the config says; "": nothing.
         in_words: what a line of the run's progress says to a person.
         decoding: equal texts for configs whose images are decoded alike; "": nothing to prepare.
+        infer_hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
     """
 
     root: Path
@@ -53,6 +54,7 @@ class Project:
     first_stage: str = ""
     in_words: InWords = no_words
     decoding: str = ""
+    infer_hours: float | None = None
 
     @property
     def name(self) -> str:

@@ -33,6 +33,8 @@ class Facts:
         internet: whether a session that asks for the internet gets it.
         gpus: how many GPUs a session on a pair of T4 sees.
         scores: whether a submission that was scored shows its score.
+        gate: what the account has not done for its competitions: "rules" (accepted them), "phone",
+            "identity" (verified it) or "captcha" (solved one); "": it has done all.
     """
 
     token_seconds: float = 0.0
@@ -53,3 +55,4 @@ class Facts:
     internet: bool = True
     gpus: int = 2
     scores: bool = True
+    gate: str = ""

@@ -247,6 +247,8 @@ def meanwhile(happens: Callable[[], object], *, after: bool = True, cut: float =
 LISTS = ("ListKernelSessionOutput", "ListDatasetFiles")
 STATUSES = ("GetKernelSessionStatus", "GetDatasetStatus", "GetSubmission")
 MADE = ("SaveKernel", "CreateDataset", "CreateDatasetVersion")
+ANNOUNCED = ("StartBlobUpload", "StartSubmissionUpload")
+SUBMITTED = ("CreateCodeSubmission", "CreateSubmission")
 HTML = _reply(200, b"<html><body>We will be back soon</body></html>")
 EXPIRED = _reply(403, b"<Error><Code>ExpiredToken</Code></Error>")
 KINDS: dict[str, Kind] = {
@@ -277,7 +279,7 @@ KINDS: dict[str, Kind] = {
     "unknown word": _edits(_unknown_word, STATUSES),
     "a field is missing": _edits(
         _field_missing,
-        (*STATUSES, *MADE, "StartBlobUpload", "GetDataset", "CreateCodeSubmission"),
+        (*STATUSES, *MADE, *ANNOUNCED, *SUBMITTED, "GetDataset"),
     ),
     "an error with 200": _edits(_error_text, MADE),
     "an older answer": _edits(_older, (*STATUSES, *LISTS, "GetDataset", "ListSubmissions")),

@@ -146,6 +146,7 @@ class LocalKaggle:
             kernels=self.kernels,
             uploads=self.uploads,
             open_session=self._open_session,
+            facts=self.facts,
         )
         self.models = Models(self.storage, self.folder / "models", self.uploads)
         self.oauth = OAuth(USER, self.facts.token_seconds)

@@ -1,10 +1,11 @@
 """Calls about competitions: read its files, submit to it, read the scores."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from deploy.client import failure_messages, file_transfer, responses
-from deploy.client.responses import Limits, Scored, split
+from deploy.client.responses import Competition, Limits, Scored, split
 from deploy.client.retries import Exchange
 from deploy.errors import Ambiguous
 
@@ -14,6 +15,27 @@ class CompetitionCalls(Exchange):
 
     _competitions: Any
     _competitions_types: Any
+
+    def competition(self, name: str) -> Competition:
+        """Return what Kaggle says of a competition."""
+        request = self._competitions_types.ApiGetCompetitionRequest()
+        request.competition_name = name
+
+        def ask() -> Competition:
+            answer = self._competitions.get_competition(request)
+            if not (answer.id or answer.ref):
+                raise ValueError("the answer names no competition")  # all its values are defaults
+            return Competition(
+                takes_files=not answer.is_kernels_submissions_only,
+                entered=answer.user_has_entered,
+                closed=answer.submissions_disabled,
+                daily=responses.number(answer.max_daily_submissions),
+                entry_ends=responses.moment(answer.new_entrant_deadline),
+                teams_end=responses.moment(answer.merger_deadline),
+                ends=responses.moment(answer.deadline),
+            )
+
+        return self._read(f"look at the competition {name}", ask)
 
     def download_competition_file(self, competition: str, name: str, path: Path) -> None:
         """Download one file of the competition to `path`."""
@@ -58,9 +80,30 @@ class CompetitionCalls(Exchange):
         request.kernel_version = version
         request.file_name, request.submission_description = file_name, description
         what = f"submit {handle} version {version} to {competition}"
+        return self._submit(what, lambda: self._competitions.create_code_submission(request))
 
+    def upload_submission(self, competition: str, path: Path) -> str:
+        """Upload a file and return its token for `submit_file`. It is no submission yet."""
+        request = self._competitions_types.ApiStartSubmissionUploadRequest()
+        request.competition_name, request.file_name = competition, path.name
+        request.content_length = path.stat().st_size
+        request.last_modified_epoch_seconds = int(path.stat().st_mtime)
+        return self._upload(path, lambda: self._competitions.start_submission_upload(request))
+
+    def submit_file(self, competition: str, token: str, *, description: str) -> int:
+        """Submit an uploaded file, and return the submission's number.
+
+        Sent once; may raise `Ambiguous`.
+        """
+        request = self._competitions_types.ApiCreateSubmissionRequest()
+        request.competition_name, request.blob_file_tokens = competition, token
+        request.submission_description = description
+        what = f"submit a file to {competition}"
+        return self._submit(what, lambda: self._competitions.create_submission(request))
+
+    def _submit(self, what: str, send: Callable[[], Any]) -> int:
         def order() -> tuple[int, str]:
-            answer = self._competitions.create_code_submission(request)
+            answer = send()
             return responses.number(answer.ref), responses.text(answer.message)
 
         ref, message = self._write(what, order)

@@ -7,7 +7,7 @@ from typing import Any
 from deploy.client import failure_messages, file_transfer, responses
 from deploy.client.responses import Dataset, split
 from deploy.client.retries import Exchange
-from deploy.errors import BadAnswer, Refused
+from deploy.errors import Refused
 
 
 class DatasetCalls(Exchange):
@@ -77,17 +77,7 @@ class DatasetCalls(Exchange):
         request.content_length = path.stat().st_size
         request.last_modified_epoch_seconds = int(path.stat().st_mtime)
 
-        def send() -> str:
-            answer = self._blobs.start_blob_upload(request)
-            if not answer.token or not answer.create_url:
-                raise BadAnswer(
-                    f"Kaggle gave no address to upload {path.name} to; expected token and"
-                    " createUrl.\nTry again."
-                )
-            file_transfer.put(self._anonymous, answer.create_url, path)
-            return str(answer.token)
-
-        return self._read(f"upload {path.name}", send)
+        return self._upload(path, lambda: self._blobs.start_blob_upload(request))
 
     def create_dataset(
         self, handle: str, *, title: str, description: str, tokens: Sequence[str]

@@ -28,6 +28,20 @@ LOOK = (
     "invoke status"
 )
 QUOTA = re.compile(r"maximum .{0,60}(session|quota)|session count|quota", re.IGNORECASE)
+SETTINGS = "https://www.kaggle.com/settings"
+RULES = (
+    "This account has not joined the competition, or its token may not take part. Accept the rules"
+    f" on the competition's page; for another token: {SETTINGS}"
+)
+# What an account has not done, by Kaggle's words for it, and where a person does it. No call can.
+GATES = {
+    r"\bphone\b": f"This account's phone is not verified. Verify it at {SETTINGS}",
+    r"\bidentity\b|\bpersona\b": "This account's identity is not verified. Verify it at"
+    f" {SETTINGS}",
+    r"captcha": "Kaggle asks for a CAPTCHA. Log in at https://www.kaggle.com with a browser, and"
+    " solve it there.",
+    r"accept .{0,40}\brules\b|competitions\.participate": RULES,
+}
 # Sequences that a terminal obeys (an endless one is cut after 200 characters), control characters,
 # and those that change the direction of writing.
 CONTROL = re.compile(
@@ -68,6 +82,16 @@ def crash_advice(log: str) -> str:
     return next((advice for shape, advice in CRASHES.items() if re.search(shape, log)), "")
 
 
+def gate(said: str) -> str:
+    """Return what a person has to do on Kaggle's site, by Kaggle's words; "" if it is not that.
+
+    >>> gate("You must verify your phone number").split(".")[0]
+    "This account's phone is not verified"
+    """
+    found = (todo for words, todo in GATES.items() if re.search(words, said, re.IGNORECASE))
+    return next(found, "")
+
+
 def error_for(what: str, error: Exception) -> RelayError | None:
     """Return the error to raise for Kaggle's answer; None if it is unknown what happened.
 
@@ -89,7 +113,7 @@ def error_for(what: str, error: Exception) -> RelayError | None:
     heading = f"Kaggle refused to {what}: {code} {said}".rstrip()
     if code == 401:
         return CredentialError(f"{heading}.\nThe credentials have expired or are wrong.\n{HOW}")
-    if code == 403:
+    if code == 403 and not gate(said):
         return Denied(
             f"{heading}.\nIt does not exist, or it is somebody else's, or the competition's rules"
             " are not accepted, or the token is limited.\n"
@@ -103,14 +127,18 @@ def error_for(what: str, error: Exception) -> RelayError | None:
     return refusal(f"{heading}.", said, code)
 
 
-def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused:
-    """Return the error for a refusal: `NoQuota` if Kaggle's words are about quota or sessions.
+def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused | Denied:
+    """Return the error for a refusal: `NoQuota` if Kaggle's words are about quota or sessions, and
+    `Denied` if they are about what the account has not done.
 
     Args:
         heading: the first lines of the message.
         said: Kaggle's words.
         code: Kaggle's code.
     """
+    todo = gate(said)
+    if todo:
+        return Denied(f"{heading}\n{todo}\nThen run the same command again.")
     if code == 429 or QUOTA.search(said):
         return NoQuota(
             f"{heading}\nTry again later. To see what runs, and the hours left:\ninvoke status"

@@ -97,15 +97,29 @@ class KernelCalls(Exchange):
                 files[file.file_name] = file.url
         return files, log
 
+    def kernel_files(self, handle: str, version: int) -> dict[str, int]:
+        """Return {name: bytes} of a version's output, from all pages."""
+        what = f"list the files of {handle} version {version}"
+        request = self._about_kernel("ListKernelFiles", handle, version)
+        pages = self._pages(what, request, 100, self._kernels.list_kernel_files)
+        return {file.name: file.size or 0 for page in pages for file in page.files or ()}
+
     def kernel_log(self, handle: str, version: int) -> list[str]:
         """Return the lines of a version's log, as far as Kaggle has them."""
+        return responses.log_lines(self._log(handle, version))
+
+    def kernel_seconds(self, handle: str, version: int) -> float | None:
+        """Return how long a version ran, by the last line of its log; None if it has no times."""
+        return responses.log_seconds(self._log(handle, version))
+
+    def _log(self, handle: str, version: int) -> str:
         request = self._about_kernel("ListKernelSessionOutput", handle, version)
         request.page_size = 1
 
         def ask() -> str:
             return responses.text(self._kernels.list_kernel_session_output(request).log)
 
-        return responses.log_lines(self._read(f"read the log of {handle} version {version}", ask))
+        return self._read(f"read the log of {handle} version {version}", ask)
 
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
         """Yield (stream, text) of a version's log as it is written, from its beginning.

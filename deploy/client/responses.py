@@ -66,6 +66,28 @@ class Scored:
 
 
 @dataclass(frozen=True)
+class Competition:
+    """A competition, as Kaggle describes it to this account.
+
+    Attributes:
+        takes_files: whether a submission is an uploaded file; otherwise it is a notebook.
+        entered: whether this account accepted the rules.
+        closed: whether it takes no submissions.
+        daily: submissions a day and team; 0: Kaggle does not say.
+        entry_ends, teams_end, ends: until when one may enter it, teams may merge, and it runs, in
+            UTC; None: Kaggle does not say.
+    """
+
+    takes_files: bool
+    entered: bool
+    closed: bool
+    daily: int
+    entry_ends: datetime | None
+    teams_end: datetime | None
+    ends: datetime | None
+
+
+@dataclass(frozen=True)
 class Limits:
     """Submissions made today and in total, and how many are allowed now."""
 
@@ -126,6 +148,18 @@ def log_pieces(log: str) -> list[tuple[str, str]]:
         ]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return [("", log)]  # cut, or not JSON at all: shown as it is
+
+
+def log_seconds(log: str) -> float | None:
+    """Return the time of the last piece of a log, after the session's start; None if none has one.
+
+    >>> log_seconds('[{"stream_name":"stdout","time":0.5,"data":"a b"}]')
+    0.5
+    """
+    try:
+        return max((float(piece["time"]) for piece in json.loads(log or "[]")), default=None)
+    except (*MALFORMED, RecursionError):
+        return None
 
 
 def log_lines(log: str) -> list[str]:

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
@@ -33,15 +34,22 @@ class Pace:
         first: between two polls, at the start.
         most: between two polls, in the long run.
         patience: how long an unanswered question is retried.
+        listed: how long Kaggle may take to list what a finished run wrote.
+        settled: how long a pulled run waits for its submission: Kaggle may store the output later
+            than it lists it.
+        hidden: how long a submission may be complete and show no score.
     """
 
     first: float
     most: float
     patience: float
+    listed: float = 0.0
+    settled: float = 0.0
+    hidden: float = 1800.0
 
 
-REMOTE = Pace(first=5, most=60, patience=300)
-LOOPBACK = Pace(first=0.5, most=2, patience=15)
+REMOTE = Pace(first=5, most=60, patience=300, listed=600, settled=300)
+LOOPBACK = Pace(first=0.5, most=2, patience=15, listed=30, hidden=10)
 
 
 class Exchange:
@@ -148,3 +156,22 @@ class Exchange:
             raise failure_messages.error_for(what, error) or Ambiguous(
                 f"{failure_messages.unanswered(what, error)}\n{failure_messages.LOOK}"
             ) from error
+
+    def _upload(self, path: Path, announce: Callable[[], Any]) -> str:
+        """Upload a file and return its token. It is retried: nothing refers to it yet.
+
+        Args:
+            announce: asks for the token and the address of an upload.
+        """
+
+        def send() -> str:
+            answer = announce()
+            if not answer.token or not answer.create_url:
+                raise BadAnswer(
+                    f"Kaggle gave no address to upload {path.name} to; expected token and"
+                    " createUrl.\nTry again."
+                )
+            file_transfer.put(self._anonymous, answer.create_url, path)
+            return str(answer.token)
+
+        return self._read(f"upload {path.name}", send)

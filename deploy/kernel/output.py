@@ -25,7 +25,7 @@ from deploy.errors import (
     Unverified,
     writing,
 )
-from deploy.kernel import artifact_manifest
+from deploy.kernel import artifact_manifest, listing
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, failed
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
@@ -66,7 +66,7 @@ def pull(
 
     Args:
         into: the folder of all pulled runs.
-        show: is given a line if a folder is renamed.
+        show: is given a line if a folder is renamed, or the output is waited for.
 
     Raises:
         DeadlinePassed: if the run has not ended.
@@ -83,7 +83,10 @@ def pull(
             f"{run} is {status}; expected its end, since its output is not complete before.\n"
             f"To wait for it:\ninvoke watch --run {run}"
         )
-    files, log = kaggle.kernel_output(run.handle, run.version)
+    if status == "COMPLETE":
+        files, log = listing.output(kaggle, run, show)
+    else:
+        files, log = kaggle.kernel_output(run.handle, run.version)
     if status == "COMPLETE" and not files:
         raise Unverified(
             f"{run} is COMPLETE and lists no output; expected at least __notebook__.ipynb.\n{LATER}"

@@ -1,16 +1,21 @@
-"""Whether a competition exists, and whether its rules were accepted.
+"""Whether a competition exists, whether its rules were accepted, and what it takes.
 
-Reads  the list of the competition's files, and the start of one of them
-Gives  the names, or an error that says where the rules are
+Reads  what Kaggle says of the competition, the list of its files, and the start of one of them
+Gives  a `Competition` and the names, or an error that says where the rules are
 
 Kaggle lists the files of most competitions for everybody. It gives a file only to those who
 accepted the rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 
+from deploy.client import failure_messages
 from deploy.client.client import Kaggle
+from deploy.client.responses import Competition
 from deploy.errors import Denied, NotFound, UsageError
+from deploy.kernel.push_and_watch import Show
 
 SAMPLE = "sample_submission.csv"
 
@@ -20,15 +25,36 @@ def rules_address(competition: str) -> str:
     return f"https://www.kaggle.com/competitions/{competition}/rules"
 
 
-def files(kaggle: Kaggle, competition: str) -> list[str]:
-    """Return names of the competition's files, not all of them.
+def look(kaggle: Kaggle, competition: str) -> Competition:
+    """Return what Kaggle says of a competition that this account takes part in.
 
     Raises:
         UsageError: if Kaggle knows no such competition.
-        Denied: if it does not show its files, for the rules or because there is none.
+        Denied: if this account has not accepted its rules, or Kaggle does not show it.
     """
-    try:
+    with _explained(competition):
+        found = kaggle.competition(competition)
+    if not found.entered:
+        until = found.entry_ends
+        late = f" It takes nobody new since {_day(until)}." if _past(until) else ""
+        raise Denied(
+            f"This account has not entered the competition {competition!r}: its rules are not"
+            f" accepted.{late}\nAccept them at {rules_address(competition)}, then run the same"
+            " command again."
+        )
+    return found
+
+
+def files(kaggle: Kaggle, competition: str) -> list[str]:
+    """Return names of the competition's files, not all of them. Raises as `look`."""
+    with _explained(competition):
         return kaggle.competition_files(competition)
+
+
+@contextmanager
+def _explained(competition: str) -> Iterator[None]:
+    try:
+        yield
     except NotFound as error:
         raise UsageError(
             f"Kaggle knows no competition {competition!r}.\n"
@@ -36,8 +62,10 @@ def files(kaggle: Kaggle, competition: str) -> list[str]:
             " Correct the slug."
         ) from error
     except Denied as error:
+        if _of_the_account(error):
+            raise
         raise Denied(
-            f"Kaggle does not show the files of the competition {competition!r} (403).\n"
+            f"Kaggle does not show the competition {competition!r} (403).\n"
             "Expected a competition whose rules you accepted. Correct the slug, or accept them at"
             f" {rules_address(competition)}"
         ) from error
@@ -57,6 +85,8 @@ def require_rules(kaggle: Kaggle, competition: str, names: Sequence[str]) -> str
     except NotFound:
         return ""  # listed under another name than it is asked for: this says nothing of the rules
     except Denied as error:
+        if _of_the_account(error):
+            raise
         raise Denied(
             f"Kaggle does not give {name} of the competition {competition!r} (403): its rules are"
             " not accepted.\n"
@@ -64,6 +94,41 @@ def require_rules(kaggle: Kaggle, competition: str, names: Sequence[str]) -> str
         ) from error
 
 
-def require(kaggle: Kaggle, competition: str) -> None:
-    """Raise as `files` and `require_rules` do, unless there is nothing to raise."""
+def require(kaggle: Kaggle, competition: str, show: Show = lambda line: None) -> Competition:
+    """Return what Kaggle says of a competition. Raises as `look` and `require_rules` do.
+
+    Args:
+        show: is given a line if the competition takes no submissions, or has ended.
+    """
+    found = look(kaggle, competition)
     require_rules(kaggle, competition, files(kaggle, competition))
+    if found.closed:
+        show(f"Warning: {competition} takes no submissions now, so a run cannot be scored.")
+    elif _past(found.ends):
+        show(f"Warning: {competition} ended on {_day(found.ends)}; a score counts for nothing.")
+    return found
+
+
+def in_words(found: Competition) -> str:
+    """Return what a competition takes and until when, for a person."""
+    parts = [f"takes {'uploaded files' if found.takes_files else 'notebooks'}"]
+    if found.daily:
+        parts.append(f"{found.daily} submissions a day")
+    if found.teams_end is not None:
+        parts.append(f"teams may merge until {_day(found.teams_end)}")
+    if found.ends is not None:
+        parts.append(f"ends on {_day(found.ends)}")
+    return ", ".join(parts)
+
+
+def _of_the_account(error: Denied) -> bool:
+    """Return whether the account lacks something else than the rules, such as a verified phone."""
+    return failure_messages.gate(str(error)) not in ("", failure_messages.RULES)
+
+
+def _past(moment: datetime | None) -> bool:
+    return moment is not None and moment < datetime.now(UTC)
+
+
+def _day(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

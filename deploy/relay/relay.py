@@ -19,7 +19,6 @@ from deploy.bundle import bundle
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.errors import RunFailed, SourcesRefused, UsageError
-from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import (
     artifact_manifest,
     ensemble_file,
@@ -45,7 +44,7 @@ from deploy.relay import (
 from deploy.relay import publish as datasets
 from deploy.relay import submit as submissions
 from deploy.relay.continuation import Base
-from deploy.relay.last_runs import EVERY_ROW, Pushes
+from deploy.relay.last_runs import Pushes
 from deploy.relay.next_steps import kernel_of
 from deploy.relay.next_steps import next_command as next_command
 from deploy.relay.publish import DatasetVersion
@@ -54,7 +53,8 @@ from deploy.relay.submit import Check, Submission
 
 Agree = Callable[[Preview], None]
 
-SESSION_SECONDS = 9 * 3600  # Kaggle's cap for both accelerators
+SESSION_SECONDS = 9 * 3600  # of a TPU, Kaggle's cap; of a GPU, what most competitions give
+INFER_AT_MOST = 12 * 3600  # Kaggle's cap for a GPU
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def run(
     inferred = pull(kaggle, project, infer, show=show)
     step(f"Check and submit {infer}")
     scored = submit(kaggle, project, infer, inferred, check=check, show=show)
-    step(f"Score {scored.score}")
+    step(str(scored).capitalize())
     return Result(train, dataset, infer, trained, inferred, scored, time.monotonic() - began)
 
 
@@ -200,7 +200,7 @@ def push(
             return existing
     if kernel == TRAIN and base is None:  # a training that resumes has its weights
         published.require_first_stage(kaggle, project)
-    competition_rules.require(kaggle, project.competition)
+    competition_rules.require(kaggle, project.competition, show)
     preview = push_preview.look(kaggle, built, pushes)
     if agree is not None:
         agree(preview)
@@ -209,6 +209,8 @@ def push(
     if carried is not None:
         preparation.carry(kaggle, project, carried, show=show)
     seconds = preparation.SESSION_SECONDS if kernel == PREPARE else SESSION_SECONDS
+    if kernel == INFER and project.infer_hours is not None:
+        seconds = max(min(int(3600 * project.infer_hours), INFER_AT_MOST), 1)
     try:
         with pushes.journal.recording("pushes", **intent, before=preview.version) as outcome:
             run = push_and_watch.push(
@@ -368,30 +370,17 @@ def publish(
 
 
 def submit(
-    kaggle: Kaggle, project: Project, run: Run, inferred: Path, *, check: Check, show: Show
+    kaggle: Kaggle,
+    project: Project,
+    run: Run,
+    inferred: Path,
+    *,
+    check: Check,
+    show: Show,
+    now: bool = False,
 ) -> Submission:
-    """Check and submit a pulled inference, and record its score."""
-    journal = project.journal()
-    of_this_run = {"handle": run.handle, "kernel_version": run.version}
-    made = journal.recent("submissions", EVERY_ROW, **of_this_run)
-    last = next((row for row in made if row["sent"] or row["ref"]), None)
-    with journal.recording(
-        "submissions", config=project.name, competition=project.competition, **of_this_run
-    ) as outcome:
-        scored = submissions.submit(
-            kaggle,
-            run,
-            project.competition,
-            submission=inferred / submissions.FILE,
-            check=check,
-            sample=project.sample,
-            message=project.name,
-            deadline_seconds=project.deadline_seconds,
-            show=show,
-            earlier=(last["ref"] or 0) if last else 0,
-            unclear=last is not None and last["outcome"] not in (DONE, *NOT_MADE),
-            sending=lambda: journal.note("submissions", outcome["id"], sent=1),
-            sent=lambda ref: journal.note("submissions", outcome["id"], ref=ref),
-        )
-        outcome.update(ref=scored.ref, status=scored.status, score=scored.score)
-    return scored
+    """Check and submit a pulled inference, and record its score. `now`: as in `submit.submit`."""
+    file = inferred / submissions.FILE
+    return submissions.submit_and_record(
+        kaggle, project, run, file, check=check, show=show, now=now
+    )

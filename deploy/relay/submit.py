@@ -3,37 +3,39 @@
 Reads  a run, its submission.csv, and a function that checks it against the competition's sample
 Gives  a `Submission` with its score
 
-A submission is spent only after the file was checked, and only once: its description names the run,
-so an earlier or unanswered submission of the same run is found again. Kaggle scores what the run
-writes, never a local file. So a pulled file that was changed is refused: what is checked would not
-be what is scored.
+Kaggle says what the competition takes: a notebook, which it runs again on the hidden test set, or
+a file. Then the pulled submission.csv is uploaded. A submission is spent only after the file was
+checked, and only once: its description names the run, so an earlier or unanswered submission of the
+same run is found again. A pulled file that was changed is refused: it is not what the run wrote.
 """
 
-import math
+import re
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from deploy.bundle import push_rules
-from deploy.client import failure_messages
 from deploy.client.client import Kaggle
-from deploy.client.responses import Scored
+from deploy.client.responses import Competition
 from deploy.errors import (
     Ambiguous,
-    DeadlinePassed,
     Denied,
-    Detached,
     NoQuota,
     NotFound,
-    RunFailed,
-    Unreachable,
+    Refused,
     Unverified,
     UsageError,
 )
-from deploy.kernel import output
+from deploy.journal import DONE, NOT_MADE
+from deploy.kernel import artifact_manifest, listing, output
 from deploy.kernel.push_and_watch import Run, Show
+from deploy.project import Project
+from deploy.relay import competition_rules, score
+from deploy.relay.last_runs import EVERY_ROW
+from deploy.relay.score import Submission as Submission
 
 Check = Callable[[Path, Path], object]
 
@@ -41,30 +43,8 @@ LOOKS = 3  # at the list, for a submission whose answer was lost
 FILE = "submission.csv"
 SAMPLE = "sample_submission.csv"
 NAMED = "[run "  # begins the part of a description that names the run
-# Kaggle's list of what it says when the rerun fails, with the usual cause and the edit.
-CAUSES = {
-    "timeout": "The hidden test set takes longer than the notebook may. Predict in larger batches,"
-    " or with a smaller model.",
-    "threw exception": "Something that holds for the public files does not for the hidden ones: a"
-    " number of rows, a folder, an image that cannot be read. Read all of it from the mounted"
-    " files, then try:\ninvoke dry-run",
-    "exceeded allowed compute": "Memory or disk ran out on the hidden test set. Predict in smaller"
-    " batches, and keep nothing.",
-    "csv not found": "The rerun wrote no submission.csv into the working directory. Write it on"
-    " every path through the notebook.",
-    "scoring error": "The rows, ids or types of the rerun's file are not those of the hidden"
-    " sample. Take them from the mounted sample_submission.csv, never from the public one.",
-    "kaggle error": "Something failed at Kaggle's end. Submit the same run again later.",
-}
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A scored submission. `score`: the public one."""
-
-    ref: int
-    score: float
-    status: str
+# What Kaggle says of a notebook that ran for too long.
+TOO_LONG = re.compile(r"runtime of \d+ minutes exceeds this competition's (\w+) max of (\d+)")
 
 
 def submit(
@@ -78,9 +58,11 @@ def submit(
     deadline_seconds: float,
     show: Show,
     sample: str = SAMPLE,
+    hours: float | None = None,
+    now: bool = False,
     earlier: int = 0,
     unclear: bool = False,
-    sending: Callable[[], None] = lambda: None,
+    sending: Callable[[str], None] = lambda sha256: None,
     sent: Callable[[int], None] = lambda ref: None,
 ) -> Submission:
     """Submit what the run wrote, and return its score.
@@ -91,19 +73,23 @@ def submit(
             stop.
         message: for the submission's description, before the name of the run.
         sample: its name among the competition's files.
+        hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
+        now: submit as soon as Kaggle lists the file, and not some minutes after the pull.
         earlier: the number of an earlier submission of this run; 0 if the journal has none.
         unclear: whether an earlier call may have been made and nobody knows what came of it.
-        sending: is called right before the one call that spends.
+        sending: is called with the file's sha256 right before the one call that spends.
         sent: is called with the number as soon as Kaggle has given it.
 
     Raises:
         Unverified: if the file was pulled, and is not what the run wrote.
-        UsageError: if there is no submission.csv, or a secret seems to be in the message.
+        UsageError: if there is no submission.csv, the run took more hours than the competition
+            gives, or a secret seems to be in the message.
         NoQuota: if no submission is left today.
-        Refused, CredentialError: if Kaggle refuses.
+        Refused, CredentialError: if Kaggle refuses, or the rules are not accepted.
         RunFailed: if the scored rerun failed; with Kaggle's word for it, its usual cause, and the
             edit.
-        DeadlinePassed: if there is no score in time; the same command follows this submission.
+        DeadlinePassed: if there is no score in time; the same command follows this submission. Or
+            if Kaggle does not list the file; then nothing was sent.
         Ambiguous: if no answer came, and the submission is not in the list either.
     """
     if not submission.is_file():
@@ -112,10 +98,13 @@ def submit(
             f" the inference that came after it.\ninvoke pull --run {run}"
         )
     push_rules.without_secrets("the submission's description", message)
-    if not _as_written(submission, run):
+    listed = _as_written(submission, run)
+    about = competition_rules.look(kaggle, competition)
+    if not listed:
+        scored = "it" if about.takes_files else "the run's own"
         show(
             f"{submission.parent} holds no list of what a run wrote: this file's origin is not"
-            " known, and the run's own is scored."
+            f" known, and {scored} is scored."
         )
     with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
         shown = Path(folder) / Path(sample).name
@@ -138,9 +127,59 @@ def submit(
     if ref:
         show(f"{run} was submitted before, as {ref}; following that submission.")
     else:
-        ref = _send(kaggle, run, competition, message, show, sending)
+        if not about.takes_files:
+            _require_short(kaggle, run, hours)
+        _require_open(kaggle, competition, about, show)
+        send = partial(kaggle.submit_code, competition, run.handle, run.version, file_name=FILE)
+        if about.takes_files:
+            token = kaggle.upload_submission(competition, submission)
+            send = partial(kaggle.submit_file, competition, token)
+        else:
+            _settle(kaggle, run, submission, now=now, show=show)
+        sending(artifact_manifest.sha256(submission))
+        ref = _send(kaggle, run, competition, f"{message} {_name(run)}".strip(), send, show)
     sent(ref)
-    return _follow(kaggle, ref, run, deadline_seconds, show)
+    return score.follow(kaggle, ref, run, deadline_seconds, show, uploaded=about.takes_files)
+
+
+def submit_and_record(
+    kaggle: Kaggle,
+    project: Project,
+    run: Run,
+    submission: Path,
+    *,
+    check: Check,
+    show: Show,
+    now: bool = False,
+) -> Submission:
+    """Submit as `submit` does, and record what was sent and its score."""
+    journal = project.journal()
+    of_this_run = {"handle": run.handle, "kernel_version": run.version}
+    made = journal.recent("submissions", EVERY_ROW, **of_this_run)
+    last = next((row for row in made if row["sent"] or row["ref"]), None)
+    with journal.recording(
+        "submissions", config=project.name, competition=project.competition, **of_this_run
+    ) as outcome:
+        note = partial(journal.note, "submissions", outcome["id"])
+        scored = submit(
+            kaggle,
+            run,
+            project.competition,
+            submission=submission,
+            check=check,
+            sample=project.sample,
+            hours=project.infer_hours,
+            now=now,
+            message=project.name,
+            deadline_seconds=project.deadline_seconds,
+            show=show,
+            earlier=(last["ref"] or 0) if last else 0,
+            unclear=last is not None and last["outcome"] not in (DONE, *NOT_MADE),
+            sending=lambda sha256: note(sent=1, sha256=sha256),
+            sent=lambda ref: note(ref=ref),
+        )
+        outcome.update(ref=scored.ref, status=scored.status, score=scored.score)
+    return scored
 
 
 def _as_written(submission: Path, run: Run) -> bool:
@@ -149,8 +188,8 @@ def _as_written(submission: Path, run: Run) -> bool:
         return output.unchanged(submission, submission.parent, FILE, str(run))
     except Unverified as error:
         raise Unverified(
-            f"{error}\nTo submit other labels, change the notebook and push it: Kaggle scores what"
-            " the run writes."
+            f"{error}\nTo submit other labels, change the notebook and push it: only what a"
+            " run wrote is submitted."
         ) from error
 
 
@@ -182,14 +221,13 @@ def _earlier(kaggle: Kaggle, competition: str, run: Run) -> int:
     return next((row.ref for row in ours), 0)
 
 
-def _send(
-    kaggle: Kaggle,
-    run: Run,
-    competition: str,
-    message: str,
-    show: Show,
-    sending: Callable[[], None],
-) -> int:
+def _require_open(kaggle: Kaggle, competition: str, about: Competition, show: Show) -> None:
+    """Raise unless the competition takes a submission of ours now."""
+    if about.closed:
+        raise Refused(
+            f"The competition {competition} takes no submissions now.\nExpected one that does."
+            f" Look at its page:\nhttps://www.kaggle.com/competitions/{competition}"
+        )
     limits = kaggle.submission_limits(competition)
     if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
         show(f"Kaggle knows no team of yours in {competition}: have you accepted its rules?")
@@ -202,12 +240,42 @@ def _send(
         count = limits.allowed_now
         left = "1 submission is" if count == 1 else f"{count} submissions are"
         show(f"{left} left in {competition}; spending one.")
-    description = f"{message} {_name(run)}".strip()
-    sending()
-    try:
-        return kaggle.submit_code(
-            competition, run.handle, run.version, file_name=FILE, description=description
+
+
+def _require_short(kaggle: Kaggle, run: Run, hours: float | None) -> None:
+    """Raise `UsageError` if the run took more hours than the competition gives."""
+    seconds = kaggle.kernel_seconds(run.handle, run.version) if hours is not None else None
+    if hours is not None and seconds is not None and seconds > 3600 * hours:
+        raise UsageError(
+            f"{run} was not submitted: its runtime of {seconds / 60:.0f} minutes exceeds this"
+            f" competition's GPU max of {60 * hours:.0f} minutes (infer_hours={hours:g} in the"
+            " config). Kaggle would refuse it.\nPush the inference again, which then keeps to that"
+            " time, or correct infer_hours:\ninvoke push-infer"
         )
+
+
+def _settle(kaggle: Kaggle, run: Run, submission: Path, *, now: bool, show: Show) -> None:
+    """Wait until Kaggle has surely stored what the run wrote: a submission before it is lost."""
+    listing.require(kaggle, run, FILE, submission.stat().st_size, show)
+    note = output.noted(submission.parent)
+    pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
+    left = kaggle.pace.settled - (datetime.now(UTC) - pulled).total_seconds()
+    if now or left <= 0:
+        return
+    show(f"Waiting {left:.0f} s, until Kaggle has stored the output of {run}; to skip this: --now")
+    time.sleep(min(left, kaggle.pace.settled))
+
+
+def _send(
+    kaggle: Kaggle,
+    run: Run,
+    competition: str,
+    description: str,
+    send: Callable[..., int],
+    show: Show,
+) -> int:
+    try:
+        return send(description=description)
     except Ambiguous as error:
         for _ in range(LOOKS):
             time.sleep(kaggle.pace.first)
@@ -217,45 +285,21 @@ def _send(
                 show(f"The answer was lost ({first}), and the submission is there: {ref}.")
                 return ref
         raise
+    except Refused as error:
+        too_long = TOO_LONG.search(str(error))
+        if too_long is None:
+            raise
+        raise Refused(f"{error}\n{_shorter(too_long[1], int(too_long[2]))}") from error
 
 
-def _follow(kaggle: Kaggle, ref: int, run: Run, deadline_seconds: float, show: Show) -> Submission:
-    attach = f"To follow submission {ref} again, without spending another:\ninvoke submit"
-    began, pause, last = time.monotonic(), kaggle.pace.first, ""
-    try:
-        while True:
-            now = kaggle.get_submission(ref)
-            if now.status != last:
-                show(f"submission {ref} of {run}: {now.status}")
-                last, pause = now.status, kaggle.pace.first
-            if now.status == "ERROR":
-                raise RunFailed(_failed(now, run))
-            score = _score(now)
-            if now.status == "COMPLETE" and score is not None:
-                return Submission(ref, score, now.status)
-            if time.monotonic() - began + pause > deadline_seconds:
-                raise DeadlinePassed(
-                    f"Submission {ref} of {run} is {now.status}, score {now.public_score!r}, after"
-                    f" {deadline_seconds:.0f} seconds; expected COMPLETE and a number.\n{attach}"
-                )
-            time.sleep(pause)
-            pause = min(pause * 1.5, kaggle.pace.most)
-    except KeyboardInterrupt:
-        raise Detached(f"Detached from submission {ref}.\n{attach}") from None
-    except Unreachable as error:
-        raise Unreachable(f"{error}\n{attach}") from error
-
-
-def _score(item: Scored) -> float | None:
-    try:
-        score = float(item.public_score)
-    except ValueError:
-        return None  # not there yet
-    return score if math.isfinite(score) else None
-
-
-def _failed(item: Scored, run: Run) -> str:
-    reason = failure_messages.plain(item.error).strip() or "no reason was given"
-    causes = (text for word, text in CAUSES.items() if word in reason.lower())
-    cause = next(causes, "Look at the submission on kaggle.com.")
-    return f"Submission {item.ref} of {run} failed: {reason}\nExpected a score. {cause}"
+def _shorter(machine: str, minutes: int) -> str:
+    """Return the edit against a notebook that ran for too long."""
+    if not minutes:
+        return (
+            f"This competition takes no notebook with a {machine}. Ask for another machine in"
+            " kernels/infer-gpu/kernel-metadata.json, and push again:\ninvoke push-infer"
+        )
+    return (
+        f"Write infer_hours={minutes / 60:g} into the config, so that the inference keeps to it,"
+        " and push again:\ninvoke push-infer"
+    )

@@ -274,9 +274,11 @@ class _Examination:
 
     def _rules(self) -> Check:
         slug = self.project.competition
+        about = competition_rules.look(self.kaggle, slug)
         name = competition_rules.require_rules(self.kaggle, slug, self.files)
         if name:
-            return passed(f"accepted: Kaggle gives {name}")
+            words = competition_rules.in_words(about)
+            return passed(f"accepted: Kaggle gives {name}; the competition {words}")
         fix = f"Look at {competition_rules.rules_address(slug)}"
         return warned("not known: there is no file to ask for", fix)
 

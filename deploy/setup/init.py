@@ -11,7 +11,7 @@ import keyword
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from deploy.bundle import bundle
 from deploy.client import credential_lookup, failure_messages
 from deploy.client.client import Kaggle
+from deploy.client.responses import Competition
 from deploy.client.retries import Pace
 from deploy.errors import CredentialError, Denied, Unreachable, UsageError, writing
 from deploy.kernel.push_and_watch import Show
@@ -31,8 +32,10 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{2,49}")
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
+MOST_HOURS = 12  # that Kaggle gives a notebook with a GPU
 # What a newcomer edits: a comment for above each argument.
 COMMENTS = {
+    "infer_hours": "Hours that the competition gives a notebook with a GPU: its Code Requirements.",
     "num_classes": "How many classes there are.",
     "data": "Size and channels (1 grey, 3 colour) of the images. More: Data in"
     " pipeline/config/config.py.",
@@ -101,6 +104,8 @@ def begin(
     *,
     config: str = "",
     user: str = "",
+    hours: float | None = None,
+    ask: Callable[[str], str] | None = None,
     show: Show = lambda line: None,
 ) -> Started:
     """Write the config of a competition, make it the default, and say what will be used on Kaggle.
@@ -110,11 +115,14 @@ def begin(
         competition: Kaggle's slug.
         config: the new config's name; default: the slug with underscores.
         user: owner of the handles, if no credentials say it; otherwise it must be theirs.
+        hours: that the competition gives a notebook with a GPU; None: those of a config that is
+            there, or what `ask` answers.
+        ask: asks a person for what no call tells; None: there is nobody.
         show: is called with one line each.
 
     Raises:
-        UsageError: if a name cannot work, Kaggle knows no such competition, or there is another
-            config of that name.
+        UsageError: if a name cannot work, an answer is no number, Kaggle knows no such
+            competition, or there is another config of that name.
         Denied: if the competition's rules are not accepted. Nothing is written then, as after any
             other error.
         DiskError: if the files cannot be written.
@@ -126,9 +134,14 @@ def begin(
             " address.\nCorrect it."
         )
     path = _config(root, name)
-    text = _text(_config(root, TEMPLATE), name, competition)
+    hours = _hours(path) if hours is None else hours
+    text = _text(_config(root, TEMPLATE), name, competition, hours)
     created, remembered = not _exists(path, text), _default(root) != name
-    owner, unchecked = _ask(competition, user)
+    owner, unchecked, about = _look(competition, user)
+    takes_notebooks = about is None or not about.takes_files
+    if created and hours is None and takes_notebooks and ask is not None:
+        hours = _asked(ask, competition)
+        text = _text(_config(root, TEMPLATE), name, competition, hours)
     if created:
         _write(path, text)
     if remembered:
@@ -146,8 +159,12 @@ def begin(
             f" {unchecked}."
         )
         show(f"Accept the rules at {competition_rules.rules_address(competition)}")
-    else:
+    elif about is not None:
         show(f"The competition {competition} exists, and its rules are accepted")
+        show(f"It {competition_rules.in_words(about)}")
+    if takes_notebooks and hours is None:
+        show(f"How long a GPU notebook may run is not known: see {_requirements(competition)}")
+        show("If that is less than 9 hours, write it into the config, as infer_hours=2.0")
     for what, handle in handles.items():
         show(f"{what:12}{handle}")
     show(f"Next: describe the images in {path.relative_to(root)}, then: invoke doctor")
@@ -206,8 +223,10 @@ def _name(competition: str, config: str) -> str:
     return name
 
 
-def _text(template: Path, name: str, competition: str) -> str:
-    """Return the template's text with both names, a new docstring, and comments on what to edit."""
+def _text(template: Path, name: str, competition: str, hours: float | None) -> str:
+    """Return the template's text with both names and the hours, a new docstring, and comments on
+    what to edit.
+    """
     try:
         text = template.read_text(encoding="utf-8")
         tree = ast.parse(text)
@@ -233,10 +252,13 @@ def _text(template: Path, name: str, competition: str) -> str:
                 f" Config(…). Restore it:\ngit checkout {shlex.quote(str(template))}"
             )
         lines[node.lineno - 1] = f'    {argument}="{value}",'
+    after = arguments["competition"].lineno
     places = {arguments[name].lineno - 1: COMMENTS[name] for name in COMMENTS if name in arguments}
     for line in sorted(places, reverse=True):
         if not lines[line - 1].lstrip().startswith("#"):
             lines.insert(line, f"    # {places[line]}")
+    if hours is not None:  # behind the competition's name, above which nothing was inserted
+        lines[after:after] = [f"    # {COMMENTS['infer_hours']}", f"    infer_hours={hours!r},"]
     has_docstring = ast.get_docstring(tree, clean=False) is not None
     code = lines[tree.body[0].end_lineno :] if has_docstring else lines
     return "\n".join([DOC.format(name=name, competition=competition), *code]) + "\n"
@@ -260,13 +282,48 @@ def _exists(path: Path, text: str) -> bool:
     )
 
 
-def _ask(competition: str, user: str) -> tuple[str, str]:
-    """Return the owner of what will be on Kaggle, and why Kaggle was not asked; "" if it was."""
+def _hours(path: Path) -> float | None:
+    """Return the hours that an earlier `init` wrote into this config; None if it wrote none."""
+    try:
+        held = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = re.search(r"^    infer_hours=([0-9.]+),$", held, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def _asked(ask: Callable[[str], str], competition: str) -> float | None:
+    """Return the hours that a person answers; None without an answer."""
+    answer = ask(
+        f"How many hours may a notebook with a GPU run? See {_requirements(competition)}\n"
+        "Hours (Enter if it does not say):"
+    )
+    try:
+        hours = float(answer) if answer else None
+    except ValueError:
+        hours = 0.0
+    if hours is not None and not 0 < hours <= MOST_HOURS:
+        raise UsageError(
+            f"{answer[:40]!r} is no number of hours; expected one up to {MOST_HOURS}, as 2 or 0.5."
+            "\nNothing was written. Run the same command again."
+        )
+    return hours
+
+
+def _requirements(competition: str) -> str:
+    """Return the page that says how long a notebook may run."""
+    return f"https://www.kaggle.com/competitions/{competition}/overview/code-requirements"
+
+
+def _look(competition: str, user: str) -> tuple[str, str, Competition | None]:
+    """Return the owner of what will be on Kaggle, why Kaggle was not asked ("" if it was), and what
+    it says of the competition.
+    """
     found = credential_lookup.look()
     owner = user or found.username or "<you>"
     if not found.sources:
         problems = "; ".join(what for what, _ in found.problems)
-        return owner, problems or "there are no Kaggle credentials"
+        return owner, problems or "there are no Kaggle credentials", None
     try:
         kaggle = Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
         if user and user != kaggle.username:
@@ -274,13 +331,13 @@ def _ask(competition: str, user: str) -> tuple[str, str]:
                 f"--user {user}: the credentials are {kaggle.username}'s; expected the same user.\n"
                 "Leave --user out, or log in as the other."
             )
-        competition_rules.require(kaggle, competition)
-        return kaggle.username, ""
+        about = competition_rules.require(kaggle, competition)
+        return kaggle.username, "", about
     except Denied:
         raise
     except (CredentialError, Unreachable) as error:
         # A config needs no Kaggle: what is wrong there is only reported.
-        return owner, failure_messages.plain(str(error).splitlines()[0].rstrip("."))
+        return owner, failure_messages.plain(str(error).splitlines()[0].rstrip(".")), None
 
 
 def _write(path: Path, text: str) -> None:

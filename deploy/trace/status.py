@@ -157,7 +157,8 @@ def _published(row: Row, outcome: str, why: str) -> str:
 
 def _submitted(row: Row, outcome: str, why: str) -> str:
     if row["ref"]:
-        scored = f"score {row['score']}" if row["score"] is not None else f"no score: {why}"
+        hidden = "score hidden" if outcome == DONE else f"no score: {why}"
+        scored = f"score {row['score']}" if row["score"] is not None else hidden
         words = f"submission {row['ref']}, {scored}"
         return words if row["sent"] else f"followed {words}; spent nothing"
     if not row["sent"]:

@@ -55,6 +55,7 @@ def cells() -> Competition:
         hidden_test=test(hidden),
         solution={"rle": {names[index]: encoded(drawn[index][1]) for index in hidden}},
         score=dice,
+        gpu_seconds=2 * 3600,
     )
 
 

@@ -32,6 +32,11 @@ class Competition:
         lower_is_better: whether a lower score is better.
         sample: path of the sample submission, whose first column has the ids.
         daily_submissions: how many are allowed per day.
+        takes_files: whether a submission is an uploaded file. Then nothing reruns, and the test set
+            that everybody sees is the one that is scored: `hidden_test` is equal to it. Otherwise a
+            submission is a notebook.
+        gpu_seconds: that a notebook with a GPU may take; None: as many as a session.
+        closed: whether it takes no submissions.
     """
 
     slug: str
@@ -44,6 +49,9 @@ class Competition:
     lower_is_better: bool = False
     sample: str = "sample_submission.csv"
     daily_submissions: int = 5
+    takes_files: bool = False
+    gpu_seconds: float | None = None
+    closed: bool = False
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
         """Write the folder that a session mounts, with the hidden test set for a scored rerun."""

@@ -49,6 +49,12 @@ class Version:
     log: Log = field(default_factory=Log)
     session: Session | None = None
     done: threading.Event = field(default_factory=threading.Event)
+    listed_at: float = 0.0  # on the clock of time.monotonic
+
+    @property
+    def listed(self) -> bool:
+        """Whether the files of the output are listed."""
+        return self.done.is_set() and time.monotonic() >= self.listed_at
 
     @property
     def working(self) -> Path:
@@ -56,8 +62,8 @@ class Version:
         return self.folder / "working"
 
     def files(self) -> list[str]:
-        """Return the names of the output's files; none while it runs."""
-        if not self.done.is_set() or not self.working.is_dir():
+        """Return the names of the output's files; none while it runs, or is not listed yet."""
+        if not self.listed or not self.working.is_dir():
             return []
         return [name for name in file_names(self.working) if not (self.working / name).is_symlink()]
 
@@ -352,6 +358,7 @@ class Kernels:
             self.used_seconds[kind] += outcome.seconds
         version.log.end()
         version.failure = outcome.message
+        version.listed_at = time.monotonic() + self._facts.listing_seconds
         version.done.set()
         if outcome.ok:
             version.status = "COMPLETE"

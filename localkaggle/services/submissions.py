@@ -1,14 +1,13 @@
 """Submissions: the competition service.
 
-A code submission reruns the notebook on the hidden test set, shows no log and gets a score. The six
-errors of a rerun have Kaggle's own names (kaggle.com/code-competition-debugging, as public pages
-copy it, read 2026-11-21).
+A competition takes notebooks or files. A code submission reruns the notebook on the hidden test
+set, shows no log and gets a score; a file is scored as it is. The six errors of a rerun have
+Kaggle's own names (kaggle.com/code-competition-debugging, as public pages copy it, read
+2026-11-21).
 """
 
-import threading
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,40 +15,27 @@ from typing import Any
 import kagglesdk.competitions.types.competition_api_service as types
 from kagglesdk.competitions.types.submission_status import SubmissionStatus
 
-from localkaggle.competitions import Competition, ScoringError
+from localkaggle.competitions import Competition
 from localkaggle.competitions.hosted import Hosted
+from localkaggle.facts import Facts
+from localkaggle.services import scoring
 from localkaggle.services.kernels import Kernels, Version
 from localkaggle.services.protocol import ApiError, make
+from localkaggle.services.scoring import FILE, Submission
 from localkaggle.services.storage import Redirect, Storage, list_files
 from localkaggle.services.uploads import Uploads
 from localkaggle.sessions.machine_shapes import machine
 from localkaggle.sessions.session import Session
 
-FILE = "submission.csv"
-ERRORS = {
-    "time": "Notebook Timeout",
-    "exception": "Notebook Threw Exception",
-    "memory": "Notebook Exceeded Allowed Compute",
-    "output": "Notebook Exceeded Allowed Compute",
-    "cancelled": "Kaggle Error",
-    "killed": "Notebook Exceeded Allowed Compute",
+# What is said to who lacks something.
+DENIED = "Permission 'competitions.participate' was denied"
+GATES = {
+    "rules": DENIED,
+    "phone": "You must verify your phone number before you can submit",
+    "identity": "You must verify your identity before you can submit",
+    "captcha": "You must solve a captcha before you can submit",
 }
-
-
-@dataclass
-class Submission:
-    """One submission and its state."""
-
-    ref: int
-    competition: str
-    user: str
-    description: str
-    date: datetime
-    status: str = "PENDING"
-    score: float | None = None
-    error: str = ""
-    session: Session | None = None
-    thread: threading.Thread | None = field(default=None, repr=False)
+TEAMS_END, ENDS = datetime(2029, 12, 24, 23, 59), datetime(2029, 12, 31, 23, 59)
 
 
 class Submissions:
@@ -62,6 +48,7 @@ class Submissions:
         kernels: whose versions are submitted.
         uploads: where submission files are announced.
         open_session: makes the session of a rerun: (version, folder, rerun) → Session.
+        facts: how it behaves.
     """
 
     def __init__(
@@ -73,10 +60,18 @@ class Submissions:
         kernels: Kernels,
         uploads: Uploads,
         open_session: Callable[[Version, Path, bool], Session],
+        facts: Facts,
     ) -> None:
         self.submissions: dict[int, Submission] = {}
+        self._facts = facts
         self._storage, self._folder, self._competitions = storage, folder, competitions
         self._kernels, self._uploads, self._open_session = kernels, uploads, open_session
+
+    # Competitions
+
+    def GetCompetition(self, request: Any, user: str) -> Any:
+        """Describe a competition, and whether this account takes part."""
+        return self._about(self._competition(request))
 
     # Data
 
@@ -87,7 +82,7 @@ class Submissions:
 
     def DownloadDataFile(self, request: Any, user: str) -> Any:
         """Redirect to one file."""
-        folder = self._data(request)
+        folder = self._given(request)
         path = folder / (request.file_name or "")
         if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
             raise ApiError(404, "Not found")
@@ -95,7 +90,7 @@ class Submissions:
 
     def DownloadDataFiles(self, request: Any, user: str) -> Any:
         """Redirect to a zip of all files."""
-        folder, archive = self._data(request), self._storage.fresh()
+        folder, archive = self._given(request), self._storage.fresh()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
             for path in sorted(folder.rglob("*")):
                 if path.is_file():
@@ -106,44 +101,54 @@ class Submissions:
 
     def CreateCodeSubmission(self, request: Any, user: str) -> Any:
         """Rerun a kernel version on the hidden test set, or refuse it."""
-        competition = self._competition(request)
+        competition = self._open(request)
         if not request.kernel_version:
             raise ApiError(403, "Permission 'kernelSessions.get' was denied")
         handle = f"{request.kernel_owner}/{request.kernel_slug}"
         version = self._kernels.version(handle, request.kernel_version)
         if version is None or request.kernel_owner != user:
             raise ApiError(404, "Kernel version not found")
+        listed = version.listed
         refusal = self._refusal(competition, version, request.file_name or "", user)
         if refusal:
             raise ApiError(400, f"Submission not allowed: {refusal}")
-        ref = len(self.submissions) + 40_000_001
-        now = datetime.now(UTC).replace(tzinfo=None)
-        description = request.submission_description or ""
-        submission = Submission(ref, competition.slug, user, description, now)
-        self.submissions[ref] = submission
-        submission.session = self._open_session(version, self._folder / f"rerun-{ref}", True)
-        submission.thread = threading.Thread(
-            target=self._rerun, args=(competition, submission, submission.session), daemon=True
-        )
-        submission.thread.start()
+        size = (version.working / FILE).stat().st_size if listed else 0
+        submission = self._made(competition, user, request, FILE, size)
+        if listed:
+            session = self._open_session(version, self._folder / f"rerun-{submission.ref}", True)
+            submission.session = session
+            submission.start(competition, lambda: scoring.rerun(session))
+        else:  # it is spent, and scores nothing
+            submission.status, submission.error = "ERROR", scoring.NOT_FOUND
         return make(
             types.ApiCreateCodeSubmissionResponse,
-            ref=ref,
+            ref=submission.ref,
             message=f"Successfully submitted to {competition.title}",
         )
 
     def StartSubmissionUpload(self, request: Any, user: str) -> Any:
         """Announce the upload of a submission file."""
-        self._competition(request)
+        self._open(request)
         return self._uploads.announce(
             types.ApiStartSubmissionUploadResponse, request.file_name, request.content_length
         )
 
     def CreateSubmission(self, request: Any, user: str) -> Any:
-        """Refuse a file: every competition here takes notebooks."""
-        title = self._competition(request).title
-        raise ApiError(
-            400, f"Submission not allowed: {title} only accepts Submissions from Notebooks."
+        """Score an uploaded file, or refuse it."""
+        competition = self._open(request)
+        if not competition.takes_files:
+            said = f"{competition.title} only accepts Submissions from Notebooks."
+            raise ApiError(400, f"Submission not allowed: {said}")
+        refusal = self._spent(competition, user)
+        if refusal:
+            raise ApiError(400, f"Submission not allowed: {refusal}")
+        blob = self._uploads.complete(request.blob_file_tokens or "")
+        submission = self._made(competition, user, request, blob.name, blob.size)
+        submission.start(competition, lambda: blob.path)
+        return make(
+            types.ApiCreateSubmissionResponse,
+            ref=submission.ref,
+            message=f"Successfully submitted to {competition.title}",
         )
 
     def GetSubmission(self, request: Any, user: str) -> Any:
@@ -151,18 +156,19 @@ class Submissions:
         submission = self.submissions.get(request.ref)
         if submission is None or submission.user != user:
             raise ApiError(404, "Not found")
-        return _described(submission)
+        return self._described(submission)
 
     def ListSubmissions(self, request: Any, user: str) -> Any:
         """List the submissions to a competition, newest first."""
-        submissions = reversed(self._of_user(self._competition(request), user))
+        submissions = reversed(self._of_user(self._entered(request), user))
         return make(
-            types.ApiListSubmissionsResponse, submissions=[_described(item) for item in submissions]
+            types.ApiListSubmissionsResponse,
+            submissions=[self._described(item) for item in submissions],
         )
 
     def GetSubmissionLimits(self, request: Any, user: str) -> Any:
         """Return how many submissions today still allows."""
-        competition = self._competition(request)
+        competition = self._entered(request)
         used = len(self._of_user(competition, user))
         return make(
             types.ApiSubmissionLimits,
@@ -185,9 +191,51 @@ class Submissions:
             raise ApiError(404, "Not found")
         return competition
 
+    def _entered(self, request: Any) -> Competition:
+        """Return the competition of a call that only who takes part may make."""
+        competition = self._competition(request)
+        if self._facts.gate == "rules":
+            raise ApiError(403, DENIED)
+        return competition
+
+    def _open(self, request: Any) -> Competition:
+        """Return the competition of a call that submits."""
+        competition = self._competition(request)
+        if self._facts.gate:
+            raise ApiError(403, GATES[self._facts.gate])
+        if competition.closed:
+            said = "Submissions have been disabled for this competition."
+            raise ApiError(400, f"Submission not allowed: {said}")
+        return competition
+
+    def _about(self, competition: Competition) -> Any:
+        address = f"https://www.kaggle.com/competitions/{competition.slug}"
+        return make(
+            types.ApiCompetition,
+            id=list(self._competitions).index(competition.slug) + 1,
+            ref=address,
+            url=address,
+            title=competition.title,
+            user_has_entered=self._facts.gate != "rules",
+            is_kernels_submissions_only=not competition.takes_files,
+            submissions_disabled=competition.closed,
+            max_daily_submissions=competition.daily_submissions,
+            merger_deadline=TEAMS_END,
+            new_entrant_deadline=TEAMS_END,
+            deadline=ENDS,
+        )
+
     def _data(self, request: Any) -> Path:
         """Return the folder that everybody sees."""
         return self._competitions.folder(self._competition(request).slug)
+
+    def _given(self, request: Any) -> Path:
+        """Return the same, of a call that only who accepted the rules may make."""
+        if self._facts.gate == "rules":
+            self._competition(request)
+            said = "You must accept this competition's rules before you'll be able to download"
+            raise ApiError(403, f"{said} files.")
+        return self._data(request)
 
     def _of_user(self, competition: Competition, user: str) -> list[Submission]:
         return [
@@ -200,7 +248,8 @@ class Submissions:
         self, competition: Competition, version: Version, file_name: str, user: str
     ) -> str:
         """Return why nothing is rerun, in Kaggle's words. A refusal uses up no submission."""
-        used = len(self._of_user(competition, user))
+        if competition.takes_files:
+            return "This competition does not accept Submissions from Notebooks."
         if version.status != "COMPLETE":
             return "Your Notebook must complete successfully before it can be submitted"
         if "TPU" in (machine(version.shape), machine(version.request.machine_shape or "")):
@@ -214,41 +263,47 @@ class Submissions:
             return "Your Notebook must include this competition as a data source"
         if file_name != FILE:
             return f'Submission files must be named "{FILE}"'
-        if FILE not in version.files():
+        if version.listed and FILE not in version.files():
             return f"Could not find output file {FILE}"
+        limit = competition.gpu_seconds
+        if limit is not None and machine(version.shape) == "GPU" and version.seconds > limit:
+            return (
+                f"Your Notebook's runtime of {version.seconds / 60:.0f} minutes exceeds this"
+                f" competition's GPU max of {limit / 60:.0f} minutes."
+            )
+        return self._spent(competition, user)
+
+    def _spent(self, competition: Competition, user: str) -> str:
+        """Return why no submission is left today, or an empty text."""
+        used = len(self._of_user(competition, user))
         if used >= competition.daily_submissions:
             return f"Your team has used its daily Submission allowance ({used}) today"
         return ""
 
-    def _rerun(self, competition: Competition, submission: Submission, session: Session) -> None:
-        try:
-            outcome = session.run()
-            if not outcome.ok:
-                submission.error = ERRORS[outcome.reason]
-            elif not (session.working / FILE).is_file():
-                submission.error = "Submission CSV Not Found"
-            else:
-                submission.score = competition.judge(session.working / FILE)
-        except ScoringError as error:
-            submission.error = f"Submission Scoring Error: {error}"
-        except Exception as error:
-            # Not the notebook's error. Kaggle names only itself; the type helps to fix this server.
-            submission.error = f"Kaggle Error: {type(error).__name__}"
-        submission.status = "ERROR" if submission.error else "COMPLETE"
+    def _made(
+        self, competition: Competition, user: str, request: Any, name: str, size: int
+    ) -> Submission:
+        """Make a submission, which is one of the day's."""
+        ref = len(self.submissions) + 40_000_001
+        now = datetime.now(UTC).replace(tzinfo=None)
+        description = request.submission_description or ""
+        made = Submission(ref, competition.slug, user, description, now, name, size)
+        self.submissions[ref] = made
+        return made
 
-
-def _described(submission: Submission) -> Any:
-    item = make(
-        types.ApiSubmission,
-        ref=submission.ref,
-        description=submission.description,
-        submitted_by=submission.user,
-        file_name=FILE,
-        date=submission.date,
-        status=SubmissionStatus[submission.status],
-    )
-    if submission.score is not None:
-        item.public_score = item.private_score = f"{submission.score:.5f}"
-    if submission.error:
-        item.error_description = submission.error
-    return item
+    def _described(self, submission: Submission) -> Any:
+        item = make(
+            types.ApiSubmission,
+            ref=submission.ref,
+            description=submission.description,
+            submitted_by=submission.user,
+            file_name=submission.file_name,
+            total_bytes=submission.size,
+            date=submission.date,
+            status=SubmissionStatus[submission.status],
+        )
+        if submission.score is not None and self._facts.scores:
+            item.public_score = item.private_score = f"{submission.score:.5f}"
+        if submission.error:
+            item.error_description = submission.error
+        return item

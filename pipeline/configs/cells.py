@@ -133,6 +133,7 @@ CONFIG = Config(
     batch=32,
     epochs=20,
     warmup_epochs=2,
+    infer_hours=2.0,
     progress_seconds=5,
     checkpoint_seconds=60,
 )

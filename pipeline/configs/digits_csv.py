@@ -3,7 +3,7 @@
 8x8 grey, 10 classes, 1,197 labelled rows, embedded.
 
 Command   invoke dry-run --config digits_csv
-Expect    accuracy about 0.98 on 500 hidden rows; training takes about 20 seconds on 2 CPU cores
+Expect    accuracy about 0.98 on 600 rows; training takes about 20 seconds on 2 CPU cores
 """
 
 from pipeline.config import Config, Data, Optimizer

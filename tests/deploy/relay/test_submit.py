@@ -24,6 +24,9 @@ from deploy.relay import submit as submissions
 from tests.deploy.between import RESET, Between
 
 RUN = Run("ann/digits-infer-gpu", 3, "", "b1")
+CODE = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
+FILES = {**CODE, "isKernelsSubmissionsOnly": False}
+LISTED = {"name": "submission.csv", "size": 13}
 
 
 @pytest.fixture
@@ -31,6 +34,8 @@ def server(between: Between) -> Between:
     """A competition that has its sample, two submissions left, and a score for everyone."""
     url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
     between.say("DownloadDataFile", itertools.repeat((302, {}, {"Location": url})))
+    between.say("GetCompetition", itertools.repeat(CODE))
+    between.say("ListKernelFiles", itertools.repeat({"files": [LISTED]}))
     between.say("ListSubmissions", itertools.repeat({"submissions": []}))
     between.say(
         "GetSubmissionLimits", itertools.repeat({"numToday": 3, "numTotal": 9, "numAllowedNow": 2})

@@ -62,6 +62,7 @@ def server(whole: Path, between: Between, monkeypatch: pytest.MonkeyPatch) -> Be
     week = {"timeUsed": "3600s", "totalTimeAllowed": "72000s"}
     for operation, answer in {
         "GetAcceleratorQuotaStatistics": {"tpuQuota": week, "gpuQuota": week},
+        "GetCompetition": {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True},
         "ListDataFiles": {"files": [{"name": "train.csv"}, {"name": "sample_submission.csv"}]},
         "DownloadDataFile": {},
         "GetSubmissionLimits": {"numToday": 1, "numTotal": 7, "numAllowedNow": 4},

@@ -15,6 +15,7 @@ from tests.deploy.between import HANG, Between
 
 TEMPLATE = Path(__file__).resolve().parents[3] / "pipeline" / "configs" / "digits.py"
 SLUG = "leaf-diseases-2026"
+COMPETITION = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
 
 
 @pytest.fixture
@@ -30,6 +31,7 @@ def ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def signed_in(ours: Path, between: Between, monkeypatch: pytest.MonkeyPatch) -> Between:
     """The same, signed in as ann, who accepted the rules."""
     monkeypatch.setattr(init, "PACE", type(init.PACE)(first=0.05, most=0.1, patience=0.3))
+    between.say("GetCompetition", itertools.repeat(COMPETITION))
     between.say("ListDataFiles", itertools.repeat({"files": [{"name": "sample_submission.csv"}]}))
     between.say("DownloadDataFile", itertools.repeat({}))
     return between
