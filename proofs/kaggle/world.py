@@ -43,13 +43,16 @@ SESSION_SECONDS = 0.05
 SAMPLE = b"id,label\na,0\nb,0\n"
 
 
-def competition() -> Competition:
-    """Return a competition of two rows, under the name that the config asks for."""
+def competition(**more: Any) -> Competition:
+    """Return a competition of two rows, under the name that the config asks for.
+
+    Args:
+        more: of `Competition`.
+    """
     files = {"sample_submission.csv": SAMPLE}
     solution = {"label": {"a": "0", "b": "1"}}
-    return Competition(
-        "digits", "Digits", {}, files, files, solution, accuracy, daily_submissions=1000
-    )
+    more = {"daily_submissions": 1000, **more}
+    return Competition("digits", "Digits", {}, files, files, solution, accuracy, **more)
 
 
 class Recorded:
@@ -147,23 +150,29 @@ class User:
         return Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
 
 
+@dataclass
 class World(User):
     """A user with a local Kaggle of their own, which the environment of this process names.
 
     A context manager.
+
+    Attributes:
+        hosting: what that `LocalKaggle` takes beside, or instead of, what it usually gets.
     """
+
+    hosting: Mapping[str, Any] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()
+        usual: dict[str, Any] = {
+            "competitions": [competition()],
+            "offline": True,
+            "queue_seconds": 0.01,
+            "ready_seconds": 0.05,
+            "session": cast("Callable[..., Session]", Recorded),
+        }
         self.local = self._stack.enter_context(
-            LocalKaggle(
-                self.folder / "kaggle",
-                competitions=[competition()],
-                offline=True,
-                queue_seconds=0.01,
-                ready_seconds=0.05,
-                session=cast("Callable[..., Session]", Recorded),
-            )
+            LocalKaggle(self.folder / "kaggle", **{**usual, **self.hosting})
         )
         os.environ.update(self.local.environment)
         return self
@@ -190,14 +199,18 @@ class World(User):
 
 
 @contextmanager
-def temporary(task: str = "") -> Iterator[World]:
+def temporary(task: str = "", **hosting: Any) -> Iterator[World]:
     """Make a world, prepare it for a task if one is named, and remove it at the end.
 
     The environment of this process is restored, too.
+
+    Args:
+        task: a name in `TASKS`.
+        hosting: as in `World`.
     """
     folder, environment = Path(tempfile.mkdtemp(prefix="prove-world-")), dict(os.environ)
     try:
-        with World(folder / "world") as world:
+        with World(folder / "world", hosting=hosting) as world:
             if task:
                 TASKS[task].before(world)
             yield world

@@ -356,6 +356,20 @@ def test_the_commands_that_are_printed_can_be_pasted(tmp_path, capsys):
     assert "on the hidden test set" in score and "the 1 rows of the visible one" in score
 
 
+def test_a_chain_that_uploaded_a_file_or_saw_no_score_says_so(tmp_path, capsys):
+    """An uploaded file has no hidden test set behind it, and a score may be hidden."""
+    (tmp_path / "submission.csv").write_text("id,label\na,1\n")
+    run = Run("ann/digits-train-tpu", 1, "", "")
+    made = Submission(1, None, "COMPLETE", uploaded=True)
+    result = relay.Result(run, None, run, tmp_path, tmp_path, made, 9.0)
+
+    end = commands.project.show_result(result, "digits")
+
+    score, *_ = capsys.readouterr().out.splitlines()
+    assert score.startswith("score       hidden, of the uploaded file (9.0 seconds;")
+    assert end["score"] is None
+
+
 OLD = "import sys; sys.version_info = (3, 10, 12, 'final', 0); sys.argv = ['invoke', '--list']; "
 
 

@@ -25,7 +25,6 @@ from tests.deploy.between import RESET, Between
 
 RUN = Run("ann/digits-infer-gpu", 3, "", "b1")
 CODE = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
-FILES = {**CODE, "isKernelsSubmissionsOnly": False}
 LISTED = {"name": "submission.csv", "size": 13}
 
 

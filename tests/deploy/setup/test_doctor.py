@@ -129,7 +129,7 @@ def test_every_row_goes_to_json(server, whole):
     assert json.loads(json.dumps(rows["rules"].to_json())) == {
         "name": "rules",
         "verdict": PASS,
-        "found": "accepted: Kaggle gives sample_submission.csv",
+        "found": "accepted: Kaggle gives sample_submission.csv; the competition takes notebooks",
         "fix": "",
         "exit_code": 0,
     }

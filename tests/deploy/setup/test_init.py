@@ -301,3 +301,98 @@ def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
         init.begin(ours, SLUG)
 
     assert written(ours) == before
+
+
+# What no call tells
+
+
+def config_of(root: Path, name: str = "leaf_diseases_2026"):
+    from pipeline import config
+
+    return config.load(str(root / "pipeline" / "configs" / f"{name}.py"))
+
+
+def test_the_hours_of_a_code_competition_are_asked_for_and_kept_in_the_config(
+    signed_in, ours, shown
+):
+    """No call tells them. The same command again asks nothing and changes nothing."""
+    asked = []
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return "2"
+
+    made = init.begin(ours, SLUG, ask=answer, show=shown.append)
+    text = made.path.read_text()
+    again = init.begin(ours, SLUG, ask=answer)
+
+    assert len(asked) == 1 and f"competitions/{SLUG}/overview/code-requirements" in asked[0]
+    assert config_of(ours).infer_hours == 2.0
+    assert "    # Hours that the competition gives a notebook with a GPU" in text
+    assert not again.created and made.path.read_text() == text
+    assert not any("not known" in line for line in shown)
+
+
+@pytest.mark.parametrize("hours", [0.5, 2.0, 9.0])
+def test_the_hours_may_be_given_instead(ours, hours):
+    """For a script, or without credentials; nothing is asked then."""
+    init.begin(ours, SLUG, hours=hours, ask=lambda question: pytest.fail(question))
+
+    assert config_of(ours).infer_hours == hours
+
+
+def test_without_anybody_to_ask_the_line_to_write_is_shown(ours, shown):
+    """The config has none then."""
+    init.begin(ours, SLUG, show=shown.append)
+
+    assert config_of(ours).infer_hours is None
+    assert any("infer_hours=2.0" in line for line in shown)
+
+
+def test_no_answer_is_none(ours, shown):
+    """Not every page says how long."""
+    init.begin(ours, SLUG, ask=lambda question: "", show=shown.append)
+
+    assert config_of(ours).infer_hours is None
+
+
+@pytest.mark.parametrize("answer", ["two", "0", "-1", "13", "nan", "inf"])
+def test_an_answer_that_is_no_number_of_hours_ends_it(ours, answer):
+    """And nothing is written."""
+    before = written(ours)
+
+    with pytest.raises(UsageError, match="expected one up to 12"):
+        init.begin(ours, SLUG, ask=lambda question: answer)
+
+    assert written(ours) == before
+
+
+def test_a_competition_that_takes_files_is_asked_no_hours(signed_in, ours, shown):
+    """Its notebooks are not submitted. What Kaggle says of it is shown."""
+    about = {
+        **COMPETITION,
+        "isKernelsSubmissionsOnly": False,
+        "maxDailySubmissions": 10,
+        "mergerDeadline": "2026-12-24T23:59:00Z",
+        "deadline": "2026-12-31T23:59:00Z",
+    }
+    signed_in.say("GetCompetition", itertools.repeat(about))
+
+    init.begin(ours, SLUG, ask=lambda question: pytest.fail(question), show=shown.append)
+
+    assert (
+        "It takes uploaded files, 10 submissions a day, teams may merge until 2026-12-24 23:59 UTC,"
+        " ends on 2026-12-31 23:59 UTC"
+    ) in shown
+    assert config_of(ours).infer_hours is None
+
+
+def test_a_competition_that_is_not_entered_ends_it_with_the_address_of_its_rules(signed_in, ours):
+    """Kaggle may list its files all the same."""
+    signed_in.say("GetCompetition", itertools.repeat({**COMPETITION, "userHasEntered": False}))
+    before = written(ours)
+
+    with pytest.raises(Denied, match=f"competitions/{SLUG}/rules"):
+        init.begin(ours, SLUG)
+
+    assert written(ours) == before
