@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from deploy.client import server_address
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import (
@@ -90,7 +91,7 @@ def test_a_competition_that_takes_files_gets_the_pulled_file(begin):
     scored = submit(world, check=lambda given, sample: checked.append(given))
 
     (made,) = world.local.submissions.submissions.values()
-    (blob,) = world.local.uploads.blobs.values() if spent(world) == 1 else [None]
+    *_, blob = world.local.uploads.blobs.values()  # behind those of the dataset
     content = (folder / "submission.csv").read_bytes()
     assert (scored.ref, scored.score, scored.uploaded) == (made.ref, 0.5, True)
     assert checked == [folder / "submission.csv"]
@@ -223,7 +224,9 @@ def test_a_run_that_took_longer_than_the_competition_gives_is_not_sent(begin):
     """With the words that Kaggle would say, and the edit."""
     world = begin(gpu_seconds=1e-3)
 
-    with pytest.raises(UsageError, match=r"exceeds this competition's GPU max .*push-infer") as it:
+    with pytest.raises(
+        UsageError, match=r"(?s)exceeds this competition's GPU max .*push-infer"
+    ) as it:
         submit(world, hours=1e-6)
 
     assert "infer_hours=1e-06" in str(it.value)
@@ -343,7 +346,8 @@ def test_a_submission_waits_some_more_after_the_pull_unless_it_is_told_not_to(
     world = begin()
     run, folder = inference(world)
     if pulled is not None:
-        note = {"run": str(run), "server": "", "at": (datetime.now(UTC) - pulled).isoformat()}
+        at = (datetime.now(UTC) - pulled).isoformat()
+        note = {"run": str(run), "server": server_address.address(), "at": at}
         (folder / output.NOTE).write_text(json.dumps(note))
 
     assert submit(world, dataclasses.replace(QUICK, settled=0.6), now=now).score == 0.5

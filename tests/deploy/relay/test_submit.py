@@ -301,7 +301,12 @@ def test_one_submission_is_one(kaggle, server, file, shown):
     order = []
     server.say("GetSubmissionLimits", [{"numToday": 4, "numTotal": 9, "numAllowedNow": 1}])
 
-    submit(kaggle, file, shown, sending=lambda: order.append(server.count("CreateCodeSubmission")))
+    submit(
+        kaggle,
+        file,
+        shown,
+        sending=lambda sha256: order.append(server.count("CreateCodeSubmission")),
+    )
 
     assert "1 submission is left in digits; spending one." in shown
     assert order == [0]
