@@ -5,6 +5,7 @@ Exit codes: docs/design.md. With --json the last line of stdout is one JSON obje
 error.
 """
 
+from commands.doctor import doctor
 from commands.kaggle import (
     build,
     publish,
@@ -19,7 +20,7 @@ from commands.kaggle import (
 from commands.local import check, inspect, plan, prove, report, scale_check
 from commands.preparation import push_prepare
 from commands.rehearsal import dry_run
-from commands.setup import doctor, init_project
+from commands.setup import init_project
 
 __all__ = [
     "build",

@@ -1,11 +1,11 @@
-"""The tasks before the first push: a config for a competition, and a check of all it needs."""
+"""The task that makes the template a competition's own."""
 
 from typing import Any
 
 from invoke.context import Context
 
 from commands.console import ROOT, asking, limited, number, reported, show, task
-from commands.project import CONFIG, JSON, project
+from commands.project import JSON
 
 
 @task(
@@ -40,17 +40,3 @@ def init_project(
     names = {"config": config, "user": user}
     hours = number("infer-hours", infer_hours, 1 / 60, init.MOST_HOURS) if infer_hours else None
     return init.begin(ROOT, competition, **names, hours=hours, ask=asking(), show=show).values()
-
-
-@task(help={**CONFIG, **JSON})
-@reported
-@limited(10)
-def doctor(c: Context, config: str = "", json: bool = False) -> dict[str, Any]:
-    """Check everything that a relay needs, and spend nothing.
-
-    Example: invoke doctor
-    """
-    from deploy.setup import check, doctor
-
-    rows = doctor.examine(ROOT, lambda: project(config), show=show)
-    return {"rows": [row.to_json() for row in rows], "exit_code": check.exit_code(rows)}

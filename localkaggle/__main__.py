@@ -8,6 +8,7 @@ import tempfile
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from localkaggle import competitions
 
@@ -47,8 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
     serve.add_argument(
         "--layout",
         choices=("2026", "flat"),
-        default="2026",
         help="of /kaggle/input: competitions/SLUG (2026, the default) or, as before, SLUG (flat)",
+    )
+    serve.add_argument(
+        "--facts",
+        type=_facts,
+        default={},
+        metavar="FILE",
+        help="behave as a file of `invoke doctor --live` says; --layout wins over it",
     )
     serve.add_argument(
         "--session-seconds",
@@ -92,6 +99,15 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _facts(text: str) -> dict[str, Any]:
+    from localkaggle import facts
+
+    try:
+        return facts.read(Path(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _published(text: str) -> tuple[str, Path]:
     from localkaggle.services.datasets import parse_published
 
@@ -122,9 +138,9 @@ def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) 
             folder,
             port=options.port,
             offline=options.offline,
-            layout=options.layout,
             datasets=dict(options.dataset),
             session_seconds=dict.fromkeys(SESSION_SECONDS, seconds) if seconds else None,
+            **{**options.facts, **({"layout": options.layout} if options.layout else {})},
         )
     except FileExistsError as error:
         return _refused(2, f"{error}", "python -m localkaggle serve --folder NEW_FOLDER")

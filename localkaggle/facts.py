@@ -4,7 +4,24 @@ The defaults are what a first use meets if all goes well. Each other value was r
 (docs/facts.md).
 """
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+# What `LocalKaggle` takes beside `Facts`, and a value of each.
+OPTIONS: dict[str, Any] = {
+    "layout": "2026",
+    "own_output": True,
+    "verified": True,
+    "queue_seconds": 0.0,
+    "ready_seconds": 0.0,
+}
+WORDS = {
+    "layout": ("2026", "flat", "both"),
+    "refused_push": ("nothing", "shell", "source"),
+    "default_execution": ("run", "saved"),
+}
 
 
 @dataclass(frozen=True)
@@ -56,3 +73,54 @@ class Facts:
     gpus: int = 2
     scores: bool = True
     gate: str = ""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what a file of `invoke doctor --live` says, as arguments of `LocalKaggle`.
+
+    Args:
+        path: of a JSON object whose "facts" are {name: value}, with names of `Facts` and
+            `OPTIONS`.
+
+    Raises:
+        ValueError: if it is none; says what was found and what was expected.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["facts"]
+        given = dict(found.items())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f'{path} is not what `invoke doctor --live` writes: expected an object with "facts"'
+        ) from error
+    assumed = {item.name: item.default for item in fields(Facts)} | OPTIONS
+    unknown = sorted(given.keys() - assumed.keys())
+    if unknown:
+        raise ValueError(
+            f"{path} has the unknown fact {unknown[0]!r}; expected some of: {', '.join(assumed)}"
+        )
+    values = {name: _checked(path, name, value, assumed[name]) for name, value in given.items()}
+    options = {name: values.pop(name) for name in OPTIONS if name in values}
+    return {**options, "facts": Facts(**values)}
+
+
+def _checked(path: Path, name: str, value: Any, like: Any) -> Any:
+    """Return a value as `Facts` holds it, or raise `ValueError` if it is none like `like`."""
+    words = WORDS.get(name)
+    if isinstance(like, bool):
+        wanted, fits = "true or false", isinstance(value, bool)
+    elif isinstance(like, (int, float)):
+        whole = isinstance(like, int)
+        wanted = f"{'a whole number' if whole else 'seconds'}, 0 or more"
+        fits = type(value) in ((int,) if whole else (int, float)) and 0 <= value < float("inf")
+    elif isinstance(like, tuple):
+        wanted = "a list of names"
+        fits = isinstance(value, list) and all(isinstance(text, str) for text in value)
+        value = tuple(value) if fits else value
+    else:
+        wanted = f"one of {', '.join(words)}" if words else "a text"
+        fits = isinstance(value, str) and (words is None or value in words)
+    if not fits:
+        raise ValueError(f"{path} has {name}={value!r}; expected {wanted}")
+    return float(value) if isinstance(like, float) else value

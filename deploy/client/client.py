@@ -4,12 +4,13 @@ Comes in: handles, versions, files. Goes out: plain values (deploy/client/respon
 or unknown answer never looks like success. How calls are retried is in deploy/client/retries.py.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, Self
 
 import requests
 
-from deploy.client import credentials, failure_messages, file_transfer, server_address
+from deploy.client import credentials, failure_messages, file_transfer, responses, server_address
 from deploy.client.competition_calls import CompetitionCalls
 from deploy.client.dataset_calls import DatasetCalls
 from deploy.client.kernel_calls import KernelCalls
@@ -76,3 +77,24 @@ class Kaggle(KernelCalls, DatasetCalls, CompetitionCalls):
             ) from error
         here = file_transfer.is_loopback(client.http_client()._endpoint)
         return cls(client, username, pace or (LOOPBACK if here else REMOTE), timeouts, show)
+
+    def token_seconds(self) -> float | None:
+        """Return how long our access token is still valid; None: Kaggle does not say, or no token.
+
+        Raises:
+            Refused: if Kaggle does not know it.
+        """
+        from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
+
+        token = getattr(self._http._session.auth, "token", None)
+        if token is None:
+            return None
+        request = IntrospectTokenRequest()
+        request.token = token
+        service, call = "security.OAuthService", "IntrospectToken"
+        answer = self._read(
+            "ask about the token",
+            lambda: self._http.call(service, call, request, responses.Plain),
+        )
+        ends = responses.number(answer.get("exp"))
+        return ends - time.time() if ends else None

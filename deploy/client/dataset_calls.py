@@ -103,6 +103,13 @@ class DatasetCalls(Exchange):
         answer = self._write(what, lambda: self._datasets.create_dataset_version(request))
         failure_messages.require_ok(what, answer)
 
+    def delete_dataset(self, handle: str) -> None:
+        """Delete our dataset with all of its versions. Sent once; may raise `Ambiguous`."""
+        request = self._about_dataset("DeleteDataset", handle)
+        what = f"delete the dataset {handle}"
+        answer = self._write(what, lambda: self._datasets.delete_dataset(request))
+        failure_messages.require_none(what, answer.error)
+
     def _new_files(self, tokens: Sequence[str]) -> list[Any]:
         files = []
         for token in tokens:

@@ -204,14 +204,23 @@ def require_ok(what: str, answer: Any) -> None:
         Refused, NoQuota: if the answer holds an error.
         Ambiguous: if it holds neither an error nor "ok".
     """
-    error = plain(error_text(what, answer.error))
-    if error:
-        raise refusal(f"Kaggle refused to {what}: {error}.", error)
+    require_none(what, answer.error)
     if not isinstance(answer.status, str) or answer.status.lower() != "ok":
         raise Ambiguous(
             f"Kaggle accepted the call to {what} and answered status {answer.status!r};"
             f" expected 'ok'.\n{LOOK}"
         )
+
+
+def require_none(what: str, error: Any) -> None:
+    """Raise an error if an answer with HTTP 200 holds one.
+
+    Raises:
+        Refused, NoQuota: as Kaggle's words say.
+    """
+    said = plain(error_text(what, error))
+    if said:
+        raise refusal(f"Kaggle refused to {what}: {said}.", said)
 
 
 def error_text(what: str, error: Any) -> str:

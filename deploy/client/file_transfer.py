@@ -11,7 +11,8 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,16 +45,40 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class Heard:
+    """An answer as it came.
+
+    Attributes:
+        method, path, asked: of the request; the body is "" where there is none.
+        code: of the answer.
+        said: its body; None: a file that is read later.
+    """
+
+    method: str
+    path: str
+    asked: str
+    code: int
+    said: str | None
+
+
+Listener = Callable[[Heard], None]
+
+
 class Guard(HTTPAdapter):
     """Gives each request timeouts, and refuses unsafe addresses.
 
     Args:
         timeouts: seconds to connect, and between two bytes.
+
+    Attributes:
+        listener: is given each answer; None: nobody listens.
     """
 
     def __init__(self, timeouts: tuple[float, float]) -> None:
         super().__init__()
         self.timeouts = timeouts
+        self.listener: Listener | None = None
 
     def send(  # type: ignore[override]  # the base class names its defaults
         self, request: requests.PreparedRequest, **kwargs: Any
@@ -68,7 +93,10 @@ class Guard(HTTPAdapter):
             )
         if kwargs.get("timeout") is None:
             kwargs["timeout"] = self.timeouts
-        return super().send(request, **kwargs)
+        answer = super().send(request, **kwargs)
+        if self.listener is not None:
+            self.listener(_heard(request, answer, streamed=bool(kwargs.get("stream"))))
+        return answer
 
 
 def guarded(session: requests.Session, timeouts: tuple[float, float]) -> requests.Session:
@@ -78,11 +106,29 @@ def guarded(session: requests.Session, timeouts: tuple[float, float]) -> request
     return session
 
 
+def _heard(
+    request: requests.PreparedRequest, answer: requests.Response, *, streamed: bool
+) -> Heard:
+    body = request.body if isinstance(request.body, (bytes, str)) else ""  # not the files sent
+    asked = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    whole = not streamed or answer.status_code >= 400
+    said = answer.content.decode("utf-8", "replace") if whole else None
+    path = urlsplit(request.url or "").path
+    return Heard(request.method or "", path, asked, answer.status_code, said)
+
+
 def anonymous(timeouts: tuple[float, float]) -> requests.Session:
     """Return a guarded session without credentials, for signed addresses."""
     session = guarded(requests.Session(), timeouts)
     session.auth = lambda request: request  # otherwise requests would read ~/.netrc
     return session
+
+
+def listen(session: requests.Session, listener: Listener) -> None:
+    """Give each answer that a guarded session gets to `listener`, before anybody reads it."""
+    for adapter in session.adapters.values():
+        if isinstance(adapter, Guard):
+            adapter.listener = listener
 
 
 def copied(session: requests.Session, timeouts: tuple[float, float]) -> requests.Session:

@@ -19,6 +19,7 @@ SOURCES = {
     for kind in ("dataset", "competition", "kernel", "model")
 }
 INVALID = ("tags", *SOURCES)
+RUN, SAVE = "SAVE_AND_RUN_ALL", "QUICK_SAVE"  # what becomes of a push, in Kaggle's words
 SETTINGS = ("language", "kernel_type", "enable_gpu", "enable_tpu", *ASKED)
 
 
@@ -29,13 +30,21 @@ class KernelCalls(Exchange):
     _kernels: Any
     _kernels_types: Any
 
-    def save_kernel(self, metadata: Mapping[str, Any], text: str, *, timeout_seconds: int) -> Saved:
+    def save_kernel(
+        self,
+        metadata: Mapping[str, Any],
+        text: str,
+        *,
+        timeout_seconds: int,
+        execution: str = "",
+    ) -> Saved:
         """Push a kernel. Sent once; may raise `Ambiguous`.
 
         Args:
             metadata: as in kernel-metadata.json.
             text: the notebook.
             timeout_seconds: after which Kaggle ends the session.
+            execution: RUN or SAVE; "" leaves it to Kaggle.
         """
         request = self._kernels_types.ApiSaveKernelRequest()
         request.slug, request.new_title = metadata["id"], metadata["title"]
@@ -45,6 +54,8 @@ class KernelCalls(Exchange):
         for name, field in SOURCES.items():
             setattr(request, field, list(metadata.get(name, [])))
         request.session_timeout_seconds = timeout_seconds
+        if execution:
+            request.kernel_execution_type = self._kernels_types.KernelExecutionType[execution]
         what = f"push {metadata['id']}"
 
         def order() -> Saved:
@@ -189,6 +200,13 @@ class KernelCalls(Exchange):
     def download(self, url: str, path: Path) -> None:
         """Download a signed address of `kernel_output`. Raises `Expired` if it is not valid."""
         self._read(f"download {path.name}", lambda: file_transfer.fetch(self._anonymous, url, path))
+
+    def delete_kernel(self, handle: str) -> None:
+        """Delete our kernel with all of its versions. Sent once; may raise `Ambiguous`."""
+        request = self._about_kernel("DeleteKernel", handle, None)
+        what = f"delete {handle}"
+        answer = self._write(what, lambda: self._kernels.delete_kernel(request))
+        failure_messages.require_none(what, answer.error_message)
 
     def _about_kernel(self, call: str, handle: str, version: int | None) -> Any:
         request = getattr(self._kernels_types, f"Api{call}Request")()

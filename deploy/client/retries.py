@@ -83,6 +83,11 @@ class Exchange:
         self._anonymous = file_transfer.anonymous(timeouts)
         http._response_processor = self._note_time
 
+    def listen(self, listener: file_transfer.Listener) -> None:
+        """Give each answer, to a call or a transfer, to `listener`; a log that is followed not."""
+        for session in (self._http._session, self._anonymous):
+            file_transfer.listen(session, listener)
+
     def _note_time(self, response: requests.Response) -> None:
         try:
             moment = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))

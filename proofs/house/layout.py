@@ -14,9 +14,9 @@ FLOORS = {
     " models submission artifact ensemble|warm_start session evaluation"
     " training|inference|preparation figures pages folders"
     " plan report|inspection|rehearsal __main__",
-    "deploy": "errors client journal project bundle kernel relay trace|setup",
+    "deploy": "errors client journal project bundle kernel relay trace|setup|live",
     "localkaggle": "competitions|sessions|faults|facts services http_handler server __main__",
-    "commands": "console project push_plan kaggle|local|preparation|rehearsal|setup",
+    "commands": "console project push_plan kaggle|local|preparation|rehearsal|setup|doctor",
     "proofs": "shared"
     " relay|kaggle|training|spoiled_inputs|house hostile competitions"
     " own|hardware|custom|scale|plan|site __main__",
