@@ -1,0 +1,132 @@
+"""The smoke test, by the real client against a local Kaggle that runs the notebooks' code."""
+
+import itertools
+import json
+
+import pytest
+
+from deploy.errors import Unreachable, UsageError
+from deploy.live import live
+from localkaggle import facts as local_facts
+from localkaggle.faults import edited
+from localkaggle.server import USER
+from proofs.site import live_rehearsal
+from proofs.site.live_rehearsal import HURRIED, QUICKLY_KILLED_SECONDS, Plain, kaggle, smoke, there
+
+QUICK = {"queue_seconds": 0.01, "ready_seconds": 0.05}
+
+
+def quick(folder, **more) -> live.Result:
+    return smoke(folder, HURRIED, (), QUICKLY_KILLED_SECONDS, **more)
+
+
+def test_a_smoke_test_shows_the_facts_and_leaves_nothing_behind(tmp_path):
+    """Its one file is what a local Kaggle can be told to behave like."""
+    with kaggle({**QUICK, "layout": "flat", "own_output": False}, Plain) as local:
+        result = quick(tmp_path)
+        left = there(local)
+        private = [
+            asked["isPrivate"]
+            for method, asked, *_ in local.journal
+            if method in ("SaveKernel", "CreateDataset")
+        ]
+
+    read = local_facts.read(result.file)
+    rows = {row.fact: row.seen for row in result.rows}
+    assert left == result.left == []
+    assert private == [True] * 5
+    assert [path.name for path in tmp_path.iterdir()] == [result.file.name]
+    assert (read["layout"], read["own_output"]) == ("flat", False)
+    assert {name for name, seen in rows.items() if not seen} == {
+        *("token_seconds", "verified", "refused_push", "reserves", "gpus", "scores")
+    }
+    assert USER not in result.file.read_text()
+
+
+def test_what_cannot_be_deleted_is_named_and_tried_again(tmp_path):
+    """The next command deletes it, and makes nothing."""
+    with kaggle(QUICK, Plain) as local:
+        local.faults.say("DeleteDataset", itertools.repeat(edited(error="Try again later")))
+        first = quick(tmp_path)
+        local.faults.say("DeleteDataset", [])
+        made = len([call for call in local.journal if call[0] == "SaveKernel"])
+        second = quick(tmp_path)
+
+        assert [call[0] for call in local.journal].count("SaveKernel") == made
+        assert there(local) == []
+    [address] = first.left
+    assert address.startswith(f"https://www.kaggle.com/datasets/{USER}/relay-live-")
+    assert (second.left, second.file) == ([], first.file)
+
+
+@pytest.mark.parametrize("operation", ["SaveKernel", "CreateDatasetVersion", "DeleteKernel"])
+def test_an_answer_that_is_lost_makes_nothing_twice(operation, tmp_path):
+    """What it made is found, in the same command."""
+    with kaggle(QUICK, Plain) as local:
+        local.faults.say(operation, ["reset after"])
+        result = quick(tmp_path)
+
+        assert [kind for _, kind, _ in local.faults.struck] == ["reset after"]
+        assert live_rehearsal.duplicates(local) == there(local) == result.left == []
+
+
+def test_a_killed_smoke_test_is_finished_by_the_same_command():
+    """Killed at a push, after Kaggle made the version."""
+    struck, wrong = live_rehearsal.killed(live_rehearsal.Kill("SaveKernel", 1, after=True))
+
+    assert (struck, wrong) == (True, [])
+
+
+def test_a_kaggle_that_falls_silent_leaves_a_test_to_be_finished(tmp_path):
+    """Not one that seems complete; the same command finishes it."""
+    with kaggle(QUICK, Plain) as local:
+        local.faults.say("GetDatasetStatus", itertools.repeat("503, Retry-After 0"))
+        with pytest.raises(Unreachable):
+            quick(tmp_path)
+        local.faults.say("GetDatasetStatus", [])
+        result = quick(tmp_path)
+
+        assert live_rehearsal.duplicates(local) == there(local) == result.left == []
+    assert [path.name for path in tmp_path.iterdir()] == [result.file.name]
+
+
+def test_a_step_that_spends_is_announced_and_taken_only_if_it_is_agreed_to(tmp_path):
+    """The others are announced, and not asked about."""
+    asked, shown = [], []
+
+    def disagree(step):
+        asked.append(step.name)
+        return False
+
+    with kaggle(QUICK, Plain) as local:
+        from deploy.client.client import Kaggle
+
+        live.smoke_test(
+            Kaggle.connect(pace=HURRIED),
+            "digits",
+            tmp_path,
+            wanted=("tpu", "submit"),
+            agree=disagree,
+            show=shown.append,
+            killed_seconds=QUICKLY_KILLED_SECONDS,
+        )
+        pushes = [said for name, said, *_ in local.journal if name == "SaveKernel"]
+        shaped = [said for said in pushes if said.get("machineShape")]
+
+    assert asked == ["tpu", "submit"] and shaped == []
+    assert "It spends 5 TPU minutes." in " ".join(shown)
+    assert "It spends one submission to digits." in " ".join(shown)
+
+
+def test_the_unfinished_test_of_another_account_is_refused(tmp_path):
+    """Its things can be deleted by that account alone."""
+    with kaggle(QUICK, Plain) as local:
+        local.faults.say("SaveKernel", itertools.repeat("reset"))
+        with pytest.raises(Unreachable):
+            quick(tmp_path)
+        [record] = tmp_path.glob("unfinished-*.json")
+        held = json.loads(record.read_text())
+        record.write_text(json.dumps({**held, "user": "ben"}))
+
+        with pytest.raises(UsageError, match="Log in as ben"):
+            quick(tmp_path)
