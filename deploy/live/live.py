@@ -17,17 +17,29 @@ from typing import Any
 
 from deploy.client import server_address
 from deploy.client.client import Kaggle
-from deploy.errors import Ambiguous, RunFailed
+from deploy.errors import (
+    Ambiguous,
+    CredentialError,
+    DeadlinePassed,
+    Detached,
+    DiskError,
+    RunFailed,
+    Unreachable,
+)
 from deploy.live import seen_facts
 from deploy.live.live_runs import REFUSALS, Runs
 from deploy.live.live_steps import LiveSteps
 from deploy.live.made_things import MadeThings
-from deploy.live.raw_answers import RawAnswers, read
+from deploy.live.raw_answers import RawAnswers
 
 Show = Callable[[str], None]
 
 KILLED_SECONDS = 120.0
 DELETES = 3  # tries
+UNFINISHED = (
+    "The smoke test is unfinished, and what it made is still on Kaggle. To finish it, and to delete"
+    " that, give the same command again:\ninvoke doctor --live"
+)
 LEFT = 4  # the exit code where Kaggle refused to delete something
 
 
@@ -111,7 +123,8 @@ def smoke_test(
         killed_seconds: timeout of the session that is killed.
 
     Raises:
-        Unreachable, CredentialError, DiskError: the test is unfinished, and can be given again.
+        Unreachable, CredentialError, DeadlinePassed, DiskError, Detached: the test is unfinished,
+            and can be given again.
         UsageError: if the records cannot be read, or are another account's.
     """
     where = re.sub(r"[^A-Za-z0-9.-]", "-", server_address.address())
@@ -121,10 +134,15 @@ def smoke_test(
     show(f"All is private, has {made.suffix} in its name, and is deleted at the end.")
     runs = Runs(kaggle, made, answers)
     steps = LiveSteps(runs, made, answers, competition, sample, killed_seconds)
-    left = _Smoke(steps, runs, made, answers, competition).take(wanted, agree, show)
+    try:
+        left = _Smoke(steps, runs, made, answers, competition).take(wanted, agree, show)
+    except KeyboardInterrupt:
+        raise Detached(f"Interrupted. {UNFINISHED}") from None
+    except (Unreachable, CredentialError, DeadlinePassed, DiskError) as error:
+        raise type(error)(f"{error}\n{UNFINISHED}") from error
     if not left:
         made.forget()
-    held = read(answers.path)["answers"]
+    held = answers.records
     return Result(answers.path, seen_facts.table(held), seen_facts.notes(held), left)
 
 
