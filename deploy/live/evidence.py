@@ -39,13 +39,14 @@ def address(push: Record) -> tuple[str, str]:
 
 
 def of_kernel(records: Records, push: Record, call: str) -> list[Record]:
-    """Return the answers of a call about the version of a push; GetKernel is asked without one."""
+    """Return the answers of a call about the version of a push; GetKernel is asked for the newest."""
     slug, label = address(push)
     return [
         record
         for record in calls(records, call)
         if (record["asked"] or {}).get("kernelSlug") == slug
         and record["asked"].get("versionLabel", label) == label
+        and record["step"] == push["step"]
         and record["at"] >= push["at"]
     ]
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from deploy.client import responses, server_address
@@ -94,7 +95,7 @@ class LiveSteps:
         wanted = _written(log)
         for name in wanted:
             if name in files:
-                runs.compare(name, lambda path, name=name: self._kaggle.download(files[name], path))
+                runs.compare(name, partial(self._kaggle.download, files[name]))
         self._compare_logs(handle, version, log)
         _require(status, handle)
 

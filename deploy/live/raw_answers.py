@@ -93,9 +93,9 @@ class RawAnswers:
         new = json.loads(secrets.to_json(self._clean(new)))
         if isinstance(new["answer"], str):
             new["answer"] = new["answer"][:PAGE_AT_MOST]  # a part of a key is not recognized
-        same = next((old for old in reversed(self.records) if _question(old) == _question(new)), {})
-        if all(same.get(name) == value for name, value in new.items()):
-            same["until"], same["times"] = now, same["times"] + 1
+        before = [old for old in self.records if _question(old) == _question(new)]
+        if before and all(before[-1][name] == value for name, value in new.items()):
+            before[-1].update(until=now, times=before[-1]["times"] + 1)
             return  # written with the next new answer
         self.records.append({**new, "at": now, "until": now, "times": 1})
         self.save()

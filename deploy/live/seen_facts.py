@@ -78,8 +78,10 @@ def notes(records: Records) -> list[str]:
             if record["code"] == 200
         }
         if sources:
-            echoed = sources == {push["asked"].get("text")}
-            found.append(f"the notebook came back {'unchanged' if echoed else 'changed'}")
+            pushed = push["asked"].get("text")
+            echoed = "unchanged" if sources == {pushed} else "changed"
+            if pushed:
+                found.append(f"the notebook came back {echoed}")
         if versions := evidence.line(records, push, "versions"):
             listed = (f"{name} {version}" for name, version in versions.items() if name != "about")
             found.append(f"a CPU session has {', '.join(listed)}")
