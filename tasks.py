@@ -13,14 +13,13 @@ from commands.kaggle import (
     push_infer,
     push_train,
     relay_chain,
-    status,
     submit,
-    watch,
 )
 from commands.local import check, inspect, plan, prove, report, scale_check
 from commands.preparation import push_prepare
 from commands.rehearsal import dry_run
 from commands.setup import init_project
+from commands.watch import status, watch
 
 __all__ = [
     "build",

@@ -8,8 +8,8 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from invoke import tasks
 ROOT = Path(__file__).resolve().parents[1]
 USAGE, DEADLINE, CTRL_C = 2, 5, 130  # exit codes
 TWO_WEEKS = 60 * 24 * 14  # minutes
+Show = Callable[[str], None]
 NOTHING_LOST = "Nothing is lost: run the same command again, or look first:\ninvoke status"
 
 
@@ -51,7 +52,8 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
 
     @functools.wraps(body)
     def run(*arguments: Any, **options: Any) -> None:
-        as_json = options.get("json", False)
+        as_stream = options.get("json_lines", False)
+        as_json = as_stream or options.get("json", False)
         try:  # around the imports too: Ctrl-C during one ends with a message
             from deploy.client import secrets
 
@@ -60,7 +62,8 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
                 from deploy.setup import init
 
                 options["config"] = init.default_config(ROOT)  # what `invoke init` chose
-            result = body(*arguments, **options)
+            with shown_by(_as_json) if as_stream else nullcontext():
+                result = body(*arguments, **options)
             if as_json:
                 print(secrets.to_json(result), flush=True)
         except BrokenPipeError:  # the reader, as `| head`, has closed the pipe
@@ -139,11 +142,44 @@ def limited(
     return decorate
 
 
+_shown_by: list[Show] = []  # what is given the lines in place of `show`; the last one counts
+
+
 def show(line: str) -> None:
-    """Print at once, also into a pipe, and without secrets."""
+    """Show a line: print it at once, unless something else shows the lines."""
+    (_shown_by or [print_line])[-1](line)
+
+
+def print_line(line: str) -> None:
+    """Print a line as a pipe gets it: at once, and without secrets."""
     from deploy.client import secrets
 
     print(secrets.redact(line), flush=True)
+
+
+@contextmanager
+def shown_by(other: Show) -> Iterator[None]:
+    """Give all lines to another function in place of `show`."""
+    _shown_by.append(other)
+    try:
+        yield
+    finally:
+        _shown_by.remove(other)
+
+
+def terminal() -> bool:
+    """Return whether a screen can be drawn: in no pipe, and not where lines are shown otherwise."""
+    named = os.environ.get("TERM", "dumb")
+    return not _shown_by and sys.stdout.isatty() and named not in ("dumb", "unknown")
+
+
+def _as_json(line: str) -> None:
+    """Print a line as one JSON object; that of a watch with what it knows of the run."""
+    from deploy.client import secrets
+    from deploy.kernel.look import Line
+
+    value = line.look.to_json() if isinstance(line, Line) else {"line": line}
+    print(secrets.to_json(value), flush=True)
 
 
 def number(option: str, text: str, least: float, most: float) -> float:

@@ -1,4 +1,4 @@
-"""Kaggle's tasks: those that push to Kaggle, watch, pull, publish and submit."""
+"""Kaggle's tasks: those that push to Kaggle, pull, publish and submit."""
 
 import shlex
 from pathlib import Path
@@ -10,7 +10,6 @@ from commands.console import (
     TWO_WEEKS,
     confirmation,
     limited,
-    number,
     reported,
     show,
     task,
@@ -19,6 +18,7 @@ from commands.project import (
     AGAIN,
     CONFIG,
     JSON,
+    KERNEL,
     RUN,
     YES,
     check_own_code,
@@ -28,12 +28,12 @@ from commands.project import (
     models,
     project,
     resolved_pushes,
+    screen,
     show_push,
     show_result,
 )
 from commands.push_plan import PushPlan
 
-KERNEL = {"kernel": "train-tpu (default), infer-gpu or prepare-cpu"}
 ENSEMBLE = {"ensemble": "an ensemble.json: its members, in place of the last training's model"}
 PLACEHOLDER = "owner"
 
@@ -53,7 +53,8 @@ def relay_chain(
     ours = resolved_pushes(config).project
     check_own_code(ours.config)
     check, agree = checker(config), PushPlan(config, confirmation(yes))
-    made = relay.run(connect(), ours, show=show, check=check, agree=agree, pushed=agree.keep)
+    with screen("this command pulls it, and goes on to the score"):
+        made = relay.run(connect(), ours, show=show, check=check, agree=agree, pushed=agree.keep)
     return show_result(made, config)
 
 
@@ -147,9 +148,10 @@ def push_train(
     check_own_code(ours.config)
     agree = PushPlan(config, confirmation(yes))
     if until_done:
-        done = chained_sessions.train(
-            connect(), ours, show=show, agree=agree, fresh=fresh, pushed=agree.keep
-        )
+        with screen("this command pulls it, and pushes the next session if one is needed"):
+            done = chained_sessions.train(
+                connect(), ours, show=show, agree=agree, fresh=fresh, pushed=agree.keep
+            )
         show(f"{done.run} is complete; its output is in {done.folder}")
         show(f"Next: {relay.next_command(ours, done.run, done.folder)}")
         return {
@@ -186,50 +188,6 @@ def push_infer(
     model = models(pushes, ensemble)
     run = relay.push(connect(), ours, relay.INFER, **model, again=again, show=show, agree=agree)
     return show_push(run, ours.command("watch --kernel infer-gpu"))
-
-
-@task(
-    help={
-        **CONFIG,
-        **JSON,
-        **RUN,
-        **KERNEL,
-        "hours": "how long to wait for the end of the run, once it runs (default 13)",
-        "queue-hours": "how long to wait until it gets a machine (default 12)",
-    }
-)
-@reported
-@limited(TWO_WEEKS)  # --hours and --queue-hours end a watch; this ends an answer that never does
-def watch(
-    c: Context,
-    kernel: str = "train-tpu",
-    run: str = "",
-    config: str = "",
-    hours: str = "13",
-    queue_hours: str = "12",
-    json: bool = False,
-) -> dict[str, Any]:
-    """Follow a run to its end; Ctrl-C does not stop it.
-
-    Example: invoke watch --kernel infer-gpu
-    """
-    from deploy.relay import continuation, next_steps, relay
-
-    pushes = resolved_pushes(
-        config,
-        deadline_seconds=number("hours", hours, 1 / 60, 24 * 14) * 3600,
-        queue_seconds=number("queue-hours", queue_hours, 1 / 60, 24 * 14) * 3600,
-    )
-    found, kaggle = pushes.find_run(run, kernel), connect()
-    status = relay.watch(kaggle, pushes.project, found, show=show)
-    left = continuation.progress_of(kaggle, found)
-    if left.startswith("partial"):
-        show(f"{found} is {left}")
-    following = pushes.project.command(f"pull --run {found}")
-    if next_steps.kernel_of(pushes.project, found) == relay.PREPARE:  # nothing at home needs it
-        following = next_steps.after_preparation(pushes.project, left)
-    show(f"Next: {following}")
-    return {"run": str(found), "status": status, "left": left}
 
 
 @task(help={**CONFIG, **JSON, **RUN, **KERNEL, **minutes(120)})
@@ -326,37 +284,3 @@ def submit(
         "ref": scored.ref,
         "score": scored.score,
     }
-
-
-@task(
-    help={
-        **CONFIG,
-        **JSON,
-        **minutes(5),
-        "of": "path of a submission.csv: show where it came from, back to the commit",
-    }
-)
-@reported
-@limited(5)
-def status(
-    c: Context, of: str = "", config: str = "", minutes: str = "", json: bool = False
-) -> dict[str, Any]:
-    """Show what was asked of Kaggle, how it stands, and the quota.
-
-    Example: invoke status
-    """
-    from deploy.trace import lineage
-    from deploy.trace import status as states
-
-    ours = project(config)
-    if of:
-        links = lineage.trace(ours, Path(of))
-        for link in links:
-            show(f"{link.what:16}{link.value}")
-        return {"of": of, "links": [link.to_json() for link in links]}
-    for line in states.journal_lines(ours):
-        show(line)
-    found = states.now(connect(), ours)
-    for line in states.state_lines(found):
-        show(line)
-    return {"journal": states.journal(ours), **found}

@@ -6,10 +6,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from commands.console import ROOT, show
+from commands.console import ROOT, show, terminal
 
 CONFIG = {
     "config": "name in pipeline/configs/, or path of such a .py file; default: what init chose, or"
@@ -19,6 +20,7 @@ JSON = {"json": "print the result as one JSON object on the last line"}
 RUN = {
     "run": "owner/slug/version, as ann/digits-train-tpu/3; default: the last run pushed from here"
 }
+KERNEL = {"kernel": "train-tpu (default), infer-gpu or prepare-cpu"}
 
 
 YES = {"yes": "push without asking; for scripts"}
@@ -150,6 +152,19 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], in
         return rules.check(submission, sample, numbers=numbers, within=within, constant=constant)
 
     return check
+
+
+def screen(following: str) -> AbstractContextManager[object]:
+    """Return the context in which waits for runs are drawn, where a terminal shows.
+
+    Args:
+        following: what comes after a wait: a command, or what this one does.
+    """
+    if not terminal():
+        return nullcontext()
+    from commands.dashboard import Dashboard
+
+    return Dashboard(following)
 
 
 def show_push(run: Any, following: str) -> dict[str, Any]:

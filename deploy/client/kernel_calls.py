@@ -180,7 +180,7 @@ class KernelCalls(Exchange):
         return self._mine(handle, f"look at {handle}", ask)
 
     def quota(self, patience: float | None = None) -> Quota:
-        """Return the accelerator time left this week.
+        """Return the accelerator time of this week.
 
         Args:
             patience: seconds to retry; by default those of the pace.
@@ -195,6 +195,8 @@ class KernelCalls(Exchange):
             responses.seconds_left(answer.gpu_quota),
             responses.seconds_left(answer.tpu_quota),
             responses.moment(answer.quota_refresh_time),
+            responses.seconds_allowed(answer.gpu_quota),
+            responses.seconds_allowed(answer.tpu_quota),
         )
 
     def download(self, url: str, path: Path) -> None:

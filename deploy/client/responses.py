@@ -98,11 +98,19 @@ class Limits:
 
 @dataclass(frozen=True)
 class Quota:
-    """Accelerator seconds left this week, and when the next week begins in UTC; None: unknown."""
+    """Accelerator time of this week; None: unknown.
+
+    Attributes:
+        gpu_seconds, tpu_seconds: that are left.
+        renewed: when the next week begins, in UTC.
+        gpu_allowed, tpu_allowed: seconds that a week has.
+    """
 
     gpu_seconds: float | None
     tpu_seconds: float | None
     renewed: datetime | None = None
+    gpu_allowed: float | None = None
+    tpu_allowed: float | None = None
 
 
 def text(value: Any) -> str:
@@ -212,11 +220,18 @@ def moment(value: Any) -> datetime | None:
     return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
 
 
+def seconds_allowed(quota: Any) -> float | None:
+    """Return the seconds a week of an accelerator's quota; None if Kaggle did not say."""
+    if quota is None or quota.total_time_allowed is None:
+        return None
+    return float(quota.total_time_allowed.total_seconds())
+
+
 def seconds_left(quota: Any) -> float | None:
     """Return the seconds left of an accelerator's quota; None if Kaggle did not say."""
-    if quota is None or quota.total_time_allowed is None:
+    allowed = seconds_allowed(quota)
+    if allowed is None:
         return None
     # The client's text form of these loses whole days; the values are right.
     spent = [span for span in (quota.time_used, quota.time_reserved) if span is not None]
-    left = quota.total_time_allowed.total_seconds() - sum(span.total_seconds() for span in spent)
-    return max(0.0, float(left))
+    return max(0.0, allowed - sum(span.total_seconds() for span in spent))

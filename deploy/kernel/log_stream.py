@@ -1,14 +1,13 @@
-"""Follow the log of a run in the background, for its newest progress.
+"""Follow the log of a run in the background, for its progress.
 
 If the connection breaks, the log is read again from its beginning. No failure here ends a watch:
 the run's status alone decides.
 """
 
 import json
-import math
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from deploy.client import failure_messages
@@ -18,7 +17,7 @@ from deploy.errors import RelayError
 from deploy.project import InWords
 
 LINE_AT_MOST = 10_000
-ETA_AT_MOST = 10 * 365 * 24 * 3600.0  # seconds; anything longer is no estimate
+PROGRESS_AT_MOST = 20_000  # lines of progress; of those after them, the newest is kept
 # Lines of a notebook that tell a person nothing: %%writefile, pieces of JSON, paths.
 NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|\S*/\S*$""")
 
@@ -35,7 +34,8 @@ class LogStream:
         self._in_words = in_words
         self._closed = threading.Event()
         self._rest = ""
-        self._progress: Mapping[str, Any] = {}
+        self._progress: list[Mapping[str, Any]] = []
+        self._place = 0  # of the next line of progress
         self._words = ""
 
     def __enter__(self) -> Self:
@@ -48,18 +48,18 @@ class LogStream:
     @property
     def line(self) -> str:
         """The run's progress, or else the last line of words."""
-        return self._in_words(self._progress) or self._words
+        newest = self._progress[-1] if self._progress else {}
+        return self._in_words(newest) or self._words
 
     @property
-    def seconds_ahead(self) -> float | None:
-        """How long the run still expects to take; None: unknown."""
-        eta = self._progress.get("eta_seconds")
-        return float(eta) if isinstance(eta, (int, float)) and 0 <= eta < ETA_AT_MOST else None
+    def progress(self) -> Sequence[Mapping[str, Any]]:
+        """The run's lines of progress, the oldest first."""
+        return tuple(self._progress)
 
     def _follow(self) -> None:
         pause = self._kaggle.pace.first
         while not self._closed.is_set():
-            self._rest = ""  # the log starts from its beginning again
+            self._rest, self._place = "", 0  # the log starts from its beginning again
             try:
                 for stream, data in self._kaggle.follow_log(self._handle, self._version):
                     pause = self._kaggle.pace.first
@@ -80,16 +80,7 @@ class LogStream:
             except (ValueError, RecursionError):
                 value = None
             if isinstance(value, dict) and "step" in value:
-                self._progress = value
+                self._progress[self._place : self._place + 1] = [value]
+                self._place = min(self._place + 1, PROGRESS_AT_MOST)
             elif any(map(str.isalpha, line)) and not NO_WORDS.match(line):
                 self._words = line[:160]
-
-
-def clock(seconds: float) -> str:
-    """Return seconds as hours, minutes and seconds.
-
-    >>> clock(7265.9)
-    '2:01:05'
-    """
-    minutes, rest = divmod(math.floor(seconds), 60)
-    return f"{minutes // 60:d}:{minutes % 60:02d}:{rest:02d}"

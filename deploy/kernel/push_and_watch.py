@@ -26,7 +26,8 @@ from deploy.errors import (
     Unreachable,
     UsageError,
 )
-from deploy.kernel.log_stream import LogStream, clock
+from deploy.kernel.log_stream import LogStream
+from deploy.kernel.look import Look, clock
 from deploy.project import InWords, no_words
 
 Show = Callable[[str], None]
@@ -211,7 +212,7 @@ def watch(
 
     Args:
         deadline_seconds: for the run itself, from the moment it is seen running.
-        show: is given a line when the status or the progress has changed.
+        show: is given the line of a `Look` when the status or the progress has changed.
         queue_seconds: for the run to start; by default `deadline_seconds`.
         in_words: what a line of its progress says to a person.
 
@@ -225,7 +226,7 @@ def watch(
     attach = f"The run continues. To watch it again:\ninvoke watch --run {run}"
     began, running = time.monotonic(), 0.0
     pause, last = kaggle.pace.first, ""
-    left = _quota_left(kaggle, run)
+    quota = _quota(kaggle, run)
     try:
         with LogStream(kaggle, run.handle, run.version, in_words) as log:
             while True:
@@ -235,13 +236,14 @@ def watch(
                 name, failure = _look(kaggle, run, new=new, seen=last not in ("", NOT_YET))
                 if name == "RUNNING":
                     running = running or now
-                state = name
-                if running:
-                    projected = _projected(run, log, now - running, left)
-                    state = f"{name}  {log.line}{projected}".rstrip()
-                if name == "COMPLETE" or state != last:
-                    show(f"{run}  {clock(now - began)}  {state if name == 'RUNNING' else name}")
-                    last, pause = state, kaggle.pace.first  # after a change, poll often again
+                ran = now - running if running else None
+                accelerator = _accelerator(run)
+                look = Look(
+                    str(run), name, now - began, ran, log.line, log.progress, accelerator, *quota
+                )
+                if name == "COMPLETE" or look.state != last:
+                    show(look.line)
+                    last, pause = look.state, kaggle.pace.first  # after a change, poll often again
                 if name == "COMPLETE":
                     return name
                 if name in ("ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"):
@@ -266,25 +268,17 @@ def watch(
         raise type(error)(f"{error}\n{attach}") from error
 
 
-def _quota_left(kaggle: Kaggle, run: Run) -> float | None:
-    """Return the seconds left this week for a run's accelerator; None if Kaggle does not say."""
+def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
+    """Return the seconds left and allowed this week for a run's accelerator; None: unknown."""
     if _accelerator(run) == "CPU":
-        return None
+        return None, None
     try:
         quota = kaggle.quota(patience=0)
     except RelayError:
-        return None  # it is only shown
-    return quota.tpu_seconds if _accelerator(run) == "TPU" else quota.gpu_seconds
-
-
-def _projected(run: Run, log: LogStream, seconds: float, left: float | None) -> str:
-    """Return in words how much of the week's remaining quota a run will use."""
-    ahead = log.seconds_ahead
-    if ahead is None or left is None:
-        return ""
-    hours = (seconds + ahead) / 3600
-    used = "under 0.1" if hours < 0.1 else f"about {hours:.1f}"
-    return f"  will use {used} of the {left / 3600:.1f} {_accelerator(run)} hours left this week"
+        return None, None  # it is only shown
+    if _accelerator(run) == "TPU":
+        return quota.tpu_seconds, quota.tpu_allowed
+    return quota.gpu_seconds, quota.gpu_allowed
 
 
 def _accelerator(run: Run) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploy.client.client import Kaggle
+from deploy.client.responses import Quota
 from deploy.errors import RelayError
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE
 from deploy.project import INFER, TRAIN, Project
@@ -18,6 +19,8 @@ from deploy.relay.last_runs import PUSHED_BY, run_of
 Row = Mapping[str, Any]
 
 NEWEST = 5
+JOURNAL_COLUMNS = ("when (UTC)", "task", "what", "what came of it")
+ACTIVE = ("QUEUED", "RUNNING")
 TASKS = {"pushes": "push", "publishes": "publish", "submissions": "submit"}
 # Why a command ended, by its kind of error.
 WHY = {
@@ -54,7 +57,7 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
 
     A question that fails is answered with its error, and does not hide the other answers.
     """
-    runs, partial, renewed = {}, False, None
+    runs, partial = {}, False
     for kernel in PUSHED_BY:
         row = project.journal().last("pushes", kernel=kernel, config=project.name, outcome=DONE)
         if row is None:
@@ -72,44 +75,55 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
         runs[str(run)] = state
     try:
         quota = kaggle.quota()
-        seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}
-        renewed = quota.renewed
     except RelayError:
-        seconds = {"TPU": None, "GPU": None}
+        quota = Quota(None, None)
+    active = next((run for run, state in runs.items() if state in ACTIVE), "")
+    following = f"watch --run {active}" if active else "push-train --until-done" if partial else ""
     return {
         "runs": runs,
-        "hours_left": {
-            name: None if left is None else left / 3600 for name, left in seconds.items()
-        },
-        "renewed": renewed.isoformat() if renewed else None,
-        "next": project.command("push-train --until-done") if partial else None,
+        "hours_left": _in_hours(TPU=quota.tpu_seconds, GPU=quota.gpu_seconds),
+        "hours_allowed": _in_hours(TPU=quota.tpu_allowed, GPU=quota.gpu_allowed),
+        "renewed": quota.renewed.isoformat() if quota.renewed else None,
+        "next": project.command(following) if following else None,
     }
+
+
+def _in_hours(**seconds: float | None) -> dict[str, float | None]:
+    return {name: None if value is None else value / 3600 for name, value in seconds.items()}
 
 
 def journal_lines(project: Project) -> list[str]:
     """Return what was asked of this Kaggle and what came of it, as lines for a person."""
+    title, rows, notes = journal_table(project)
+    return [title, *(_aligned([JOURNAL_COLUMNS, *rows]) if rows else []), *notes]
+
+
+def journal_table(project: Project) -> tuple[str, list[tuple[str, ...]], list[str]]:
+    """Return a title, a row for each of the newest entries, and notes about those of others.
+
+    The columns are `JOURNAL_COLUMNS`.
+    """
     rows = [
         (row["at"][:16].replace("T", " "), TASKS[table], _what(table, row), outcome_of(table, row))
         for table, kept in journal(project).items()
         for row in kept
     ]
-    whole = project.journal()
-    lines = [f"Asked of {whole.server} with the config {project.name}: nothing yet"]
-    if rows:
-        columns = ("when (UTC)", "task", "what", "what came of it")
-        lines = [f"Asked of {whole.server}", *_aligned([columns, *rows])]
+    whole, notes = project.journal(), []
+    title = f"Asked of {whole.server}"
+    if not rows:
+        title += f" with the config {project.name}: nothing yet"
     for server, count in whole.elsewhere().items():
         one = count == 1
         entries = f"{count} {'entry' if one else 'entries'} of the journal"
         if server:
             about = f"{'is' if one else 'are'} about another Kaggle, {server}"
-            lines.append(f"{entries} {about}, and {'is' if one else 'are'} left out.")
+            notes.append(f"{entries} {about}, and {'is' if one else 'are'} left out.")
         else:
-            lines.append(
+            notes.append(
                 f"{entries} {'does' if one else 'do'} not say which Kaggle, and"
                 f" {'is' if one else 'are'} left out. To use such a run: --run owner/slug/version"
             )
-    return lines
+    return title, rows, notes
 
 
 def state_lines(found: Row) -> list[str]:

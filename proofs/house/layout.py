@@ -16,7 +16,8 @@ FLOORS = {
     " plan report|inspection|rehearsal __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup|live",
     "localkaggle": "competitions|sessions|faults|facts services http_handler server __main__",
-    "commands": "console project push_plan kaggle|local|preparation|rehearsal|setup|doctor",
+    "commands": "console drawing dashboard project push_plan"
+    " kaggle|local|preparation|rehearsal|setup|doctor|watch",
     "proofs": "shared"
     " relay|kaggle|training|spoiled_inputs|house hostile competitions"
     " own|hardware|custom|scale|plan|site __main__",

@@ -100,7 +100,7 @@ def test_every_task_is_listed_and_nothing_heavy_is_started_for_it():
     """`invoke --list` is the first thing that one types."""
     code = (
         "import sys, tasks; heavy = {'kaggle', 'kagglesdk', 'requests', 'pandas', 'numpy', 'keras',"
-        " 'jax', 'tensorflow', 'jupytext', 'pipeline', 'localkaggle', 'deploy'};"
+        " 'jax', 'tensorflow', 'rich', 'jupytext', 'pipeline', 'localkaggle', 'deploy'};"
         " sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
 

@@ -1,0 +1,321 @@
+"""A wait as lines, as JSON lines and as a screen, each by the real command."""
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from commands import drawing
+from deploy.kernel.look import Look
+from localkaggle import faults
+from localkaggle.server import LocalKaggle
+from proofs.kaggle.world import competition
+from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, save, signed_in, soon
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "rehearsal/digits-train-tpu/1"
+WATCH = ("watch", "--run", RUN, "--config", "digits")
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+LOSSES = (2.5, 1.5, 0.75, 0.5)
+
+
+class World:
+    """A local Kaggle whose one run prints its progress and waits until `released` is set.
+
+    Attributes:
+        fails: whether the run then ends with an error.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.released, self.fails = threading.Event(), False
+        self.local = LocalKaggle(
+            folder,
+            competitions=[competition()],
+            offline=True,
+            queue_seconds=0.0,
+            session=partial(Scripted, self._train),
+        )
+
+    def _train(self, session: Scripted) -> None:
+        for step, loss in enumerate(LOSSES, 1):
+            line = {"step": step, "steps": 8, "loss": loss, "eta_seconds": 3600.0}
+            session.log.add("stdout", json.dumps(line) + "\n")
+        self.released.wait(SECONDS_AT_MOST)
+        if self.fails:
+            raise ValueError("the batch does not fit")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A world with one version pushed; the environment leads there."""
+    world = World(tmp_path / "kaggle")
+    with world.local as local:
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        with signed_in(local.environment) as client:
+            save(client, "{}", slug="digits-train-tpu", machine_shape="TpuV5E8")
+        yield world
+        world.released.set()
+
+
+def piped(world: World, *words: str) -> list[str]:
+    """Return the lines that a task prints into a pipe; the run ends after the last loss."""
+    command = [sys.executable, "-m", "invoke", *WATCH, *words]
+    lines = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if str(LOSSES[-1]) in line:
+                world.released.set()
+    assert process.returncode == 0
+    return lines
+
+
+def test_a_pipe_gets_lines_and_no_escape_codes(world, monkeypatch):
+    """Though the environment asks for colours."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    lines = piped(world)
+
+    text = "\n".join(lines)
+    assert "\x1b" not in text and "\r" not in text
+    assert any(line.endswith("COMPLETE") for line in lines)
+    assert "RUNNING  step 4 of 8  loss 0.5000  1:00:00 to go  will use about 1.0 of the" in text
+    assert lines[-1] == f"Next: invoke pull --run {RUN} --config digits"
+
+
+def test_json_lines_are_one_object_a_line_and_the_result_is_the_last(world):
+    """A program reads each as it comes."""
+    told = [json.loads(line) for line in piped(world, "--json-lines")]
+
+    looks = [each for each in told if "progress" in each]
+    running = next(each for each in looks if each["progress"])
+    assert [each["status"] for each in looks][-1] == "COMPLETE"
+    assert running["progress"] == {"step": 4, "steps": 8, "loss": 0.5, "eta_seconds": 3600.0}
+    assert (running["run"], running["accelerator"], running["hours_allowed"]) == (RUN, "TPU", 20)
+    assert any(each.get("line", "").startswith("Logging in to") for each in told)
+    assert told[-1] == {"run": RUN, "status": "COMPLETE", "left": "complete"}
+
+
+def test_json_lines_end_with_the_error(world):
+    """With its exit code, as --json does."""
+    world.fails = True
+    world.released.set()
+
+    command = [sys.executable, "-m", "invoke", *WATCH, "--json-lines"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, told[-1]["exit_code"]) == (1, 1)
+    assert "the batch does not fit" in told[-1]["error"] and told[-2]["status"] == "ERROR"
+
+
+class Terminal:
+    """A task on a pseudo-terminal of 80x24.
+
+    Attributes:
+        text: all that it has written so far.
+    """
+
+    def __init__(self, *words: str) -> None:
+        self.text = ""
+        self._own, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 80))
+        sized = ("COLUMNS", "LINES")
+        kept = {name: value for name, value in os.environ.items() if name not in sized}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "invoke", *words],
+            cwd=ROOT,
+            env={**kept, "TERM": "xterm-256color"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        data = b""
+        while True:
+            try:
+                data += os.read(self._own, 65536)
+            except OSError:  # the task has ended
+                return
+            self.text = data.decode(errors="ignore")
+
+    def shows(self, text: str) -> bool:
+        """Wait until it has written this."""
+        return soon(lambda: text in self.text)
+
+    def ended(self) -> int:
+        """Wait for the end, and return the exit code."""
+        code = self.process.wait(SECONDS_AT_MOST)
+        self._reader.join(SECONDS_AT_MOST)
+        os.close(self._own)
+        return code
+
+    def after_the_screen(self) -> str:
+        """Return what stands on the terminal once the screen has closed, without colours."""
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.text.rpartition(LEAVE)[2])
+
+
+def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
+    """It then has the last state, and every line that was shown meanwhile."""
+    seen = threading.Event()
+
+    def queued() -> Iterator[faults.Kind | str]:
+        yield faults.edited(status="QUEUED")
+        yield "502"
+        while not seen.is_set():
+            yield faults.edited(status="QUEUED")
+
+    world.local.faults.say("GetKernelSessionStatus", queued())
+    terminal = Terminal(*WATCH)
+
+    assert terminal.shows("waiting for a machine") and terminal.shows("Retrying for up to")
+    seen.set()
+    assert terminal.shows("running") and terminal.shows("4 of 8") and terminal.shows("█▅▂▁")
+    assert terminal.shows("h left") and terminal.shows(f"invoke pull --run {RUN}")
+    world.released.set()
+    assert terminal.ended() == 0
+
+    assert terminal.text.count(ENTER) == 1
+    after = terminal.after_the_screen()
+    assert "✓ complete" in after and "Retrying for up to" in after
+    assert after.splitlines()[-1] == f"Next: invoke pull --run {RUN} --config digits"
+
+
+def test_a_run_that_fails_leaves_its_message_on_the_terminal(world):
+    """Below the last state."""
+    world.fails = True
+    terminal = Terminal(*WATCH)
+    assert terminal.shows("4 of 8")
+    world.released.set()
+
+    assert terminal.ended() == 1
+    state, _, message = terminal.after_the_screen().partition("✗ failed")
+    assert RUN in state and "the batch does not fit" in message
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGINT, 130, f"Detached from {RUN}.\r\nThe run continues. To watch it again:"),
+        (signal.SIGTERM, 143, ""),
+    ],
+)
+def test_a_screen_that_is_interrupted_restores_the_terminal(world, number, code, said):
+    """With how to attach again after Ctrl-C."""
+    terminal = Terminal(*WATCH)
+    assert terminal.shows(ENTER) and terminal.shows("4 of 8")
+
+    terminal.process.send_signal(number)
+
+    assert terminal.ended() == code
+    after = terminal.after_the_screen()
+    assert "● running" in after and said in after
+    assert "\x1b[?25h" in terminal.text.rpartition("\x1b[?25l")[2]
+
+
+def test_the_status_on_a_terminal_draws_the_quota(world):
+    """Used and left, as numbers too."""
+    world.local.kernels.used_seconds["TPU"] = 5 * 3600.0
+    world.released.set()
+
+    terminal = Terminal("status", "--config", "digits")
+
+    assert terminal.ended() == 0 and ENTER not in terminal.text
+    assert re.search(r"TPU +5.0 of 20 h used +━+.* 15.0 h left", terminal.after_the_screen())
+
+
+def look(progress: Any = (), **values: Any) -> Look:
+    """Return a look at a run that has these lines of progress."""
+    usual = {"run": RUN, "status": "RUNNING", "seconds": 751.0, "ran_seconds": 700.0, "words": ""}
+    quota = {"accelerator": "TPU", "left": 14.7 * 3600, "allowed": 20 * 3600.0}
+    return Look(**{**usual, **quota, **values, "progress": progress})
+
+
+def lines(drawn: Look, width: int, height: int, **more: Any) -> list[str]:
+    """Return what a terminal of this size shows of a wait, without trailing blanks."""
+    terminal = Console(file=io.StringIO(), width=width, height=height, **more)
+    wait = drawing.Wait(drawn, 3.0, f"invoke pull --run {RUN}", ("a note",))
+    rows = terminal.render_lines(wait, terminal.options, pad=False)
+    return ["".join(segment.text for segment in row).rstrip() for row in rows]
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.lists(st.none())
+)
+NAMES = st.sampled_from(["step", "steps", "loss", "eta_seconds", "fold", "idle", "epoch"])
+
+
+@given(
+    st.lists(st.dictionaries(NAMES, VALUES), max_size=9),
+    st.integers(1, 130),
+    st.integers(1, 40),
+    st.sampled_from([*drawing.STATES, "UNKNOWN(NEW)"]),
+)
+def test_any_log_fits_into_any_terminal(progress, width, height, status):
+    """A log may say anything, and a person may make the window as small as they like."""
+    drawn = lines(look(progress, status=status), width, height)
+
+    assert 1 <= len(drawn) <= height and max(map(len, drawn)) <= width
+
+
+TRAINING = [
+    {"step": 43 * n, "steps": 33_700, "loss": 2.3 / n, "epoch": n / 10, "eta_seconds": 7200.0}
+    for n in range(1, 101)
+]
+
+
+def test_a_small_terminal_keeps_what_matters_most():
+    """State, step, time to go, loss, quota, and what comes next."""
+    drawn = lines(look(TRAINING), 40, 10)
+
+    words = [line.split()[0] for line in drawn if line and line[0] != " "]
+    assert words[1:] == ["●", "step", "to", "loss", "quota", "next"]
+    assert not any(line.split()[:1] == ["epoch"] for line in drawn)
+
+
+def test_a_terminal_without_colours_or_unicode_is_drawn_without_them(monkeypatch):
+    """NO_COLOR (no-color.org), and ASCII."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    terminal = Console(file=file, width=80, height=24, force_terminal=True)
+
+    terminal.print(drawing.Wait(look(TRAINING), 3.0, "invoke pull"))
+    file.flush()
+
+    text = file.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert "* running" in text and "#" in text
+    assert not re.search(r"\x1b\[(?:[0-9;]*;)?[34][0-9]", text)
+
+
+def test_a_loss_that_is_no_number_is_named():
+    """It is what one has to see first."""
+    assert "not a number" in "\n".join(lines(look([{"step": 2, "loss": float("nan")}]), 80, 24))
+
+
+def test_a_secret_of_a_log_is_not_drawn():
+    """As in a line."""
+    secret = "KGAT_" + "0123456789abcdef" * 2
+
+    assert "KGAT_…" in "\n".join(lines(look(words=f"token {secret}"), 80, 24))
