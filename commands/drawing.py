@@ -24,7 +24,7 @@ from deploy.kernel.look import Look, clock
 from pipeline.session import progress_log
 
 WIDEST = 100  # columns; lines that are longer are hard to read
-NARROW = 60  # columns below which there are no bars
+NARROW, SHORT = 60, 12  # columns below which there are no bars, lines below which no margin
 LABEL, VALUE, TAIL = 8, 20, 12  # columns of a row's label, value and tail; a bar has the rest
 # What a status means: a mark, its ASCII form, a style, and words.
 STATES = {
@@ -70,23 +70,24 @@ class Wait:
     def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> Iterator[Any]:
         """Yield the rows that fit, of those that matter most."""
         wide = options.max_width >= NARROW
+        height = options.size.height
         margin = 2 if wide and not self.closed else 0
+        top = 1 if margin and height >= SHORT else 0
         width = min(options.max_width, WIDEST) - 2 * margin
         room = options.reset_height().update(width=max(width, 1))
         rows = list(self._rows(room.max_width, wide, options.ascii_only))
-        left = len(rows) * 1000 if self.closed else options.size.height - margin // 2
+        left = len(rows) * 1000 if self.closed else height - top
         kept = set[int]()
         for place, (_, row) in sorted(enumerate(rows), key=lambda each: each[1][0]):
-            height = len(terminal.render_lines(row, room))
-            if height <= left:
+            lines = len(terminal.render_lines(row, room))
+            if lines <= left:
                 kept.add(place)
-                left -= height
+                left -= lines
         fitting = [row for place, (_, row) in enumerate(rows) if place in kept]
         # A blank row parts two others: there is none at the end, nor before another one.
-        after = [*fitting[1:], BLANK]
-        parted = [row for row, then in zip(fitting, after, strict=True) if row is not then]
+        parted = [row for row, then in pairwise([*fitting, BLANK]) if row is not then]
         drawn = Constrain(Group(*parted), room.max_width)
-        yield Padding(drawn, (margin // 2, margin), expand=False)
+        yield Padding(drawn, (top, margin, 0, margin), expand=False)
 
     def _rows(self, width: int, wide: bool, plain: bool) -> Iterator[tuple[int, RenderableType]]:
         """Yield the rows from top to bottom, each with its rank: 0 matters most."""
