@@ -1,14 +1,18 @@
-"""Site: what the real Kaggle may do, and what the relay then does."""
+"""Site: what the real Kaggle may do, mode by mode, and what the relay then does."""
 
 from functools import partial
 from pathlib import Path
 
 from proofs.shared.results_table import Later, Rows, Show
-from proofs.site import by_hand, clients_own_tests
+from proofs.site import by_hand, clients_own_tests, competitions, live_rehearsal, screens
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Rows:
-    """Yield the rows; `short` has none: each runs notebooks."""
-    if not short:
-        yield Later("The chain by Kaggle's own client", partial(by_hand.row, root))
-        yield Later(clients_own_tests.CLAIM, partial(clients_own_tests.row, root, show))
+    """Yield the rows; `short` has the points that need no notebook to run."""
+    yield from competitions.rows(root, short=short, show=show)
+    if short:
+        return
+    yield Later("Screens, lines and stream of `watch`", partial(screens.rows, root, show))
+    yield from live_rehearsal.rows(show, short=short)
+    yield Later("The chain by Kaggle's own client", partial(by_hand.row, root))
+    yield Later(clients_own_tests.CLAIM, partial(clients_own_tests.row, root, show))
