@@ -250,6 +250,9 @@ def submit(kaggle, file, shown, **more):
 def file(tmp_path: Path, between: Between) -> Path:
     """What is submitted to a competition that takes it."""
     url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
+    competition = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
+    between.always("GetCompetition", competition)
+    between.always("ListKernelFiles", {"files": [{"name": "submission.csv", "size": 13}]})
     between.always("DownloadDataFile", (302, {}, {"Location": url}))
     between.always("GetSubmissionLimits", {"numToday": 3, "numTotal": 9, "numAllowedNow": 2})
     between.always("ListSubmissions", {"submissions": []})

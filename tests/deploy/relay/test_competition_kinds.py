@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -336,19 +336,21 @@ def test_a_file_that_is_listed_with_another_size_is_not_submitted(begin):
 
 
 @pytest.mark.parametrize(
-    ("now", "pulled", "waits"),
-    [(False, None, True), (True, None, False), (False, timedelta(days=1), False)],
+    ("now", "ago", "waits"), [(False, 0.0, True), (True, 0.0, False), (False, 0.7, False)]
 )
 def test_a_submission_waits_some_more_after_the_pull_unless_it_is_told_not_to(
-    begin, now, pulled, waits
+    begin, now, ago, waits
 ):
-    """A run of yesterday does not."""
+    """Where the pull was longer ago, there is nothing to wait for."""
     world = begin()
     run, folder = inference(world)
-    if pulled is not None:
-        at = (datetime.now(UTC) - pulled).isoformat()
-        note = {"run": str(run), "server": server_address.address(), "at": at}
-        (folder / output.NOTE).write_text(json.dumps(note))
+    note = {
+        "run": str(run),
+        "server": server_address.address(),
+        "at": datetime.now(UTC).isoformat(),
+    }
+    (folder / output.NOTE).write_text(json.dumps(note))
+    time.sleep(ago)
 
     assert submit(world, dataclasses.replace(QUICK, settled=0.6), now=now).score == 0.5
 
