@@ -148,19 +148,22 @@ def show_journal(title: str, rows: Sequence[Sequence[str]], notes: Sequence[str]
         table.add_column(overflow="fold", style=DIM if column < 2 else "")
     for cells in rows:
         table.add_row(*(Text(secrets.redact(cell)) for cell in cells))
-    _print([Text(title, DIM), *[Text(), table] * bool(rows), *(Text(note, DIM) for note in notes)])
+    drawn: list[RenderableType] = [Text(title, DIM)]
+    if rows:
+        drawn += [BLANK, table]
+    _print([*drawn, *(Text(note, DIM) for note in notes)])
 
 
 def show_states(found: Mapping[str, Any]) -> None:
     """Print how the last runs stand, the quota and what comes next, as `status.now` has it."""
     terminal = console()
     wide = terminal.width >= NARROW
-    rows: list[RenderableType] = [Text()]
+    rows: list[RenderableType] = [BLANK]
     for run, state in found["runs"].items():
         name, comma, more = state.partition(",")
         said = mark(name, terminal.options.ascii_only).append(comma + secrets.redact(more))
         rows.append(pair(Text(run, "bold"), said))
-    rows.append(Text())
+    rows.append(BLANK)
     for name, left in found["hours_left"].items():
         allowed = found["hours_allowed"][name]
         seconds = None if allowed is None else allowed * 3600
@@ -169,7 +172,7 @@ def show_states(found: Mapping[str, Any]) -> None:
         moment = found["renewed"][:16].replace("T", " ")
         rows.append(labelled("", Text(f"The week's quota returns at {moment} UTC.", DIM)))
     if found["next"]:
-        rows += [Text(), labelled("next", Text(found["next"], "bold"))]
+        rows += [BLANK, labelled("next", Text(found["next"], "bold"))]
     _print(rows)
 
 

@@ -234,4 +234,4 @@ def seconds_left(quota: Any) -> float | None:
         return None
     # The client's text form of these loses whole days; the values are right.
     spent = [span for span in (quota.time_used, quota.time_reserved) if span is not None]
-    return max(0.0, allowed - sum(span.total_seconds() for span in spent))
+    return max(0.0, allowed - float(sum(span.total_seconds() for span in spent)))

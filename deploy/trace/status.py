@@ -103,7 +103,7 @@ def journal_table(project: Project) -> tuple[str, list[tuple[str, ...]], list[st
 
     The columns are `JOURNAL_COLUMNS`.
     """
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (row["at"][:16].replace("T", " "), TASKS[table], _what(table, row), outcome_of(table, row))
         for table, kept in journal(project).items()
         for row in kept
