@@ -39,7 +39,7 @@ def address(push: Record) -> tuple[str, str]:
 
 
 def of_kernel(records: Records, push: Record, call: str) -> list[Record]:
-    """Return the answers of a call about the version of a push; GetKernel's are of the newest."""
+    """Return the answers of a call about a push, in its step: its version, or the newest."""
     slug, label = address(push)
     return [
         record
