@@ -11,7 +11,8 @@ from localkaggle import facts as local_facts
 from localkaggle.faults import edited
 from localkaggle.server import USER
 from proofs.site import live_rehearsal
-from proofs.site.live_rehearsal import HURRIED, QUICKLY_KILLED_SECONDS, Plain, kaggle, smoke, there
+from proofs.site.live_rehearsal import HURRIED, QUICKLY_KILLED_SECONDS, kaggle, smoke, there
+from proofs.site.plain_session import Plain
 
 QUICK = {"queue_seconds": 0.01, "ready_seconds": 0.05}
 
