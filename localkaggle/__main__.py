@@ -47,8 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     serve.add_argument(
         "--layout",
-        choices=("2026", "flat"),
-        help="of /kaggle/input: competitions/SLUG (2026, the default) or, as before, SLUG (flat)",
+        choices=("2026", "flat", "both"),
+        help="of /kaggle/input: competitions/SLUG (2026, the default); as before, SLUG (flat); or"
+        " both at once",
     )
     serve.add_argument(
         "--facts",

@@ -56,8 +56,8 @@ class LocalKaggle:
         competitions: slugs of embedded ones, each built on first use, or `Competition`s.
         port: of 127.0.0.1; 0 takes a free one.
         offline: give no session the internet, not even one that asks for it.
-        layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …) or
-            "flat" (`<slug>`).
+        layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …),
+            "flat" (`<slug>`), or "both" at once.
         verified: whether the account is verified; otherwise a TPU push silently gets a CPU.
         session_seconds: after how long a session is killed, by "TPU", "GPU", "CPU"; Kaggle's own
             limit where it says nothing.
@@ -100,8 +100,8 @@ class LocalKaggle:
         session: Callable[..., Session] = Session,
         facts: Facts | None = None,
     ) -> None:
-        if layout not in ("2026", "flat"):
-            raise ValueError(f"layout={layout!r}: expected '2026' or 'flat'")
+        if layout not in ("2026", "flat", "both"):
+            raise ValueError(f"layout={layout!r}: expected '2026', 'flat' or 'both'")
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
@@ -138,6 +138,7 @@ class LocalKaggle:
             uploads=self.uploads,
             ready_seconds=ready_seconds,
             published=datasets or {},
+            facts=self.facts,
         )
         self.submissions = Submissions(
             self.storage,
@@ -254,15 +255,15 @@ class LocalKaggle:
         inputs: dict[str, Path] = {}
         for slug in request.competition_data_sources or []:
             if slug in self.competitions:
-                place = self._place("competitions", slug)
-                inputs[place] = self.competitions.folder(slug, hidden=rerun)
+                found = self.competitions.folder(slug, hidden=rerun)
+                inputs |= dict.fromkeys(self._places("competitions", slug), found)
         for handle in request.dataset_data_sources or []:
             if dataset := self.datasets.mounted(handle):
-                place = self._place("datasets", "/".join(handle.split("/")[:2]))
-                inputs[place] = dataset
+                name = "/".join(handle.split("/")[:2])
+                inputs |= dict.fromkeys(self._places("datasets", name), dataset)
         for handle in request.kernel_data_sources or []:
             if output := self.kernels.latest_output(handle):
-                inputs[self._place("notebooks", handle)] = output
+                inputs |= dict.fromkeys(self._places("notebooks", handle), output)
         cap = self.session_seconds[kind]
         seconds = min(float(request.session_timeout_seconds or cap), cap)
         return self._session(
@@ -270,17 +271,21 @@ class LocalKaggle:
             version.notebook,
             inputs=inputs,
             shape=version.shape,
-            internet=request.enable_internet and not self.offline and not rerun,
+            internet=(
+                request.enable_internet and self.facts.internet and not self.offline and not rerun
+            ),
             rerun=rerun,
             limits=Limits(seconds, self._memory_bytes, self._output_bytes),
             hidden=[PROJECT, self.folder, *self._private],
             variables=self._variables,
+            gpus=self.facts.gpus,
             python=self._python.get(kind, sys.executable),
             log=Log() if rerun else version.log,
         )
 
-    def _place(self, kind: str, name: str) -> str:
-        return f"{kind}/{name}" if self.layout == "2026" else name.split("/")[-1]
+    def _places(self, kind: str, name: str) -> list[str]:
+        places = {"2026": f"{kind}/{name}", "flat": name.split("/")[-1]}
+        return [place for layout, place in places.items() if self.layout in (layout, "both")]
 
     def dispatch(self, service: str, method: str, body: bytes, authorization: str | None) -> Any:
         """Answer one call.

@@ -15,6 +15,7 @@ import kagglesdk.datasets.types.dataset_api_service as types
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.datasets.types.dataset_types import DatasetInfo, DatasetSettings, SettingsLicense
 
+from localkaggle.facts import Facts
 from localkaggle.services.protocol import SLUG, ApiError, make, require
 from localkaggle.services.storage import Redirect, Storage, file_names, folder_date, list_files
 from localkaggle.services.uploads import Uploads
@@ -45,12 +46,18 @@ class DatasetVersion:
         notes: what the user wrote about it.
         made: when it was made, in seconds of `time.monotonic`.
         ready_seconds: how long Kaggle processes it.
+        mount_seconds: how long it is not mounted although it is READY.
     """
 
     folder: Path
     notes: str
     made: float
     ready_seconds: float
+    mount_seconds: float = 0.0
+
+    def is_mounted(self) -> bool:
+        """Return whether a session that starts now sees it."""
+        return time.monotonic() >= self.made + self.ready_seconds + self.mount_seconds
 
     def status(self) -> str:
         """Return the stage of the processing."""
@@ -95,6 +102,12 @@ class Dataset:
         number = 1 if self.is_folder else number or self.current()
         return self.versions[number - 1].folder if 1 <= number <= self.current() else None
 
+    def mounted(self, number: int) -> Path | None:
+        """Return the folder that a session sees of a version, 0 for the newest; None for none."""
+        shown = [n for n in range(1, self.current() + 1) if self.versions[n - 1].is_mounted()]
+        wanted = number if number and not self.is_folder else max(shown, default=0)
+        return self.files(wanted) if wanted in shown else None
+
 
 def parse_published(text: str) -> tuple[str, Path]:
     """Return handle and folder of a published dataset from OWNER/SLUG=DIR.
@@ -126,6 +139,7 @@ class Datasets:
         uploads: the files that new versions are made of.
         ready_seconds: how long a version is processed.
         published: {owner/slug: folder} of other users; ready, and mounted from these folders.
+        facts: how it behaves.
     """
 
     def __init__(
@@ -136,6 +150,7 @@ class Datasets:
         uploads: Uploads,
         ready_seconds: float,
         published: Mapping[str, Path],
+        facts: Facts,
     ) -> None:
         self.datasets: dict[str, Dataset] = {}
         self._ids = itertools.count(5000)
@@ -149,6 +164,7 @@ class Datasets:
             )
         self._storage, self._folder = storage, folder
         self._uploads, self._ready_seconds = uploads, ready_seconds
+        self._facts = facts
 
     # The calls of the protocol
 
@@ -263,10 +279,10 @@ class Datasets:
     # What the rest of the server needs
 
     def mounted(self, source: str) -> Path | None:
-        """Return the folder of owner/slug, or of owner/slug/3; None if there is no such version."""
+        """Return the folder that a session sees of owner/slug, or of owner/slug/3, or None."""
         match = SOURCE.fullmatch(source)
         dataset = self.datasets.get(match[1]) if match else None
-        return dataset.files(int(match[2] or 0)) if match and dataset else None
+        return dataset.mounted(int(match[2] or 0)) if match and dataset else None
 
     def _find(self, request: Any, user: str) -> Dataset:
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
@@ -305,7 +321,9 @@ class Datasets:
         self._uploads.write(content, folder)
         self._made[dataset.handle] = number
         dataset.versions.append(
-            DatasetVersion(folder, notes, time.monotonic(), self._ready_seconds)
+            DatasetVersion(
+                folder, notes, time.monotonic(), self._ready_seconds, self._facts.mount_seconds
+            )
         )
 
 

@@ -20,7 +20,7 @@ from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWor
 
 from localkaggle.facts import Facts
 from localkaggle.services.protocol import SLUG, ApiError, make, page, require, slug
-from localkaggle.services.storage import Redirect, Storage, file_names
+from localkaggle.services.storage import Redirect, Storage, file_names, keep
 from localkaggle.sessions.machine_shapes import RETIRED, SESSIONS, SHAPES, WEEKLY_SECONDS, machine
 from localkaggle.sessions.session import Outcome, Session
 from localkaggle.sessions.session_log import Log
@@ -347,6 +347,7 @@ class Kernels:
             else:
                 version.began, version.status = time.monotonic(), "RUNNING"
                 outcome = session.run()
+                keep(version.working, self._facts)
         except Exception as error:
             # An error of the local Kaggle or of this machine. The notebook must not seem to run.
             outcome = Outcome(

@@ -4,9 +4,10 @@ import itertools
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from localkaggle.facts import Facts
 from localkaggle.services.protocol import make, page
 
 
@@ -40,6 +41,19 @@ class Storage:
             key = str(next(self._numbers))
             self.objects[key] = (name, path)
         return key
+
+
+def keep(output: Path, facts: Facts) -> None:
+    """Make the output of a session that has ended what this Kaggle keeps of it."""
+    for name in file_names(output):
+        path = output / name
+        hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
+        lost = (hidden and not facts.hidden_files) or not (facts.empty_files or path.stat().st_size)
+        if lost and not path.is_symlink():
+            path.unlink()
+        elif name in facts.rewritten:
+            with path.open("ab") as file:
+                file.write(b"\n")
 
 
 def file_names(folder: Path) -> list[str]:

@@ -23,3 +23,27 @@ def machine(shape: str) -> str:
     ('TPU', 'GPU', 'CPU')
     """
     return "TPU" if shape.startswith("Tpu") else "GPU" if shape.startswith("Nvidia") else "CPU"
+
+
+def emulated(shape: str, gpus: int) -> dict[str, str]:
+    """Return the environment variables that let CPU devices stand in for a shape's accelerators.
+
+    Args:
+        gpus: how many of the pair of T4 there are. JAX alone sees them, and TensorFlow none. One
+            CPU device stays where there is no GPU.
+
+    >>> emulated("NvidiaTeslaT4", 2)
+    {'JAX_NUM_CPU_DEVICES': '2'}
+    """
+    if shape == "NvidiaTeslaT4":
+        return {"JAX_NUM_CPU_DEVICES": str(max(gpus, 1))}
+    if machine(shape) != "TPU":
+        return {}
+    return {
+        "ISTPUVM": "1",
+        "TPU_PROCESS_ADDRESSES": "local",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        # XLA has a thread for each of the eight, and ends a process that has more than 32 calls in
+        # flight without a spare one.
+        "PJRT_NPROC": "16",
+    }

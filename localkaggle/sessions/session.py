@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from localkaggle.sessions import processes
-from localkaggle.sessions.machine_shapes import machine
+from localkaggle.sessions.machine_shapes import emulated
 from localkaggle.sessions.session_log import Log
 
 HERE = Path(__file__).resolve().parent
@@ -134,6 +134,7 @@ class Session:
         limits: what it may use.
         hidden: folders that look empty inside, beside the user's home.
         variables: more environment variables.
+        gpus: how many a session on a pair of T4 sees.
         python: the interpreter; it needs papermill and ipykernel.
         log: gets what is printed.
     """
@@ -150,6 +151,7 @@ class Session:
         limits: Limits,
         hidden: Sequence[Path],
         variables: Mapping[str, str] | None = None,
+        gpus: int = 2,
         python: str = sys.executable,
         log: Log,
     ) -> None:
@@ -162,7 +164,8 @@ class Session:
         self._private.chmod(0o1777)
         (self.working / NOTEBOOK).write_text(notebook, encoding="utf-8")
         self._namespaces = namespaces()
-        self._environment = {**self._build_environment(shape, rerun), **(variables or {})}
+        values = self._build_environment(shape, gpus, rerun)
+        self._environment = {**values, **(variables or {})}
         self._cancelled, self._killed = threading.Event(), threading.Event()
 
     def run(self) -> Outcome:
@@ -245,7 +248,7 @@ class Session:
             preexec_fn=processes.die_with_parent,
         )
 
-    def _build_environment(self, shape: str, rerun: bool) -> dict[str, str]:
+    def _build_environment(self, shape: str, gpus: int, rerun: bool) -> dict[str, str]:
         """Return the session's environment. It inherits nothing, so no credential of the host."""
         root = "/kaggle"
         if not self._namespaces:
@@ -271,15 +274,7 @@ class Session:
             values["KAGGLE_IS_COMPETITION_RERUN"] = "1"
         if shape:
             values["LOCALKAGGLE_ACCELERATOR"] = shape
-        if machine(shape) == "TPU":
-            values |= {
-                "ISTPUVM": "1",
-                "TPU_PROCESS_ADDRESSES": "local",
-                "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-                # XLA has a thread for each of the eight, and ends a process that has more than 32
-                # calls in flight without a spare one.
-                "PJRT_NPROC": "16",
-            }
+        values |= emulated(shape, gpus)
         if not self._namespaces:
             values["LOCALKAGGLE_ROOT"] = root
         return values

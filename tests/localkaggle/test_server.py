@@ -840,7 +840,7 @@ def test_two_local_kaggles_share_no_key(ended, kaggle):
 
 def test_a_layout_that_is_none_is_refused(tmp_path):
     """Before anything is written."""
-    with pytest.raises(ValueError, match="expected '2026' or 'flat'"):
+    with pytest.raises(ValueError, match="expected '2026', 'flat' or 'both'"):
         LocalKaggle(tmp_path / "kaggle", layout="2025")
 
     assert not (tmp_path / "kaggle").exists()

@@ -15,6 +15,7 @@ import pytest
 import requests
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
 
+from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from localkaggle.services.protocol import make
 from tests.localkaggle.pushed_notebooks import (
@@ -721,6 +722,27 @@ def read_one(session: Scripted) -> None:
     """Tell what a session finds in its only input."""
     ((place, folder),) = session.inputs.items()
     session.log.add("stdout", f"{place} {(folder / 'a.txt').read_text()}")
+
+
+def test_a_version_that_is_ready_may_not_be_mounted_yet(start, client):
+    """Until then a session gets the one before it; a first one is no source."""
+    facts, session = Facts(mount_seconds=FOR_EVER), partial(Scripted, read_one)
+    kaggle = start(competitions=(), ready_seconds=0, facts=facts, session=session)
+    connected, versions = client(kaggle), []
+    for text in (b"one", b"two"):
+        token = upload(connected, "a.txt", text)
+        add(connected, token) if versions else create(connected, token)
+        versions = kaggle.datasets.datasets[HANDLE].versions
+        asked = save(connected, notebook("1"), dataset_data_sources=[HANDLE])
+        assert asked.invalid_dataset_sources == ([] if len(versions) > 1 else [HANDLE])
+        assert ask(connected, "get_dataset").current_version_number == len(versions)
+        if len(versions) == 1:
+            versions[0].mount_seconds = 0
+
+    versions[1].mount_seconds = 0
+    save(connected, notebook("1"), dataset_data_sources=[HANDLE])
+    logs = [finished(kaggle, number=number).log.text() for number in (2, 3)]
+    assert f"datasets/{HANDLE} one" in logs[0] and f"datasets/{HANDLE} two" in logs[1]
 
 
 def test_a_session_gets_the_version_that_it_names(start, client):

@@ -1,0 +1,71 @@
+"""Plain session: a notebook's code in one process, where nothing has to be isolated."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from localkaggle.sessions.session import Limits, Outcome
+from localkaggle.sessions.session_log import Log
+
+
+class Plain:
+    """A session that runs the notebook's code in one Python process, at once and not isolated.
+
+    It is made and used like `localkaggle.sessions.session.Session`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        notebook: str,
+        *,
+        inputs: Mapping[str, Path],
+        limits: Limits,
+        log: Log,
+        **rest: Any,
+    ) -> None:
+        self.working, self._root = folder / "working", folder / "kaggle"
+        self._limits, self._log = limits, log
+        self._process: subprocess.Popen[str] | None = None
+        self.working.mkdir(parents=True)
+        for place, path in inputs.items():
+            link = self._root / "input" / place
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+        cells = json.loads(notebook)["cells"]
+        sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+        (folder / "notebook.py").write_text("\n".join(sources), encoding="utf-8")
+
+    def run(self) -> Outcome:
+        """Run the code to its end or its timeout."""
+        self._log.start()
+        began = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "../notebook.py"],
+            cwd=self.working,
+            env={**os.environ, "LOCALKAGGLE_ROOT": str(self._root)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        reason = ""
+        try:
+            said, _ = self._process.communicate(timeout=self._limits.seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            said, _ = self._process.communicate()
+            reason = "time"
+        for text in said.splitlines(keepends=True):
+            self._log.add("stdout", text)
+        reason = reason or ("exception" if self._process.returncode else "")
+        return Outcome(reason, reason, time.monotonic() - began)
+
+    def cancel(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
