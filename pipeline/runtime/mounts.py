@@ -2,16 +2,18 @@
 
 Kaggle moved them in 2026: `/kaggle/input/competitions/<slug>`,
 `/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>`; the flat
-`/kaggle/input/<slug>` still occurs (public notebooks, read 2026-11-21).
+`/kaggle/input/<slug>` still occurs (public notebooks, read 2026-11-21). Where both are there at
+once, an input that is in both counts as one: its marker is the same file, or has the same bytes.
 
 `os.path` is asked for what exists: in Python 3.11 to 3.13 `Path.is_file` raises for a long name,
 and `Path.is_dir` where the folder above cannot be entered.
 """
 
+import filecmp
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from pipeline.storage.checksums import sha256
 # The folders of competitions are not searched: they can hold a hundred thousand images behind a
 # network.
 OUTPUTS = ("notebooks/*/*", "datasets/*/*", "*")
+MANIFEST = "manifest.json"  # of an artifact
 PREPARED = "prepared.json"  # beside decoded images
 OF_PREPARATIONS = ("-prepare-cpu", "-prepared")
 # A dataset has no folders; there "--" stands for the "/" of a path.
@@ -54,14 +57,32 @@ def listing(folder: Path, most: int = 30) -> str:
     return f"{folder} holds: " + (", ".join(sorted(found[:most])) or "nothing") + more
 
 
+def distinct(markers: Iterable[Path]) -> list[Path]:
+    """Return the marker files that differ, in their order: of equal ones the first.
+
+    The path alone does not tell: one folder may be mounted at two places.
+    """
+    found: list[Path] = []
+    for marker in markers:
+        if not any(
+            os.path.samefile(marker, other)  # noqa: PTH121
+            or filecmp.cmp(marker, other, shallow=False)
+            for other in found
+        ):
+            found.append(marker)
+    return found
+
+
 def competition(inputs: Path, slug: str, marker: str) -> Path:
     """Return the competition's folder under `inputs`: it is called `slug` and holds `marker`.
 
     Raises:
-        DataError: if there is none, or more than one.
+        DataError: if there is none, or two whose markers differ.
     """
     places = (inputs / "competitions" / slug, inputs / slug)
-    found = [place for place in places if os.path.isfile(place / marker)]  # noqa: PTH113
+    there = [place for place in places if os.path.isfile(place / marker)]  # noqa: PTH113
+    different = distinct(place / marker for place in there)
+    found = [place for place in there if place / marker in different]
     if len(found) == 1:
         return found[0]
     many = f"found {len(found)}: {', '.join(map(str, found))}" if found else "found none"
@@ -81,16 +102,17 @@ def file(inputs: Path, name: str) -> Path | None:
         name: owner/slug/path.
 
     Raises:
-        DataError: if both layouts have it.
+        DataError: if each layout has another file of that name.
     """
     owner, _, below = name.partition("/")
     if not below.partition("/")[2] or ".." in name.split("/"):
         return None
     places = (inputs / "datasets" / owner / below, inputs / below)
-    found = [place for place in places if os.path.isfile(place)]  # noqa: PTH113
+    found = distinct(place for place in places if os.path.isfile(place))  # noqa: PTH113
     if len(found) > 1:
         raise DataError(
-            f"{name!r} is mounted twice: {', '.join(map(str, found))}; expected one.\n"
+            f"{name!r} is mounted twice, with other bytes: {', '.join(map(str, found))}; expected"
+            " one.\n"
             "Give the path of one of them."
         )
     return found[0] if found else None
@@ -100,14 +122,15 @@ def artifact(inputs: Path, run_id: str) -> Path:
     """Return the artifact's folder under `inputs` whose manifest has this `run_id`.
 
     Raises:
-        ArtifactError: if there is none, or more than one; the message names what is mounted.
+        ArtifactError: if there is none, or two whose manifests differ; the message names what is
+            mounted.
     """
     found: dict[Path, str] = {}
     for manifest in sorted(
         path
         for place in OUTPUTS
         for below in ("", "artifact/")
-        for path in inputs.glob(f"{place}/{below}manifest.json")
+        for path in inputs.glob(f"{place}/{below}{MANIFEST}")
     ):
         try:
             found[manifest.parent] = str(
@@ -115,7 +138,8 @@ def artifact(inputs: Path, run_id: str) -> Path:
             )
         except (OSError, ValueError, AttributeError, RecursionError):
             found[manifest.parent] = "unreadable"
-    matching = [folder for folder, name in found.items() if name == run_id]
+    named = (folder / MANIFEST for folder, name in found.items() if name == run_id)
+    matching = [manifest.parent for manifest in distinct(named)]
     if len(matching) == 1:
         return matching[0]
     seen = (

@@ -1,6 +1,7 @@
 """Inputs are found by a marker file, under every layout that Kaggle has, and never guessed."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,32 @@ def test_a_competition_is_found_under_both_layouts(tmp_path, place):
     assert mounts.competition(tmp_path, "digits", SAMPLE) == folder
 
 
+@pytest.fixture(params=["a copy", "a link"])
+def both(request, tmp_path):
+    """Return a function that mounts a folder of the flat layout a second time."""
+
+    def mount(flat: Path, place: str) -> Path:
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        if request.param == "a link":
+            (tmp_path / place).symlink_to(flat)
+        else:
+            shutil.copytree(flat, tmp_path / place)
+        return tmp_path / place
+
+    return mount
+
+
+def test_a_competition_under_both_layouts_at_once_is_one(tmp_path, both):
+    """Kaggle moved its inputs; for a while a session may see them at both places."""
+    folder = both(put(tmp_path / "digits" / SAMPLE, "id,label"), "competitions/digits")
+
+    assert mounts.competition(tmp_path, "digits", SAMPLE) == folder
+
+
 def test_two_competitions_of_one_name_are_refused(tmp_path):
     """One of them is not the one."""
-    put(tmp_path / "digits" / SAMPLE)
-    put(tmp_path / "competitions" / "digits" / SAMPLE)
+    put(tmp_path / "digits" / SAMPLE, "id,label")
+    put(tmp_path / "competitions" / "digits" / SAMPLE, "id,other")
 
     with pytest.raises(DataError, match="found 2"):
         mounts.competition(tmp_path, "digits", SAMPLE)
@@ -63,10 +86,17 @@ def test_a_file_that_no_dataset_has_is_nowhere(tmp_path, name):
     assert mounts.file(tmp_path / "input", name) is None
 
 
-def test_a_file_that_is_mounted_twice_is_refused(tmp_path):
+def test_a_file_under_both_layouts_at_once_is_one(tmp_path, both):
+    """The one with its owner in the path."""
+    folder = both(put(tmp_path / "weights" / "notop.h5", "arrays"), "datasets/keras/weights")
+
+    assert mounts.file(tmp_path, "keras/weights/notop.h5") == folder / "notop.h5"
+
+
+def test_two_files_of_one_name_are_refused(tmp_path):
     """One of them is not the one."""
-    put(tmp_path / "datasets" / "keras" / "weights" / "notop.h5")
-    put(tmp_path / "weights" / "notop.h5")
+    put(tmp_path / "datasets" / "keras" / "weights" / "notop.h5", "arrays")
+    put(tmp_path / "weights" / "notop.h5", "others")
 
     with pytest.raises(DataError, match="mounted twice"):
         mounts.file(tmp_path, "keras/weights/notop.h5")
@@ -95,10 +125,18 @@ def test_an_older_artifact_is_named_and_refused(tmp_path):
         mounts.artifact(tmp_path, "new")
 
 
-def test_two_copies_of_an_artifact_are_refused(tmp_path):
+def test_an_artifact_under_both_layouts_at_once_is_one(tmp_path, both):
+    """Its manifest seals every other file, and is the same."""
+    flat = put(tmp_path / "digits-artifact" / "manifest.json", json.dumps({"run_id": "r1"}))
+    folder = both(flat, "datasets/ann/digits-artifact")
+
+    assert mounts.artifact(tmp_path, "r1") == folder
+
+
+def test_two_artifacts_of_one_run_are_refused(tmp_path):
     """Nothing says which one."""
     for name in ("a", "b"):
-        put(tmp_path / name / "manifest.json", json.dumps({"run_id": "r1"}))
+        put(tmp_path / name / "manifest.json", json.dumps({"run_id": "r1", "made": name}))
 
     with pytest.raises(ArtifactError, match="found 2"):
         mounts.artifact(tmp_path, "r1")
