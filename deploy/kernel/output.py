@@ -1,4 +1,6 @@
-"""Pull what a run wrote: a folder that is complete and verified, or nothing."""
+"""Pull what a run wrote: a folder whose artifact, checkpoints and submission are verified, or
+nothing.
+"""
 
 import json
 import os
@@ -29,6 +31,7 @@ from deploy.kernel import artifact_manifest, listing
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, failed
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
+CHECKPOINTS, SUBMISSION = "checkpoints", "submission.csv"
 NOTE = ".pulled.json"  # written by the pull, beside what the run wrote
 UNDER_WAY = r"\.[A-Za-z0-9-]+-v[0-9]+-[a-z0-9_]{8}"  # the folder of a pull until its rename
 LATER = "Kaggle may need a minute: pull again."
@@ -42,11 +45,13 @@ class Note:
         run: owner/slug/version.
         server: the address of the Kaggle.
         at: the time of the pull, in UTC.
+        differing: files that Kaggle did not have as the run wrote them.
     """
 
     run: str
     server: str
     at: str
+    differing: tuple[str, ...] = ()
 
 
 def folder_name(run: Run) -> str:
@@ -60,19 +65,23 @@ def pull(
     """Download all that a run wrote, verify it, and return its folder `into/<slug>-v<N>/`.
 
     Files are downloaded to a temporary folder, which is renamed at the end. Temporary folders of
-    killed pulls are removed. Every file must have the size and sha256 that `outputs.json` and
-    `artifact/manifest.json` give it, and the artifact's `bundle_sha256` must be the run's. An
-    existing folder with equal files stays; a different one is renamed to `<slug>-v<N>-aside-<n>`.
+    killed pulls are removed. Each file of the artifact, of the checkpoints, and the submission must
+    have the size and sha256 that `outputs.json` and `artifact/manifest.json` give it, and the
+    artifact's `bundle_sha256` must be the run's. Any other file may differ: nobody knows whether
+    Kaggle lists hidden and empty files, or serves all of them unchanged. An existing folder with
+    equal files stays; a different one is renamed to `<slug>-v<N>-aside-<n>`.
 
     Args:
         into: the folder of all pulled runs.
-        show: is given a line if a folder is renamed, or the output is waited for.
+        show: is given a line if a folder is renamed, the output is waited for, or other files
+            differ.
 
     Raises:
         DeadlinePassed: if the run has not ended.
         BadAnswer: if a file's name is unsafe. Nothing is written then.
         RunFailed: if the run failed and wrote no file; with its own error.
-        Unverified: if a file is not what the run wrote, or a complete run has no output.
+        Unverified: if one of those files is not what the run wrote, or a complete run has no
+            output.
         DiskError: if the disk is full or cannot be written.
     """
     target = into / folder_name(run)
@@ -118,10 +127,24 @@ def pull(
         if log and not text.exists():
             with writing(text):
                 text.write_text("\n".join(log_lines(log)) + "\n", encoding="utf-8")
-        _verify_outputs(fresh, run, complete=status == "COMPLETE")
+        complete = status == "COMPLETE"
+        if wrong := _differing(fresh, run, complete=complete):
+            # Once more: the list may have been behind, and bytes may change on the way.
+            renewed, _ = kaggle.kernel_output(run.handle, run.version)
+            for name in wrong & renewed.keys() - {NOTE}:
+                _download(kaggle, run, name, renewed, fresh / safe(name))
+            wrong = _differing(fresh, run, complete=complete)
+        _require_whole(fresh, run, wrong)
         _verify_artifact(fresh / ARTIFACT, run)
+        if wrong:
+            first = f"{', '.join(sorted(wrong)[:5])}{' …' if len(wrong) > 5 else ''}"
+            show(
+                f"{run}: Kaggle does not have all files as the run wrote them ({first}). The"
+                " artifact, the checkpoints and the submission are whole."
+            )
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        note, old = Note(str(run), server_address.address(), now), noted(target)
+        note = Note(str(run), server_address.address(), now, tuple(sorted(wrong)))
+        old = noted(target)
         same = old is None or (old.run, old.server) == (note.run, note.server)
         equal = target.is_dir() and same and _tree(target) == _tree(fresh)
         with writing(target):
@@ -195,8 +218,9 @@ def noted(folder: Path) -> Note | None:
     """Return what the pull noted in this folder; None without a readable note."""
     note = json_object(folder / NOTE)
     try:
-        return Note(str(note["run"]), str(note["server"]), str(note["at"]))
-    except KeyError:
+        differing = tuple(map(str, note.get("differing", ())))
+        return Note(str(note["run"]), str(note["server"]), str(note["at"]), differing)
+    except (KeyError, TypeError):
         return None
 
 
@@ -338,19 +362,14 @@ def _verify_artifact(artifact: Path, run: Run) -> None:
         )
 
 
-def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
-    """Raise `Unverified` unless all files are those that the run's last cell listed."""
-    for notebook in folder.glob("*.ipynb"):
-        try:
-            valid = "cells" in json.loads(notebook.read_text(encoding="utf-8"))
-        except (ValueError, TypeError, RecursionError):
-            valid = False
-        if not valid:
-            raise Unverified(
-                f"{notebook.name} of {run} is no notebook; expected the executed one.\nPull again."
-            )
+def _differing(folder: Path, run: Run, *, complete: bool) -> set[str]:
+    """Return the names of the files that are missing, or are not what the run's list says.
+
+    Raises `Unverified` if that list is missing although the run made one, or cannot be read.
+    """
+    wrong = {path.name for path in folder.glob("*.ipynb") if "cells" not in json_object(path)}
     if not complete and not (folder / OUTPUTS).is_file():
-        return  # it did not reach its last cell
+        return wrong  # it did not reach its last cell
     try:
         files = sealed(folder) or {}
     except Unverified as error:
@@ -358,15 +377,25 @@ def _verify_outputs(folder: Path, run: Run, *, complete: bool) -> None:
         raise Unverified(f"{said}\n{LATER} If it fails again, push again.") from error
     for name, (digest, size) in files.items():
         path = folder / safe(name)
-        if not path.is_file():
-            wrong = "missing"
-        elif path.stat().st_size != size or artifact_manifest.sha256(path) != digest:
-            wrong = "not what the run wrote"
-        else:
-            continue
-        raise Unverified(
-            f"{name} of {run} is {wrong}; expected {size} bytes, sha256 {digest[:12]}….\n{LATER}"
-        )
+        whole = path.is_file() and path.stat().st_size == size
+        if not whole or artifact_manifest.sha256(path) != digest:
+            wrong.add(name)
+    return wrong
+
+
+def _require_whole(folder: Path, run: Run, wrong: set[str]) -> None:
+    """Raise `Unverified` if one of these files belongs to the artifact or a checkpoint, or is the
+    submission.
+    """
+    for name in sorted(wrong):
+        first, *below = PurePosixPath(name).parts
+        if first == ARTIFACT or CHECKPOINTS in (first, *below[:-1]) or name == SUBMISSION:
+            digest, size = (sealed(folder) or {})[name]
+            found = "not what the run wrote" if (folder / safe(name)).is_file() else "missing"
+            raise Unverified(
+                f"{name} of {run} is {found}; expected {size} bytes, sha256 {digest[:12]}….\n"
+                f"{LATER}"
+            )
 
 
 def _tree(folder: Path) -> dict[str, str]:

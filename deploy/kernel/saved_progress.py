@@ -14,7 +14,7 @@ from typing import Any
 
 from deploy.kernel import artifact_manifest, output
 
-CHECKPOINTS, COMPILED = "checkpoints", "compiled"
+CHECKPOINTS, COMPILED = output.CHECKPOINTS, "compiled"
 HISTORY, PROGRESS = "history.csv", "progress.jsonl"
 NOISE = "noise.json"  # the gradient noise that chose the batch
 KEPT = ("memory.json", "held-out.npz")  # as training writes them
@@ -92,8 +92,11 @@ def _in_words(step: int, total: int, place: str = "") -> str:
 def read(folder: Path) -> SavedProgress | None:
     """Return what the run of a pulled folder saved; None without artifact and whole checkpoint.
 
+    What is found again without a file is left out where Kaggle did not have it as the run wrote
+    it.
+
     Raises:
-        Unverified: if a file is not what the run's own list says.
+        Unverified: if another file is not what the run's own list says.
     """
     # A killed run made no list.
     listed = output.sealed(folder) if (folder / output.OUTPUTS).is_file() else None
@@ -124,8 +127,14 @@ def read(folder: Path) -> SavedProgress | None:
             needed.append(path)
     names = sorted({path.relative_to(folder).as_posix() for path in needed})
     files = {name: artifact_manifest.sha256(folder / name) for name in names}
-    for name, digest in files.items():
-        if listed is not None and listed.get(name, ("", 0))[0] != digest:
+    note = output.noted(folder)
+    differing = note.differing if note is not None else ()
+    for name, digest in list(files.items()):
+        if listed is None or listed.get(name, ("", 0))[0] == digest:
+            continue
+        if name in differing and _can_be_missed(name):
+            del files[name]
+        else:
             output.unchanged(folder / name, folder, name)  # raises
     return SavedProgress(False, steps, totals, run_id, newest, seal, files)
 
@@ -182,6 +191,12 @@ def _is_needed(name: Path, ended: bool) -> bool:
     return name.as_posix() in (NOISE, *KEPT) or (
         name.parts[0].startswith(FOLD) and len(name.parts) > 1
     )
+
+
+def _can_be_missed(name: str) -> bool:
+    """Return whether a training resumes without this file, and computes the same."""
+    *folders, last = name.split("/")
+    return last in (HISTORY, PROGRESS, *KEPT) or COMPILED in folders
 
 
 def _newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:

@@ -302,20 +302,73 @@ def test_an_output_is_what_the_run_wrote_down(kaggle, between, tmp_path):
             ),
             "cannot be read",
         ),
-        (lambda files: files.update({"__notebook__.ipynb": b"[" * 100_000}), "is no notebook"),
-        (lambda files: files.update({"__notebook__.ipynb": b"<html>"}), "is no notebook"),
+        (
+            lambda files: files.update({"checkpoints/step-00000008/state.npz": b"other"}),
+            "step-00000008/state.npz of .* is not what the run wrote",
+        ),
+        (
+            lambda files: files.pop("fold-1/checkpoints/step-00000008/manifest.json"),
+            "fold-1/.*/manifest.json of .* is missing",
+        ),
+        (lambda files: files.pop("artifact/manifest.json"), "artifact/manifest.json of .* missing"),
     ],
 )
 def test_an_output_that_differs_is_not_kept(kaggle, between, tmp_path, change, said):
     """A page in place of a file, a file that the listing forgot."""
-    files = sealed({"bundle.json": b'{"sealed": true}', "submission.csv": b"id,label"})
+    names = (
+        "checkpoints/step-00000008/state.npz",
+        "fold-1/checkpoints/step-00000008/manifest.json",
+    )
+    files = {"bundle.json": b'{"sealed": true}', "submission.csv": b"id,label", **artifact()}
+    files = sealed({**files, **dict.fromkeys(names, b"{}")})
     change(files)
-    between.say("ListKernelSessionOutput", [listing(between, files)])
+    between.always("ListKernelSessionOutput", listing(between, files))
 
     with pytest.raises(Unverified, match=said):
         output.pull(kaggle, RUN, tmp_path)
 
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (".hidden", lambda files: files.pop(".hidden")),
+        ("empty", lambda files: files.pop("empty")),
+        ("history.csv", lambda files: files.update({"history.csv": b"epoch\r\n1\r\n"})),
+        ("__notebook__.ipynb", lambda files: files.update({"__notebook__.ipynb": b"<html>"})),
+        ("__notebook__.ipynb", lambda files: files.update({"__notebook__.ipynb": b"[" * 100_000})),
+    ],
+)
+def test_a_run_is_not_lost_by_a_file_that_no_step_needs(
+    kaggle, between, tmp_path, shown, name, change
+):
+    """Nobody has seen whether Kaggle lists every file, and serves it as it was written."""
+    files = {"bundle.json": b'{"sealed": true}', ".hidden": b"x", "empty": b"", **artifact()}
+    files = sealed({**files, "history.csv": b"epoch\n1\n"}) | {
+        "__notebook__.ipynb": b'{"cells": []}'
+    }
+    change(files)
+    between.always("ListKernelSessionOutput", listing(between, files))
+
+    folder = output.pull(kaggle, OURS, tmp_path, show=shown.append)
+
+    note = output.noted(folder)
+    assert artifact_manifest.verify(folder / "artifact").run_id == "r1"
+    assert note is not None and note.differing == (name,)
+    assert len(shown) == 1 and f"does not have all files as the run wrote them ({name})" in shown[0]
+
+
+def test_a_file_that_a_list_forgot_is_fetched_by_the_next(kaggle, between, tmp_path, shown):
+    """A list may be behind, and bytes may change on the way."""
+    files = sealed({"bundle.json": b'{"sealed": true}', "submission.csv": b"id", "a.png": b"a"})
+    early = {name: data for name, data in files.items() if name != "a.png"}
+    answers = [listing(between, early), listing(between, files)]
+    between.say("ListKernelSessionOutput", answers)
+
+    folder = output.pull(kaggle, RUN, tmp_path, show=shown.append)
+
+    assert (folder / "a.png").read_bytes() == b"a" and shown == []
 
 
 def test_bytes_that_differ_from_the_storage_s_hash_are_fetched_again(kaggle, between, tmp_path):

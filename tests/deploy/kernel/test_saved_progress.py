@@ -1,12 +1,14 @@
 """A training's progress is read from its folder alone, and nothing corrupt counts as whole."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from deploy.errors import Unverified
-from deploy.kernel import saved_progress
+from deploy.kernel import output, saved_progress
 from pipeline.runtime import provenance
 from pipeline.session import checkpoint
 
@@ -116,6 +118,36 @@ def test_a_file_that_was_changed_after_the_pull_is_refused(tmp_path):
     (tmp_path / "history.csv").write_text("other\n")
 
     with pytest.raises(Unverified, match=r"history\.csv is not what the run wrote"):
+        saved_progress.read(tmp_path)
+
+
+def noted(folder, *differing):
+    """Write the note of a pull for which Kaggle had other bytes in these files."""
+    note = output.Note("ann/digits-train-tpu/1", "127.0.0.1:1", "2026-11-21", differing)
+    (folder / output.NOTE).write_text(json.dumps(asdict(note)))
+
+
+def test_what_kaggle_changed_and_is_found_again_is_not_resumed_with(tmp_path):
+    """The curves begin anew then; the training does not."""
+    provenance.seal(saved(tmp_path, 40), "partial")
+    before = saved_progress.read(tmp_path).files
+    (tmp_path / "history.csv").write_text("epoch\r\n")
+    noted(tmp_path, "history.csv")
+
+    found = saved_progress.read(tmp_path)
+
+    assert before.keys() - found.files.keys() == {"history.csv"} and found.step == 40
+
+
+def test_what_kaggle_changed_and_a_training_needs_is_refused(tmp_path):
+    """Of finished folds no other session has it."""
+    saved(tmp_path, 40)
+    (tmp_path / "noise.json").write_text("{}")
+    provenance.seal(tmp_path, "partial")
+    (tmp_path / "noise.json").write_text("{} ")
+    noted(tmp_path, "noise.json")
+
+    with pytest.raises(Unverified, match=r"noise\.json is not what the run wrote"):
         saved_progress.read(tmp_path)
 
 
