@@ -47,6 +47,11 @@ class Pace:
     settled: float = 0.0
     hidden: float = 1800.0
 
+    @property
+    def settled(self) -> float:
+        """How long an answer has to stay the same where Kaggle may not mean it at once."""
+        return self.most / 2
+
 
 REMOTE = Pace(first=5, most=60, patience=300, listed=600, settled=300)
 LOOPBACK = Pace(first=0.5, most=2, patience=15, listed=30, hidden=10)

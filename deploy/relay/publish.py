@@ -284,12 +284,13 @@ def _wait(
     lost: Ambiguous | None,
 ) -> None:
     """Return when the current version is the expected one, ready, and lists the files that were
-    sent.
+    sent; and has been so for `kaggle.pace.settled` seconds, since it is not mounted at once.
 
     Sizes that stay different are left to the comparison of the bytes: Kaggle may have converted a
     file, or may count otherwise.
     """
     pause, last, looks, listings = kaggle.pace.first, "", 0, 0
+    since: float | None = None
     while True:
         now = kaggle.dataset(handle)
         version = now.version if now else 0
@@ -309,12 +310,18 @@ def _wait(
                 f"{handle} is {status} at version {version}; expected {expected}, READY.\n"
                 "Publish again."
             )
+        whole = False
         if version == expected and status == "READY":
             listed = _listed(kaggle, handle, version)
             complete = listed.keys() == sizes.keys()
             listings += complete
-            if listed == sizes or (complete and listings >= LOST):
-                return
+            whole = listed == sizes or (complete and listings >= LOST)
+        if whole and since is None:
+            show(f"{handle}  Kaggle may mount it later: waiting until it stays so")
+            pause = kaggle.pace.first
+        since = (since or time.monotonic()) if whole else None
+        if since is not None and time.monotonic() >= since + kaggle.pace.settled:
+            return
         looks += 1
         idle = version < expected and status in ("READY", "NOT_THERE_YET")
         if lost is not None and idle and looks >= LOST:
