@@ -17,7 +17,7 @@ from pipeline.errors import ConfigError, PipelineError
 from pipeline.inspection import inspect_command
 from pipeline.inspection.inspect_command import OPTIONS
 from pipeline.plan import plan_command
-from pipeline.runtime import backend, processes
+from pipeline.runtime import backend, devices, processes
 from pipeline.session import progress_log
 
 EXAMPLES = """examples:
@@ -280,6 +280,7 @@ def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("tensorflow", "jax")
+    devices.share_memory()
     config, *_ = [config_module.load(name) for name in options.config]
     refuse_missing_input(options.input)
     from pipeline import ensemble

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from deploy.bundle import imports, push_rules
+from deploy.bundle import imports, kernel_metadata, push_rules
 from deploy.errors import UsageError, writing
 
 ROOT = Path(__file__).resolve().parents[2]
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
-# A dataset, or one version of it.
-HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[1-9][0-9]{0,8})?")
 HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 NOTEBOOK = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -130,6 +128,7 @@ def build(
     needs: str = "",
     first_stage: str = "",
     more: Mapping[str, Sequence[str]] = {},
+    machine_shape: str = "",
 ) -> Bundle:
     """Build the bundle of one kernel.
 
@@ -150,6 +149,7 @@ def build(
         first_stage: dataset with the weights that a training begins with, which is mounted, too;
             "": none.
         more: handles that are mounted, too: {"kernel_sources": […], "dataset_sources": […]}.
+        machine_shape: Kaggle's name of a machine in place of the kernel's own; "": its own.
 
     Raises:
         UsageError: if a name is wrong or the gate refuses the bundle (deploy/bundle/push_rules.py).
@@ -191,7 +191,9 @@ def build(
     files = _needed(root, [(name, chosen), *others], f"{kernel}/notebook.py", notebook_text)
     # %%writefile refuses an empty cell, and ends each file with a newline.
     modules = {name: imports.read(path).rstrip("\n") or "# empty" for name, path in files.items()}
-    metadata = _metadata(source / "kernel-metadata.json", handle, competition)
+    metadata = kernel_metadata.read(source / "kernel-metadata.json")
+    metadata |= {"id": handle, "title": title(handle), "competition_sources": [competition]}
+    metadata |= kernel_metadata.machine(machine_shape) if machine_shape else {}
     listed = metadata["dataset_sources"]
     if needs and trains and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
         raise UsageError(
@@ -201,7 +203,7 @@ def build(
             " pretrained in the config."
         )
     if first_stage and trains and not expect:  # a training that resumes has its weights
-        if not HANDLE.fullmatch(first_stage) or Path(first_stage).is_dir():
+        if not kernel_metadata.DATASET.fullmatch(first_stage) or Path(first_stage).is_dir():
             raise UsageError(
                 f"init_from={first_stage!r} is no dataset on Kaggle; expected owner/slug of one"
                 " that holds the artifact of a training.\n"
@@ -242,6 +244,7 @@ def build(
     )
     provenance = {
         **identity,
+        "machine_shape": metadata.get("machine_shape", ""),
         "expect": expect,
         # The last cell writes outputs.json, so a pull without it is not whole.
         "sealed": any("provenance.seal(" in cell["source"] for cell in own),
@@ -330,39 +333,6 @@ def _configs(root: Path) -> dict[str, Path]:
         *((path.parent.name, path) for path in folder.glob("[!_.]*/__init__.py")),
     ]
     return dict(sorted(found))
-
-
-def _metadata(path: Path, handle: str, competition: str) -> dict[str, Any]:
-    try:
-        metadata = json.loads(imports.read(path))
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path} is not JSON: {error}.\nFix that line.") from error
-    if not isinstance(metadata, dict):
-        raise UsageError(
-            f"{path} holds {type(metadata).__name__}; expected a JSON object.\n"
-            "See kernels/train-tpu/."
-        )
-    given = {"id", "title", "competition_sources", "kernel_sources"} & set(metadata)
-    if given:
-        raise UsageError(
-            f"{path} sets {', '.join(sorted(given))}, which the bundler adds.\nRemove them there."
-        )
-    datasets = metadata.get("dataset_sources", [])
-    if not isinstance(datasets, list) or not all(
-        isinstance(name, str) and HANDLE.fullmatch(name) for name in datasets
-    ):
-        raise UsageError(
-            f"{path} sets dataset_sources to {json.dumps(datasets)[:200]}; expected a list of"
-            ' datasets by owner/slug, as ["keras/weights"].\nCorrect it there.'
-        )
-    return {
-        **metadata,
-        "id": handle,
-        "title": title(handle),
-        "competition_sources": [competition],
-        "dataset_sources": datasets,
-        "kernel_sources": [],
-    }
 
 
 def _folders(modules: Mapping[str, str]) -> str:

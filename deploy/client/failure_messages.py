@@ -50,6 +50,8 @@ CONTROL = re.compile(
 )
 # What the end of a failed run's log says, and what usually helps. The first that fits counts.
 CRASHES = {
+    r"This session has no internet": "Kaggle gave the session no internet. Verify the phone at"
+    " kaggle.com/settings, and push again.",
     r"Asked for \w+|Unable to initialize backend 'tpu'": "Kaggle gave another machine. Verify the"
     " account at kaggle.com/settings, remove any docker pin, and push again.",
     r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError": "Memory ran out. Use a smaller model,"
@@ -60,8 +62,9 @@ CRASHES = {
     r"No space left|Disk quota exceeded|\[Errno 28\]": "/kaggle/working is full. Keep fewer"
     " checkpoints, write scratch to /kaggle/tmp, and push again.",
     r"[Nn]etwork is unreachable|Name or service not known|Temporary failure in name resolution"
-    r"|NameResolutionError": "The notebook reached for the internet, which is off in infer-gpu."
-    " Mount what it needs as a dataset, and push again.",
+    r"|NameResolutionError": "The notebook reached for the internet and had none: it is off in"
+    " infer-gpu and prepare-cpu, and anywhere for an account whose phone is not verified"
+    " (kaggle.com/settings). Mount what it needs as a dataset, or verify the phone, and push again.",
     r"ModuleNotFoundError|ImportError": "Kaggle's image lacks that module, or has another version."
     " Use what it has (constraints/), and push again.",
     r"exceeded [\d.]+ seconds|maximum allowed execution time": "The session's time ended. Lower"

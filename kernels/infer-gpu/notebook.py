@@ -16,9 +16,11 @@ import os
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
-from pipeline.runtime import devices
+from pipeline.runtime import devices, provenance
 
-print(devices.prove("NvidiaTeslaT4"))
+devices.share_memory()  # with the process of each GPU
+print(devices.prove("NvidiaTeslaT4", least=1))
+print(provenance.versions_line())
 
 # %% [markdown]
 # ## The model that this notebook was pushed for, or the members of an ensemble
@@ -30,7 +32,7 @@ from pathlib import Path
 from pipeline import config, ensemble
 from pipeline.config import rehearsal
 from pipeline.inference import inference
-from pipeline.runtime import mounts, provenance
+from pipeline.runtime import mounts
 
 origin = provenance.from_bundle(Path("bundle.json"))
 settings = rehearsal.shortened(config.load(origin.config))

@@ -7,8 +7,9 @@
 # ---
 
 # %% [markdown]
-# # Train on the TPU
-# The first cell checks that there is a TPU. Without one the run stops here, before it costs quota.
+# # Train on the TPU, or on the pair of T4
+# The first cell checks that the accelerator is there, and the internet where pretrained weights
+# come from it. Without one the run stops here, before it costs quota.
 
 # %%
 import os
@@ -16,22 +17,26 @@ import os
 os.environ["KERAS_BACKEND"] = "jax"  # Kaggle's TPU image has a TensorFlow that knows no TPU
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
-from pipeline.runtime import devices
+from pathlib import Path
 
-print(devices.prove("TpuV5E8"))
+from pipeline import config
+from pipeline.config import rehearsal
+from pipeline.models import backbones
+from pipeline.runtime import devices, internet, provenance
+
+origin = provenance.from_bundle(Path("bundle.json"))
+print(devices.prove(origin.machine_shape))
+print(provenance.versions_line())
+settings = rehearsal.shortened(config.load(origin.config))
+if needed_for := backbones.fetched(settings):
+    print(internet.prove(needed_for))
 
 # %% [markdown]
 # ## The configuration, as applied
 
 # %%
-from pathlib import Path
+from pipeline.runtime import mounts
 
-from pipeline import config
-from pipeline.config import rehearsal
-from pipeline.runtime import mounts, provenance
-
-origin = provenance.from_bundle(Path("bundle.json"))
-settings = rehearsal.shortened(config.load(origin.config))
 folder = mounts.competition(
     mounts.root() / "input", settings.competition, settings.data.sample_submission
 )

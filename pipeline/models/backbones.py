@@ -161,6 +161,13 @@ def logits(
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
+def fetched(config: Config) -> str:
+    """Return what a training fetches from the internet, in words; "" for nothing."""
+    source = config.model_options.get("pretrained", IMAGENET)
+    starts = config.model in BACKBONES and not config.init_from
+    return f"model_options['pretrained']={source!r}" if starts and source == IMAGENET else ""
+
+
 def published(config: Config) -> Published | None:
     """Return the published weights that the config's backbone starts with; None if it starts with
     others.

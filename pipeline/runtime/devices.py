@@ -7,13 +7,16 @@ or when a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-2
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from pipeline.errors import DeviceError
 
 # Kaggle's name of the machine: platform in JAX or TensorFlow, number of devices. Names as of
 # kaggle 2.2.5; NvidiaTeslaT4 is the machine with two.
-SHAPES = {"TpuV5E8": ("tpu", 8), "TpuV6E8": ("tpu", 8), "NvidiaTeslaT4": ("gpu", 1)}
+SHAPES = {"TpuV5E8": ("tpu", 8), "TpuV6E8": ("tpu", 8), "NvidiaTeslaT4": ("gpu", 2)}
+# Without one of them JAX sees no NVIDIA GPU.
+PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 # Set by the local Kaggle alone, to the shape that it simulates on this machine's CPU.
 LOCAL = "LOCALKAGGLE_ACCELERATOR"
 # With this flag a user tells XLA how many devices a CPU is.
@@ -67,6 +70,16 @@ def use_cores(batch: int) -> None:
         jax.config.update("jax_num_cpu_devices", cpu_devices(batch, cores()))  # type: ignore[no-untyped-call]
 
 
+def share_memory() -> None:
+    """Let this process take a GPU's memory as it needs it. Call it before Keras computes.
+
+    TensorFlow and JAX would take nearly all of each GPU at once, and leave none to the processes
+    that predict (`pipeline.inference.multi_gpu`). What the user chose stays.
+    """
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+
 def exhausted(error: Exception) -> bool:
     """Return whether JAX or TensorFlow report with this error that they got no memory.
 
@@ -113,34 +126,64 @@ def found() -> Devices:
     return Devices("cpu", "cpu", 1, simulated)
 
 
-def prove(shape: str) -> Devices:
+def prove(shape: str | None, *, least: int | None = None) -> Devices:
     """Return the devices if they are those of `shape`, or simulated in the local Kaggle.
 
     Called in the first cell of a notebook, it costs a minute of quota at most.
 
     Args:
         shape: Kaggle's name of the machine, as in kernel-metadata.json; a key of `SHAPES`.
+        least: so many devices will do; None: all that the machine has.
 
     Raises:
-        DeviceError: if they are not.
+        DeviceError: if they are not, or there is no such shape.
     """
+    if shape not in SHAPES:
+        raise DeviceError(
+            f"machine_shape {shape!r} cannot be proven; expected one of {', '.join(SHAPES)}.\n"
+            "Correct kernel-metadata.json, or add the shape to pipeline/runtime/devices.py."
+        )
     platform, count = SHAPES[shape]
     here = found()
+    count = least or count
     if here.platform == "cpu":
-        good = here.simulated == shape and (platform != "tpu" or here.count == count)
+        good = here.simulated == shape and here.count >= count
     else:
         good = here.platform == platform and here.count >= count
     if good:
         return here
+    image = f"  - the image: {_in_words(jax_versions())};\n" if platform == "gpu" else ""
     raise DeviceError(
         f"Asked for {shape} ({count} x {platform}); found {here.count} x {here.kind} "
         f"({here.platform}), accelerator given: {here.simulated or 'none (a CPU session)'}.\n"
-        "The run stops here, before it spends quota. The usual causes:\n"
+        f"The run stops here, before it spends quota. The usual causes:\n{image}"
         "  - the account is not verified: kaggle.com/settings, Phone and identity verification;\n"
         "  - the notebook carries a docker pin: push it with `invoke push-train`, which removes "
         "it;\n"
         "  - the competition or the week's quota does not allow this accelerator: `invoke status`."
     )
+
+
+def jax_versions() -> dict[str, str]:
+    """Return the versions of what JAX needs for an NVIDIA GPU, by package; "": it is not there."""
+    found = {}
+    for name in ("jax", "jaxlib", *PLUGINS):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def _in_words(versions: dict[str, str]) -> str:
+    """Return which packages are there, and what JAX lacks for a GPU.
+
+    >>> _in_words({"jax": "0.7.2", "jaxlib": "0.7.2", **dict.fromkeys(PLUGINS, "")})
+    'it has jax 0.7.2, jaxlib 0.7.2; JAX lacks jax-cuda13-plugin or jax-cuda12-plugin for a GPU'
+    """
+    there = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    able = any(versions[name] for name in PLUGINS)
+    return f"it has {there}" + ("" if able else f"; JAX lacks {' or '.join(PLUGINS)} for a GPU")
 
 
 def precision(wanted: str, here: Devices, *, table: bool = False) -> str:

@@ -29,7 +29,10 @@ LIBRARIES = (
     "pandas",
     "pillow",
     "scikit-learn",
+    "opencv-python-headless",
+    "opencv-python",
 )
+VERSIONS = "Versions: "  # begins the line that `invoke doctor` finds in a run's log
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Provenance:
     Attributes:
         config: the config's name.
         competition: its slug.
+        machine_shape: Kaggle's name of the machine that the bundle asks for, "" of a CPU; None when
+            run from a checkout.
         git_commit: 40 hex digits, or None outside a git checkout.
         git_dirty: whether the tree had uncommitted changes.
         bundle_sha256: of the bundle that carried the code; None when run from a checkout.
@@ -49,6 +54,7 @@ class Provenance:
 
     config: str | None = None
     competition: str | None = None
+    machine_shape: str | None = None
     git_commit: str | None = None
     git_dirty: bool | None = None
     bundle_sha256: str | None = None
@@ -72,7 +78,9 @@ def from_bundle(path: Path) -> Provenance:
     with reading(path, ConfigError, again):
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-            return Provenance(**{name: value[name] for name in names})
+            given = {name: value[name] for name in names}
+            # Older bundles do not name it.
+            return Provenance(**given, machine_shape=value.get("machine_shape"))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"{path} is not what the bundler writes: {type(error).__name__}: {error}.\n"
@@ -127,6 +135,13 @@ def code() -> str:
         if file is not None:
             digest.update(name.encode() + b"\0" + hashlib.sha256(Path(file).read_bytes()).digest())
     return digest.hexdigest()
+
+
+def versions_line() -> str:
+    """Return the versions as one line of a run's log, which `invoke doctor` compares with
+    constraints/.
+    """
+    return VERSIONS + json.dumps(versions())
 
 
 def versions() -> dict[str, str]:

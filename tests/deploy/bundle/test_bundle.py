@@ -92,6 +92,15 @@ def test_an_empty_module_gets_a_body(root):
     assert written(build(root))["pipeline/__init__.py"].strip()
 
 
+def test_a_training_for_another_machine_is_the_same_code_in_another_bundle(root):
+    """What was rehearsed for the one is rehearsed for the other."""
+    tpu, pair = build(root), build(root, machine_shape="NvidiaTeslaT4")
+
+    assert pair.code_sha256 == tpu.code_sha256 and pair.sha256 != tpu.sha256
+    assert (pair.metadata["enable_tpu"], pair.metadata["enable_gpu"]) == (False, True)
+    assert json.loads(written(pair)["bundle.json"])["machine_shape"] == "NvidiaTeslaT4"
+
+
 def test_the_notebook_knows_what_it_was_built_from(root):
     """bundle.json holds all that the run writes into its manifest, and what inference accepts."""
     built = build(root, "infer-gpu", expect=EXPECT)
@@ -102,6 +111,7 @@ def test_the_notebook_knows_what_it_was_built_from(root):
         "kernel": "infer-gpu",
         "config": "digits",
         "competition": "digits",
+        "machine_shape": "NvidiaTeslaT4",
         "sealed": False,
         "git_commit": "",
         "git_dirty": True,

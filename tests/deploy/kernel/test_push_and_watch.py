@@ -377,6 +377,11 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(
         ("tensorflow.errors.ResourceExhaustedError: RESOURCE_EXHAUSTED: 16G", "Memory ran out"),
         ("OSError: [Errno 28] No space left on device", "Keep fewer checkpoints"),
         ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "Mount what it needs"),
+        (
+            "pipeline.errors.DeviceError: This session has no internet: storage.googleapis.com does"
+            " not answer (Temporary failure in name resolution)",
+            "Verify the phone",
+        ),
         ("ModuleNotFoundError: No module named 'timm'", "constraints/"),
         (
             "pipeline.errors.DeviceError: Asked for TpuV5E8; this session has 1 x cpu",

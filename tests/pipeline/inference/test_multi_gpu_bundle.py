@@ -42,6 +42,68 @@ print(json.dumps({"package": list(pipeline.__path__), "runs": runs}))
 """
 
 
+# An inference under TensorFlow whose processes only write down their environment: a script stands
+# in for Python. TensorFlow splits a device only before it uses one, and then takes its memory.
+TOUCHED = """
+import json, os, sys
+from pathlib import Path
+
+import tensorflow as tf
+from pipeline import artifact
+from pipeline.inference import inference
+from pipeline.runtime import devices
+
+folder, competition, sys.executable = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+states = []
+
+def show(line):
+    if "rows go to 2 processes" in line:
+        half = tf.config.LogicalDeviceConfiguration()
+        try:
+            tf.config.set_logical_device_configuration(
+                tf.config.list_physical_devices("CPU")[0], [half, half]
+            )
+            states.append("untouched")
+        except RuntimeError as error:
+            states.append(str(error))
+
+devices.share_memory()
+inference.infer(artifact.load(folder), competition, Path("out"), processes=2, show=show)
+print(json.dumps(states))
+"""
+STAND_IN = """#!/bin/sh
+env > "$SEEN/$(basename "$3")"
+"""
+
+
+@pytest.fixture(scope="module")
+def parent(trained, tmp_path_factory) -> tuple[list[str], list[dict[str, str]]]:
+    """Return what the parent of two processes had touched when they began, and what they saw."""
+    competition, output, _ = trained
+    folder = tmp_path_factory.mktemp("pair")
+    script, seen = folder / "python", folder / "seen"
+    seen.mkdir()
+    script.write_text(STAND_IN)
+    script.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", TOUCHED, output / "artifact", competition, script],
+        cwd=folder,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "tensorflow",
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'guard'}",
+            "SEEN": str(seen),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [path.read_text().splitlines() for path in sorted(seen.iterdir())]
+    return json.loads(done.stdout.splitlines()[-1]), [
+        dict(line.split("=", 1) for line in each if "=" in line) for each in lines
+    ]
+
+
 @pytest.fixture(scope="module")
 def runs(trained, tiny, tmp_path_factory) -> list[dict]:
     """Return what two inferences from a bundle's modules told: with gpu_worker.py, and without."""
@@ -108,3 +170,19 @@ def test_without_the_module_of_the_processes_the_parent_computes_every_row_and_s
     )
     assert any("computed here" in line for line in without["lines"])
     assert right(without)
+
+
+def test_the_parent_of_several_processes_has_touched_no_device_when_they_begin(parent):
+    """Its TensorFlow would have taken the memory of every GPU."""
+    states, _ = parent
+
+    assert states == ["untouched"]
+
+
+def test_each_process_sees_one_gpu_and_takes_its_memory_as_it_needs_it(parent):
+    """What a dead one has not done, the parent computes beside the other one."""
+    _, seen = parent
+
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in seen] == ["0", "1"]
+    assert {each["TF_FORCE_GPU_ALLOW_GROWTH"] for each in seen} == {"true"}
+    assert {each["XLA_PYTHON_CLIENT_PREALLOCATE"] for each in seen} == {"false"}

@@ -45,6 +45,54 @@ def test_the_local_kaggle_s_gpu_is_not_a_tpu(monkeypatch):
         devices.prove("TpuV5E8")
 
 
+GPUS = """
+import os
+os.environ["KERAS_BACKEND"] = "jax"
+from pipeline.runtime import devices
+
+try:
+    print(devices.prove("NvidiaTeslaT4"))
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("gpus", "said"), [(2, "2 x cpu"), (1, "found 1 x cpu")])
+def test_a_pair_of_gpus_is_two_that_jax_sees(gpus, said):
+    """With one of them a training would take twice as long as planned."""
+    kept = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    given_ = {devices.LOCAL: "NvidiaTeslaT4", "JAX_NUM_CPU_DEVICES": str(gpus)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", GPUS],
+        env={**kept, **given_},
+        cwd=Path(__file__).resolve().parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert said in done.stdout
+    lacks = "JAX lacks jax-cuda13-plugin or jax-cuda12-plugin for a GPU" in done.stdout
+    assert lacks == (gpus == 1)
+
+
+def test_a_gpu_that_jax_does_not_see_is_answered_with_what_the_image_lacks(monkeypatch):
+    """The TensorFlow of an image may see GPUs that its JAX has no plugin for."""
+    monkeypatch.delenv(devices.LOCAL, raising=False)
+
+    with pytest.raises(
+        DeviceError, match=rf"the image: it has jax {jax.__version__}.* lacks jax-cuda"
+    ):
+        devices.prove("NvidiaTeslaT4")
+
+
+def test_a_machine_that_no_name_stands_for_is_refused():
+    """As a CPU, or a name that Kaggle has made since."""
+    with pytest.raises(DeviceError, match="expected one of TpuV5E8, TpuV6E8, NvidiaTeslaT4"):
+        devices.prove("")
+
+
 def test_precision_follows_the_hardware():
     """bfloat16 where it is computed, unless the config says otherwise."""
     tpu, cpu = Devices("tpu", "TPU v5 lite", 8, None), Devices("cpu", "cpu", 1, None)

@@ -1,0 +1,54 @@
+"""Kernel metadata: what a kernel's kernel-metadata.json holds, before the bundler adds to it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from deploy.bundle import imports
+from deploy.errors import UsageError
+
+# A dataset, or one version of it.
+DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[1-9][0-9]{0,8})?")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what the file holds, with lists of its sources.
+
+    Raises:
+        UsageError: if it is no JSON object, sets what the bundler adds, or lists what is no
+            dataset.
+    """
+    try:
+        metadata = json.loads(imports.read(path))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path} is not JSON: {error}.\nFix that line.") from error
+    if not isinstance(metadata, dict):
+        raise UsageError(
+            f"{path} holds {type(metadata).__name__}; expected a JSON object.\n"
+            "See kernels/train-tpu/."
+        )
+    given = {"id", "title", "competition_sources", "kernel_sources"} & set(metadata)
+    if given:
+        raise UsageError(
+            f"{path} sets {', '.join(sorted(given))}, which the bundler adds.\nRemove them there."
+        )
+    datasets = metadata.get("dataset_sources", [])
+    if not isinstance(datasets, list) or not all(
+        isinstance(name, str) and DATASET.fullmatch(name) for name in datasets
+    ):
+        raise UsageError(
+            f"{path} sets dataset_sources to {json.dumps(datasets)[:200]}; expected a list of"
+            ' datasets by owner/slug, as ["keras/weights"].\nCorrect it there.'
+        )
+    return {**metadata, "dataset_sources": datasets, "kernel_sources": []}
+
+
+def machine(shape: str) -> dict[str, Any]:
+    """Return the keys that ask for a machine.
+
+    >>> machine("NvidiaTeslaT4")
+    {'machine_shape': 'NvidiaTeslaT4', 'enable_tpu': False, 'enable_gpu': True}
+    """
+    tpu, gpu = shape.startswith("Tpu"), shape.startswith("Nvidia")
+    return {"machine_shape": shape, "enable_tpu": tpu, "enable_gpu": gpu}
