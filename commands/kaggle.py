@@ -20,6 +20,7 @@ from commands.project import (
     JSON,
     KERNEL,
     RUN,
+    TRAINING,
     YES,
     check_own_code,
     checker,
@@ -38,11 +39,11 @@ ENSEMBLE = {"ensemble": "an ensemble.json: its members, in place of the last tra
 PLACEHOLDER = "owner"
 
 
-@task(name="relay", help={**CONFIG, **JSON, **YES})
+@task(name="relay", help=TRAINING)
 @reported
 @limited(TWO_WEEKS)
 def relay_chain(
-    c: Context, config: str = "", yes: bool = False, json: bool = False
+    c: Context, config: str = "", for_: str = "", yes: bool = False, json: bool = False
 ) -> dict[str, Any]:
     """Run the whole chain on kaggle.com; spends quota and one submission.
 
@@ -50,9 +51,9 @@ def relay_chain(
     """
     from deploy.relay import relay
 
-    ours = resolved_pushes(config).project
+    ours = resolved_pushes(config, runtime=for_).project
     check_own_code(ours.config)
-    check, agree = checker(config), PushPlan(config, confirmation(yes))
+    check, agree = checker(config), PushPlan(config, confirmation(yes), for_)
     with screen("this command pulls it, and goes on to the score"):
         made = relay.run(connect(), ours, show=show, check=check, agree=agree, pushed=agree.keep)
     return show_result(made, config)
@@ -115,10 +116,8 @@ def build(
 
 @task(
     help={
-        **CONFIG,
-        **JSON,
+        **TRAINING,
         **AGAIN,
-        **YES,
         **minutes(120, ", with --until-done two weeks"),
         "fresh": "start over, whatever a partial run saved; leave it out to resume later",
         "until-done": "watch, pull and push again, from session to session, until the training is"
@@ -130,6 +129,7 @@ def build(
 def push_train(
     c: Context,
     config: str = "",
+    for_: str = "",
     again: bool = False,
     fresh: bool = False,
     until_done: bool = False,
@@ -144,9 +144,9 @@ def push_train(
     from deploy.relay import chained_sessions, relay
 
     chained_sessions.refuse_both(again, until_done)
-    ours = resolved_pushes(config).project
+    ours = resolved_pushes(config, runtime=for_).project
     check_own_code(ours.config)
-    agree = PushPlan(config, confirmation(yes))
+    agree = PushPlan(config, confirmation(yes), for_)
     if until_done:
         with screen("this command pulls it, and pushes the next session if one is needed"):
             done = chained_sessions.train(

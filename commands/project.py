@@ -24,6 +24,13 @@ KERNEL = {"kernel": "train-tpu (default), infer-gpu or prepare-cpu"}
 
 
 YES = {"yes": "push without asking; for scripts"}
+TRAINING = {
+    **CONFIG,
+    **JSON,
+    **YES,
+    "for_": "what trains: tpu-v5e-8 or gpu-t4x2, the pair of T4; default: what kernels/train-tpu/"
+    "kernel-metadata.json asks for",
+}
 AGAIN = {"again": "push even if this very notebook was pushed already and has not failed"}
 
 

@@ -14,7 +14,8 @@ from commands.console import ROOT, show
 if TYPE_CHECKING:
     from deploy.kernel.push_and_watch import Run
 
-TPU = "tpu-v5e-8"  # what train-tpu runs on
+TPU = "tpu-v5e-8"  # what train-tpu runs on, unless --for says another
+TRAINS = "train-tpu"  # ends the address of a training
 TWICE = 0.5  # of the time that a TPU waits: it is input-bound by a factor of 2
 
 
@@ -55,13 +56,19 @@ class PushPlan:
     Args:
         config: as --config names it.
         agree: shows a preview, and asks.
+        runtime: that trains; "": the TPU.
         runs: where pulled runs lie.
     """
 
     def __init__(
-        self, config: str, agree: Callable[[Any], None], runs: Path = ROOT / "runs"
+        self,
+        config: str,
+        agree: Callable[[Any], None],
+        runtime: str = "",
+        runs: Path = ROOT / "runs",
     ) -> None:
         self._config, self._agree, self._runs = config, agree, runs
+        self._runtime = runtime or TPU
         self._made: dict[str, Any] | None = None
 
     def __call__(self, preview: Any) -> None:
@@ -70,7 +77,7 @@ class PushPlan:
         Raises:
             UsageError: if the TPU's compiler says that a step does not fit.
         """
-        if preview.accelerator == "TPU":
+        if preview.handle.endswith(TRAINS):
             self._made = self._plan()
         if self._made is not None:
             resumes = "resumes from" in preview.changes
@@ -97,7 +104,7 @@ class PushPlan:
         config = self._config
         if config.endswith(".py"):
             config = str(Path(config).resolve())
-        words = ["plan", "--config", config, "--for", TPU, "--json"]
+        words = ["plan", "--config", config, "--for", self._runtime, "--json"]
         basis = "assumed; invoke plan --input DIR counts them"
         runs = [str(one.folder) for one in speed_records.pulled(self._runs)]
         words += ["--probe", ",".join(runs)] if runs else []
@@ -123,7 +130,7 @@ class PushPlan:
 
 
 def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) -> None:
-    """Show what a plan says of a training on the TPU.
+    """Show what a plan says of a training.
 
     Args:
         made: `pipeline.plan.plan.Plan` as JSON, of that runtime alone.
@@ -166,9 +173,10 @@ def _warnings(one: dict[str, Any], left: float | None) -> list[str]:
     from pipeline.plan import cost
     from pipeline.plan.accelerators import RUNTIMES
 
-    found, hours, runtime = [], one["spent"]["hours"], RUNTIMES[TPU]
+    found, hours, runtime = [], one["spent"]["hours"], RUNTIMES[one["runtime"]]
     if one["fits"] is False:
-        found.append(f"a step may not fit into a TPU core's memory (estimated). {_edit(one)}")
+        core = "TPU core" if runtime.quota == "TPU" else "GPU"
+        found.append(f"a step may not fit into a {core}'s memory (estimated). {_edit(one)}")
     weeks = cost.of(runtime, 3600 * hours, left=left).weeks
     if weeks is not None and weeks > 1:
         quota = runtime.weekly_hours if left is None else left

@@ -2,12 +2,17 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from deploy.errors import UsageError
 from deploy.journal import Journal
 
+# Kaggle's name of each machine that a training may ask for, by the runtime's name in `invoke plan`.
+PAIR = "gpu-t4x2"
+SHAPES = {"tpu-v5e-8": "TpuV5E8", PAIR: "NvidiaTeslaT4"}
+TRAINS = ("push-train", "relay")  # the tasks that a runtime is for
 PREPARE, TRAIN, INFER = "prepare-cpu", "train-tpu", "infer-gpu"
 DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
 InWords = Callable[[Mapping[str, Any]], str]
@@ -38,6 +43,10 @@ class Project:
         in_words: what a line of the run's progress says to a person.
         decoding: equal texts for configs whose images are decoded alike; "": nothing to prepare.
         infer_hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
+        runtime: that trains, one of `SHAPES`; "": the one in its kernel-metadata.json.
+
+    Raises:
+        UsageError: if there is no such runtime.
     """
 
     root: Path
@@ -55,6 +64,25 @@ class Project:
     in_words: InWords = no_words
     decoding: str = ""
     infer_hours: float | None = None
+    runtime: str = ""
+
+    def __post_init__(self) -> None:
+        if self.runtime and self.runtime not in SHAPES:
+            raise UsageError(
+                f"--for {self.runtime[:40]}: expected one of {', '.join(SHAPES)}.\n"
+                "Correct it, or leave it out, for the machine in kernels/train-tpu/"
+                "kernel-metadata.json."
+            )
+
+    @property
+    def elsewhere(self) -> "Project":
+        """The project with its training on the pair of T4, or else on the machine that it left."""
+        return replace(self, runtime="" if self.runtime == PAIR else PAIR)
+
+    @property
+    def machine_shape(self) -> str:
+        """Kaggle's name of the machine that trains; "": the one in its kernel-metadata.json."""
+        return SHAPES[self.runtime] if self.runtime else ""
 
     @property
     def name(self) -> str:
@@ -71,4 +99,5 @@ class Project:
         Args:
             task: its name and options, as "pull --run ann/digits-train-tpu/3".
         """
-        return f"invoke {task} --config {shlex.quote(self.config)}"
+        chosen = f" --for {self.runtime}" if self.runtime and task.startswith(TRAINS) else ""
+        return f"invoke {task} --config {shlex.quote(self.config)}{chosen}"

@@ -64,7 +64,7 @@ CRASHES = {
     r"[Nn]etwork is unreachable|Name or service not known|Temporary failure in name resolution"
     r"|NameResolutionError": "The notebook reached for the internet and had none: it is off in"
     " infer-gpu and prepare-cpu, and anywhere for an account whose phone is not verified"
-    " (kaggle.com/settings). Mount what it needs as a dataset, or verify the phone, and push again.",
+    " (kaggle.com/settings). Mount what it needs as a dataset, or verify the phone; push again.",
     r"ModuleNotFoundError|ImportError": "Kaggle's image lacks that module, or has another version."
     " Use what it has (constraints/), and push again.",
     r"exceeded [\d.]+ seconds|maximum allowed execution time": "The session's time ended. Lower"

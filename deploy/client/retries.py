@@ -48,7 +48,7 @@ class Pace:
     hidden: float = 1800.0
 
     @property
-    def settled(self) -> float:
+    def stable(self) -> float:
         """How long an answer has to stay the same where Kaggle may not mean it at once."""
         return self.most / 2
 

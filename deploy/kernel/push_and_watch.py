@@ -6,7 +6,7 @@ Nothing here takes "the latest" version: another browser tab may have made that.
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deploy.bundle.bundle import Bundle
 from deploy.client import credentials, failure_messages
@@ -48,15 +48,33 @@ class Run:
         version: of the kernel.
         url: of its page; "": none, or unknown.
         bundle_sha256: "" if we did not push it.
+        machine_shape: Kaggle's name of the machine that it asked for; "": unknown.
     """
 
     handle: str
     version: int
     url: str
     bundle_sha256: str
+    machine_shape: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.handle}/{self.version}"
+
+    @property
+    def accelerator(self) -> str:
+        """What it runs on: "TPU", "GPU" or "CPU"."""
+        return accelerator(self.handle, self.machine_shape)
+
+
+def accelerator(kernel: str, machine_shape: str = "") -> str:
+    """Return "TPU", "GPU" or "CPU": of the machine, or else by the end of the kernel's name.
+
+    >>> accelerator("digits-train-tpu"), accelerator("digits-train-tpu", "NvidiaTeslaT4")
+    ('TPU', 'GPU')
+    """
+    if machine_shape:
+        return "TPU" if machine_shape.startswith("Tpu") else "GPU"
+    return next((kind for kind in ("TPU", "CPU") if kernel.endswith(kind.lower())), "GPU")
 
 
 def parse(text: str) -> Run:
@@ -113,7 +131,8 @@ def push(
             f"Kaggle accepted the push of {bundle.handle} but gave no version number; expected 1 or"
             f" more.\n{failure_messages.LOOK}"
         )
-    return Run(bundle.handle, saved.version, page(saved.url), bundle.sha256)
+    shape = bundle.metadata["machine_shape"]
+    return Run(bundle.handle, saved.version, page(saved.url), bundle.sha256, shape)
 
 
 def page(url: str) -> str:
@@ -140,7 +159,7 @@ def _holding(kaggle: Kaggle, bundle: Bundle, source: Source | None) -> Run | Non
 
 def _run(bundle: Bundle, version: int) -> Run:
     url = page(f"https://www.kaggle.com/code/{bundle.handle}")
-    return Run(bundle.handle, version, url, bundle.sha256)
+    return Run(bundle.handle, version, url, bundle.sha256, bundle.metadata["machine_shape"])
 
 
 def _missing(bundle: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
@@ -237,7 +256,7 @@ def watch(
                 if name == "RUNNING":
                     running = running or now
                 ran = now - running if running else None
-                accelerator = _accelerator(run)
+                accelerator = run.accelerator
                 look = Look(
                     str(run), name, now - began, ran, log.line, log.progress, accelerator, *quota
                 )
@@ -270,20 +289,15 @@ def watch(
 
 def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
     """Return the seconds left and allowed this week for a run's accelerator; None: unknown."""
-    if _accelerator(run) == "CPU":
+    if run.accelerator == "CPU":
         return None, None
     try:
         quota = kaggle.quota(patience=0)
     except RelayError:
         return None, None  # it is only shown
-    if _accelerator(run) == "TPU":
+    if run.accelerator == "TPU":
         return quota.tpu_seconds, quota.tpu_allowed
     return quota.gpu_seconds, quota.gpu_allowed
-
-
-def _accelerator(run: Run) -> str:
-    kinds = (kind for kind in ("TPU", "CPU") if run.handle.endswith(kind.lower()))
-    return next(kinds, "GPU")
 
 
 def _look(kaggle: Kaggle, run: Run, *, new: bool, seen: bool) -> tuple[str, str]:
@@ -327,7 +341,7 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
     """
     if name == "NEW_SCRIPT":
         tasks = {"TPU": "push-train", "CPU": "push-prepare", "GPU": "push-infer"}
-        push = tasks[_accelerator(run)]
+        push = tasks[accelerator(run.handle)]
         return f"{run} was saved and not run; expected a run. Push it again:\ninvoke {push}"
     try:
         # As one text: a key of several lines is recognized only whole.

@@ -174,7 +174,8 @@ def rehearsed(project: Project) -> Path | None:
 
 def run_of(row: Row) -> Run:
     """Return the run that a row is about."""
-    return Run(row["handle"], row["version"], row["url"] or "", row["bundle_sha256"])
+    shape = row["machine_shape"] or ""
+    return Run(row["handle"], row["version"], row["url"] or "", row["bundle_sha256"], shape)
 
 
 def status_of(kaggle: Kaggle, run: Run) -> str | None:

@@ -284,7 +284,7 @@ def _wait(
     lost: Ambiguous | None,
 ) -> None:
     """Return when the current version is the expected one, ready, and lists the files that were
-    sent; and has been so for `kaggle.pace.settled` seconds, since it is not mounted at once.
+    sent; and has been so for `kaggle.pace.stable` seconds, since it is not mounted at once.
 
     Sizes that stay different are left to the comparison of the bytes: Kaggle may have converted a
     file, or may count otherwise.
@@ -320,7 +320,7 @@ def _wait(
             show(f"{handle}  Kaggle may mount it later: waiting until it stays so")
             pause = kaggle.pace.first
         since = (since or time.monotonic()) if whole else None
-        if since is not None and time.monotonic() >= since + kaggle.pace.settled:
+        if since is not None and time.monotonic() >= since + kaggle.pace.stable:
             return
         looks += 1
         idle = version < expected and status in ("READY", "NOT_THERE_YET")

@@ -17,6 +17,8 @@ from deploy.client.kernel_calls import ASKED, SOURCES
 from deploy.client.responses import Quota, Source
 from deploy.errors import Denied, NoQuota, Refused, RelayError
 from deploy.journal import DONE
+from deploy.kernel.push_and_watch import accelerator as accelerator_of
+from deploy.project import TRAIN
 from deploy.relay.last_runs import Pushes
 
 WRITES = "%%writefile "
@@ -106,9 +108,13 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
         bundle.code_sha256,
     )
     if seconds is not None and seconds <= 0:
+        instead = ""
+        if accelerator == "TPU" and bundle.kernel == TRAIN:
+            command = pushes.project.elsewhere.command("push-train")
+            instead = f"\nOr train on the pair of T4, which has a quota of its own:\n{command}"
         raise NoQuota(
             f"No {accelerator} time is left this week; {bundle.handle} needs some.\n"
-            "Try again when Kaggle renews it. To see when:\ninvoke status"
+            f"Try again when Kaggle renews it. To see when:\ninvoke status{instead}"
         )
     allowed = SESSIONS[accelerator]
     if len(preview.active) >= allowed:
@@ -124,7 +130,7 @@ def _active(kaggle: Kaggle, pushes: Pushes, accelerator: str) -> tuple[str, ...]
     """Return our runs on this accelerator that have not ended; no call of Kaggle lists them."""
     found = []
     for row in pushes.matching(outcome=DONE)[:LOOK_BACK]:
-        other = not row["kernel"].endswith(accelerator.lower())
+        other = accelerator_of(row["kernel"], row["machine_shape"] or "") != accelerator
         if not row["version"] or row["status"] == "COMPLETE" or other:
             continue
         try:

@@ -185,6 +185,7 @@ def push(
         "bundle_sha256": built.sha256,
         "git_commit": built.git_commit,
         "decoding": project.decoding,
+        "machine_shape": built.metadata["machine_shape"],
     }
     if base is not None:
         intent |= {"base": base.run.version, "route": base.route}
@@ -247,7 +248,8 @@ def _resume(
     last, base = state.run, state.base
     if last is not None and again:
         base = None
-    ways = [build(project, TRAIN, owner, base=base, prepared=one) for one in prepared]
+    on = [project, project.elsewhere]  # a run there is this training, too
+    ways = [build(each, TRAIN, owner, base=base, prepared=one) for each in on for one in prepared]
     same = last.bundle_sha256 if last is not None and not again else ""
     built = next((one for one in ways if one.sha256 == same), ways[0])
     if base is None:
@@ -308,6 +310,7 @@ def build(
         needs=project.needs,
         first_stage=project.first_stage,
         more={"kernel_sources": [prepared]} if prepared else {},
+        machine_shape=project.machine_shape if kernel == TRAIN else "",
     )
 
 

@@ -34,9 +34,9 @@ def judged(capsys, left=None, **changes):
 
 
 def test_the_plan_of_a_push_lies_beside_the_folder_of_its_run(tmp_path, capsys):
-    planned = push_plan.PushPlan("digits", lambda preview: print("asked"), tmp_path)
+    planned = push_plan.PushPlan("digits", lambda preview: print("asked"), runs=tmp_path)
 
-    planned(SimpleNamespace(accelerator="TPU", hours_left=None, changes={}))
+    planned(SimpleNamespace(handle="ann/digits-train-tpu", hours_left=None, changes={}))
     planned.keep(Run("ann/digits-train-tpu", 3, "", ""))
 
     assert re.search(r"^plan .*(.|\n)*^asked$", capsys.readouterr().out, re.MULTILINE)
@@ -45,12 +45,30 @@ def test_the_plan_of_a_push_lies_beside_the_folder_of_its_run(tmp_path, capsys):
 
 
 def test_an_inference_needs_no_plan(tmp_path):
-    planned = push_plan.PushPlan("digits", lambda preview: None, tmp_path)
+    planned = push_plan.PushPlan("digits", lambda preview: None, runs=tmp_path)
 
-    planned(SimpleNamespace(accelerator="GPU", hours_left=None))
+    planned(SimpleNamespace(handle="ann/digits-infer-gpu", hours_left=None))
     planned.keep(Run("ann/digits-infer-gpu", 3, "", ""))
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_training_on_the_pair_is_planned_for_the_pair(tmp_path, capsys):
+    planned = push_plan.PushPlan("digits", lambda preview: None, "gpu-t4x2", tmp_path)
+
+    planned(SimpleNamespace(handle="ann/digits-train-tpu", hours_left=30.0, changes={}))
+    planned.keep(Run("ann/digits-train-tpu", 3, "", ""))
+
+    kept = plan_command.kept(tmp_path / "digits-train-tpu-v3")
+    (one,) = plan.from_json(json.loads(kept.read_bytes())).outlooks
+    assert (one.runtime, one.precision) == ("gpu-t4x2", "float32")
+    assert "Warning" not in capsys.readouterr().out
+
+
+def test_a_gpu_that_may_be_too_small_is_called_a_gpu(capsys):
+    changes = {"fits": False, "memory_basis": "estimated"}
+
+    assert "fit into a GPU's memory" in judged(capsys, left=20.0, runtime="gpu-t4x2", **changes)
 
 
 def test_a_plan_that_holds_is_one_line(capsys):

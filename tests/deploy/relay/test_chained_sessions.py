@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,61 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, shown)
         "partial, step 10 of 12",
         "partial, step 5 of 12",
     ]
+
+
+def on_the_pair(ours: Project) -> Project:
+    """Return the project with its training on the pair of T4."""
+    return replace(ours, runtime="gpu-t4x2")
+
+
+def machines(local: LocalKaggle) -> list[str]:
+    return [version.shape for version in local.kernels.kernels[HANDLE].versions]
+
+
+def test_a_training_that_began_on_the_tpu_resumes_on_the_pair(start, ours, shown):
+    """The same notebook, whose own output has the checkpoint; the quota is another."""
+    local, kaggle = start(script := Script())
+    first = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
+    relay.watch(kaggle, ours, first, show=shown.append)
+    local.kernels.used_seconds["TPU"] = 20 * 3600
+    with pytest.raises(NoQuota, match=r"invoke push-train --config digits --for gpu-t4x2$"):
+        relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
+
+    done = chained_sessions.train(kaggle, on_the_pair(ours), show=shown.append)
+
+    assert weights(done) == unbroken() and done.run.version == 3
+    assert machines(local) == ["TpuV5E8", "NvidiaTeslaT4", "NvidiaTeslaT4"]
+    assert script.sources == {1: [], 2: OWN, 3: OWN}
+    kept = [row["machine_shape"] for row in ours.journal().recent("pushes", 9)]
+    assert kept[-1:] + kept[:2] == machines(local)
+
+
+@pytest.mark.parametrize("does", ["", "waits"])
+def test_a_training_on_the_other_machine_is_not_begun_again(start, ours, shown, does):
+    """Whether it is complete or still goes; only --again trains twice."""
+    local, kaggle = start(script := Script(v1=does))
+    first = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
+    if not does:
+        first = chained_sessions.train(kaggle, ours, show=shown.append).run
+
+    assert relay.push(kaggle, on_the_pair(ours), relay.TRAIN, show=shown.append) == first
+    script.released.set()
+    assert set(machines(local)) == {"TpuV5E8"}
+    again = relay.push(kaggle, on_the_pair(ours), relay.TRAIN, show=shown.append, again=True)
+    assert (again.version, machines(local)[-1]) == (first.version + 1, "NvidiaTeslaT4")
+
+
+def test_what_follows_a_training_on_the_pair_is_on_the_pair(ours):
+    """The commands that a user types next."""
+    pair = on_the_pair(ours)
+
+    assert pair.command("push-train --until-done").endswith("--config digits --for gpu-t4x2")
+    assert pair.command("watch") == "invoke watch --config digits"
+
+
+def test_a_runtime_that_is_none_is_refused(ours):
+    with pytest.raises(UsageError, match="--for gpu-p100: expected one of tpu-v5e-8, gpu-t4x2"):
+        replace(ours, runtime="gpu-p100")
 
 
 def test_an_active_session_is_no_answer_for_those_that_follow(start, ours, shown):

@@ -198,7 +198,7 @@ def test_a_version_counts_once_it_has_stayed_ready(kaggle, server, artifact, sho
     assert publish(kaggle, artifact, shown).version == 1
 
     asked = [name for name, _ in server.seen].count("GetDataset")
-    assert asked > 5 and kaggle.pace.settled == 0.1
+    assert asked > 5 and kaggle.pace.stable == 0.1
     assert sum("waiting until it stays so" in line for line in shown) == 2
 
 

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,20 @@ def test_a_second_session_on_the_tpu_is_refused(live, ours, local, shown):
 
     assert caught.value.exit_code == 7
     assert len(local.kernels.kernels[run.handle].versions) == 1
+
+
+def test_a_training_on_the_pair_takes_a_session_of_the_gpus_and_none_of_the_tpu(
+    live, ours, local, shown
+):
+    """Kaggle allows two of the one and one of the other."""
+    on_pair = replace(ours, runtime="gpu-t4x2")
+    run = relay.push(live, on_pair, relay.TRAIN, show=shown.append)
+
+    seen = push_preview.look(live, built(ours), Pushes(ours))
+    pair = push_preview.look(live, relay.build(on_pair, relay.TRAIN, "rehearsal"), Pushes(ours))
+
+    assert (seen.accelerator, seen.active) == ("TPU", ())
+    assert (pair.accelerator, pair.hours_left, pair.active) == ("GPU", 30.0, (str(run),))
 
 
 def test_without_quota_nothing_is_pushed(live, ours, local, shown):
