@@ -21,7 +21,7 @@ from typing import Any
 
 from deploy.bundle import bundle
 from deploy.bundle.bundle import Bundle
-from deploy.client import credential_lookup, credentials, failure_messages
+from deploy.client import credential_lookup, credentials, failure_messages, server_address
 from deploy.client.client import Kaggle
 from deploy.client.responses import Quota
 from deploy.client.retries import Pace
@@ -355,16 +355,26 @@ class _Examination:
         return passed(f"{commit[:12]}, and what would be pushed is in it")
 
     def _images(self) -> Check:
-        """Show which versions Kaggle's images had when somebody last looked."""
-        pinned, day = kaggle_images.pins(self._root), kaggle_images.seen(self._root)
-        if not pinned or day is None:
-            found = pinned or "constraints/ holds nothing"
-            return skipped(f"{found}; docs/facts.md does not date the images")
-        age = (self._today - day).days
-        if age > IMAGE_DAYS:
-            fix = (
-                "Compare with the versions that a run prints, and correct constraints/ and"
-                " docs/facts.md."
-            )
-            return warned(f"as of {day}, {age} days ago: {pinned}", fix)
-        return passed(f"as of {day}: {pinned}")
+        """Show which versions Kaggle's images had when somebody last looked, or a run printed."""
+        pinned = kaggle_images.images(self._root)
+        if not any(image.day for image in pinned):
+            found = "; ".join(map(str, pinned)) or "constraints/ holds nothing"
+            return skipped(f"{found}; no first line there says as of when")
+        ran = kaggle_images.printed(self._root / "runs", server_address.address())
+        found, problems = "; ".join(map(str, pinned)), []
+        for kind in dict.fromkeys(image.accelerator for image in pinned):
+            ours = [image for image in pinned if image.accelerator == kind]
+            if kind in ran:
+                run = ran[kind]
+                differing = min((image.differing(run.versions) for image in ours), key=len)
+                words = " ".join(f"{name}=={version}" for name, version in differing.items())
+                found += f"; {run.run} had {words or 'these'} on the {kind}"
+                if differing:
+                    fix = "Write a file with these into constraints/, and rehearse with it."
+                    problems.append((f"no file of constraints/ is what {run.run} had", fix))
+                continue
+            day = max((image.day for image in ours if image.day), default=self._today)
+            if (age := (self._today - day).days) > IMAGE_DAYS:
+                fix = "Pull a run, whose first cell prints its versions; this row compares them."
+                problems.append((f"the {kind} image was looked at {age} days ago", fix))
+        return warned_of(found, problems)

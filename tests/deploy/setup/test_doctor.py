@@ -38,13 +38,10 @@ def whole(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A project that lacks nothing, committed, in a home of its own."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (root / "constraints").mkdir()
-    (root / "docs").mkdir()
     (root / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.11,<3.14"\n')
     (root / "constraints" / "gpu-image.txt").write_text(
-        "# GPU\nkeras==3.13.2\nnumpy==2.0.2; python_version > '3'\n"
-    )
-    (root / "docs" / "facts.md").write_text(
-        "| TPU image: Python 3.12, Keras 3.15.0. | read | logs, 2026-08; to 2026-10 |\n"
+        "# GPU image as of 2026-10, Python 3.12\n"
+        "keras==3.13.2\nnumpy==2.0.2; python_version > '3'\n"
     )
     for command in (
         ["init", "-q"],
@@ -505,21 +502,67 @@ def test_versions_that_were_seen_long_ago_are_a_warning(server, whole, today, ve
     row = examine(whole, today=today)["images"]
 
     assert row.verdict == verdict
-    assert "2026-10-31" in row.found and "gpu-image: keras==3.13.2 numpy==2.0.2" in row.found
+    pins = "python==3.12 keras==3.13.2 numpy==2.0.2"
+    assert f"gpu-image as of 2026-10-31: {pins}" in row.found
 
 
 def test_versions_without_a_date_are_not_called_new(server, whole):
     """Nor is that a failure."""
-    (whole / "docs" / "facts.md").unlink()
+    (whole / "constraints" / "gpu-image.txt").write_text("# GPU\nkeras==3.13.2\n")
 
     assert examine(whole)["images"].verdict == SKIP
 
 
-def test_the_facts_of_this_repository_date_its_constraints():
+def printed_by(folder: Path, between: Between, kernel: str, shape: str, **versions: str) -> None:
+    """Write a pulled run whose first cell has printed these versions."""
+    folder = folder / "runs" / f"digits-{kernel}-v3"
+    folder.mkdir(parents=True)
+    run, at = f"ann/digits-{kernel}/3", "2027-03-01T10:00:00+00:00"
+    server = between.address.removeprefix("http://")
+    (folder / ".pulled.json").write_text(json.dumps({"run": run, "server": server, "at": at}))
+    (folder / "bundle.json").write_text(json.dumps({"machine_shape": shape}))
+    line = f"Versions: {json.dumps({'python': '3.12.13', **versions})}"
+    (folder / f"digits-{kernel}.log").write_text(f"2 x Tesla T4 (gpu)\n{line}\nDone\n")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "numpy", "verdict", "said"),
+    [
+        ("infer-gpu", "NvidiaTeslaT4", "2.0.2", PASS, "ann/digits-infer-gpu/3 had these"),
+        ("train-tpu", "NvidiaTeslaT4", "2.0.2", PASS, "ann/digits-train-tpu/3 had these"),
+        ("infer-gpu", "NvidiaTeslaT4", "2.1.3", WARN, "had numpy==2.1.3 on the GPU"),
+        ("train-tpu", "TpuV5E8", "2.1.3", WARN, "the GPU image was looked at 212 days ago"),
+    ],
+)
+def test_the_versions_that_a_run_printed_are_compared_with_the_constraints(
+    server, whole, kernel, shape, numpy, verdict, said
+):
+    """By the machine that it ran on, whatever variant of a package that has."""
+    printed_by(whole, server, kernel, shape, numpy=numpy, keras="3.13.2", tensorflow="2.20.0")
+
+    row = examine(whole, today=date(2027, 5, 31))["images"]
+
+    assert row.verdict == verdict and said in row.found
+
+
+def test_one_of_several_pins_of_an_image_is_enough(server, whole):
+    """Kaggle gives the old image and the new one for a while."""
+    (whole / "constraints" / "gpu-image-2027-01.txt").write_text(
+        "# GPU image as of 2027-01-10, Python 3.12\nkeras==3.13.2\nnumpy==2.1.3\n"
+    )
+    printed_by(whole, server, "infer-gpu", "NvidiaTeslaT4", numpy="2.1.3")
+
+    assert examine(whole, today=date(2027, 5, 31))["images"].verdict == PASS
+
+
+def test_each_file_of_this_repository_s_constraints_says_as_of_when_and_which_python():
     """The row is for them."""
     from deploy.setup import kaggle_images
 
-    assert kaggle_images.seen(ROOT) is not None and kaggle_images.pins(ROOT).count("keras==") == 2
+    found = kaggle_images.images(ROOT)
+
+    assert {image.accelerator for image in found} == {"TPU", "GPU"} and len(found) == 3
+    assert all(image.day and "python" in image.versions for image in found)
 
 
 def test_a_full_disk_is_found_before_the_pull(server, whole, monkeypatch):
