@@ -55,12 +55,15 @@ def watch(
     )
     found, kaggle = pushes.find_run(run, kernel), connect()
     following = pushes.project.command(f"pull --run {found}")
+    preparation = next_steps.kernel_of(pushes.project, found) == relay.PREPARE
+    if preparation:  # nothing at home needs what it wrote
+        following = next_steps.after_preparation(pushes.project, "complete")
     with screen(following):
         status = relay.watch(kaggle, pushes.project, found, show=show)
     left = continuation.progress_of(kaggle, found)
     if left.startswith("partial"):
         show(f"{found} is {left}")
-    if next_steps.kernel_of(pushes.project, found) == relay.PREPARE:  # nothing at home needs it
+    if preparation:
         following = next_steps.after_preparation(pushes.project, left)
     show(f"Next: {following}")
     return {"run": str(found), "status": status, "left": left}
