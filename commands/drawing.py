@@ -144,8 +144,10 @@ class Wait:
 def show_journal(title: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
     """Print what was asked of Kaggle, as `status.journal_table` has it."""
     table = Table.grid(padding=(0, 2, 0, 0))
+    wide = console().width >= NARROW
     for column in range(4):
-        table.add_column(overflow="fold", style=DIM if column < 2 else "")
+        whole = wide and column < 3
+        table.add_column(overflow="fold", no_wrap=whole, style=DIM if column < 2 else "")
     for cells in rows:
         table.add_row(*(Text(secrets.redact(cell)) for cell in cells))
     drawn: list[RenderableType] = [Text(title, DIM)]
@@ -245,10 +247,14 @@ def number(values: Mapping[str, Any], name: str) -> float | None:
 
 
 def losses(progress: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the losses so far, of the fold that is under way."""
+    """Return the losses so far, of the fold that is under way; where all are above 0, their logs.
+
+    The first steps would else hide what the later ones gain.
+    """
     fold = progress[-1].get("fold") if progress else None
-    found = (number(line, "loss") for line in progress if line.get("fold") == fold)
-    return [loss for loss in found if loss is not None]
+    numbers = (number(line, "loss") for line in progress if line.get("fold") == fold)
+    found = [loss for loss in numbers if loss is not None]
+    return list(map(math.log, found)) if min(found, default=0) > 0 else found
 
 
 def sparkline(values: Sequence[float], width: int, levels: str = LEVELS) -> str:

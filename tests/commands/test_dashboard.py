@@ -192,7 +192,7 @@ def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
 
     assert terminal.shows("waiting for a machine") and terminal.shows("Retrying for up to")
     seen.set()
-    assert terminal.shows("running") and terminal.shows("4 of 8") and terminal.shows("█▅▂▁")
+    assert terminal.shows("running") and terminal.shows("4 of 8") and terminal.shows("█▆▃▁")
     assert terminal.shows("h left") and terminal.shows(f"invoke pull --run {RUN}")
     world.released.set()
     assert terminal.ended() == 0
