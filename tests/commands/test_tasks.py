@@ -281,6 +281,13 @@ def test_a_run_that_cannot_be_is_refused():
     assert [0 < len(text) < 500 for text in said] == [True] * len(runs)
 
 
+def test_what_a_smoke_test_may_spend_is_refused_without_one():
+    """`invoke doctor` alone spends nothing, whatever is asked for."""
+    said = refused([["doctor", f"--{option}"] for option in ("tpu", "gpu", "submit", "yes")])
+
+    assert ["invoke doctor --live --" in text for text in said] == [True] * 4
+
+
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
     """A local Kaggle with two rows of digits; the environment leads there."""
