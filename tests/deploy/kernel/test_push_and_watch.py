@@ -340,6 +340,23 @@ def test_a_log_that_breaks_off_is_followed_again(kaggle, between, shown):
     assert any(seen.endswith("RUNNING  step 1  loss 2.5000") for seen in shown)
 
 
+def test_a_line_of_a_watch_carries_its_look_with_all_progress_once(kaggle, between, shown):
+    """A screen draws it. A log that is read again from its beginning counts once."""
+    pieces = [{"data": json.dumps({"step": n, "loss": 1 / n}) + "\n"} for n in (1, 2, 3)]
+    between.say("GetAcceleratorQuotaStatistics", [LEFT])
+    between.say(
+        "GetKernelSessionStatus", running_until(lambda: any("step 3" in seen for seen in shown))
+    )
+    between.say(STREAM, [stream(*pieces[:2], whole=False), stream(*pieces)])
+
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append, in_words=in_words)
+
+    look = shown[-1].look
+    assert [line["step"] for line in look.progress] == [1, 2, 3]
+    assert (look.status, look.ended, look.accelerator) == ("COMPLETE", True, "TPU")
+    assert (look.left, look.allowed) == (72_000, 72_000)
+
+
 @pytest.mark.parametrize("answer", [(500, b""), (404, b""), (200, b"\xff\xfe"), RESET])
 def test_a_log_that_cannot_be_read_does_not_end_a_watch(kaggle, between, shown, answer):
     """The status alone decides."""
