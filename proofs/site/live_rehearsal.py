@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +36,7 @@ from proofs.site.plain_session import Plain
 PACE = Pace(first=0.1, most=1.0, patience=10)
 HURRIED = Pace(first=0.05, most=0.25, patience=5)
 TIMEOUTS = (60.0, 60.0)
+WORKERS = 2  # kills at the same time; a session begins later where there are more
 KILLED_SECONDS = 12.0  # a notebook on a busy machine has begun by then
 QUICKLY_KILLED_SECONDS = 1.5
 LATE_SECONDS = 1.0  # by which a poll may miss the end of something
@@ -278,12 +280,12 @@ def kills() -> list[Kill]:
 def _kills(show: Show, *, short: bool) -> Row:
     wanted = kills()[:: 9 if short else 1]
     wrong, struck = list[str](), 0
-    for place, kill in enumerate(wanted):
-        if place % 10 == 0:
-            show(f"      {place} of {len(wanted)} kills")
-        hit, found = killed(kill)
-        struck += hit
-        wrong += [f"{kill}: {text}" for text in found]
+    with ProcessPoolExecutor(WORKERS) as pool:
+        for place, (hit, found) in enumerate(pool.map(killed, wanted), 1):
+            struck += hit
+            wrong += [f"{wanted[place - 1]}: {text}" for text in found]
+            if place % 10 == 0:
+                show(f"      {place} of {len(wanted)} kills")
     return Row(
         f"`doctor --live` killed at {len(wanted)} calls, and given again",
         "all struck; 0 duplicates, 0 left behind, 0 lost",
