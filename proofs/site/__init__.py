@@ -1,1 +1,1 @@
-"""The proof of the site's ways: what was reported of it happens here, and the relay handles it."""
+"""Site: what the real Kaggle may do, and what the relay then does."""
