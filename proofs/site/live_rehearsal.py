@@ -72,7 +72,6 @@ MODES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("tpu", "gpu", "submit"),
     ),
 }
-SHORT = ("the old places of inputs", "no own output, none after a kill")
 # How often each request that makes or deletes something comes, in a test without costly steps; and
 # some that only ask.
 MAKING = {
@@ -109,28 +108,28 @@ class Seen:
     facts: int = 0
 
 
-def rows(show: Show, *, short: bool) -> Rows:
-    """Yield the rows of all rehearsals; `short` has a few modes and kills."""
-    yield Later("`doctor --live` in", partial(_modes, show, SHORT if short else tuple(MODES)))
-    yield Later("Secrets in the answers", partial(secrets_row, 0))
-    yield Later("`doctor --live` killed", partial(_kills, show, short=short))
+def rows(show: Show) -> Rows:
+    """Yield the rows of all rehearsals."""
+    yield Later("`doctor --live` in", partial(_modes, show))
+    yield Later("Secrets planted in the answers", partial(secrets_row, 0))
+    yield Later("`doctor --live` killed", partial(_kills, show))
 
 
-def _modes(show: Show, names: Sequence[str]) -> Iterator[Row]:
+def _modes(show: Show) -> Iterator[Row]:
     found = []
-    for name in names:
+    for name in MODES:
         show(f"      {name}")
         found.append(rehearsed(name))
     wrong = [f"{one.mode}: {text}" for one in found for text in one.wrong]
     left = [text for one in found for text in one.left]
     yield Row(
         f"`doctor --live` in {len(found)} modes of the local Kaggle: the table says what is so",
-        "all facts of all modes",
+        "every fact",
         f"{sum(one.facts for one in found)} facts, {len(wrong)} wrong" + first(wrong),
         not wrong,
     )
     yield Row(
-        f"What `doctor --live` leaves behind on Kaggle in {len(found)} modes",
+        f"`doctor --live` in {len(found)} modes: what is left on Kaggle",
         "nothing",
         f"{len(left)} things" + first(left),
         not left,
@@ -277,9 +276,8 @@ def kills() -> list[Kill]:
     ]
 
 
-def _kills(show: Show, *, short: bool) -> Row:
-    wanted = kills()[:: 9 if short else 1]
-    wrong, struck = list[str](), 0
+def _kills(show: Show) -> Row:
+    wanted, wrong, struck = kills(), list[str](), 0
     with ProcessPoolExecutor(WORKERS) as pool:
         for place, (hit, found) in enumerate(pool.map(killed, wanted), 1):
             struck += hit
