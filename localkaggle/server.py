@@ -75,6 +75,8 @@ class LocalKaggle:
         facts: how it behaves where Kaggle's own behaviour is not known, or changes.
 
     Attributes:
+        key, token: of the account; neither ends.
+        refresh_token: what a login in the browser leaves; it gives access tokens.
         disk_full: what could not be written since the disk is full; "": nothing.
     """
 
@@ -151,6 +153,7 @@ class LocalKaggle:
         )
         self.models = Models(self.storage, self.folder / "models", self.uploads)
         self.oauth = OAuth(USER, self.facts.token_seconds)
+        self.refresh_token = self.oauth.sign_in()
         listings = Listings(self.kernels, self.datasets, self.competitions)
         boards = Leaderboards(self.storage, self.competitions, self.submissions)
         # Service → (who answers, module of its messages).
@@ -214,7 +217,7 @@ class LocalKaggle:
 
     def IntrospectToken(self, request: Any, user: str) -> Any:
         """Return the owner of a token."""
-        if request.token != self.token and not self.oauth.accepts(request.token):
+        if not self._is_valid(request.token):
             raise ApiError(404, "Token not found")
         return make(
             security_types.IntrospectTokenResponse,
@@ -227,18 +230,19 @@ class LocalKaggle:
     def user(self, header: str | None) -> str | None:
         """Return the user whose credentials the Authorization header holds, or None."""
         kind, _, value = (header or "").partition(" ")
-        expected, given = self.token.encode(), value.encode()
-        if kind == "Basic":
-            expected = f"{USER}:{self.key}".encode()
-            try:
-                given = base64.b64decode(value, validate=True)
-            except ValueError:  # not Base64, or not even ASCII
-                return None
-        elif kind != "Bearer":
+        if kind == "Bearer":
+            return USER if self._is_valid(value) else None
+        if kind != "Basic":
             return None
-        elif self.oauth.accepts(value):
-            return USER
-        return USER if secrets.compare_digest(given, expected) else None
+        try:
+            given = base64.b64decode(value, validate=True)
+        except ValueError:  # not Base64, or not even ASCII
+            return None
+        return USER if secrets.compare_digest(given, f"{USER}:{self.key}".encode()) else None
+
+    def _is_valid(self, token: str) -> bool:
+        is_lasting = secrets.compare_digest(token.encode(), self.token.encode())
+        return is_lasting or self.oauth.accepts(token)
 
     # Sessions
 

@@ -5,12 +5,11 @@ public reports (docs/facts.md).
 """
 
 import itertools
-import json
-import re
+import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,11 @@ import kagglesdk.kernels.types.kernels_api_service as types
 from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWorkerStatus
 
 from localkaggle.facts import Facts
+from localkaggle.services import pushed_notebook
 from localkaggle.services.protocol import SLUG, ApiError, make, page, require, slug
+from localkaggle.services.quota import Quota
 from localkaggle.services.storage import Redirect, Storage, file_names, keep
-from localkaggle.sessions.machine_shapes import RETIRED, SESSIONS, SHAPES, WEEKLY_SECONDS, machine
+from localkaggle.sessions.machine_shapes import RETIRED, SHAPES, machine
 from localkaggle.sessions.session import Outcome, Session
 from localkaggle.sessions.session_log import Log
 
@@ -31,6 +32,13 @@ SETTINGS = (
     *("machine_shape", "dataset_data_sources", "kernel_data_sources"),
     *("competition_data_sources", "model_data_sources"),
 )
+PREFIXES = {
+    "dataset_data_sources": "datasets/",
+    "kernel_data_sources": "code/",
+    "competition_data_sources": "competitions/",
+}
+KILLED = ("time", "memory", "killed")
+NOT_FOUND = "Notebook not found"
 
 
 @dataclass
@@ -44,6 +52,7 @@ class Version:
     folder: Path
     status: str = "QUEUED"
     failure: str = ""
+    pushed: float = field(default_factory=time.monotonic)
     began: float = 0.0
     seconds: float = 0.0
     log: Log = field(default_factory=Log)
@@ -107,7 +116,8 @@ class Kernels:
         facts: Facts,
     ) -> None:
         self.kernels: dict[str, Kernel] = {}
-        self.used_seconds = dict.fromkeys(WEEKLY_SECONDS, 0.0)
+        self._quota = Quota(self._versions, reserves=facts.reserves)
+        self.used_seconds = self._quota.used_seconds
         self._storage, self._folder = storage, folder
         self._open_session, self._source_exists = open_session, source_exists
         self._verified, self._queue_seconds, self._own_output = verified, queue_seconds, own_output
@@ -133,20 +143,27 @@ class Kernels:
                 raise ApiError(400, "The title must be between 5 and 50 characters long.")
             # The address comes from the title, whatever slug was asked for.
             name = require(SLUG, slug(title), "title")
+            if name[0].isdigit() and not self._facts.leading_digit:
+                return make(types.ApiSaveKernelResponse, error=NOT_FOUND)
+            name += self._facts.other_slug
             kernel = self.kernels.get(f"{owner}/{name}") or Kernel(
                 next(self._ids), owner, name, title
             )
-        shape = self._given_shape(request)
-        quick = request.kernel_execution_type == KernelExecutionType.QUICK_SAVE
-        error = "" if quick else self._refusal(machine(shape))
-        if error:
-            return make(types.ApiSaveKernelResponse, error=error)
         handle, number = f"{owner}/{name}", len(kernel.versions) + 1
-        invalid = self._drop_invalid_sources(request, handle)
-        self.kernels[handle] = kernel
+        if handle in self.kernels and not kernel.versions:
+            return make(types.ApiSaveKernelResponse, error=NOT_FOUND)
+        shape = self._given_shape(request)
         self._made[handle] += 1
         folder = self._folder / f"{owner}--{name}--v{self._made[handle]}"
-        version = Version(number, request, _notebook(request), shape, folder)
+        version = Version(number, request, pushed_notebook.text_of(request), shape, folder)
+        quick = self._is_only_saved(request)
+        seconds = request.session_timeout_seconds
+        error = "" if quick else self._quota.refusal(machine(shape), seconds)
+        if error:
+            self._leave(version, kernel, handle)
+            return make(types.ApiSaveKernelResponse, error=error)
+        invalid = self._drop_invalid_sources(request, handle)
+        self.kernels[handle] = kernel
         if quick:
             version.status = "NEW_SCRIPT"
             version.done.set()
@@ -166,9 +183,9 @@ class Kernels:
     def GetKernelSessionStatus(self, request: Any, user: str) -> Any:
         """Return the status of a version."""
         _, version = self._requested(request, user)
-        answer = make(
-            types.ApiGetKernelSessionStatusResponse, status=KernelWorkerStatus[version.status]
-        )
+        new = time.monotonic() - version.pushed < self._facts.new_script_seconds
+        status = KernelWorkerStatus["NEW_SCRIPT" if new else version.status]
+        answer = make(types.ApiGetKernelSessionStatusResponse, status=status)
         if version.failure:
             answer.failure_message = version.failure
         return answer
@@ -217,8 +234,15 @@ class Kernels:
 
     def GetKernel(self, request: Any, user: str) -> Any:
         """Return a kernel's metadata and source."""
+        empty = self.kernels.get(f"{request.user_name}/{request.kernel_slug}")
+        if empty is not None and not empty.versions:
+            raise ApiError(500, "Internal error")
         kernel, version = self._requested(request, user)
         pushed = version.request
+        settings = {name: getattr(pushed, name) for name in SETTINGS}
+        if self._facts.prefixes:
+            for name, prefix in PREFIXES.items():
+                settings[name] = [prefix + source for source in settings[name] or []]
         metadata = make(
             types.ApiKernelMetadata,
             id=kernel.id,
@@ -226,8 +250,8 @@ class Kernels:
             title=kernel.title,
             author=kernel.owner,
             slug=kernel.slug,
-            current_version_number=kernel.versions[-1].number,
-            **{name: getattr(pushed, name) for name in SETTINGS},
+            current_version_number=self._known(kernel)[-1].number,
+            **settings,
         )
         blob = make(
             types.ApiKernelBlob,
@@ -239,20 +263,8 @@ class Kernels:
         return make(types.ApiGetKernelResponse, metadata=metadata, blob=blob)
 
     def GetAcceleratorQuotaStatistics(self, request: Any, user: str) -> Any:
-        """Return the week's quota; durations as text, since the SDK's own writer loses days."""
-        now, used = time.monotonic(), dict(self.used_seconds)
-        for kernel in self.kernels.values():
-            for version in kernel.versions:
-                kind = machine(version.shape)
-                if version.status == "RUNNING" and kind in used:
-                    used[kind] += now - version.began
-        answer: dict[str, Any] = {"quotaRefreshTime": "2030-01-05T00:00:00Z"}
-        for kind, seconds in WEEKLY_SECONDS.items():
-            answer[f"{kind.lower()}Quota"] = {
-                "timeUsed": f"{used[kind]:.0f}s",
-                "totalTimeAllowed": f"{seconds:.0f}s",
-            }
-        return answer
+        """Return the week's quota."""
+        return self._quota.statistics()
 
     # What the rest of the server needs
 
@@ -263,13 +275,14 @@ class Kernels:
             ApiError: 403 if there is no such kernel, 404 if there is no such version.
         """
         kernel = self.kernels.get(handle)
-        if kernel is None or kernel.owner != user:
+        known = self._known(kernel) if kernel else []
+        if kernel is None or kernel.owner != user or (kernel.versions and not known):
             raise ApiError(403, "Permission 'kernels.get' was denied")
-        number = re.fullmatch(r"v([0-9]{1,9})", label or f"v{len(kernel.versions)}")
-        version = self.version(handle, int(number[1])) if number else None
-        if version is None:
+        newest = f"v{known[-1].number}" if known else ""
+        found = [version for version in known if f"v{version.number}" == (label or newest)]
+        if not found:
             raise ApiError(404, "Not found")
-        return kernel, version
+        return kernel, found[0]
 
     def version(self, handle: str, number: int) -> Version | None:
         """Return that version, or None."""
@@ -285,10 +298,9 @@ class Kernels:
     def close(self) -> None:
         """End all sessions and wait for them."""
         self._closing.set()
-        for kernel in self.kernels.values():
-            for version in kernel.versions:
-                if version.session is not None:
-                    version.session.cancel()
+        for version in self._versions():
+            if version.session is not None:
+                version.session.cancel()
         for thread in self._threads:
             thread.join(30)
 
@@ -302,23 +314,26 @@ class Kernels:
         if asked not in SHAPES | RETIRED.keys():
             raise ApiError(400, f"Invalid machine shape: {asked}")
         shape = RETIRED.get(asked, asked).replace("None", "")
-        if machine(shape) == "TPU" and (not self._verified or _image_is_pinned(request)):
+        if machine(shape) == "TPU" and (
+            not self._verified or pushed_notebook.image_is_pinned(request)
+        ):
             return ""
         return shape
 
-    def _refusal(self, kind: str) -> str:
-        """Return why no further session of this kind may start, or an empty text."""
-        active = sum(
-            not version.done.is_set() and machine(version.shape) == kind
-            for kernel in self.kernels.values()
-            for version in kernel.versions
-        )
-        if active >= SESSIONS[kind]:
-            return f"Maximum batch {kind} session count of {SESSIONS[kind]} reached."
-        quota = WEEKLY_SECONDS.get(kind)
-        if quota is not None and self.used_seconds[kind] >= quota:
-            return f"Maximum weekly {kind} quota of {quota / 3600:.2f} hours reached."
-        return ""
+    def _is_only_saved(self, request: Any) -> bool:
+        asked = request.kernel_execution_type
+        if asked == KernelExecutionType.KERNEL_EXECUTION_TYPE_UNSPECIFIED:
+            return self._facts.default_execution == "saved"
+        return bool(asked == KernelExecutionType.QUICK_SAVE)
+
+    def _leave(self, refused: Version, kernel: Kernel, handle: str) -> None:
+        """Keep what a push leaves that was refused for its quota."""
+        if self._facts.refused_push == "nothing":
+            return
+        self.kernels[handle] = kernel
+        if self._facts.refused_push == "source":
+            refused.done.set()  # and it stays QUEUED
+            kernel.versions.append(refused)
 
     def _drop_invalid_sources(self, request: Any, handle: str) -> dict[str, list[str]]:
         """Remove the sources that cannot be mounted, and return them as fields of the answer."""
@@ -358,6 +373,8 @@ class Kernels:
         if kind in self.used_seconds:
             self.used_seconds[kind] += outcome.seconds
         version.log.end()
+        if outcome.reason in KILLED and not self._facts.killed_output:
+            shutil.rmtree(version.working, ignore_errors=True)
         version.failure = outcome.message
         version.listed_at = time.monotonic() + self._facts.listing_seconds
         version.done.set()
@@ -371,31 +388,12 @@ class Kernels:
         handle = f"{request.user_name}/{request.kernel_slug}"
         return self.find(handle, getattr(request, "version_label", None), user)
 
+    def _versions(self) -> Iterator[Version]:
+        return (version for kernel in self.kernels.values() for version in kernel.versions)
 
-def _notebook(request: Any) -> str:
-    """Return what papermill gets; a script becomes a notebook of one cell."""
-    text: str = request.text or ""
-    if request.kernel_type != "script":
-        return text
-    cell: dict[str, Any] = {
-        "cell_type": "code",
-        "id": "script",
-        "metadata": {},
-        "source": text,
-        "outputs": [],
-        "execution_count": None,
-    }
-    kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    metadata = {"kernelspec": kernelspec}
-    return json.dumps({"cells": [cell], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
-
-
-def _image_is_pinned(request: Any) -> bool:
-    """Return whether request or notebook pins a docker image, which overrides the TPU machine."""
-    try:
-        metadata = json.loads(request.text or "{}").get("metadata", {}).get("kaggle", {})
-    except (ValueError, AttributeError):
-        metadata = {}  # not a notebook; papermill will say so
-    return bool(request.docker_image) or any(
-        metadata.get(key) for key in ("dockerImageVersionId", "accelerator")
-    )
+    def _known(self, kernel: Kernel) -> list[Version]:
+        """Return the versions that calls know of: one that was just pushed may not be among
+        them.
+        """
+        end = time.monotonic() - self._facts.versions_seconds
+        return [version for version in kernel.versions if version.pushed <= end]

@@ -106,13 +106,17 @@ class OAuth:
         token = request.token
         if token not in self._refresh and token not in self._access:
             raise ApiError(404, "Token not found")
+        self.revoke(token)
+        return {}
+
+    def revoke(self, token: str) -> None:
+        """End a refresh token and its access tokens, or one access token."""
         self._refresh.discard(token)
         self._access = {
             name: access
             for name, access in self._access.items()
             if token not in (name, access.refresh)
         }
-        return {}
 
     def _grant(self, refresh: str, asked: float) -> tuple[str, int]:
         """Return a new access token and the seconds until its end, as the client is told them."""
