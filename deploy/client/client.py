@@ -28,8 +28,9 @@ class Kaggle(KernelCalls, DatasetCalls, CompetitionCalls):
         pace: Pace,
         timeouts: tuple[float, float],
         show: Callable[[str], None],
+        renew: credentials.Renew | None,
     ) -> None:
-        super().__init__(client.http_client(), username, pace, timeouts, show)
+        super().__init__(client.http_client(), username, pace, timeouts, show, renew)
         # Imported late: a task that does not connect starts without the client.
         from kagglesdk.blobs.types import blob_api_service as blobs_types
         from kagglesdk.competitions.types import competition_api_service as competitions_types
@@ -63,7 +64,7 @@ class Kaggle(KernelCalls, DatasetCalls, CompetitionCalls):
         """
         show(f"Logging in to {server_address.address()}")
         try:
-            client, username = credentials.log_in(timeouts)
+            client, username, renew = credentials.log_in(timeouts)
         except requests.RequestException as error:
             known = failure_messages.error_for("log in", error)
             raise known or Unreachable(failure_messages.unanswered("log in", error)) from error
@@ -76,7 +77,8 @@ class Kaggle(KernelCalls, DatasetCalls, CompetitionCalls):
                 f"{credentials.HOW}"
             ) from error
         here = file_transfer.is_loopback(client.http_client()._endpoint)
-        return cls(client, username, pace or (LOOPBACK if here else REMOTE), timeouts, show)
+        pace = pace or (LOOPBACK if here else REMOTE)
+        return cls(client, username, pace, timeouts, show, renew)
 
     def token_seconds(self) -> float | None:
         """Return how long our access token is still valid; None: Kaggle does not say, or no token.

@@ -9,13 +9,16 @@ import importlib.metadata
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import requests
 
 from deploy.client import credential_lookup, file_transfer, secrets
-from deploy.errors import CredentialError, UsageError
+from deploy.client.credential_lookup import Found
+from deploy.errors import CredentialError, UsageError, writing
 
 OLDEST = (2, 2, 4)
 INSTALL = "pip install 'kaggle>=2.2.4,<2.3' six"
@@ -24,13 +27,22 @@ HOW = (
     "  - a token from https://www.kaggle.com/settings/api, in the file ~/.kaggle/access_token or in"
     " KAGGLE_API_TOKEN\n"
     "  - the older key: the file ~/.kaggle/kaggle.json, or KAGGLE_USERNAME and KAGGLE_KEY\n"
-    "  - a login in the browser:  kaggle auth login\n"
+    "  - a login in the browser:  kaggle auth login --force\n"
     "To rehearse without an account:\ninvoke dry-run"
 )
+LOGIN_ENDED = (
+    "Kaggle does not take the login of this machine any more: it has expired, or was revoked.\n"
+    "Expected one that gives new access tokens. Log in again:\nkaggle auth login --force"
+)
+LEAST = timedelta(hours=1)  # that an access token should last when a command starts
+Renew = Callable[[], None]
 
 
-def log_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
-    """Return a kagglesdk client with credentials and timeouts, and the user's name.
+def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
+    """Return a kagglesdk client with credentials and timeouts, the user's name, and what renews it.
+
+    The last gives the client a new access token. It is None for a token or key, which cannot be
+    renewed, and raises `CredentialError` if the login has ended.
 
     Raises:
         CredentialError: if there are no credentials, or they cannot be read, or Kaggle does not
@@ -39,17 +51,22 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
         requests.RequestException: if Kaggle had to be asked and did not answer.
     """
     place = environment()
+    found = credential_lookup.look()  # before the client removes a login that Kaggle refuses
+    renew = None
     with contextlib.redirect_stdout(io.StringIO()), _bounded_requests(timeouts):
         api = _api(timeouts)
         try:
-            api.authenticate()
+            with _login_ends([source.kind for source in found.sources[:1]] == ["login"]):
+                api.authenticate()
         except SystemExit as error:
-            raise _unusable() from error
+            raise _unusable(found) from error
         except (TypeError, ValueError, AttributeError) as error:
-            if credential_lookup.look().sources:
+            if found.sources:
                 raise
-            raise _unusable() from error  # the client took a broken file for credentials
+            raise _unusable(found) from error  # the client took a broken file for credentials
         client = api.build_kaggle_client()
+        if api.config_values.get(api.CONFIG_NAME_AUTH_METHOD) == "OAUTH":
+            renew = _renewal(api, client)
     name = api.config_values.get(api.CONFIG_NAME_USER)
     if not name:
         raise CredentialError(f"The Kaggle credentials that were found name no user.\n{HOW}")
@@ -63,12 +80,45 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str]:
     if api.config_values.get(api.CONFIG_NAME_AUTH_METHOD) == "LEGACY_API_KEY":
         # Otherwise the client sends an expired token in place of the valid key.
         http._session.auth = (name, api.config_values[api.CONFIG_NAME_KEY])
-    return client, str(name)
+    return client, str(name), renew
 
 
-def _unusable() -> CredentialError:
+def _renewal(api: Any, client: Any) -> Renew:
+    """Return what gives the client a new access token; it has one already where one is due."""
+    from kagglesdk.kaggle_creds import KaggleCredentials
+
+    bare = api.build_kaggle_client()
+    bare.http_client()._session.auth = None  # an access token that has ended would be refused
+    login, http = KaggleCredentials.load(client=bare), client.http_client()
+
+    def renew() -> None:
+        with _login_ends(True), writing(Path(KaggleCredentials.DEFAULT_CREDENTIALS_FILE)):
+            login.refresh_access_token()
+        secrets.know(login._access_token)
+        http._session.auth = type(http._session.auth)(login._access_token)
+
+    ends = login._access_token_expiration
+    # The client takes a token for valid until half an hour after its end.
+    if ends is None or ends - datetime.now(UTC) < LEAST:
+        renew()
+    return renew
+
+
+@contextlib.contextmanager
+def _login_ends(used: bool) -> Iterator[None]:
+    """Turn a refusal into a `CredentialError`, if the login is what the client used."""
+    try:
+        yield
+    except requests.HTTPError as error:
+        if not used or error.response.status_code not in (400, 401, 403, 404):
+            raise
+        raise CredentialError(LOGIN_ENDED) from error
+
+
+def _unusable(found: Found) -> CredentialError:
     """Return the error for a client that found nothing usable: broken files differ from none."""
-    found = credential_lookup.look()
+    if [source.kind for source in found.sources] == ["login"]:
+        return CredentialError(LOGIN_ENDED)
     token = next((source for source in found.sources if source.kind == "token"), None)
     if token is not None:
         return CredentialError(

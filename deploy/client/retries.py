@@ -52,6 +52,16 @@ class Pace:
         """How long an answer has to stay the same where Kaggle may not mean it at once."""
         return self.most / 2
 
+    @property
+    def unseen(self) -> float:
+        """How long calls may not know of a version that was just pushed: two minutes."""
+        return 2 * self.most
+
+    @property
+    def unstarted(self) -> float:
+        """How long a version that was just pushed may be called saved only: ten minutes."""
+        return 2 * self.patience
+
 
 REMOTE = Pace(first=5, most=60, patience=300, listed=600, settled=300)
 LOOPBACK = Pace(first=0.5, most=2, patience=15, listed=30, hidden=10)
@@ -66,6 +76,8 @@ class Exchange:
         pace: how patiently Kaggle is asked.
         timeouts: seconds to connect, and between two bytes.
         show: is given a line before a question is retried: that may take minutes.
+        renew: gives `http` a new access token; None: it has a key, or a token that cannot be
+            renewed.
 
     Attributes:
         signed_by: "key" or "token": what each call is signed with.
@@ -79,12 +91,13 @@ class Exchange:
         pace: Pace,
         timeouts: tuple[float, float],
         show: Callable[[str], None],
+        renew: Callable[[], None] | None,
     ) -> None:
         self.username = username
         self.pace = pace
         self.signed_by = "key" if isinstance(http._session.auth, tuple) else "token"
         self.ahead_seconds: float | None = None
-        self._http, self._timeouts, self._show = http, timeouts, show
+        self._http, self._timeouts, self._show, self._renew = http, timeouts, show, renew
         self._anonymous = file_transfer.anonymous(timeouts)
         http._response_processor = self._note_time
 
@@ -140,7 +153,7 @@ class Exchange:
         end, ceiling, silent = time.monotonic() + patience, self.pace.first / 5, True
         while True:
             try:
-                return ask()
+                return self._signed(ask)
             except UNREADABLE as error:
                 known = failure_messages.error_for(what, error)
                 if known is not None and not failure_messages.is_busy(error):
@@ -161,7 +174,7 @@ class Exchange:
     def _write(self, what: str, order: Callable[[], T]) -> T:
         """Send once. Raises `Ambiguous` if no readable answer came: it may have happened."""
         try:
-            return order()
+            return self._signed(order)
         except UNREADABLE as error:
             raise failure_messages.error_for(what, error) or Ambiguous(
                 f"{failure_messages.unanswered(what, error)}\n{failure_messages.LOOK}"
@@ -185,3 +198,16 @@ class Exchange:
             return str(answer.token)
 
         return self._read(f"upload {path.name}", send)
+
+    def _signed(self, call: Callable[[], T]) -> T:
+        """Call, and once more with a new access token if the old one has ended.
+
+        A call that is answered by 401 has done nothing, so an order can be sent again, too.
+        """
+        try:
+            return call()
+        except requests.HTTPError as error:
+            if self._renew is None or not failure_messages.answered(401, error):
+                raise
+        self._read("renew the login", self._renew)
+        return call()

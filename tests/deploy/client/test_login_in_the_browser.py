@@ -1,0 +1,131 @@
+"""A login in the browser gives access tokens that end after hours: a command outlives them."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from deploy.client import secrets
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.errors import CredentialError
+from localkaggle.facts import Facts
+from localkaggle.server import LocalKaggle
+from proofs.kaggle.world import competition
+from proofs.site.pushes import log_in
+from tests.deploy.small import metadata
+from tests.localkaggle.pushed_notebooks import Scripted, notebook
+
+SECONDS = 0.3  # of an access token's life
+connect = partial(Kaggle.connect, pace=Pace(first=0.02, most=0.1, patience=60))
+PUSH = {**metadata("train-tpu"), "id": "rehearsal/digits-train-tpu", "title": "Digits Train Tpu"}
+RENEW, ASK, SAVE = "GenerateAccessToken", "GetAcceleratorQuotaStatistics", "SaveKernel"
+Start = Callable[..., LocalKaggle]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Return a function that starts a Kaggle where nothing runs, and leads the client there."""
+    with ExitStack() as stack:
+
+        def begin(**facts: object) -> LocalKaggle:
+            local = stack.enter_context(
+                LocalKaggle(
+                    tmp_path / "kaggle",
+                    competitions=[competition()],
+                    session=partial(Scripted, lambda session: None),  # type: ignore[arg-type]
+                    facts=Facts(**facts),  # type: ignore[arg-type]
+                )
+            )
+            for name, value in local.environment.items():
+                monkeypatch.setenv(name, value)
+            return local
+
+        yield begin
+
+
+def codes(local: LocalKaggle, method: str) -> list[int]:
+    """Return how the calls of a method were answered."""
+    return [line[2] for line in local.journal if line[0] == method]
+
+
+def test_a_question_that_outlives_its_token_is_asked_with_a_new_one(start):
+    """A watch of thirty hours needs three of them; the newest is kept for the next command."""
+    local = start(token_seconds=SECONDS)
+    file = log_in(local)
+    kaggle = connect()
+    first = codes(local, RENEW)
+    time.sleep(2 * SECONDS)
+
+    assert kaggle.quota().tpu_seconds == 20 * 3600
+
+    assert codes(local, ASK)[:2] == [401, 200] and len(codes(local, RENEW)) > len(first)
+    kept = json.loads(file.read_text())["access_token"]
+    assert kaggle._http._session.auth.token == kept and kept not in secrets.redact(f"token {kept}")
+
+
+def test_an_order_that_was_answered_by_401_is_sent_again_and_happens_once(start):
+    """It has done nothing, so nothing is doubled."""
+    local = start(token_seconds=SECONDS)
+    log_in(local)
+    kaggle = connect()
+    time.sleep(2 * SECONDS)
+
+    saved = kaggle.save_kernel(PUSH, notebook("1"), timeout_seconds=60)
+
+    assert saved.version == 1 and codes(local, SAVE)[:2] == [401, 200]
+    assert codes(local, SAVE).count(200) == 1
+
+
+@pytest.mark.parametrize(("seconds", "renewed"), [(-7200, 1), (-600, 1), (1800, 1), (7200, 0)])
+def test_a_token_with_less_than_an_hour_is_renewed_at_the_start(start, seconds, renewed):
+    """The client itself uses it until half an hour after its end."""
+    local = start()
+    log_in(local, local.token, seconds)
+
+    connect().quota()
+
+    assert codes(local, RENEW) == [200] * renewed and codes(local, ASK) == [200]
+
+
+def test_a_renewal_without_an_answer_is_tried_again(start):
+    """A bad gateway at the twelfth hour ends no watch."""
+    local = start(token_seconds=SECONDS)
+    log_in(local)
+    kaggle = connect()
+    time.sleep(2 * SECONDS)
+    local.faults.plan({})
+    local.faults.say(RENEW, ["502", "reset", "500 after"])
+
+    assert kaggle.quota().tpu_seconds == 20 * 3600
+
+
+def test_a_login_that_ends_meanwhile_or_before_names_the_command(start):
+    """`kaggle auth login` alone says that one is logged in already."""
+    local = start(token_seconds=SECONDS)
+    log_in(local)
+    kaggle = connect()
+    local.refresh_token = "revoked"  # noqa: S105 - none
+    time.sleep(2 * SECONDS)
+
+    for call in (kaggle.quota, connect):
+        with pytest.raises(CredentialError, match="expired, or was revoked") as caught:
+            call()
+        assert caught.value.exit_code == 3
+        assert str(caught.value).splitlines()[-1] == "kaggle auth login --force"
+
+
+@pytest.mark.parametrize("fault", ["400", "403", "404"])
+def test_a_login_that_kaggle_refuses_by_another_code_is_named_as_such(start, fault):
+    """It would be called a thing that does not exist."""
+    local = start()
+    log_in(local, seconds=-7200)
+    local.faults.plan({})
+    local.faults.say(RENEW, [fault])
+
+    with pytest.raises(CredentialError, match="kaggle auth login --force"):
+        connect()
