@@ -44,6 +44,7 @@ def project(
 ) -> Any:
     """Return what the Kaggle side needs to know of a config."""
     from deploy.project import Project
+    from deploy.setup import init
     from pipeline import config as configs
     from pipeline.session import progress_log
 
@@ -63,6 +64,7 @@ def project(
         in_words=progress_log.in_words,
         decoding=settings.data.decoding,
         infer_hours=settings.infer_hours,
+        slug=init.slug(ROOT, settings.competition),
         **more,
     )
 

@@ -22,13 +22,13 @@ from deploy.errors import DiskError, writing
 # `before`: the version before the call, noted where nothing else shows that a call was made.
 # `sent`: 1 once a submission is sent; `sha256`: of its file. Of a training, `base`: the version
 # that it resumes from, `route`: how that one is mounted; `step` and `left`: how far it got, once
-# that is known. Of a preparation, `decoding`: as `Project` has it. `machine_shape`:
-# what was asked for.
+# that is known. Of a preparation, `decoding`: as `Project` has it. `asked`: the address that a push
+# asked for; Kaggle may have given another, `handle`. `machine_shape`: what was asked for.
 COLUMNS = {
     "pushes": (
         *("server", "kernel", "config", "competition", "handle", "bundle_sha256", "git_commit"),
         *("before", "version", "url", "status", "base", "route", "step", "left", "decoding"),
-        "machine_shape",
+        *("machine_shape", "asked"),
     ),
     "publishes": ("server", "config", "handle", "run_id", "weights_sha256", "before", "version"),
     "submissions": (

@@ -42,6 +42,7 @@ class Project:
         first_stage: what `init_from` of the config says; "": nothing.
         in_words: what a line of the run's progress says to a person.
         decoding: equal texts for configs whose images are decoded alike; "": nothing to prepare.
+        slug: what the addresses of the notebooks begin with; "": the competition's slug.
         infer_hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
         runtime: that trains, one of `SHAPES`; "": the one in its kernel-metadata.json.
 
@@ -63,6 +64,7 @@ class Project:
     first_stage: str = ""
     in_words: InWords = no_words
     decoding: str = ""
+    slug: str = ""
     infer_hours: float | None = None
     runtime: str = ""
 

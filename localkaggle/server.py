@@ -154,7 +154,7 @@ class LocalKaggle:
         self.models = Models(self.storage, self.folder / "models", self.uploads)
         self.oauth = OAuth(USER, self.facts.token_seconds)
         self.refresh_token = self.oauth.sign_in()
-        listings = Listings(self.kernels, self.datasets, self.competitions)
+        listings = Listings(self.kernels, self.datasets, self.competitions, self.submissions)
         boards = Leaderboards(self.storage, self.competitions, self.submissions)
         # Service → (who answers, module of its messages).
         self._services: dict[str, tuple[Sequence[object], object]] = {

@@ -127,6 +127,7 @@ def build(
     kernels: Path | None = None,
     needs: str = "",
     first_stage: str = "",
+    handles: Mapping[str, str] = {},
     more: Mapping[str, Sequence[str]] = {},
     machine_shape: str = "",
 ) -> Bundle:
@@ -134,8 +135,7 @@ def build(
 
     Args:
         kernel: a folder of `kernels`, as train-tpu. One that starts with `infer` needs an artifact.
-        config: a name in pipeline/configs/ (of a file or a package), or the path of a .py file,
-            which travels as pipeline/configs/<stem>.py.
+        config: a name in pipeline/configs/ (of a file or a package), or the path of a .py file.
         competition: its slug on Kaggle.
         owner: the user's name on Kaggle.
         out: the bundle is written to `out/<kernel>/`.
@@ -148,6 +148,7 @@ def build(
         needs: owner/slug of a dataset that a training reads; "": none.
         first_stage: dataset with the weights that a training begins with, which is mounted, too;
             "": none.
+        handles: {kernel: its address}, where that is not `kernel_handle`'s; no part of the sha256.
         more: handles that are mounted, too: {"kernel_sources": […], "dataset_sources": […]}.
         machine_shape: Kaggle's name of a machine in place of the kernel's own; "": its own.
 
@@ -178,7 +179,8 @@ def build(
             " and weights_sha256, a train kernel may have the checkpoint and files to resume from,"
             " and any other kernel has none.\nPull a complete training first:\ninvoke pull"
         )
-    handle = kernel_handle(owner, competition, kernel)
+    usual = kernel_handle(owner, competition, kernel)
+    handle = handles.get(kernel, usual)
     own = [
         {"cell_type": cell.cell_type, "metadata": dict(cell.metadata), "source": cell.source}
         for cell in jupytext.read(source / "notebook.py", fmt="py:percent").cells
@@ -222,19 +224,20 @@ def build(
         carrier = dataset_handle if infers else checkpoint_handle
         metadata["dataset_sources"] = [carrier(owner, competition), *listed]
     elif expect and handoff == "kernel":
-        train = kernel_handle(owner, competition, "train-tpu")
+        train = handles.get("train-tpu") or kernel_handle(owner, competition, "train-tpu")
         metadata["kernel_sources"] = [train if infers else handle]
     elif expect:
         raise UsageError(
             f"handoff={handoff!r} cannot work: expected 'dataset' or 'kernel'.\n"
             "Correct it in the config."
         )
-    for kind, handles in more.items():
-        metadata[kind] = list(dict.fromkeys([*metadata[kind], *handles]))
+    for kind, mounted in more.items():
+        metadata[kind] = list(dict.fromkeys([*metadata[kind], *mounted]))
     metadata["code_file"] = f"{kernel}.ipynb"
 
     identity = {"kernel": kernel, "config": name, "competition": competition}
-    covered = {**identity, "expect": expect, "modules": modules, "cells": own, "metadata": metadata}
+    named = {**metadata, "id": usual, "title": title(usual)}
+    covered = {**identity, "expect": expect, "modules": modules, "cells": own, "metadata": named}
     sha256, code_sha256 = (
         hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         for parts in (covered, {**identity, "modules": modules, "cells": own})

@@ -152,18 +152,51 @@ def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused |
     )
 
 
-def deleted_dataset_advice(lost: Exception, datasets: Sequence[str]) -> str:
-    """Return what helps if Kaggle answers 500 to each push with these datasets; else "".
+def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> str:
+    """Return what helps if Kaggle answers 500 to each push; "" for another answer, or none.
 
     Kaggle does so for ever if a dataset was deleted and made again under its name (kaggle-cli,
-    issue 187).
+    issue 187), and may do so if the first push of a kernel was refused.
+
+    Args:
+        datasets: that the push mounts.
+        first: the kernel, if it has no version; else "".
     """
-    if not datasets or _code(lost.__cause__ or lost) != 500:
+    if _code(lost.__cause__ or lost) != 500:
         return ""
+    advice = ""
+    if datasets:
+        advice = (
+            "If it is 500 each time: Kaggle refuses each push that mounts a dataset which was"
+            f" deleted and made again under its name ({', '.join(datasets)}).\nMount the training's"
+            ' own output instead: write handoff="kernel" into the config and push again.\n'
+        )
+    if first:
+        heading = f"If it is 500 each time: {first} may be a notebook without a version."
+        advice += f"{without_version(first, heading)}\n"
+    return advice
+
+
+def answered(code: int, error: Exception) -> bool:
+    """Return whether this is Kaggle's answer to a call, with that HTTP code."""
+    return _code(error) == code and not _from_storage(error)
+
+
+def without_version(handle: str, heading: str = "") -> str:
+    """Return the message about a kernel of which Kaggle keeps the address and no version.
+
+    Args:
+        heading: its first line; by default that of a kernel that is known to be one.
+    """
+    heading = heading or (
+        f"Kaggle has a notebook {handle} without a version, and answers each call about it with an"
+        " error: its first push was refused."
+    )
     return (
-        "If it is 500 each time: Kaggle refuses each push that mounts a dataset which was deleted"
-        f" and made again under its name ({', '.join(datasets)}).\nMount the training's own output"
-        ' instead: write handoff="kernel" into the config and push again.\n'
+        f"{heading}\nExpected a version, or no such notebook. Delete it by hand, and push again:"
+        f" https://www.kaggle.com/code/{handle}\n"
+        "Or let the addresses of this competition's notebooks begin with another name. Write into"
+        ' relay.toml:\n[slugs]\nCOMPETITION = "ANOTHER-NAME"'
     )
 
 

@@ -3,14 +3,17 @@
 A call about a run names its version. Without it Kaggle answers for the latest, whoever made that.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import requests
+
 from deploy.client import failure_messages, file_transfer, responses
 from deploy.client.responses import KernelStatus, Quota, Saved, Source, split
-from deploy.client.retries import Exchange
-from deploy.errors import BadAnswer, UsageError
+from deploy.client.retries import UNREADABLE, Exchange
+from deploy.errors import BadAnswer, Refused, UsageError
 
 # Fields of kernel-metadata.json that GetKernel returns; for SOURCES, the client's name of each.
 ASKED = ("enable_internet", "is_private", "machine_shape")
@@ -21,6 +24,14 @@ SOURCES = {
 INVALID = ("tags", *SOURCES)
 RUN, SAVE = "SAVE_AND_RUN_ALL", "QUICK_SAVE"  # what becomes of a push, in Kaggle's words
 SETTINGS = ("language", "kernel_type", "enable_gpu", "enable_tpu", *ASKED)
+# Before owner/slug or a competition's slug, where Kaggle shows addresses in place of handles.
+PREFIX = {
+    "dataset_sources": r"datasets/(?=[^/]+/)",
+    "competition_sources": r"(?:competitions|c)/",
+    "kernel_sources": r"code/(?=[^/]+/)",
+    "model_sources": r"models/(?=[^/]+/)",
+}
+EMPTY_LOOKS = 3  # in a row, before a kernel counts as one without a version
 
 
 class KernelCalls(Exchange):
@@ -63,6 +74,7 @@ class KernelCalls(Exchange):
             return Saved(
                 responses.number(answer.version_number),
                 responses.text(answer.url),
+                responses.handle(answer.ref) or responses.handle(answer.url),
                 failure_messages.error_text(what, answer.error),
                 {kind: responses.texts(getattr(answer, f"invalid_{kind}")) for kind in INVALID},
             )
@@ -163,21 +175,44 @@ class KernelCalls(Exchange):
                     yield from responses.log_pieces(f"[{line.removeprefix('data:')}]")
 
     def get_kernel(self, handle: str, version: int | None = None) -> Source | None:
-        """Return a version of our kernel, by default the current one; None if it does not exist."""
-        request = self._about_kernel("GetKernel", handle, version)
+        """Return a version of our kernel, by default the current one; None if it does not exist.
+
+        Raises:
+            Refused: if the kernel has no version, so that no call about it works.
+        """
+        request, looks = self._about_kernel("GetKernel", handle, version), 0
 
         def ask() -> Source:
-            answer = self._kernels.get_kernel(request)
+            nonlocal looks
+            try:
+                answer = self._kernels.get_kernel(request)
+            except requests.HTTPError as error:
+                empty = failure_messages.answered(500, error) and self._has_no_status(handle)
+                looks = looks + 1 if empty else 0
+                if looks == EMPTY_LOOKS:
+                    raise Refused(failure_messages.without_version(handle)) from error
+                raise
             metadata, blob = answer.metadata, answer.blob
             asks = {name: getattr(metadata, name, None) for name in ASKED}
-            asks |= {
-                name: responses.texts(getattr(metadata, field, None))
-                for name, field in SOURCES.items()
-            }
+            for name, field in SOURCES.items():
+                sources = responses.texts(getattr(metadata, field, None))
+                asks[name] = tuple(re.sub(f"^{PREFIX[name]}", "", source) for source in sources)
             newest = responses.number(metadata.current_version_number)
             return Source(version or newest, responses.text(blob.source if blob else ""), asks)
 
         return self._mine(handle, f"look at {handle}", ask)
+
+    def _has_no_status(self, handle: str) -> bool:
+        """Return whether Kaggle answers 404 when it is asked how the newest version stands."""
+        try:
+            self._kernels.get_kernel_session_status(
+                self._about_kernel("GetKernelSessionStatus", handle, None)
+            )
+        except requests.HTTPError as error:
+            return failure_messages.answered(404, error)
+        except UNREADABLE:
+            return False  # it has some status, or nobody knows
+        return False
 
     def quota(self, patience: float | None = None) -> Quota:
         """Return the accelerator time of this week.

@@ -1,6 +1,7 @@
 """What Kaggle answers, as plain frozen values that need no Kaggle client."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,12 +20,14 @@ class Saved:
     Attributes:
         version: of the kernel; 0 if Kaggle gave none.
         url: of its page.
+        handle: owner/slug of the kernel, as Kaggle says; "": it does not.
         error: Kaggle's words; "": none.
         invalid: the sources that it did not accept, by kind. The run starts without them.
     """
 
     version: int
     url: str
+    handle: str
     error: str
     invalid: Mapping[str, tuple[str, ...]]
 
@@ -130,6 +133,16 @@ def number(value: Any) -> int:
 def texts(value: Any) -> tuple[str, ...]:
     """Return a list of texts that Kaggle may omit. Raises `TypeError` for anything else."""
     return tuple(text(item) for item in value or ())
+
+
+def handle(address: Any) -> str:
+    """Return owner/slug of the kernel at an address; "" if it is none.
+
+    >>> handle("https://www.kaggle.com/code/ann/digits-train-tpu")
+    'ann/digits-train-tpu'
+    """
+    found = re.search(r"/code/([A-Za-z0-9_-]+/[A-Za-z0-9_-]+)/?(?:[?#].*)?$", text(address))
+    return found[1] if found else ""
 
 
 def split(handle: str) -> tuple[str, str]:

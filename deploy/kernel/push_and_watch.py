@@ -3,29 +3,31 @@
 Nothing here takes "the latest" version: another browser tab may have made that.
 """
 
+import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from deploy.bundle.bundle import Bundle
 from deploy.client import credentials, failure_messages
 from deploy.client.client import Kaggle
-from deploy.client.kernel_calls import SOURCES
-from deploy.client.responses import Source
+from deploy.client.responses import Saved, Source
 from deploy.errors import (
     Ambiguous,
+    BadAnswer,
     CredentialError,
     DeadlinePassed,
     Denied,
     Detached,
     NotFound,
+    Refused,
     RelayError,
     RunFailed,
-    SourcesRefused,
     Unreachable,
     UsageError,
 )
+from deploy.kernel import bundle_versions
 from deploy.kernel.log_stream import LogStream
 from deploy.kernel.look import Look, clock
 from deploy.project import InWords, no_words
@@ -33,10 +35,10 @@ from deploy.project import InWords, no_words
 Show = Callable[[str], None]
 
 TAIL_LINES = 40
-LOOKS = 3  # for the version of a push whose answer was lost
 NOT_YET = "NOT_THERE_YET"
-OTHERS_AT_MOST = 10  # versions that others may have pushed after ours
-ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT")
+SAVED = "NEW_SCRIPT"  # Kaggle's word for a version that is saved and does not run, or not yet
+NO_NOTEBOOK = re.compile(r"(notebook|kernel) not found", re.IGNORECASE)
+ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", "CANCEL_ACKNOWLEDGED", SAVED)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def accelerator(kernel: str, machine_shape: str = "") -> str:
     """
     if machine_shape:
         return "TPU" if machine_shape.startswith("Tpu") else "GPU"
-    return next((kind for kind in ("TPU", "CPU") if kernel.endswith(kind.lower())), "GPU")
+    kinds = re.findall(r"-(tpu|cpu|gpu)(?=-|$)", kernel)
+    return kinds[-1].upper() if kinds else "GPU"
 
 
 def parse(text: str) -> Run:
@@ -99,6 +102,7 @@ def push(
     *,
     timeout_seconds: int,
     again: bool = False,
+    refused_after: int | None = None,
     show: Show = lambda line: None,
 ) -> Run:
     """Push a bundle and return its run; one that already holds the bundle is not pushed again.
@@ -106,33 +110,69 @@ def push(
     Args:
         timeout_seconds: after which Kaggle ends the session; no call can end one.
         again: push even if the current version holds this bundle and has not failed.
-        show: is given a line if nothing was pushed.
+        refused_after: as in `holding`.
+        show: is given a line if nothing was pushed, or if Kaggle chose another address.
+
+    Returns:
+        The run, at the address that Kaggle gave: it may be another one than the bundle's.
 
     Raises:
         NoQuota: if the week's accelerator time is used up, or too many sessions run.
         Refused: if Kaggle refuses; `SourcesRefused`, if the run started without one of its sources.
+        BadAnswer: if Kaggle names a kernel of somebody else.
         Ambiguous: if the answer was lost, and no version can be identified as ours.
     """
     before = kaggle.get_kernel(bundle.handle)
-    run = None if again else _holding(kaggle, bundle, before)
+    run = None if again else _holding(kaggle, bundle, before, refused_after)
     if run is not None:
         adopted(run, show)
         return run
     try:
         saved = kaggle.save_kernel(bundle.metadata, bundle.text, timeout_seconds=timeout_seconds)
     except Ambiguous as error:
-        return _look_again(kaggle, bundle, before.version if before else 0, error)
+        return _look_again(kaggle, bundle, before.version if before else 0, error, show)
+    except NotFound as error:
+        if before is not None:
+            raise
+        raise _no_notebook(bundle, str(error).splitlines()[0]) from error
     said = failure_messages.plain(saved.error)
+    if before is None and NO_NOTEBOOK.search(said):
+        raise _no_notebook(bundle, f"Kaggle refused to run {bundle.handle}: {said}.")
     if said:
         raise failure_messages.refusal(f"Kaggle refused to run {bundle.handle}: {said}", said)
-    _require_sources(bundle, saved.version, saved.invalid)
+    bundle_versions.require_sources(bundle, saved.version, saved.invalid)
     if saved.version < 1:
         raise Ambiguous(
             f"Kaggle accepted the push of {bundle.handle} but gave no version number; expected 1 or"
             f" more.\n{failure_messages.LOOK}"
         )
+    handle = _given_address(kaggle, bundle, saved, show)
     shape = bundle.metadata["machine_shape"]
-    return Run(bundle.handle, saved.version, page(saved.url), bundle.sha256, shape)
+    return Run(handle, saved.version, page(saved.url), bundle.sha256, shape)
+
+
+def _no_notebook(bundle: Bundle, heading: str) -> Refused:
+    """Return the error for a push that Kaggle answers as if it were of a kernel that is gone."""
+    why = "Its first push may have been refused, so that it has an address and no version."
+    return Refused(failure_messages.without_version(bundle.handle, f"{heading}\n{why}"))
+
+
+def _given_address(kaggle: Kaggle, bundle: Bundle, saved: Saved, show: Show) -> str:
+    """Return the handle of the kernel that a push made: what Kaggle says, or the bundle's."""
+    if not saved.handle or saved.handle.lower() == bundle.handle.lower():
+        return bundle.handle
+    if saved.handle.partition("/")[0].lower() != kaggle.username.lower():
+        raise BadAnswer(
+            f"Kaggle answered the push of {bundle.handle} with {saved.handle}, a notebook of"
+            f" somebody else; expected one of {kaggle.username}.\n"
+            "Nothing is watched. Look on kaggle.com which version holds the bundle"
+            f" {bundle.sha256[:12]}, or run:\ninvoke status"
+        )
+    show(
+        f"Kaggle gave {bundle.handle} another address, {saved.handle}. It is watched there, and"
+        " the next push goes there."
+    )
+    return saved.handle
 
 
 def page(url: str) -> str:
@@ -145,16 +185,28 @@ def adopted(run: Run, show: Show) -> None:
     show(f"{run} holds this bundle already; nothing was sent. To run it once more: --again")
 
 
-def holding(kaggle: Kaggle, bundle: Bundle) -> Run | None:
-    """Return the current version's run if it holds the bundle and its sources, and did not fail."""
-    return _holding(kaggle, bundle, kaggle.get_kernel(bundle.handle))
+def holding(kaggle: Kaggle, bundle: Bundle, refused_after: int | None = None) -> Run | None:
+    """Return the current version's run if it holds the bundle and its sources, and did not fail.
+
+    Args:
+        refused_after: the version before a push of this bundle that Kaggle refused to run. A later
+            one may be what that push left: if it waits for a machine, it waits for ever.
+    """
+    return _holding(kaggle, bundle, kaggle.get_kernel(bundle.handle), refused_after)
 
 
-def _holding(kaggle: Kaggle, bundle: Bundle, source: Source | None) -> Run | None:
-    if source is None or bundle.sha256 not in source.text or _missing(bundle, source):
+def _holding(
+    kaggle: Kaggle, bundle: Bundle, source: Source | None, refused_after: int | None
+) -> Run | None:
+    if (
+        source is None
+        or bundle.sha256 not in source.text
+        or bundle_versions.missing(bundle, source)
+    ):
         return None
     status = kaggle.kernel_status(bundle.handle, source.version).name
-    return None if status in ENDED_BADLY else _run(bundle, source.version)
+    left = refused_after is not None and source.version > refused_after and status == "QUEUED"
+    return None if left or status in ENDED_BADLY else _run(bundle, source.version)
 
 
 def _run(bundle: Bundle, version: int) -> Run:
@@ -162,60 +214,23 @@ def _run(bundle: Bundle, version: int) -> Run:
     return Run(bundle.handle, version, url, bundle.sha256, bundle.metadata["machine_shape"])
 
 
-def _missing(bundle: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
-    """Return the sources of the bundle that the version lacks, by kind."""
-    lacking = {
-        kind: tuple(sorted(set(bundle.metadata.get(kind, [])) - set(source.asks.get(kind) or ())))
-        for kind in SOURCES
-    }
-    return {kind: names for kind, names in lacking.items() if names}
-
-
-def _require_sources(bundle: Bundle, version: int, wrong: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `SourcesRefused` if Kaggle did not accept a source of the bundle."""
-    wrong = {kind: names for kind, names in wrong.items() if names}
-    if wrong:
-        named = "; ".join(
-            f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items()
-        )
-        runs = f"Version {version} runs without it, so its result is worthless. " if version else ""
-        raise SourcesRefused(
-            f"Kaggle did not accept all sources of {bundle.handle}"
-            f" ({failure_messages.plain(named)}).\n"
-            f"{runs}Expected all of them. Check on kaggle.com that they exist and are yours, and"
-            " that you joined the competition.",
-            version,
-            tuple(wrong),
-        )
-
-
-def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous) -> Run:
+def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous, show: Show) -> Run:
     """Return the run of a push whose answer was lost, if a new version holds the bundle."""
-    for _ in range(LOOKS):
-        time.sleep(kaggle.pace.first)
-        found = find(kaggle, bundle.handle, bundle.sha256, before)
-        if found is not None:
-            _require_sources(bundle, found.version, _missing(bundle, found))
-            return _run(bundle, found.version)
-    advice = failure_messages.deleted_dataset_advice(
-        lost, bundle.metadata.get("dataset_sources", ())
+    seconds = kaggle.pace.unseen
+    show(f"The answer to the push was lost. Looking for its version for up to {seconds:.0f} s.")
+    found = bundle_versions.find_patiently(kaggle, bundle.handle, bundle.sha256, before, seconds)
+    if found is not None:
+        bundle_versions.require_sources(
+            bundle, found.version, bundle_versions.missing(bundle, found)
+        )
+        return _run(bundle, found.version)
+    advice = failure_messages.lost_push_advice(
+        lost, bundle.metadata.get("dataset_sources", ()), "" if before else bundle.handle
     )
     raise Ambiguous(
         f"The answer to the push of {bundle.handle} was lost, and no new version holds it.\n"
         f"{str(lost).splitlines()[0]}\n{advice}{failure_messages.LOOK}"
     ) from lost
-
-
-def find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | None:
-    """Return the newest version after `before` that holds this bundle, or None."""
-    newest = kaggle.get_kernel(handle)
-    if newest is None:
-        return None
-    for version in range(newest.version, max(before, newest.version - OTHERS_AT_MOST), -1):
-        source = newest if version == newest.version else kaggle.get_kernel(handle, version)
-        if source is not None and sha256 in source.text:
-            return source
-    return None
 
 
 def watch(
@@ -250,8 +265,9 @@ def watch(
         with LogStream(kaggle, run.handle, run.version, in_words) as log:
             while True:
                 now = time.monotonic()
-                # Kaggle does not find a version for some seconds after its push.
-                new = bool(run.bundle_sha256) and now - began < kaggle.pace.most
+                # Kaggle may not find a version after its push, and then call it saved only.
+                since = now - began if run.bundle_sha256 else math.inf
+                new = since < kaggle.pace.unseen
                 name, failure = _look(kaggle, run, new=new, seen=last not in ("", NOT_YET))
                 if name == "RUNNING":
                     running = running or now
@@ -265,7 +281,8 @@ def watch(
                     last, pause = look.state, kaggle.pace.first  # after a change, poll often again
                 if name == "COMPLETE":
                     return name
-                if name in ("ERROR", "CANCEL_ACKNOWLEDGED", "NEW_SCRIPT"):
+                only_saved = name == SAVED and since >= kaggle.pace.unstarted
+                if only_saved or name in ("ERROR", "CANCEL_ACKNOWLEDGED"):
                     then = (
                         f"To pull what it wrote until then, if anything:\ninvoke pull --run {run}"
                     )
@@ -339,10 +356,14 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
         failure: Kaggle's message about it.
         then: the last lines: what to do next.
     """
-    if name == "NEW_SCRIPT":
+    if name == SAVED:
         tasks = {"TPU": "push-train", "CPU": "push-prepare", "GPU": "push-infer"}
         push = tasks[accelerator(run.handle)]
-        return f"{run} was saved and not run; expected a run. Push it again:\ninvoke {push}"
+        return (
+            f"{run} was saved and not run; expected a run. Kaggle also says so of a version that"
+            " was pushed minutes ago. If its page shows no run, push it again:\n"
+            f"invoke {push}"
+        )
     try:
         # As one text: a key of several lines is recognized only whole.
         log = failure_messages.plain("\n".join(kaggle.kernel_log(run.handle, run.version)))

@@ -168,6 +168,17 @@ def describe(names: list[str], log: list[str]) -> str:
     return f"partial, {_in_words(max(saved.values()), total)}"
 
 
+def last_step(log: list[str]) -> str:
+    """Return the last step that a log names; "" if it names none.
+
+    >>> last_step(['{"step": 39, "steps": 120}', '{"step": 40, "steps": 120}', "Killed"])
+    'step 40 of 120'
+    """
+    return next(
+        (_in_words(step, _steps(line)) for line in reversed(log) if (step := _step(line))), ""
+    )
+
+
 def _places(folder: Path) -> list[Path]:
     """Return the relative folders that may hold checkpoints: the top, then the folds in order."""
     folds = (path.relative_to(folder) for path in folder.glob(f"{FOLD}*") if path.is_dir())
@@ -228,9 +239,18 @@ def _total(lines: Path) -> int:
         return 0
 
 
+def _step(line: str) -> int:
+    """Return the step of a progress line; 0 for any other line."""
+    return _number(line, "step")
+
+
 def _steps(line: str) -> int:
     """Return the total steps of a progress line; 0 for any other line."""
+    return _number(line, "steps")
+
+
+def _number(line: str, name: str) -> int:
     try:
-        return int(json.loads(line)["steps"])
+        return int(json.loads(line)[name])
     except (ValueError, LookupError, TypeError, RecursionError):
         return 0

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.client.responses import log_lines
 from deploy.errors import Denied, NotFound, RelayError, RunFailed, Unverified, UsageError
@@ -74,7 +73,7 @@ def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> TrainingState:
     row, failed = rows[0] if rows else None, False
     while row is not None:
         run, before = run_of(row), by_version.get(row["base"])
-        status = status_of(kaggle, run)
+        status = status_of(kaggle, row)
         if status is not None:  # else Kaggle has lost it; earlier outputs may still be here
             if status not in ENDED:
                 return TrainingState(_base_of(kaggle, pushes, row, before, show), run, status)
@@ -109,16 +108,24 @@ def saved_output(
             return None, SavedProgress(True, {}, {}, "", "", "", {})
         try:
             folder = _pull_patiently(kaggle, pushes.project, run, show)
-        except RunFailed as error:
+        except RunFailed:
             if status == "COMPLETE":
                 raise
-            first = str(error).splitlines()[0]
-            show(f"{run} ended as {status} and saved nothing to resume from: {first}")
+            show(f"{run} ended as {status} and left no output: {_lost(kaggle, run)}")
             note(pushes, run, None)
             return None, None
     found = saved_progress.read(folder)
     note(pushes, run, found)
     return folder, found
+
+
+def _lost(kaggle: Kaggle, run: Run) -> str:
+    """Return in words what a run did of which nothing is left."""
+    try:
+        step = saved_progress.last_step(kaggle.kernel_log(run.handle, run.version))
+    except RelayError:
+        step = ""  # it is only shown
+    return f"what it did until {step} is lost" if step else "it did nothing that we know of"
 
 
 def note(pushes: Pushes, run: Run, found: SavedProgress | None) -> None:
@@ -180,7 +187,7 @@ def stop_counting(pushes: Pushes, rows: list[Row]) -> None:
 
 
 def _pushes_of_training(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
-    handle = bundle.kernel_handle(kaggle.username, pushes.project.competition, TRAIN)
+    handle = pushes.handle(kaggle.username, TRAIN)
     return pushes.matching(handle=handle, config=pushes.project.name)
 
 

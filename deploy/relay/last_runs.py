@@ -8,9 +8,11 @@ later, so a push reads it again after its slow steps, right before it decides wh
 """
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.client.secrets import redact
 from deploy.errors import Denied, NotFound, UsageError
@@ -21,6 +23,7 @@ from deploy.project import INFER, PREPARE, TRAIN, Project
 
 PUSHED_BY = {PREPARE: "push-prepare", TRAIN: "push-train", INFER: "push-infer"}
 EVERY_ROW = -1  # SQLite's word for no limit
+REFUSED_RUN = ("NoQuota", "Refused")  # outcomes of a push that Kaggle refused to run
 Row = dict[str, Any]
 
 
@@ -50,6 +53,29 @@ class Pushes:
         """Change columns of a row, in the journal and here."""
         self.journal.note("pushes", row["id"], **values)
         row.update({name: _as_kept(value) for name, value in values.items()})
+
+    def asked(self, owner: str, kernel: str) -> str:
+        """Return the address that a new kernel should have."""
+        return bundle.kernel_handle(owner, self.project.slug or self.project.competition, kernel)
+
+    def handle(self, owner: str, kernel: str) -> str:
+        """Return the address that a kernel has: Kaggle may have given another one."""
+        asked = self.asked(owner, kernel)
+        given = self.last(asked=asked, outcome=DONE)
+        return str(given["handle"]) if given else asked
+
+    def refused_after(self, handle: str, bundle_sha256: str) -> int | None:
+        """Return the version before the pushes of this bundle that Kaggle refused to run; or None.
+
+        Kaggle may have stored the bundle all the same, as a version after that one.
+        """
+        refused = []
+        for row in self.matching(handle=handle, bundle_sha256=bundle_sha256):
+            if row["outcome"] == DONE:
+                break
+            if row["outcome"] in REFUSED_RUN:
+                refused.append(int(row["before"]))
+        return min(refused, default=None)
 
     def unclear(self) -> list[Row]:
         """Return the last push of each kernel if nobody knows whether it made a version."""
@@ -178,7 +204,18 @@ def run_of(row: Row) -> Run:
     return Run(row["handle"], row["version"], row["url"] or "", row["bundle_sha256"], shape)
 
 
-def status_of(kaggle: Kaggle, run: Run) -> str | None:
+def age(row: Row) -> float:
+    """Return the seconds since a row was written."""
+    return (datetime.now(UTC) - datetime.fromisoformat(row["at"])).total_seconds()
+
+
+def started(kaggle: Kaggle, row: Row, status: str) -> str:
+    """Return the status of a row's version; QUEUED where it may only not be queued yet."""
+    new = status == push_and_watch.SAVED and age(row) < kaggle.pace.unstarted
+    return "QUEUED" if new else status
+
+
+def status_of(kaggle: Kaggle, row: Row) -> str | None:
     """Return the status of our own version; None if Kaggle does not have it.
 
     A new version is not found for some seconds, so Kaggle is asked again for that long.
@@ -186,7 +223,7 @@ def status_of(kaggle: Kaggle, run: Run) -> str | None:
     end = 0.0
     while True:
         try:
-            return kaggle.kernel_status(run.handle, run.version).name
+            return started(kaggle, row, kaggle.kernel_status(row["handle"], row["version"]).name)
         except (NotFound, Denied):
             end = end or time.monotonic() + kaggle.pace.most
             if time.monotonic() >= end:

@@ -6,11 +6,11 @@ Gives  what to type next; and of which kernel a run is
 
 from pathlib import Path
 
-from deploy.bundle import bundle
 from deploy.kernel import saved_progress
 from deploy.kernel.push_and_watch import Run
 from deploy.project import INFER, PREPARE, TRAIN, Project
 from deploy.relay import submit as submissions
+from deploy.relay.last_runs import Pushes
 
 
 def next_command(project: Project, run: Run, folder: Path) -> str:
@@ -42,8 +42,6 @@ def after_preparation(project: Project, progress: str) -> str:
 def kernel_of(project: Project, run: Run) -> str:
     """Return which of the project's kernels this run is of; "" for any other."""
     owner = run.handle.partition("/")[0]
-    kernels = {
-        bundle.kernel_handle(owner, project.competition, name): name
-        for name in (PREPARE, TRAIN, INFER)
-    }
+    pushes = Pushes(project)
+    kernels = {pushes.handle(owner, name): name for name in (PREPARE, TRAIN, INFER)}
     return kernels.get(run.handle, "")

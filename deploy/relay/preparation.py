@@ -52,7 +52,7 @@ def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
     handle, rows = _rows(kaggle, pushes)
     refused = pushes.last(kernel=TRAIN, competition=project.competition, outcome=REFUSED)
     for row in rows:
-        run, status = run_of(row), status_of(kaggle, run_of(row))
+        run, status = run_of(row), status_of(kaggle, row)
         if status is None:
             pushes.note(row, outcome=GONE)
         elif status == "COMPLETE":  # Kaggle mounts the newest of these
@@ -101,12 +101,13 @@ def next_session(
             out=project.builds,
             root=project.root,
             kernels=project.kernels,
+            handles={PREPARE: handle},
             more={"kernel_sources": outputs, "dataset_sources": saved},
         )
 
     if fresh or not rows:
         return NextSession(built([], []), again or fresh)
-    last, status = run_of(rows[0]), status_of(kaggle, run_of(rows[0]))
+    last, status = run_of(rows[0]), status_of(kaggle, rows[0])
     progress = "" if status is None else continuation.progress_of(kaggle, last)
     active = status is not None and status not in continuation.ENDED
     killed = bool(progress) and not active and status != "COMPLETE"
@@ -116,7 +117,7 @@ def next_session(
                 same = built(outputs, saved)
                 if same.sha256 == last.bundle_sha256:
                     return NextSession(same, again=False)
-    complete = any(status_of(kaggle, run_of(row)) == "COMPLETE" for row in rows)
+    complete = any(status_of(kaggle, row) == "COMPLETE" for row in rows)
     if progress:
         way = "a dataset" if killed else "its own output"
         show(f"{last} is {progress}. Taking its images, through {way}; to start over: --fresh")
@@ -148,6 +149,6 @@ def carry(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> None:
 
 def _rows(kaggle: Kaggle, pushes: Pushes) -> tuple[str, list[Row]]:
     """Return the kernel, and its pushes that made a version, newest first."""
-    handle = bundle.kernel_handle(kaggle.username, pushes.project.competition, PREPARE)
+    handle = pushes.handle(kaggle.username, PREPARE)
     rows = pushes.matching(handle=handle, outcome=DONE)
     return handle, [row for row in rows if row["version"]]

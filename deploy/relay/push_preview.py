@@ -15,15 +15,16 @@ from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.client.kernel_calls import ASKED, SOURCES
 from deploy.client.responses import Quota, Source
-from deploy.errors import Denied, NoQuota, Refused, RelayError
+from deploy.errors import Denied, NoQuota, Refused, RelayError, UsageError
 from deploy.journal import DONE
 from deploy.kernel.push_and_watch import accelerator as accelerator_of
-from deploy.project import TRAIN
-from deploy.relay.last_runs import Pushes
+from deploy.project import TRAIN, Project
+from deploy.relay.last_runs import Pushes, started
 
 WRITES = "%%writefile "
 RUNNING = ("QUEUED", "RUNNING")
 SESSIONS = {"TPU": 1, "GPU": 2, "CPU": 5}  # at a time, by Kaggle's limits
+LONGEST = 9.0  # hours of a session on an accelerator
 LOOK_BACK = 10  # pushes of which Kaggle is asked whether they still run
 NOT_A_NOTEBOOK = (ValueError, TypeError, KeyError, RecursionError)
 
@@ -55,10 +56,19 @@ class Preview:
     rehearsed: str
     code_sha256: str
 
+    def seconds(self, most: int) -> int:
+        """Return how long a session to ask for: `most`, or what is left of the quota.
+
+        Kaggle may refuse a session that could take more.
+        """
+        return most if self.hours_left is None else max(1, min(most, int(self.hours_left * 3600)))
+
     def lines(self) -> list[str]:
         """Return it as lines for a person."""
         hours = self.hours_left
         left = "unknown" if hours is None else f"{hours:.1f} hours are left this week"
+        if hours is not None and hours < LONGEST:
+            left += ", so the session is asked for no more and ends with them"
         left = "none is needed" if self.accelerator == "CPU" else left
         changes = [f"{name}  {change}" for name, change in self.changes.items()]
         return [
@@ -78,6 +88,7 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
     """Return what pushing the bundle would do.
 
     Raises:
+        UsageError: if it would be a new notebook whose address begins with a digit.
         NoQuota: if no time is left this week, or if as many sessions are active as Kaggle allows.
             No call can stop one.
     """
@@ -89,6 +100,8 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
         quota = Quota(None, None)  # a token without that right may push all the same
     seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}.get(accelerator)
     current = kaggle.get_kernel(bundle.handle)
+    if current is None:
+        _require_letter(bundle.handle, pushes.project)
     changes: dict[str, str] = {}
     if current is not None:
         changes = {
@@ -126,6 +139,17 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
     return preview
 
 
+def _require_letter(handle: str, project: Project) -> None:
+    """Raise `UsageError` if the address of a new notebook begins with a digit."""
+    slug = handle.partition("/")[2]
+    if slug[:1].isdigit():
+        raise UsageError(
+            f"Nothing was sent: {handle} would be a new notebook, and its address begins with a"
+            ' digit. Kaggle answers that with "Notebook not found"; expected a letter first.\n'
+            f'Write into relay.toml:\n[slugs]\n{project.competition} = "k-{project.competition}"'
+        )
+
+
 def _active(kaggle: Kaggle, pushes: Pushes, accelerator: str) -> tuple[str, ...]:
     """Return our runs on this accelerator that have not ended; no call of Kaggle lists them."""
     found = []
@@ -135,6 +159,7 @@ def _active(kaggle: Kaggle, pushes: Pushes, accelerator: str) -> tuple[str, ...]
             continue
         try:
             status = kaggle.kernel_status(row["handle"], row["version"]).name
+            status = started(kaggle, row, status)
         except RelayError:
             continue  # somebody else's by now, or gone: it does not count
         if status in RUNNING:

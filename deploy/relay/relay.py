@@ -19,13 +19,7 @@ from deploy.bundle import bundle
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.errors import RunFailed, SourcesRefused, UsageError
-from deploy.kernel import (
-    artifact_manifest,
-    ensemble_file,
-    output,
-    push_and_watch,
-    saved_progress,
-)
+from deploy.kernel import artifact_manifest, ensemble_file, output, push_and_watch, saved_progress
 from deploy.kernel.ensemble_file import Member
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL
@@ -182,6 +176,7 @@ def push(
         "config": project.name,
         "competition": project.competition,
         "handle": built.handle,
+        "asked": pushes.asked(kaggle.username, kernel),
         "bundle_sha256": built.sha256,
         "git_commit": built.git_commit,
         "decoding": project.decoding,
@@ -189,10 +184,11 @@ def push(
     }
     if base is not None:
         intent |= {"base": base.run.version, "route": base.route}
+    refused = pushes.refused_after(built.handle, built.sha256)
     if not again:
         existing = reconcile.existing_run(kaggle, pushes, built, show=show)
         if existing is None:
-            existing = push_and_watch.holding(kaggle, built)
+            existing = push_and_watch.holding(kaggle, built, refused)
             if existing is not None:  # pushed from elsewhere, or by a journal that is gone
                 with pushes.journal.recording("pushes", **intent) as outcome:
                     outcome.update(version=existing.version, url=existing.url)
@@ -212,12 +208,12 @@ def push(
     seconds = preparation.SESSION_SECONDS if kernel == PREPARE else SESSION_SECONDS
     if kernel == INFER and project.infer_hours is not None:
         seconds = max(min(int(3600 * project.infer_hours), INFER_AT_MOST), 1)
+    seconds = preview.seconds(seconds)
+    how: dict[str, Any] = {"timeout_seconds": seconds, "again": again, "refused_after": refused}
     try:
         with pushes.journal.recording("pushes", **intent, before=preview.version) as outcome:
-            run = push_and_watch.push(
-                kaggle, built, timeout_seconds=seconds, again=again, show=show
-            )
-            outcome.update(version=run.version, url=run.url)
+            run = push_and_watch.push(kaggle, built, **how, show=show)
+            outcome.update(handle=run.handle, version=run.version, url=run.url)
     except SourcesRefused as error:
         if base is None or base.route != KERNEL or "kernel_sources" not in error.kinds:
             raise
@@ -297,6 +293,7 @@ def build(
             continuation.require_complete(project, artifact.parent)
         found = artifact_manifest.verify(artifact)
         expect = {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
+    pushes = Pushes(project)
     return bundle.build(
         kernel,
         config=project.config,
@@ -309,6 +306,7 @@ def build(
         kernels=project.kernels,
         needs=project.needs,
         first_stage=project.first_stage,
+        handles={name: pushes.handle(owner, name) for name in (kernel, TRAIN)},
         more={"kernel_sources": [prepared]} if prepared else {},
         machine_shape=project.machine_shape if kernel == TRAIN else "",
     )

@@ -292,9 +292,12 @@ class _Examination:
             return passed(found)
         return warned(found, "Wait until midnight UTC.")
 
+    def _address(self, owner: str, kernel: str) -> str:
+        return bundle.kernel_handle(owner, self.project.slug or self.project.competition, kernel)
+
     def _handles(self) -> Check:
         owner, slug = self.kaggle.username, self.project.competition
-        kernels = [bundle.kernel_handle(owner, slug, kernel) for kernel in (TRAIN, INFER)]
+        kernels = [self._address(owner, kernel) for kernel in (TRAIN, INFER)]
         there: dict[str, Any] = {handle: self.kaggle.get_kernel(handle) for handle in kernels}
         dataset = bundle.dataset_handle(owner, slug)
         there[dataset] = self.kaggle.dataset(dataset)
@@ -321,14 +324,14 @@ class _Examination:
     def _notebooks(self) -> Check:
         ours, self.bundles = self.project, []
         logged_in = self._rows["login"].verdict in (PASS, WARN)
-        owner = self.kaggle.username if logged_in else self._found.username
+        owner = (self.kaggle.username if logged_in else self._found.username) or "owner"
         with tempfile.TemporaryDirectory(prefix="relay-doctor-") as folder:
             for kernel in (TRAIN, INFER):
                 built = bundle.build(
                     kernel,
                     config=ours.config,
                     competition=ours.competition,
-                    owner=owner or "owner",
+                    owner=owner,
                     out=Path(folder),
                     root=ours.root,
                     handoff=ours.handoff,
@@ -336,6 +339,7 @@ class _Examination:
                     kernels=ours.kernels,
                     needs=ours.needs,
                     first_stage=ours.first_stage,
+                    handles={kernel: self._address(owner, kernel)},
                 )
                 self.bundles.append(built)
         found = (

@@ -1,7 +1,8 @@
 """Make the template a competitor's own.
 
 Reads  pipeline/configs/digits.py, as text, and what Kaggle says of the competition
-Gives  pipeline/configs/<name>.py, and relay.toml, which names the default config of the tasks
+Gives  pipeline/configs/<name>.py, and relay.toml, which names the default config of the tasks, and
+what the addresses of a competition's notebooks begin with, if not with its own slug
 
 An existing config is never overwritten. The same command again changes nothing.
 """
@@ -30,6 +31,8 @@ FILE = "relay.toml"
 TEMPLATE = "digits"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{2,49}")
+ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,49}")  # Kaggle finds no new notebook that begins otherwise
+LETTER = "k-"  # before a slug that begins with a digit
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
 MOST_HOURS = 12  # that Kaggle gives a notebook with a GPU
@@ -49,6 +52,10 @@ Expect    not yet run; write here what it gave
 """'''
 DEFAULT = """# The config of every task that is given no --config. Written by: invoke init
 config = "{name}"
+"""
+SLUGS = """
+# What the addresses of a competition's notebooks begin with, in place of its own slug.
+[slugs]
 """
 
 
@@ -137,6 +144,9 @@ def begin(
     hours = _hours(path) if hours is None else hours
     text = _text(_config(root, TEMPLATE), name, competition, hours)
     created, remembered = not _exists(path, text), _default(root) != name
+    slugs = _slugs(root)
+    if created and competition[0].isdigit():  # else its notebooks may be at their addresses already
+        slugs.setdefault(competition, LETTER + competition[: 50 - len(LETTER)])
     owner, unchecked, about = _look(competition, user)
     takes_notebooks = about is None or not about.takes_files
     if created and hours is None and takes_notebooks and ask is not None:
@@ -144,12 +154,14 @@ def begin(
         text = _text(_config(root, TEMPLATE), name, competition, hours)
     if created:
         _write(path, text)
-    if remembered:
-        _write(root / FILE, DEFAULT.format(name=name))
+    if remembered or slugs != _slugs(root):
+        lines = [f'{one} = "{slug}"\n' for one, slug in slugs.items()]
+        _write(
+            root / FILE, "".join([DEFAULT.format(name=name), *([SLUGS, *lines] if lines else [])])
+        )
 
-    handles = {
-        kernel: bundle.kernel_handle(owner, competition, kernel) for kernel in (TRAIN, INFER)
-    }
+    stem = slugs.get(competition, competition)
+    handles = {kernel: bundle.kernel_handle(owner, stem, kernel) for kernel in (TRAIN, INFER)}
     handles["artifact"] = bundle.dataset_handle(owner, competition)
     show(f"{'Wrote' if created else 'Nothing was changed in'} {path}")
     show(f"{root / FILE} {'now names' if remembered else 'already names'} it as the default")
@@ -171,29 +183,69 @@ def begin(
     return Started(name, path, competition, created, remembered, handles, not unchecked, unchecked)
 
 
+def slug(root: Path, competition: str) -> str:
+    """Return what the addresses of a competition's notebooks begin with; "": its own slug.
+
+    Raises:
+        UsageError: if relay.toml cannot be read, or Kaggle would not find such an address.
+    """
+    return _slugs(root).get(competition, "")
+
+
 def _config(root: Path, name: str) -> Path:
     return root / "pipeline" / "configs" / f"{name}.py"
 
 
 def _default(root: Path) -> str | None:
-    """Return the config that relay.toml names, whether it exists or not; None without the file."""
+    """Return the config that relay.toml names, whether it exists or not; None if it names none."""
+    value = _settings(root)
+    name = value.get("config")
+    if name is None:
+        return None
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise _not_settings(root, value)
+    return name
+
+
+def _slugs(root: Path) -> dict[str, str]:
+    """Return {competition: what its notebooks' addresses begin with}, as relay.toml says."""
+    value = _settings(root)
+    slugs = value.get("slugs", {})
+    if not isinstance(slugs, dict):
+        raise _not_settings(root, value)
+    for competition, slug in slugs.items():
+        if not isinstance(slug, str) or not ADDRESS.fullmatch(slug):
+            raise UsageError(
+                f"{root / FILE} says {competition} = {slug!r}; expected 3 to 50 lower-case letters,"
+                " digits and hyphens, a letter first: Kaggle finds no new notebook whose address"
+                ' begins with a digit ("Notebook not found").\nCorrect that line, as'
+                f' {competition} = "{LETTER}{competition}"'
+            )
+    return dict(slugs)
+
+
+def _settings(root: Path) -> dict[str, Any]:
+    """Return what relay.toml holds; {} without the file."""
     path = root / FILE
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return None
+        return {}
     except (OSError, ValueError) as error:  # what is not UTF-8 or not TOML is a ValueError
         raise UsageError(
             f'{path} cannot be read: {error}.\nExpected one line, config = "NAME". Correct it, or'
             " remove the file."
         ) from error
-    name = value.get("config")
-    if not isinstance(name, str) or set(value) != {"config"} or not NAME.fullmatch(name):
-        raise UsageError(
-            f'{path} holds {value}; expected one line, config = "NAME".\nCorrect it, or remove the'
-            " file."
-        )
-    return name
+    if not value or set(value) - {"config", "slugs"}:
+        raise _not_settings(root, value)
+    return value
+
+
+def _not_settings(root: Path, value: Mapping[str, Any]) -> UsageError:
+    return UsageError(
+        f'{root / FILE} holds {value}; expected one line, config = "NAME", and perhaps a table'
+        " [slugs].\nCorrect it, or remove the file."
+    )
 
 
 def _name(competition: str, config: str) -> str:

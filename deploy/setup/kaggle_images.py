@@ -77,7 +77,7 @@ def images(root: Path) -> list[Image]:
     found = []
     for path in sorted((root / "constraints").glob("*.txt")):
         first, *lines = path.read_text(encoding="utf-8").splitlines() or [""]
-        pins = dict(match.groups() for line in lines if (match := PIN.match(line)))
+        pins = {match[1]: match[2] for line in lines if (match := PIN.match(line))}
         python = PYTHON.search(first)
         versions = ({"python": python[1]} if python else {}) | pins
         if pins:

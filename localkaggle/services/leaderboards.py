@@ -9,8 +9,9 @@ import kagglesdk.competitions.types.competition_api_service as types
 
 from localkaggle.competitions.hosted import Hosted
 from localkaggle.services.protocol import ApiError, make, page
+from localkaggle.services.scoring import Submission
 from localkaggle.services.storage import Redirect, Storage
-from localkaggle.services.submissions import Submission, Submissions
+from localkaggle.services.submissions import Submissions
 
 HEADER = ("TeamId", "TeamName", "SubmissionDate", "Score")
 

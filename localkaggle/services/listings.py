@@ -4,7 +4,6 @@ Here nobody votes, views or comments. So the newest is first, whatever order is 
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 import kagglesdk.competitions.types.competition_api_service as competition_types
@@ -18,14 +17,13 @@ from kagglesdk.datasets.types.dataset_enums import (
 )
 from kagglesdk.kernels.types.kernels_enums import KernelsListViewType
 
-from localkaggle.competitions import Competition
 from localkaggle.competitions.hosted import Hosted
 from localkaggle.services.datasets import Dataset, Datasets, described
 from localkaggle.services.kernels import SETTINGS, Kernel, Kernels
 from localkaggle.services.protocol import ApiError, make, page
 from localkaggle.services.storage import file_names, folder_date
+from localkaggle.services.submissions import Submissions
 
-DEADLINE = datetime(2030, 1, 1)
 LICENSES = {"CC": ("CC",), "GPL": ("GPL", "LGPL", "AGPL"), "ODB": ("ODBL", "DBCL", "ODC", "PDDL")}
 # Nobody else hosts a competition here, and all are launched.
 TABS = (
@@ -43,10 +41,18 @@ class Listings:
         kernels: of the server.
         datasets: of the server.
         competitions: by slug.
+        submissions: which describe a competition.
     """
 
-    def __init__(self, kernels: Kernels, datasets: Datasets, competitions: Hosted) -> None:
-        self._kernels, self._datasets, self._competitions = kernels, datasets, competitions
+    def __init__(
+        self,
+        kernels: Kernels,
+        datasets: Datasets,
+        competitions: Hosted,
+        submissions: Submissions,
+    ) -> None:
+        self._kernels, self._datasets = kernels, datasets
+        self._competitions, self._submissions = competitions, submissions
 
     # Kernels
 
@@ -116,7 +122,7 @@ class Listings:
         slugs, token = _page(found, request)  # only these are built
         return make(
             competition_types.ApiListCompetitionsResponse,
-            competitions=[_competition(self._competitions[slug]) for slug in slugs],
+            competitions=[self._submissions.about(self._competitions[slug]) for slug in slugs],
             next_page_token=token,
         )
 
@@ -198,20 +204,4 @@ def _kernel(kernel: Kernel) -> Any:
         current_version_number=version.number,
         last_run_time=folder_date(version.folder),
         **{name: getattr(version.request, name) for name in SETTINGS},
-    )
-
-
-def _competition(competition: Competition) -> Any:
-    address = f"https://www.kaggle.com/competitions/{competition.slug}"
-    return make(
-        competition_types.ApiCompetition,
-        ref=address,
-        url=address,
-        title=competition.title,
-        category="Getting Started",
-        reward="Knowledge",
-        deadline=DEADLINE,
-        max_daily_submissions=competition.daily_submissions,
-        user_has_entered=True,
-        is_kernels_submissions_only=True,
     )

@@ -71,7 +71,7 @@ class Submissions:
 
     def GetCompetition(self, request: Any, user: str) -> Any:
         """Describe a competition, and whether this account takes part."""
-        return self._about(self._competition(request))
+        return self.about(self._competition(request))
 
     # Data
 
@@ -208,7 +208,8 @@ class Submissions:
             raise ApiError(400, f"Submission not allowed: {said}")
         return competition
 
-    def _about(self, competition: Competition) -> Any:
+    def about(self, competition: Competition) -> Any:
+        """Describe a competition, and whether this account takes part."""
         address = f"https://www.kaggle.com/competitions/{competition.slug}"
         return make(
             types.ApiCompetition,
@@ -216,6 +217,8 @@ class Submissions:
             ref=address,
             url=address,
             title=competition.title,
+            category="Getting Started",
+            reward="Knowledge",
             user_has_entered=self._facts.gate != "rules",
             is_kernels_submissions_only=not competition.takes_files,
             submissions_disabled=competition.closed,

@@ -91,5 +91,5 @@ def test_a_push_that_its_dataset_poisons_gets_another_way(status, datasets, know
     lost.__cause__ = answered(status, {"code": status, "message": "Internal error"})
 
     assert (
-        'write handoff="kernel"' in failure_messages.deleted_dataset_advice(lost, datasets)
+        'write handoff="kernel"' in failure_messages.lost_push_advice(lost, datasets, "")
     ) is known

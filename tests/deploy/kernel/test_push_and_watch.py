@@ -10,6 +10,7 @@ import pytest
 from deploy.client.retries import Pace
 from deploy.errors import (
     Ambiguous,
+    BadAnswer,
     DeadlinePassed,
     Denied,
     Detached,
@@ -68,6 +69,7 @@ def test_a_push_sends_the_bundle_and_every_setting_written_out(kaggle, between, 
     flags = [sent[name] for name in ("isPrivate", "enableInternet", "enableGpu", "enableTpu")]
     assert flags == [True, True, False, True]
     assert (sent["machineShape"], sent["sessionTimeoutSeconds"]) == ("TpuV5E8", 3600)
+    assert sent["kernelExecutionType"] == "SAVE_AND_RUN_ALL"
     assert "dockerImage" not in sent
 
 
@@ -115,7 +117,7 @@ def test_a_lost_answer_is_looked_for_and_the_push_is_not_repeated(kaggle, betwee
 def test_a_push_that_cannot_be_found_is_left_open(kaggle, between, built, now):
     """Exit code 6: state unknown; nothing was repeated."""
     between.say("SaveKernel", [RESET])
-    between.say("GetKernel", [FIRST, now, now, now])
+    between.say("GetKernel", itertools.chain([FIRST], itertools.repeat(now)))
 
     with pytest.raises(Ambiguous, match="lost") as caught:
         push_and_watch.push(kaggle, built, timeout_seconds=3600)
@@ -127,10 +129,51 @@ def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(kaggle, b
     """The same bundle pushed twice has the same text; only a new version proves the second push."""
     same = current(1, built.sha256)
     between.say("SaveKernel", [RESET])
-    between.say("GetKernel", [same, same, same, same])
+    between.always("GetKernel", same)
 
     with pytest.raises(Ambiguous):
         push_and_watch.push(kaggle, built, timeout_seconds=3600, again=True)
+
+
+@pytest.mark.parametrize("field", ["ref", "url"])
+def test_a_notebook_of_somebody_else_is_never_watched(kaggle, between, built, field):
+    """Whatever Kaggle answers."""
+    address = f"https://www.kaggle.com/code/{HANDLE.replace('ann', 'bob')}"
+    between.say("SaveKernel", [{"versionNumber": 1, field: address}])
+
+    with pytest.raises(BadAnswer, match="somebody else") as caught:
+        push_and_watch.push(kaggle, built, timeout_seconds=3600)
+
+    assert caught.value.exit_code == 4 and between.count("SaveKernel") == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": "Notebook not found"},
+        {"error": "Kernel not found"},
+        (404, {"code": 404, "message": "Notebook not found"}),
+    ],
+)
+def test_a_first_push_to_an_address_that_is_not_found_names_the_way_out(
+    kaggle, between, built, answer
+):
+    """Kaggle keeps an address without a version where an earlier push was refused."""
+    between.say("SaveKernel", [answer])
+
+    with pytest.raises(Refused, match=rf"(?s)not found.*code/{HANDLE}.*\[slugs\]") as caught:
+        push_and_watch.push(kaggle, built, timeout_seconds=3600)
+
+    assert caught.value.exit_code == 4 and between.count("SaveKernel") == 1
+
+
+def test_a_first_push_that_kaggle_answers_by_500_says_what_it_may_be(kaggle, between, built):
+    """It stays open what happened."""
+    between.say("SaveKernel", [(500, b"")])
+    between.always("GetKernel", FIRST)
+
+    with pytest.raises(Ambiguous, match=rf"(?s)500 each time: {HANDLE} may be.*Delete it by hand"):
+        push_and_watch.push(kaggle, built, timeout_seconds=3600)
 
 
 def states(*names: str) -> list[object]:

@@ -258,9 +258,10 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     ended.status = "COMPLETE"
     ended.done.set()  # frees the one TPU session
     wire.say("SaveKernel", [RESET_AFTER])
-    wire.say("GetKernel", [(403, {"code": 403, "message": "not yet"})] * 6)
+    wire.always("GetKernel", (403, {"code": 403, "message": "not yet"}))
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
+    wire.say("GetKernel", [])  # from now on it tells
     with pytest.raises(UsageError, match="no version that we know of"):
         Pushes(ours).last_run(relay.TRAIN)
 

@@ -396,3 +396,51 @@ def test_a_competition_that_is_not_entered_ends_it_with_the_address_of_its_rules
         init.begin(ours, SLUG)
 
     assert written(ours) == before
+
+
+DIGITS = "2026-leaves"
+
+
+def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ours):
+    """Kaggle finds no new notebook under a digit. The datasets keep the competition's name."""
+    made = init.begin(ours, DIGITS, config="leaves", user="ann")
+
+    assert init.slug(ours, DIGITS) == "k-2026-leaves" and init.slug(ours, SLUG) == ""
+    assert made.handles == {
+        "train-tpu": "ann/k-2026-leaves-train-tpu",
+        "infer-gpu": "ann/k-2026-leaves-infer-gpu",
+        "artifact": "ann/2026-leaves-artifact",
+    }
+    before = written(ours)
+    assert init.begin(ours, DIGITS, config="leaves", user="ann").handles == made.handles
+    assert written(ours) == before
+
+
+def test_a_slug_stays_when_another_competition_is_begun(ours):
+    """relay.toml holds one default, and the slugs of all."""
+    init.begin(ours, DIGITS, config="leaves", user="ann")
+
+    init.begin(ours, SLUG, user="ann")
+
+    assert init.default_config(ours) == SLUG.replace("-", "_")
+    assert init.slug(ours, DIGITS) == "k-2026-leaves"
+
+
+def test_a_project_from_before_keeps_its_addresses(ours):
+    """Its notebooks may be there; giving the command again moves nothing."""
+    init.begin(ours, DIGITS, config="leaves", user="ann")
+    (ours / init.FILE).write_text('config = "leaves"\n')
+
+    made = init.begin(ours, DIGITS, config="leaves", user="ann")
+
+    assert made.handles["train-tpu"] == "ann/2026-leaves-train-tpu"
+
+
+@pytest.mark.parametrize("slug", ["2026-leaves", "Leaves", "le", "a b c", "x" * 51, ""])
+def test_a_slug_that_cannot_work_is_named_with_its_edit(ours, slug):
+    """Before anything is sent to it."""
+    (ours / init.FILE).write_text(f'[slugs]\n{DIGITS} = "{slug}"\n')
+
+    with pytest.raises(UsageError, match=r'a letter first(.|\n)*2026-leaves = "k-2026-'):
+        init.slug(ours, DIGITS)
+    assert init.default_config(ours) == "digits"
