@@ -231,11 +231,14 @@ class Cases:
         for name, content in bad.items():
             pulled = {"artifact/manifest.json": content, "artifact/x": b"weights"}
             yield Case("manifests, pulled", name, partial(self._refused, pulled))
+        for name in self._names[::3]:  # a file that is not there; no step needs one of these
+            pulled = {
+                "outputs.json": json.dumps({"files": {name: entry}}).encode(),
+                "x": b"weights",
+            }
+            case = f"lists {name[:40]!r}"
+            yield Case("lists of outputs", case, partial(self._pulls, pulled))
         lists: dict[str, bytes] = {
-            f"lists {name[:40]!r}": json.dumps({"files": {name: entry}}).encode()
-            for name in self._names[::3]
-        }
-        lists |= {
             "lists a size of infinity": b'{"files": {"x": {"sha256": "0", "size": Infinity}}}',
             "lists a size of 5,000 digits": b'{"files": {"x": {"sha256": "0", "size": '
             + b"7" * 5000
@@ -256,7 +259,7 @@ class Cases:
         }.items():
             act = partial(self._pulls, {"bundle.json": content})
             yield Case("lists of outputs", f"a bundle.json that is {name}", act)
-            act = partial(self._refused, {"__notebook__.ipynb": content})
+            act = partial(self._pulls, {"__notebook__.ipynb": content})
             yield Case("lists of outputs", f"a notebook that is {name}", act)
 
     def _refused(self, files: Mapping[str, bytes], given: Path) -> str:
