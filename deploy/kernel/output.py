@@ -1,6 +1,4 @@
-"""Pull what a run wrote: a folder whose artifact, checkpoints and submission are verified, or
-nothing.
-"""
+"""Pull what a run wrote: a folder whose artifact, checkpoints and submission are whole, or none."""
 
 import json
 import os
@@ -73,15 +71,13 @@ def pull(
 
     Args:
         into: the folder of all pulled runs.
-        show: is given a line if a folder is renamed, the output is waited for, or other files
-            differ.
+        show: is given a line for a renamed folder, a wait, or other files that differ.
 
     Raises:
         DeadlinePassed: if the run has not ended.
         BadAnswer: if a file's name is unsafe. Nothing is written then.
         RunFailed: if the run failed and wrote no file; with its own error.
-        Unverified: if one of those files is not what the run wrote, or a complete run has no
-            output.
+        Unverified: if one of those files differs, or a complete run has no output.
         DiskError: if the disk is full or cannot be written.
     """
     target = into / folder_name(run)

@@ -355,10 +355,8 @@ def _asked(ask: Callable[[str], str], competition: str) -> float | None:
     except ValueError:
         hours = 0.0
     if hours is not None and not 0 < hours <= MOST_HOURS:
-        raise UsageError(
-            f"{answer[:40]!r} is no number of hours; expected one up to {MOST_HOURS}, as 2 or 0.5."
-            "\nNothing was written. Run the same command again."
-        )
+        found = f"{answer[:40]!r} is no number of hours; expected one up to {MOST_HOURS}, as 0.5."
+        raise UsageError(f"{found}\nNothing was written. Run the same command again.")
     return hours
 
 
@@ -368,9 +366,7 @@ def _requirements(competition: str) -> str:
 
 
 def _look(competition: str, user: str) -> tuple[str, str, Competition | None]:
-    """Return the owner of what will be on Kaggle, why Kaggle was not asked ("" if it was), and what
-    it says of the competition.
-    """
+    """Return the owner of what will be made, why Kaggle was not asked, and what it then said."""
     found = credential_lookup.look()
     owner = user or found.username or "<you>"
     if not found.sources:

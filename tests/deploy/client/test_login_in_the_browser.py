@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from proofs.site.pushes import log_in
 
 from deploy.client import secrets
 from deploy.client.client import Kaggle
@@ -17,6 +16,7 @@ from deploy.errors import CredentialError
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
+from proofs.site.pushes import log_in
 from tests.deploy.small import metadata
 from tests.localkaggle.pushed_notebooks import Scripted, notebook
 
