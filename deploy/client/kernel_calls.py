@@ -47,7 +47,7 @@ class KernelCalls(Exchange):
         text: str,
         *,
         timeout_seconds: int,
-        execution: str = "",
+        execution: str = RUN,
     ) -> Saved:
         """Push a kernel. Sent once; may raise `Ambiguous`.
 

@@ -4,12 +4,22 @@ from functools import partial
 from pathlib import Path
 
 from proofs.shared.results_table import Later, Rows, Show
-from proofs.site import by_hand, clients_own_tests, competitions, live_rehearsal, screens
+from proofs.site import (
+    by_hand,
+    clients_own_tests,
+    competitions,
+    live_rehearsal,
+    outputs,
+    pushes,
+    screens,
+)
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Rows:
-    """Yield the rows; `short` has the points that need no notebook to run."""
+    """Yield the rows; `short` has those without a training or a rehearsal of minutes."""
+    yield from pushes.rows(short=short)
     yield from competitions.rows(root, short=short, show=show)
+    yield from outputs.rows(short=short, show=show)
     if short:
         return
     yield Later("Screens, lines and stream of `watch`", partial(screens.rows, root, show))

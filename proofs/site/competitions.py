@@ -37,13 +37,13 @@ KINDS = {"digits_csv": "of the uploaded file", "digits": "on the hidden test set
 
 
 def rows(root: Path, *, short: bool, show: Show) -> Rows:
-    """Yield a row a point; `short` leaves out the chains that train."""
+    """Yield a row a point; `short` leaves out the chains that train, and all gates."""
     yield uploaded()
     yield bounded()
     yield listed_late()
     yield hidden()
-    yield gates()
     if not short:
+        yield gates()
         for config, said in KINDS.items():
             yield Later(f"dry run of {config}", partial(dry_run, root, config, said, show))
 
@@ -56,7 +56,7 @@ def uploaded() -> Row:
         first, again = _submit(world), _submit(world)
         content = (folder / "submission.csv").read_bytes()
         *_, blob = world.local.uploads.blobs.values()  # behind those of the dataset
-        row = world.project.journal().last("submissions", ref=first.ref) or {}
+        row = world.project.journal().last("submissions", ref=first.ref, sent=1) or {}
         noted = row["sha256"] == hashlib.sha256(content).hexdigest()
         same = blob.path.read_bytes() == content and noted and first.uploaded
         made = _spent(world)

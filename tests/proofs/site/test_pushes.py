@@ -1,4 +1,4 @@
-"""What is claimed of pushes on an unkind site holds, and a row can miss."""
+"""What is claimed of pushes on an unkind site can miss."""
 
 import pytest
 
@@ -7,14 +7,6 @@ from deploy.client.retries import Pace
 from deploy.relay.last_runs import Pushes
 from deploy.relay.push_preview import Preview
 from proofs.site import pushes
-
-
-@pytest.mark.parametrize("row", pushes.ROWS, ids=lambda row: row.__name__)
-def test_each_row_holds(row):
-    """A pushed notebook each, and what came out."""
-    made = row()
-
-    assert made.passed, f"{made.claim}: {made.figure}"
 
 
 @pytest.mark.parametrize(
