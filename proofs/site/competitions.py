@@ -72,7 +72,7 @@ def uploaded() -> Row:
         f" {'a notebook' if notebook else 'a file'} for a code competition"
     )
     return Row(
-        "A competition that takes files gets the pulled submission.csv, a code competition the"
+        "2. A competition that takes files gets the pulled submission.csv, a code competition the"
         " notebook, by the same command",
         "the run's own bytes, their sha256 in the journal, one submission",
         figure,
@@ -102,7 +102,7 @@ def bounded() -> Row:
     said = [words in error for error in (by_kaggle, by_us)]
     learned = "infer_hours=2 " in by_kaggle
     return Row(
-        "A competition that gives a GPU 120 minutes: infer_hours=2",
+        "3. A competition that gives a GPU 120 minutes: infer_hours=2",
         "pushed with 7,200 s; a run of 233 minutes is not sent, and where nobody wrote the limit"
         " down, Kaggle's refusal tells what to write",
         f"{timeout:,} s; {calls} call by the relay that did not know; {sum(said)} of 2 say it; the"
@@ -130,7 +130,7 @@ def listed_late() -> Row:
         relay.watch(kaggle, world.project, run, show=show)
         pulled = (relay.pull(kaggle, world.project, run, show=show) / "artifact").is_dir()
     return Row(
-        "An output that is listed a second after COMPLETE, and one that never is",
+        "9. An output that is listed a second after COMPLETE, and one that never is",
         "pulled and submitted once it is listed; never listed, never sent",
         f"pulled: {pulled}; score {scored}, {spent} spent, after a wait: {waited}; never listed:"
         f" {'nothing sent' if kept else 'sent'}",
@@ -146,7 +146,7 @@ def hidden() -> Row:
         lines = status.journal_lines(world.project)
     told = any("score hidden" in line for line in lines)
     return Row(
-        "A submission that is complete and shows no score",
+        "13. A submission that is complete and shows no score",
         "complete, score hidden, after half an hour (here 0.3 s) and not after a day",
         f"{scored} after {seconds:.1f} s; {'the same' if told else 'nothing'} in the journal",
         scored.score is None and told and seconds < 60,
@@ -170,7 +170,7 @@ def gates() -> Row:
                 said = _error(partial(_submit, world))
                 right.append(words in said and "kaggle.com" in said and not _spent(world))
     return Row(
-        "Rules that are not accepted, and a phone, an identity or a captcha that Kaggle asks for",
+        "21. Rules that are not accepted; a phone, an identity or a captcha that Kaggle asks for",
         "rules: their address before anything is pushed; the others: what to do and where, and"
         " nothing spent",
         f"{sum(right)} of {len(right)}",

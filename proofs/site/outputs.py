@@ -30,6 +30,7 @@ from localkaggle.sessions.session import Outcome
 from proofs.kaggle.world import Recorded, competition, seal
 from proofs.shared import environment
 from proofs.shared.results_table import Later, Row, Rows, Show, last_json
+from proofs.site import two_processes
 from proofs.training.chained_sessions import signed_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,8 +64,9 @@ def rows(*, short: bool, show: Show) -> Rows:
         return
     yield Later("4. no internet", denied_internet)
     yield Later("14. both layouts", both_layouts)
-    yield Later("3. one GPU", one_gpu)
-    yield Later("3. from the TPU to the pair", partial(from_tpu_to_pair, show))
+    yield Later("20. two processes", two_processes.row)
+    yield Later("When the TPU quota is gone", one_gpu)
+    yield Later("From the TPU to the pair", partial(from_tpu_to_pair, show))
     yield Later("12. images", partial(images, ROOT, show))
 
 
@@ -263,7 +265,7 @@ def one_gpu() -> Row:
         number, shape = cell(said, version), version.shape if version else "none"
     lacks = re.search(r"the image: (it has jax .*?);?$", said, re.MULTILINE)
     return Row(
-        "3. A training on the pair of T4 of which JAX sees one",
+        "A training on the pair of T4 of which JAX sees one",
         "the first cell ends; it says what the image has and lacks",
         f"{shape}, cell {number}: {words(said)}; {lacks[1] if lacks else 'nothing of the image'}",
         shape == "NvidiaTeslaT4" and number == 1 and "found 1 x" in said and lacks is not None,
@@ -300,7 +302,7 @@ def from_tpu_to_pair(show: Show) -> Row:
         steps = [str(row["left"]) for row in reversed(ours.journal().recent("pushes", 100))]
     resumed = shapes[0] == "TpuV5E8" and set(shapes[1:]) == {"NvidiaTeslaT4"}
     return Row(
-        "3. A training that begins on the TPU, whose quota then ends, and resumes on two T4",
+        "A training that begins on the TPU, whose quota then ends, and resumes on two T4",
         f"the refusal names the command; ≥ {LEAST}",
         f"{said!r}; {', '.join(shapes)}; {steps[0]}, then {steps[-2]}; {scored.score}",
         resumed and said.endswith(f"--for {PAIR}") and float(scored.score or 0) >= LEAST,

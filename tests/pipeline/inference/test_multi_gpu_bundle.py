@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.bundle import bundle
+from proofs.site import two_processes
 
 ROOT = Path(__file__).resolve().parents[3]
 # Two inferences, the second one without the module that the child processes run.
@@ -42,66 +43,11 @@ print(json.dumps({"package": list(pipeline.__path__), "runs": runs}))
 """
 
 
-# An inference under TensorFlow whose processes only write down their environment: a script stands
-# in for Python. TensorFlow splits a device only before it uses one, and then takes its memory.
-TOUCHED = """
-import json, os, sys
-from pathlib import Path
-
-import tensorflow as tf
-from pipeline import artifact
-from pipeline.inference import inference
-from pipeline.runtime import devices
-
-folder, competition, sys.executable = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-states = []
-
-def show(line):
-    if "rows go to 2 processes" in line:
-        half = tf.config.LogicalDeviceConfiguration()
-        try:
-            tf.config.set_logical_device_configuration(
-                tf.config.list_physical_devices("CPU")[0], [half, half]
-            )
-            states.append("untouched")
-        except RuntimeError as error:
-            states.append(str(error))
-
-devices.share_memory()
-inference.infer(artifact.load(folder), competition, Path("out"), processes=2, show=show)
-print(json.dumps(states))
-"""
-STAND_IN = """#!/bin/sh
-env > "$SEEN/$(basename "$3")"
-"""
-
-
 @pytest.fixture(scope="module")
 def parent(trained, tmp_path_factory) -> tuple[list[str], list[dict[str, str]]]:
     """Return what the parent of two processes had touched when they began, and what they saw."""
     competition, output, _ = trained
-    folder = tmp_path_factory.mktemp("pair")
-    script, seen = folder / "python", folder / "seen"
-    seen.mkdir()
-    script.write_text(STAND_IN)
-    script.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", TOUCHED, output / "artifact", competition, script],
-        cwd=folder,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "tensorflow",
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'guard'}",
-            "SEEN": str(seen),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [path.read_text().splitlines() for path in sorted(seen.iterdir())]
-    return json.loads(done.stdout.splitlines()[-1]), [
-        dict(line.split("=", 1) for line in each if "=" in line) for each in lines
-    ]
+    return two_processes.parent(output / "artifact", competition, tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture(scope="module")
