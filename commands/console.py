@@ -232,7 +232,7 @@ def interpreter(machine: str, path: str) -> str:
 
 def asking() -> Callable[[str], str] | None:
     """Return what asks a person a question; None without a terminal."""
-    if not sys.stdin.isatty():
+    if sys.stdin.closed or not sys.stdin.isatty():
         return None
 
     def ask(question: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from localkaggle.competitions import Competition
 from localkaggle.server import LocalKaggle
 from localkaggle.services.protocol import make
-from localkaggle.services.submissions import Submission
+from localkaggle.services.scoring import Submission
 from tests.localkaggle.pushed_notebooks import refused
 
 SCORED = (("rehearsal", 0.5), ("rehearsal", 0.25), ("stranger", 0.375), ("stranger", None))
@@ -28,7 +28,7 @@ def ranked(start):
         kaggle = start(competitions=(small,))
         for ref, (user, score) in enumerate(SCORED, 1):
             kaggle.submissions.submissions[ref] = Submission(
-                ref, "small", user, "", datetime(2026, 1, ref), "COMPLETE", score
+                ref, "small", user, "", datetime(2026, 1, ref), status="COMPLETE", score=score
             )
         return kaggle
 

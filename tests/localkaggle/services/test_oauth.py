@@ -92,7 +92,7 @@ def test_a_code_is_good_for_the_client_that_asked_and_once(kaggle, client):
         answers = [session.post(url, json=body, timeout=30) for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [400, 400]
-    assert kaggle.oauth._challenges == {} and kaggle.oauth._refresh == set()
+    assert kaggle.oauth._challenges == {} and kaggle.oauth._refresh == {kaggle.refresh_token}
 
 
 @pytest.mark.parametrize(("life", "expected"), [(0.0, 12 * 3600), (0.5, 1), (90.0, 90)])

@@ -496,9 +496,9 @@ def test_a_tpu_is_eight_devices(tpu):
     assert tpu.facts["environment"]["LOCALKAGGLE_ACCELERATOR"] == "TpuV5E8"
 
 
-def test_a_gpu_is_one_device(gpu):
-    """Nothing is forced there."""
-    assert gpu.facts["devices"] == 1
+def test_a_pair_of_gpus_is_two_devices(gpu):
+    """For JAX; TensorFlow finds none."""
+    assert gpu.facts["devices"] == 2
     assert "XLA_FLAGS" not in gpu.facts["environment"]
 
 
