@@ -64,6 +64,10 @@ class OAuth:
         access = self._access.get(token)
         return access is not None and time.monotonic() < access.ends
 
+    def end_access(self) -> None:
+        """End all access tokens. The refresh tokens stay."""
+        self._access.clear()
+
     # The calls of the protocol
 
     def ExchangeOAuthToken(self, request: Any, user: str | None) -> Any:

@@ -22,7 +22,7 @@ from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.kernel import artifact_manifest, output
 from deploy.kernel.push_and_watch import Run
-from localkaggle.faults import instead
+from localkaggle.fault_kinds import instead
 from localkaggle.server import LocalKaggle
 from localkaggle.services.protocol import BASE
 from proofs.hostile import payloads

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from localkaggle.faults import KINDS
+from localkaggle.fault_kinds import KINDS
 from proofs.kaggle import (
     fault_schedules,
     kills,
@@ -30,7 +30,7 @@ from proofs.shared.results_table import Row, Show
 SEED = 20261121
 WORKERS = 4  # the schedules wait more than they compute
 SHORT = 36  # schedules of one fault in the short form
-MINUTES = 15  # for the full form
+MINUTES = 25  # for the full form
 INTERRUPTED_SECONDS, INTERRUPTED_SHORT = 2.0, 30.0  # the short form depends on no machine's speed
 KINDS_AT_LEAST = 20  # have to strike in any proof; in the whole matrix all of them
 PRELOADED = ["jupytext", "proofs.kaggle.kills", "proofs.kaggle.random_schedules"]
@@ -64,6 +64,8 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield from _matrix(pool, short=short, show=show)
         yield from _generated(pool, short=short, show=show)
         yield from _stops(pool, short=short, show=show)
+        if not short:
+            yield from _ended_tokens(pool, show)
     if not short:
         yield from _catalogue(show)
         yield from _clients(root, show)
@@ -100,6 +102,23 @@ def _generated(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterato
     found = pool.map(random_schedules.explore, seeds, [share] * workers)
     verdicts = [verdict for some in found for verdict in some]
     yield from judged("Generated schedules of the whole chain", verdicts, count, kinds)
+
+
+def _ended_tokens(pool: ProcessPoolExecutor, show: Show) -> Iterator[Row]:
+    """A login whose access token ends at each call of each task in turn."""
+    found = zip(TASKS, pool.map(fault_schedules.requests_of, TASKS), strict=True)
+    given = [(name, place) for name, places in found for place in places]
+    show(f"      {len(given)} access tokens that end")
+    verdicts = list(pool.map(fault_schedules.ended_token, *zip(*given, strict=True)))
+    lost = [verdict for verdict in verdicts if verdict.wrong]
+    struck = sum(bool(verdict.struck) for verdict in verdicts)
+    yield Row(
+        "An access token that ends at each call of each task in turn",
+        "0 tasks lost, nothing made twice",
+        f"{len(verdicts)} runs, {struck} tokens ended: {len(lost)} lost"
+        + (f"; first: {fault_schedules.worst(lost, 1)}" if lost else ""),
+        struck >= 0.9 * len(verdicts) > 0 and not lost,
+    )
 
 
 def _stops(pool: ProcessPoolExecutor, *, short: bool, show: Show) -> Iterator[Row]:

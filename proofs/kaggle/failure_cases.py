@@ -13,7 +13,7 @@ from typing import Any
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.relay import relay
-from localkaggle.faults import edited, instead
+from localkaggle.fault_kinds import edited, instead
 from proofs.kaggle.failure_fixtures import (
     LONG,
     Arrange,

@@ -17,12 +17,13 @@ from deploy.client.client import Kaggle
 from deploy.kernel import artifact_manifest, push_and_watch
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
-from localkaggle.faults import Kind, meanwhile
+from localkaggle.fault_kinds import Kind, meanwhile
 from localkaggle.services.datasets import Dataset, DatasetVersion
 from localkaggle.services.kernels import Kernel, Version
 from localkaggle.services.protocol import ApiError
 from localkaggle.sessions.session_log import Log
-from proofs.kaggle.world import ROOT, User, World, write_artifact
+from proofs.kaggle.recorded_session import write_artifact
+from proofs.kaggle.world import ROOT, User, World
 
 Arrange = Callable[[World], None]
 KERNEL, DATASET = "rehearsal/digits-train-tpu", "rehearsal/digits-artifact"

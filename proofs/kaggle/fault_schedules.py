@@ -14,8 +14,8 @@ from typing import Any
 
 from deploy.client.deadline import within
 from deploy.errors import RelayError
-from localkaggle.faults import KINDS
-from proofs.kaggle.world import AT_MOST, PATIENT_SECONDS, TASKS, Task, World, temporary
+from localkaggle.fault_kinds import KINDS, Answer, Kind
+from proofs.kaggle.world import AT_MOST, PATIENT_SECONDS, TASKS, Task, World, log_in, temporary
 
 DOCUMENTED = {0, 1, 2, 3, 4, 5, 6, 7, 8, 130}
 # A patient client waits for ever where one of these strikes: only the deadline ends the task. Any
@@ -25,6 +25,8 @@ DEADLINE_SECONDS = 3.0
 LATE_SECONDS = 5.0
 TRIES = 4  # of the same command without faults, until it succeeds
 MADE = ("kernel version", "dataset version", "submission")
+# Requests without a header of ours: signed addresses, and what gives a token.
+WITHOUT_LOGIN = ("storage", "upload", "GenerateAccessToken", "IntrospectToken")
 STUCK = "never went through, although nothing fails any more"
 
 Faults = tuple[tuple[int, str], ...]
@@ -149,6 +151,37 @@ def calls(name: str) -> list[str]:
         world.local.faults.plan({})
         TASKS[name].body(world, world.connect())
         return list(world.local.faults.seen)
+
+
+def requests_of(name: str) -> list[int]:
+    """Return which of a task's requests are calls that need a login, when nothing fails."""
+    with redirect_stdout(StringIO()), temporary(name) as world:
+        log_in(world.local)
+        world.local.faults.plan({})
+        TASKS[name].body(world, world.connect())
+        seen = world.local.faults.seen
+    return [place for place, operation in enumerate(seen) if operation not in WITHOUT_LOGIN]
+
+
+def ended_token(name: str, index: int) -> Verdict:
+    """Run a task whose access token ends right before one of its calls: it is renewed."""
+    verdict = Verdict(((name, ((index, "an ended token"),)),))
+    with redirect_stdout(StringIO()), temporary(name) as world:
+        log_in(world.local)
+
+        def end(answer: Answer, operation: str) -> bool:
+            if operation in WITHOUT_LOGIN:  # a poll more or less before it
+                return False
+            world.local.oauth.end_access()
+            answer.code, answer.body = 401, b'{"code": 401, "message": "Unauthorized"}'
+            return True
+
+        world.local.faults.plan({index: Kind(False, end)})
+        if not attempt(world, name, verdict):
+            verdict.wrong.append(f"{name}: lost")
+        verdict.struck += [kind for _, kind, _ in world.local.faults.struck]
+        judge(world, [name], verdict)
+    return verdict
 
 
 def matrix(operations: Mapping[str, Sequence[str]]) -> list[tuple[tuple[str, Faults], ...]]:

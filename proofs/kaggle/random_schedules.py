@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from localkaggle.faults import KINDS
+from localkaggle.fault_kinds import KINDS
 from proofs.kaggle.fault_schedules import STUCK, TRIES, Verdict, attempt, count
 from proofs.kaggle.world import CHAIN, temporary
 

@@ -4,16 +4,15 @@ The server, the client, the journal and the code of the tasks are the real ones.
 notebook writes is recorded, so that a thousand faults can be tried in minutes.
 """
 
-import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
@@ -21,7 +20,7 @@ from typing import Any, Self, cast
 from deploy.client import secrets
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.kernel import artifact_manifest, output
+from deploy.kernel import output
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import reconcile, relay
 from deploy.relay.last_runs import Pushes
@@ -29,8 +28,8 @@ from deploy.relay.relay import Project
 from deploy.trace import status
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.server import LocalKaggle
-from localkaggle.sessions.session import Outcome, Session
-from localkaggle.sessions.session_log import Log
+from localkaggle.sessions.session import Session
+from proofs.kaggle.recorded_session import SAMPLE, Recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where nothing fails, a client waits long enough for the slowest machine. Where a fault is planned,
@@ -39,8 +38,8 @@ PATIENT_SECONDS = 60.0
 PACE = Pace(first=0.02, most=0.06, patience=PATIENT_SECONDS)
 HURRIED = Pace(first=0.02, most=0.06, patience=0.4)
 TIMEOUTS, HURRIED_TIMEOUTS = (PATIENT_SECONDS, PATIENT_SECONDS), (0.5, 0.35)
-SESSION_SECONDS = 0.05
-SAMPLE = b"id,label\na,0\nb,0\n"
+CREDENTIALS = ("KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_API_TOKEN")
+ENDED_TOKEN = f"KGAT_{'0' * 32}"  # an access token that no Kaggle knows
 
 
 def competition(**more: Any) -> Competition:
@@ -53,71 +52,6 @@ def competition(**more: Any) -> Competition:
     solution = {"label": {"a": "0", "b": "1"}}
     more = {"daily_submissions": 1000, **more}
     return Competition("digits", "Digits", {}, files, files, solution, accuracy, **more)
-
-
-class Recorded:
-    """A session that writes what the notebook would write, instead of running it.
-
-    It is made and used like `localkaggle.sessions.session.Session`.
-    """
-
-    def __init__(
-        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
-    ) -> None:
-        self.working = folder / "working"
-        self.working.mkdir(parents=True)
-        self._notebook, self._log, self._inputs = notebook, log, inputs
-
-    def run(self) -> Outcome:
-        """Write the output of a run and report success."""
-        self._log.start()
-        time.sleep(SESSION_SECONDS)
-        found = re.search(r'"bundle_sha256\\+": \\+"([0-9a-f]{64})', self._notebook)
-        sha256 = found[1] if found else ""
-        (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
-        (self.working / "bundle.json").write_text(
-            json.dumps({"bundle_sha256": sha256, "sealed": True})
-        )
-        if re.search(r'"kernel\\+": \\+"train-tpu', self._notebook):
-            write_artifact(self.working / "artifact", sha256)
-        else:
-            (self.working / "submission.csv").write_bytes(SAMPLE)
-        seal(self.working)
-        self._log.add(
-            "stdout", json.dumps({"step": 1, "steps": 1, "loss": 0.5, "eta_seconds": 0}) + "\n"
-        )
-        return Outcome("", "", SESSION_SECONDS)
-
-    def cancel(self) -> None:
-        """Do nothing: the session ends before anybody can cancel it."""
-
-
-def seal(folder: Path) -> None:
-    """Write outputs.json, as the last cell of a notebook does."""
-    files = {
-        path.relative_to(folder).as_posix(): {
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            "size": path.stat().st_size,
-        }
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix != ".ipynb"
-    }
-    (folder / "outputs.json").write_text(json.dumps({"files": files}))
-
-
-def write_artifact(folder: Path, bundle_sha256: str) -> None:
-    """Write an artifact as a training does; its weights follow from the bundle."""
-    folder.mkdir(parents=True)
-    weights = hashlib.sha512(bundle_sha256.encode()).digest() * 100
-    (folder / "weights.npz").write_bytes(weights)
-    digest = hashlib.sha256(weights).hexdigest()
-    manifest = {
-        "run_id": f"digits-{bundle_sha256[:12]}",
-        "weights_sha256": digest,
-        "bundle_sha256": bundle_sha256,
-        "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
-    }
-    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
 
 
 @dataclass
@@ -198,6 +132,28 @@ class World(User):
         )
 
 
+def log_in(local: LocalKaggle, token: str = ENDED_TOKEN, seconds: float = -600) -> Path:
+    """Log this process in as `kaggle auth login` does, in place of the key; return the file.
+
+    Args:
+        token: the access token in it.
+        seconds: until that one ends.
+    """
+    for name in CREDENTIALS:
+        os.environ.pop(name, None)
+    held = {
+        "refresh_token": local.refresh_token,
+        "access_token": token,
+        "access_token_expiration": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(),
+        "username": "rehearsal",
+        "scopes": ["resources.admin:*"],
+    }
+    path = Path(local.environment["HOME"]) / ".kaggle" / "credentials.json"
+    path.write_text(json.dumps(held))
+    path.chmod(0o600)
+    return path
+
+
 @contextmanager
 def temporary(task: str = "", **hosting: Any) -> Iterator[World]:
     """Make a world, prepare it for a task if one is named, and remove it at the end.
@@ -210,6 +166,7 @@ def temporary(task: str = "", **hosting: Any) -> Iterator[World]:
     """
     folder, environment = Path(tempfile.mkdtemp(prefix="prove-world-")), dict(os.environ)
     try:
+        hosting = {**(TASKS[task].hosting if task else {}), **hosting}
         with World(folder / "world", hosting=hosting) as world:
             if task:
                 TASKS[task].before(world)
@@ -233,11 +190,13 @@ class Task:
         before: prepares a world for the task.
         body: the task, with its own exceptions.
         truth: whether the result that it returned is true, by the data of the server.
+        hosting: as in `World`.
     """
 
     before: Callable[[World], None]
     body: Body
     truth: Truth
+    hosting: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _resolved(world: User, kaggle: Kaggle) -> Pushes:
@@ -375,6 +334,9 @@ TASKS: dict[str, Task] = {
     "publish again": Task(_after_publish, _publish, _published),
     "push-infer": Task(_after_publish, _push_infer, _pushed),
     "submit": Task(_after_inference, _submit, _submitted),
+    "submit a file": Task(
+        _after_inference, _submit, _submitted, {"competitions": [competition(takes_files=True)]}
+    ),
     "status": Task(_after_push, _status, _told),
 }
 # The most kernel versions, dataset versions and submissions there may be after each task.
@@ -386,6 +348,7 @@ AT_MOST = {
     "publish again": (1, 1, 0),
     "push-infer": (2, 1, 0),
     "submit": (2, 1, 1),
+    "submit a file": (2, 1, 1),
     "status": (1, 0, 0),
 }
 # The whole chain, in order. The second watch and pull are of the other kernel.

@@ -19,7 +19,7 @@ from deploy.errors import RelayError, UsageError
 from deploy.kernel import artifact_manifest as manifests
 from deploy.kernel import output
 from deploy.relay import relay
-from localkaggle.faults import meanwhile
+from localkaggle.fault_kinds import meanwhile
 from proofs.kaggle.failure_fixtures import DATASET, another_run_s_version, artifact
 from proofs.kaggle.world import PATIENT_SECONDS, ROOT, TASKS, World, temporary
 from proofs.shared.results_table import Row

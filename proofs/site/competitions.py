@@ -18,7 +18,7 @@ from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.facts import Facts
-from localkaggle.faults import edited
+from localkaggle.fault_kinds import edited
 from proofs.kaggle import world as worlds
 from proofs.kaggle.world import World, competition
 from proofs.shared import environment

@@ -25,7 +25,7 @@ from deploy.client.retries import Pace
 from deploy.live import live, seen_facts
 from localkaggle import facts as local_facts
 from localkaggle.facts import Facts
-from localkaggle.faults import Kind, edited, meanwhile
+from localkaggle.fault_kinds import Kind, edited, meanwhile
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Session
 from proofs.kaggle.canaries import canaries

@@ -27,7 +27,8 @@ from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from localkaggle.services.kernels import Version
 from localkaggle.sessions.session import Outcome
-from proofs.kaggle.world import Recorded, competition, seal
+from proofs.kaggle.recorded_session import Recorded, seal
+from proofs.kaggle.world import competition
 from proofs.shared import environment
 from proofs.shared.results_table import Later, Row, Rows, Show, last_json
 from proofs.site import two_processes

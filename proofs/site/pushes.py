@@ -5,13 +5,9 @@ writes is recorded. Each row starts a Kaggle that behaves as reported.
 """
 
 import functools
-import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TypeVar
 
 from deploy.client.client import Kaggle
@@ -23,20 +19,18 @@ from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import TRAIN, Project
 from localkaggle.facts import Facts
-from localkaggle.faults import instead
-from localkaggle.server import LocalKaggle
+from localkaggle.fault_kinds import instead
 from localkaggle.sessions.session import Outcome
-from proofs.kaggle.world import Recorded, World, temporary
+from proofs.kaggle.recorded_session import Recorded
+from proofs.kaggle.world import World, log_in, temporary
 from proofs.shared.results_table import Row
 
 HANDLE = "rehearsal/digits-train-tpu"
 # A version counts as new for four seconds, as only saved for two minutes.
 PACE = Pace(first=0.02, most=2, patience=60)
 TOKEN_SECONDS = 0.5
-ENDED = f"KGAT_{'0' * 32}"  # an access token that no Kaggle knows
 Measured = tuple[str, bool]
 T = TypeVar("T")
-VARIABLES = ("KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_API_TOKEN")
 
 
 def claimed(claim: str, target: str) -> Callable[[Callable[[], Measured]], Callable[[], Row]]:
@@ -54,28 +48,6 @@ def claimed(claim: str, target: str) -> Callable[[Callable[[], Measured]], Calla
         return row
 
     return decorate
-
-
-def log_in(local: LocalKaggle, token: str = ENDED, seconds: float = -600) -> Path:
-    """Log this process in as `kaggle auth login` does, in place of the key; return the file.
-
-    Args:
-        token: the access token in it.
-        seconds: until that one ends.
-    """
-    for name in VARIABLES:
-        os.environ.pop(name, None)
-    held = {
-        "refresh_token": local.refresh_token,
-        "access_token": token,
-        "access_token_expiration": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(),
-        "username": "rehearsal",
-        "scopes": ["resources.admin:*"],
-    }
-    path = Path(local.environment["HOME"]) / ".kaggle" / "credentials.json"
-    path.write_text(json.dumps(held))
-    path.chmod(0o600)
-    return path
 
 
 def without_quota(world: World) -> NoQuota:

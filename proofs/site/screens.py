@@ -23,7 +23,7 @@ from typing import Any
 import nbformat
 
 from deploy.client.client import Kaggle
-from localkaggle import faults
+from localkaggle import fault_kinds
 from localkaggle.server import USER, LocalKaggle
 from localkaggle.sessions.session import Outcome, Session
 from proofs.shared.results_table import Row, Show
@@ -119,9 +119,9 @@ class World:
             if version is not None:
                 version.done.wait(SESSION_SECONDS)
 
-    def _queued(self) -> Iterator[faults.Kind]:
+    def _queued(self) -> Iterator[fault_kinds.Kind]:
         while not self.started.is_set():
-            yield faults.edited(status="QUEUED")
+            yield fault_kinds.edited(status="QUEUED")
 
     def piped(self, *more: str) -> str:
         """Return what a watch of a new run prints into a pipe."""

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from commands import drawing
 from deploy.kernel.look import Look
-from localkaggle import faults
+from localkaggle import fault_kinds
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
 from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, save, signed_in, soon
@@ -181,11 +181,11 @@ def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
     """It then has the last state, and every line that was shown meanwhile."""
     seen = threading.Event()
 
-    def queued() -> Iterator[faults.Kind | str]:
-        yield faults.edited(status="QUEUED")
+    def queued() -> Iterator[fault_kinds.Kind | str]:
+        yield fault_kinds.edited(status="QUEUED")
         yield "502"
         while not seen.is_set():
-            yield faults.edited(status="QUEUED")
+            yield fault_kinds.edited(status="QUEUED")
 
     world.local.faults.say("GetKernelSessionStatus", queued())
     terminal = Terminal(*WATCH)

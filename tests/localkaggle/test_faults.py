@@ -6,8 +6,9 @@ import kagglesdk.kernels.types.kernels_api_service as types
 import pytest
 import requests
 
-from localkaggle import faults
-from localkaggle.faults import KINDS, Faults
+from localkaggle import fault_kinds, faults
+from localkaggle.fault_kinds import KINDS
+from localkaggle.faults import Faults
 from tests.localkaggle.pushed_notebooks import notebook, save, soon
 
 FOR_EVER = 3600.0
@@ -127,7 +128,7 @@ def test_calls_are_counted_from_the_plan_on(kaggle, push):
 def test_what_is_said_strikes_one_operation_one_after_the_other(kaggle, push):
     """None lets a request through; another operation is not concerned."""
     kaggle.faults.plan({})
-    kaggle.faults.say("SaveKernel", ["500", None, faults.instead(403, {"code": 403})])
+    kaggle.faults.say("SaveKernel", ["500", None, fault_kinds.instead(403, {"code": 403})])
     kaggle.faults.say("GetKernel", ["500"])
 
     assert [push() is None for _ in range(4)] == [False, True, False, True]
@@ -141,7 +142,7 @@ def test_an_answer_can_be_any_instead_of_the_true_one(kaggle, push):
     """And nothing has happened then."""
     kaggle.faults.plan({})
     kaggle.faults.say(
-        "SaveKernel", [faults.instead(429, {"code": 429, "message": "m"}, Retry_After="7")]
+        "SaveKernel", [fault_kinds.instead(429, {"code": 429, "message": "m"}, Retry_After="7")]
     )
 
     error = push()
@@ -160,8 +161,8 @@ def test_a_true_answer_can_be_edited_and_something_else_can_happen_meanwhile(kag
     kaggle.faults.say(
         "SaveKernel",
         [
-            faults.edited(versionNumber=9),
-            faults.meanwhile(lambda: happened.append(versions(kaggle))),
+            fault_kinds.edited(versionNumber=9),
+            fault_kinds.meanwhile(lambda: happened.append(versions(kaggle))),
         ],
     )
 

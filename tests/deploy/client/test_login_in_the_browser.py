@@ -15,8 +15,7 @@ from deploy.client.retries import Pace
 from deploy.errors import CredentialError
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
-from proofs.site.pushes import log_in
+from proofs.kaggle.world import competition, log_in
 from tests.deploy.small import metadata
 from tests.localkaggle.pushed_notebooks import Scripted, notebook
 

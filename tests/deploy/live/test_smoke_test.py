@@ -8,7 +8,7 @@ import pytest
 from deploy.errors import Unreachable, UsageError
 from deploy.live import live
 from localkaggle import facts as local_facts
-from localkaggle.faults import instead
+from localkaggle.fault_kinds import instead
 from localkaggle.server import USER
 from proofs.site import live_rehearsal
 from proofs.site.live_rehearsal import HURRIED, QUICKLY_KILLED_SECONDS, kaggle, smoke, there
@@ -47,7 +47,9 @@ def test_a_smoke_test_shows_the_facts_and_leaves_nothing_behind(tmp_path):
 def test_what_cannot_be_deleted_is_named_and_tried_again(tmp_path):
     """The next command deletes it, and makes nothing."""
     with kaggle(QUICK, Plain) as local:
-        local.faults.say("DeleteDataset", itertools.repeat(instead(200, {"error": "Try again later"})))
+        local.faults.say(
+            "DeleteDataset", itertools.repeat(instead(200, {"error": "Try again later"}))
+        )
         first = quick(tmp_path)
         local.faults.say("DeleteDataset", [])
         made = len([call for call in local.journal if call[0] == "SaveKernel"])

@@ -13,7 +13,8 @@ from deploy.relay import last_runs, relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import CHAIN, TASKS, Recorded, World, competition
+from proofs.kaggle.recorded_session import Recorded
+from proofs.kaggle.world import CHAIN, TASKS, World, competition
 
 
 @pytest.fixture

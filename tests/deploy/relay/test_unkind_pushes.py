@@ -16,7 +16,7 @@ from deploy.project import Project
 from deploy.relay import chained_sessions, reconcile, relay
 from deploy.relay.last_runs import Pushes
 from localkaggle.facts import Facts
-from localkaggle.faults import instead
+from localkaggle.fault_kinds import instead
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
 from tests.deploy.trainer import Script, unbroken
