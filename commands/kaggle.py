@@ -53,7 +53,7 @@ def relay_chain(
 
     ours = resolved_pushes(config, runtime=for_).project
     check_own_code(ours.config)
-    check, agree = checker(config), PushPlan(config, confirmation(yes), for_)
+    check, agree = checker(config), PushPlan(config, confirmation(yes))
     with screen("this command pulls it, and goes on to the score"):
         made = relay.run(connect(), ours, show=show, check=check, agree=agree, pushed=agree.keep)
     return show_result(made, config)
@@ -146,7 +146,7 @@ def push_train(
     chained_sessions.refuse_both(again, until_done)
     ours = resolved_pushes(config, runtime=for_).project
     check_own_code(ours.config)
-    agree = PushPlan(config, confirmation(yes), for_)
+    agree = PushPlan(config, confirmation(yes))
     if until_done:
         with screen("this command pulls it, and pushes the next session if one is needed"):
             done = chained_sessions.train(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from deploy.kernel.push_and_watch import Run
 
 TPU = "tpu-v5e-8"  # what train-tpu runs on, unless --for says another
-TRAINS = "train-tpu"  # ends the address of a training
 TWICE = 0.5  # of the time that a TPU waits: it is input-bound by a factor of 2
 
 
@@ -56,7 +55,6 @@ class PushPlan:
     Args:
         config: as --config names it.
         agree: shows a preview, and asks.
-        runtime: that trains; "": the TPU.
         runs: where pulled runs lie.
     """
 
@@ -64,11 +62,9 @@ class PushPlan:
         self,
         config: str,
         agree: Callable[[Any], None],
-        runtime: str = "",
         runs: Path = ROOT / "runs",
     ) -> None:
         self._config, self._agree, self._runs = config, agree, runs
-        self._runtime = runtime or TPU
         self._made: dict[str, Any] | None = None
 
     def __call__(self, preview: Any) -> None:
@@ -77,8 +73,10 @@ class PushPlan:
         Raises:
             UsageError: if the TPU's compiler says that a step does not fit.
         """
-        if preview.handle.endswith(TRAINS):
-            self._made = self._plan()
+        from deploy.project import TRAIN
+
+        if preview.kernel == TRAIN:
+            self._made = self._plan(preview.machine_shape)
         if self._made is not None:
             resumes = "resumes from" in preview.changes
             judge(self._made, preview.hours_left, resumes=resumes)
@@ -95,16 +93,18 @@ class PushPlan:
             path.parent.mkdir(exist_ok=True)
             atomic_file.write(path, (json.dumps(self._made, indent=1) + "\n").encode())
 
-    def _plan(self) -> dict[str, Any] | None:
+    def _plan(self, shape: str) -> dict[str, Any] | None:
         """Return the plan, made by a process of its own, since a compiler cannot be interrupted;
         None, and a word about it, where it fails: a push needs none.
         """
+        from deploy.project import SHAPES
         from pipeline.plan import speed_records
 
         config = self._config
         if config.endswith(".py"):
             config = str(Path(config).resolve())
-        words = ["plan", "--config", config, "--for", self._runtime, "--json"]
+        runtime = next((name for name, held in SHAPES.items() if held == shape), TPU)
+        words = ["plan", "--config", config, "--for", runtime, "--json"]
         basis = "assumed; invoke plan --input DIR counts them"
         runs = [str(one.folder) for one in speed_records.pulled(self._runs)]
         words += ["--probe", ",".join(runs)] if runs else []

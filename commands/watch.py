@@ -60,7 +60,7 @@ def watch(
         following = next_steps.after_preparation(pushes.project, "complete")
     with screen(following):
         status = relay.watch(kaggle, pushes.project, found, show=show)
-    left = continuation.progress_of(kaggle, found)
+    left = continuation.progress_of(kaggle, found, show)
     if left.startswith("partial"):
         show(f"{found} is {left}")
     if preparation:

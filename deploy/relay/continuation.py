@@ -16,7 +16,7 @@ from deploy.client.client import Kaggle
 from deploy.client.responses import log_lines
 from deploy.errors import Denied, NotFound, RelayError, RunFailed, Unverified, UsageError
 from deploy.journal import DONE
-from deploy.kernel import output, saved_progress
+from deploy.kernel import listing, output, saved_progress
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL, SavedProgress
 from deploy.project import TRAIN, Project
@@ -135,14 +135,21 @@ def note(pushes: Pushes, run: Run, found: SavedProgress | None) -> None:
         pushes.note(row, step=found.step if found else 0, left=str(found) if found else NOTHING)
 
 
-def progress_of(kaggle: Kaggle, run: Run) -> str:
+def progress_of(kaggle: Kaggle, run: Run, show: Show | None = None) -> str:
     """Return how far a run got that has ended, without a download.
+
+    Args:
+        show: to wait until Kaggle lists the files of a complete run, and to say so; None: no wait.
 
     Returns:
         "complete", "partial, step 40 of 120", or "" if its files and its log do not say.
     """
     try:
-        files, log = kaggle.kernel_output(run.handle, run.version)
+        files, log = (
+            kaggle.kernel_output(run.handle, run.version)
+            if show is None
+            else listing.output(kaggle, run, show)
+        )
     except RelayError:
         return ""  # only shown, or looked at more closely
     return saved_progress.describe(list(files), log_lines(log))

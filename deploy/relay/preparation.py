@@ -56,7 +56,7 @@ def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
         if status is None:
             pushes.note(row, outcome=GONE)
         elif status == "COMPLETE":  # Kaggle mounts the newest of these
-            progress = row["left"] or continuation.progress_of(kaggle, run)
+            progress = row["left"] or continuation.progress_of(kaggle, run, show)
             pushes.note(row, left=progress)
             if refused is not None and refused["id"] > row["id"]:
                 show(
@@ -108,7 +108,8 @@ def next_session(
     if fresh or not rows:
         return NextSession(built([], []), again or fresh)
     last, status = run_of(rows[0]), status_of(kaggle, rows[0])
-    progress = "" if status is None else continuation.progress_of(kaggle, last)
+    waits = show if status == "COMPLETE" else None
+    progress = "" if status is None else continuation.progress_of(kaggle, last, waits)
     active = status is not None and status not in continuation.ENDED
     killed = bool(progress) and not active and status != "COMPLETE"
     if not again and (active or (progress == "complete" and not killed)):

@@ -24,7 +24,7 @@ from deploy.relay.last_runs import Pushes, started
 WRITES = "%%writefile "
 RUNNING = ("QUEUED", "RUNNING")
 SESSIONS = {"TPU": 1, "GPU": 2, "CPU": 5}  # at a time, by Kaggle's limits
-LONGEST = 9.0  # hours of a session on an accelerator
+SESSION_SECONDS = 9 * 3600  # of a TPU, Kaggle's cap; of a GPU, what most competitions give
 LOOK_BACK = 10  # pushes of which Kaggle is asked whether they still run
 NOT_A_NOTEBOOK = (ValueError, TypeError, KeyError, RecursionError)
 
@@ -34,41 +34,49 @@ class Preview:
     """What a push would do.
 
     Attributes:
-        handle: the kernel.
+        kernel: the folder that it is built from.
+        handle: its address.
         version: the current one; 0 before the first.
         changes: {name: "new", "gone" or "+3 -1" lines} by the names of the modules, and "notebook"
             for the rest of the code; {name: "this; was that"} for a setting, and for the "artifact"
             that an inference accepts.
+        machine_shape: Kaggle's name of the machine; "" of a CPU.
         accelerator: "TPU" or "GPU"; "CPU" if none is asked for.
         hours_left: of that accelerator, this week; None if Kaggle does not say.
         active: our runs that have not ended, as far as the journal knows.
         rehearsed: how code and config were rehearsed as they stand, or that they never were and
             the command that does so.
         code_sha256: of the bundle.
+        most: seconds that the session would ask for if there were quota enough.
     """
 
+    kernel: str
     handle: str
     version: int
     changes: Mapping[str, str]
+    machine_shape: str
     accelerator: str
     hours_left: float | None
     active: tuple[str, ...]
     rehearsed: str
     code_sha256: str
+    most: int
 
-    def seconds(self, most: int) -> int:
-        """Return how long a session to ask for: `most`, or what is left of the quota.
+    @property
+    def seconds(self) -> int:
+        """How long a session to ask for: `most`, or what is left of the quota.
 
         Kaggle may refuse a session that could take more.
         """
-        return most if self.hours_left is None else max(1, min(most, int(self.hours_left * 3600)))
+        left = self.hours_left
+        return self.most if left is None else max(1, min(self.most, int(left * 3600)))
 
     def lines(self) -> list[str]:
         """Return it as lines for a person."""
         hours = self.hours_left
         left = "unknown" if hours is None else f"{hours:.1f} hours are left this week"
-        if hours is not None and hours < LONGEST:
-            left += ", so the session is asked for no more and ends with them"
+        if self.seconds < self.most:
+            left += ", so the session asks for no more, and the run saves before their end"
         left = "none is needed" if self.accelerator == "CPU" else left
         changes = [f"{name}  {change}" for name, change in self.changes.items()]
         return [
@@ -84,8 +92,11 @@ class Preview:
         ]
 
 
-def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
+def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes, seconds: int = SESSION_SECONDS) -> Preview:
     """Return what pushing the bundle would do.
+
+    Args:
+        seconds: that its session may take at most.
 
     Raises:
         UsageError: if it would be a new notebook whose address begins with a digit.
@@ -98,7 +109,7 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
         quota = kaggle.quota()
     except (Denied, Refused):
         quota = Quota(None, None)  # a token without that right may push all the same
-    seconds = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}.get(accelerator)
+    left = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}.get(accelerator)
     current = kaggle.get_kernel(bundle.handle)
     if current is None:
         _require_letter(bundle.handle, pushes.project)
@@ -111,16 +122,19 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes) -> Preview:
         }
     rehearse = f"{pushes.project.command('dry-run')} --input DIR"
     preview = Preview(
+        bundle.kernel,
         bundle.handle,
         current.version if current else 0,
         changes,
+        bundle.metadata["machine_shape"],
         accelerator,
-        None if seconds is None else seconds / 3600,
+        None if left is None else left / 3600,
         _active(kaggle, pushes, accelerator),
         rehearsed.how(pushes.project.runs, bundle) or f"never as it stands; to do so: {rehearse}",
         bundle.code_sha256,
+        seconds,
     )
-    if seconds is not None and seconds <= 0:
+    if left is not None and left <= 0:
         instead = ""
         if accelerator == "TPU" and bundle.kernel == TRAIN:
             command = pushes.project.elsewhere.command("push-train")

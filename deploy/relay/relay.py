@@ -11,11 +11,11 @@ stopped and resumed anywhere.
 import csv
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploy.bundle import bundle
+from deploy.bundle import bundle, kernel_metadata
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.errors import RunFailed, SourcesRefused, UsageError
@@ -47,7 +47,6 @@ from deploy.relay.submit import Check, Submission
 
 Agree = Callable[[Preview], None]
 
-SESSION_SECONDS = 9 * 3600  # of a TPU, Kaggle's cap; of a GPU, what most competitions give
 INFER_AT_MOST = 12 * 3600  # Kaggle's cap for a GPU
 
 
@@ -198,21 +197,23 @@ def push(
     if kernel == TRAIN and base is None:  # a training that resumes has its weights
         published.require_first_stage(kaggle, project)
     competition_rules.require(kaggle, project.competition, show)
-    preview = push_preview.look(kaggle, built, pushes)
+    seconds = preparation.SESSION_SECONDS if kernel == PREPARE else push_preview.SESSION_SECONDS
+    if kernel == INFER and project.infer_hours is not None:
+        seconds = max(min(int(3600 * project.infer_hours), INFER_AT_MOST), 1)
+    preview = push_preview.look(kaggle, built, pushes, seconds)
     if agree is not None:
         agree(preview)
     if base is not None and base.route == DATASET:
         datasets.checkpoint(kaggle, project, base.folder, base.progress, show=show)
     if carried is not None:
         preparation.carry(kaggle, project, carried, show=show)
-    seconds = preparation.SESSION_SECONDS if kernel == PREPARE else SESSION_SECONDS
-    if kernel == INFER and project.infer_hours is not None:
-        seconds = max(min(int(3600 * project.infer_hours), INFER_AT_MOST), 1)
-    seconds = preview.seconds(seconds)
-    how: dict[str, Any] = {"timeout_seconds": seconds, "again": again, "refused_after": refused}
+    how: dict[str, Any] = {"again": again, "refused_after": refused, "show": show}
+    how["timeout_seconds"] = preview.seconds
+    if preview.seconds < seconds:
+        built = replace(built, text=kernel_metadata.within(built.text, preview.seconds))
     try:
         with pushes.journal.recording("pushes", **intent, before=preview.version) as outcome:
-            run = push_and_watch.push(kaggle, built, **how, show=show)
+            run = push_and_watch.push(kaggle, built, **how)
             outcome.update(handle=run.handle, version=run.version, url=run.url)
     except SourcesRefused as error:
         if base is None or base.route != KERNEL or "kernel_sources" not in error.kinds:

@@ -136,8 +136,12 @@ def submit(
             send = partial(kaggle.submit_file, competition, token)
         else:
             _settle(kaggle, run, submission, now=now, show=show)
-        sending(artifact_manifest.sha256(submission))
-        ref = _send(kaggle, run, competition, f"{message} {_name(run)}".strip(), send, show)
+        ref = _earlier(kaggle, competition, run)  # another command may have waited, too
+        if ref:
+            show(f"{run} was submitted meanwhile, as {ref}; following that submission.")
+        else:
+            sending(artifact_manifest.sha256(submission))
+            ref = _send(kaggle, run, competition, f"{message} {_name(run)}".strip(), send, show)
     sent(ref)
     return score.follow(kaggle, ref, run, deadline_seconds, show, uploaded=about.takes_files)
 
@@ -256,11 +260,13 @@ def _require_short(kaggle: Kaggle, run: Run, hours: float | None) -> None:
 
 def _settle(kaggle: Kaggle, run: Run, submission: Path, *, now: bool, show: Show) -> None:
     """Wait until Kaggle has surely stored what the run wrote: a submission before it is lost."""
+    if now:
+        return
     listing.require(kaggle, run, FILE, submission.stat().st_size, show)
     note = output.noted(submission.parent)
     pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
     left = kaggle.pace.settled - (datetime.now(UTC) - pulled).total_seconds()
-    if now or left <= 0:
+    if left <= 0:
         return
     show(f"Waiting {left:.0f} s, until Kaggle has stored the output of {run}; to skip this: --now")
     time.sleep(min(left, kaggle.pace.settled))

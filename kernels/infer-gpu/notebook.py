@@ -35,7 +35,7 @@ from pipeline.inference import inference
 from pipeline.runtime import mounts
 
 origin = provenance.from_bundle(Path("bundle.json"))
-settings = rehearsal.shortened(config.load(origin.config))
+settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
 inputs = mounts.root() / "input"
 models, weights = ensemble.mounted(inputs, origin.expect)
 folder = mounts.competition(inputs, settings.competition, settings.data.sample_submission)

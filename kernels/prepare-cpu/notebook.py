@@ -25,7 +25,7 @@ from pipeline.preparation import preparation
 from pipeline.runtime import mounts, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))
-settings = rehearsal.shortened(config.load(origin.config))
+settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
 inputs = mounts.root() / "input"
 folder = mounts.competition(inputs, settings.competition, settings.data.sample_submission)
 

@@ -27,7 +27,7 @@ from pipeline.runtime import devices, internet, provenance
 origin = provenance.from_bundle(Path("bundle.json"))
 print(devices.prove(origin.machine_shape))
 print(provenance.versions_line())
-settings = rehearsal.shortened(config.load(origin.config))
+settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
 if needed_for := backbones.fetched(settings):
     print(internet.prove(needed_for))
 

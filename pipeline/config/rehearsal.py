@@ -22,16 +22,26 @@ AMOUNTS = (
 )  # fmt: skip
 
 
-def shortened(config: Config, show: Callable[[str], None] = print) -> Config:
+def shortened(
+    config: Config, seconds: float | None = None, show: Callable[[str], None] = print
+) -> Config:
     """Return the config as this session takes it.
 
     Args:
         config: as its file says.
+        seconds: of this session, if it is shorter than others: less of the quota was left.
         show: takes a line for each change; on Kaggle there is none.
 
     Raises:
         ConfigError: if a change is not one of an amount, or cannot work.
     """
+    if seconds is not None:
+        hours = seconds / 3600
+        show(f"This session has {hours:.1f} hours: what is left of the week's quota.")
+        train = min(config.session_hours or hours, hours)
+        config = dataclasses.replace(
+            config, session_hours=train, infer_hours=min(config.infer_hours or train, hours)
+        )
     changes = json.loads(os.environ.get(VARIABLE) or "{}")
     for name, value in changes.items():
         show(f"Rehearsal: {name} is {value!r} in place of {_value(config, name)!r}")

@@ -13,6 +13,7 @@ import filecmp
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from pipeline.storage.checksums import sha256
 OUTPUTS = ("notebooks/*/*", "datasets/*/*", "*")
 MANIFEST = "manifest.json"  # of an artifact
 PREPARED = "prepared.json"  # beside decoded images
-OF_PREPARATIONS = ("-prepare-cpu", "-prepared")
+# Kaggle may add to the address of a notebook.
+OF_PREPARATIONS = re.compile(r"-(prepare-cpu|prepared)(-|$)")
 # A dataset has no folders; there "--" stands for the "/" of a path.
 FLAT = "--"
 
@@ -160,7 +162,7 @@ def prepared(inputs: Path) -> list[Path]:
     end of their name, as a preparation or its dataset has it.
     """
     found = (path.parent for place in OUTPUTS for path in inputs.glob(f"{place}/{PREPARED}"))
-    return sorted({folder for folder in found if folder.name.endswith(OF_PREPARATIONS)})
+    return sorted({folder for folder in found if OF_PREPARATIONS.search(folder.name)})
 
 
 def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:

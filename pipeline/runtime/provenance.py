@@ -44,6 +44,7 @@ class Provenance:
         competition: its slug.
         machine_shape: Kaggle's name of the machine that the bundle asks for, "" of a CPU; None when
             run from a checkout.
+        session_seconds: of a session that is shorter than others; None: it is not.
         git_commit: 40 hex digits, or None outside a git checkout.
         git_dirty: whether the tree had uncommitted changes.
         bundle_sha256: of the bundle that carried the code; None when run from a checkout.
@@ -55,6 +56,7 @@ class Provenance:
     config: str | None = None
     competition: str | None = None
     machine_shape: str | None = None
+    session_seconds: int | None = None
     git_commit: str | None = None
     git_dirty: bool | None = None
     bundle_sha256: str | None = None
@@ -79,8 +81,9 @@ def from_bundle(path: Path) -> Provenance:
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
             given = {name: value[name] for name in names}
-            # Older bundles do not name it.
-            return Provenance(**given, machine_shape=value.get("machine_shape"))
+            # Older bundles do not name these.
+            later = {name: value.get(name) for name in ("machine_shape", "session_seconds")}
+            return Provenance(**given, **later)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"{path} is not what the bundler writes: {type(error).__name__}: {error}.\n"

@@ -277,7 +277,7 @@ def prefixed_sources() -> Measured:
 
 @claimed(
     "17. Three hours left, on a site that refuses a session of nine",
-    "a session of what is left is asked for, said before",
+    "a session of what is left is asked for, said before; the notebook knows how long it is",
 )
 def short_quota() -> Measured:
     """Return the row of a session that would reserve more than is left of the week's time."""
@@ -293,9 +293,11 @@ def short_quota() -> Measured:
         )
         version = world.local.kernels.version(run.handle, run.version)
         asked = version.request.session_timeout_seconds if version else 0
+        known = version is not None and f'\\"session_seconds\\": {asked}' in version.request.text
     told = next((line for line in lines if "hours are left" in line), "")
-    return (f"{asked / 3600:.1f} hours asked for; {told.partition('quota')[2].strip()}"), (
-        asked == 3 * 3600 and "asked for no more" in told
+    figure = f"{asked / 3600:.1f} hours asked for; {told.partition('quota')[2].strip()}"
+    return f"{figure}; the notebook {'knows' if known else 'does not know'}", (
+        asked == 3 * 3600 and "asks for no more" in told and known
     )
 
 

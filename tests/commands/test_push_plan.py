@@ -25,6 +25,12 @@ ONE = Outlook(
 )  # fmt: skip
 
 
+def preview(**changes) -> SimpleNamespace:
+    """Return what a plan asks of a push."""
+    usual = {"kernel": "train-tpu", "machine_shape": "TpuV5E8", "hours_left": None, "changes": {}}
+    return SimpleNamespace(**{**usual, **changes})
+
+
 def judged(capsys, left=None, **changes):
     """Return what is shown of a plan."""
     one = replace(ONE, **changes)
@@ -36,7 +42,7 @@ def judged(capsys, left=None, **changes):
 def test_the_plan_of_a_push_lies_beside_the_folder_of_its_run(tmp_path, capsys):
     planned = push_plan.PushPlan("digits", lambda preview: print("asked"), runs=tmp_path)
 
-    planned(SimpleNamespace(handle="ann/digits-train-tpu", hours_left=None, changes={}))
+    planned(preview())
     planned.keep(Run("ann/digits-train-tpu", 3, "", ""))
 
     assert re.search(r"^plan .*(.|\n)*^asked$", capsys.readouterr().out, re.MULTILINE)
@@ -47,16 +53,16 @@ def test_the_plan_of_a_push_lies_beside_the_folder_of_its_run(tmp_path, capsys):
 def test_an_inference_needs_no_plan(tmp_path):
     planned = push_plan.PushPlan("digits", lambda preview: None, runs=tmp_path)
 
-    planned(SimpleNamespace(handle="ann/digits-infer-gpu", hours_left=None))
+    planned(preview(kernel="infer-gpu"))
     planned.keep(Run("ann/digits-infer-gpu", 3, "", ""))
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_training_on_the_pair_is_planned_for_the_pair(tmp_path, capsys):
-    planned = push_plan.PushPlan("digits", lambda preview: None, "gpu-t4x2", tmp_path)
+    planned = push_plan.PushPlan("digits", lambda preview: None, tmp_path)
 
-    planned(SimpleNamespace(handle="ann/digits-train-tpu", hours_left=30.0, changes={}))
+    planned(preview(machine_shape="NvidiaTeslaT4", hours_left=30.0))
     planned.keep(Run("ann/digits-train-tpu", 3, "", ""))
 
     kept = plan_command.kept(tmp_path / "digits-train-tpu-v3")

@@ -264,7 +264,9 @@ def test_no_more_time_is_asked_for_than_is_left(start, ours, push, left, asked):
 
     version = local.kernels.version(run.handle, run.version)
     assert version is not None and version.request.session_timeout_seconds == asked
-    assert ("asked for no more" in previews[0].lines()[1]) == (asked < 9 * 3600)
+    short = asked < 9 * 3600
+    assert ("asks for no more" in previews[0].lines()[1]) == short
+    assert (f'\\"session_seconds\\": {asked}' in version.request.text) == short
 
 
 def test_without_a_word_about_the_quota_a_whole_session_is_asked_for(start, ours, push):

@@ -95,9 +95,31 @@ def test_a_session_says_each_change_and_kaggle_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     digits, lines = configs.load("digits"), []
-    assert rehearsal.shortened(digits, lines.append) is digits
+    assert rehearsal.shortened(digits, show=lines.append) is digits
     assert not lines
     monkeypatch.setenv(rehearsal.VARIABLE, '{"epochs": 5, "data.height": 16}')
-    short = rehearsal.shortened(digits, lines.append)
+    short = rehearsal.shortened(digits, show=lines.append)
     assert (short.epochs, short.data.height) == (5, 16)
     assert "epochs is 5 in place of" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("session", "infer", "seconds", "expected"),
+    [
+        (9.0, None, 7200, (2.0, 2.0)),
+        (1.0, None, 7200, (1.0, 1.0)),
+        (9.0, 0.5, 7200, (2.0, 0.5)),
+        (None, 9.0, 7200, (2.0, 2.0)),
+    ],
+)
+def test_a_session_that_is_shorter_than_others_bounds_both_limits(
+    session: float | None, infer: float | None, seconds: int, expected: tuple[float, float]
+) -> None:
+    """Kaggle would end it, and may keep nothing of it."""
+    whole = replace(configs.load("digits"), session_hours=session, infer_hours=infer)
+    lines: list[str] = []
+
+    found = rehearsal.shortened(whole, seconds, lines.append)
+
+    assert (found.session_hours, found.infer_hours) == expected
+    assert "This session has 2.0 hours" in lines[0]
