@@ -213,14 +213,6 @@ def _sizes_unknown(value: dict[str, Any]) -> bool:
     return bool(_listing(value))
 
 
-def _prefixed(value: dict[str, Any]) -> bool:
-    """Name a kernel's sources as a part of their addresses."""
-    held = value.get("metadata") or {}
-    for name, prefix in (("datasetDataSources", "datasets"), ("competitionDataSources", "c")):
-        held[name] = [f"{prefix}/{source}" for source in held.get(name) or ()]
-    return bool(held.get("competitionDataSources"))
-
-
 def _twice(value: dict[str, Any]) -> bool:
     files = _listing(value)
     files += files[:1]
@@ -309,7 +301,6 @@ KINDS: dict[str, Kind] = {
     "saved only": _edits(_saved_only, ("GetKernelSessionStatus",)),
     "a score hidden": _edits(_score_hidden, ("GetSubmission",)),
     "sizes of nothing": _edits(_sizes_unknown, ("ListKernelFiles",)),
-    "prefixed sources": _edits(_prefixed, ("GetKernel",)),
     "no such notebook": Kind(
         False, _reply(200, {"error": "Notebook not found"}), only=("SaveKernel",)
     ),
