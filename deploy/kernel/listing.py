@@ -23,8 +23,9 @@ def output(kaggle: Kaggle, run: Run, show: Show) -> tuple[dict[str, str], str]:
         time.sleep(kaggle.pace.first)
 
 
-def require(kaggle: Kaggle, run: Run, name: str, size: int, show: Show) -> None:
-    """Wait until Kaggle lists a file of a run with this size, at most `kaggle.pace.listed` seconds.
+def require(kaggle: Kaggle, run: Run, name: str, size: int, show: Show) -> bool:
+    """Wait until Kaggle lists a file of a run with this size, at most `kaggle.pace.listed` seconds,
+    and return whether it was not listed at once.
 
     Raises:
         DeadlinePassed: if it does not.
@@ -33,7 +34,7 @@ def require(kaggle: Kaggle, run: Run, name: str, size: int, show: Show) -> None:
     while True:
         listed = kaggle.kernel_files(run.handle, run.version).get(name)
         if listed == size:
-            return
+            return told
         found = f"lists {name} of {run} with {listed} bytes"
         found = f"does not list {name} of {run}" if listed is None else found
         if time.monotonic() >= end:

@@ -131,12 +131,14 @@ def submit(
             _require_short(kaggle, run, hours)
         _require_open(kaggle, competition, about, show)
         send = partial(kaggle.submit_code, competition, run.handle, run.version, file_name=FILE)
+        waited = False
         if about.takes_files:
             token = kaggle.upload_submission(competition, submission)
             send = partial(kaggle.submit_file, competition, token)
         else:
-            _settle(kaggle, run, submission, now=now, show=show)
-        ref = _earlier(kaggle, competition, run)  # another command may have waited, too
+            waited = _settle(kaggle, run, submission, now=now, show=show)
+        if waited:  # another command may have waited, too
+            ref = _earlier(kaggle, competition, run)
         if ref:
             show(f"{run} was submitted meanwhile, as {ref}; following that submission.")
         else:
@@ -258,18 +260,21 @@ def _require_short(kaggle: Kaggle, run: Run, hours: float | None) -> None:
         )
 
 
-def _settle(kaggle: Kaggle, run: Run, submission: Path, *, now: bool, show: Show) -> None:
-    """Wait until Kaggle has surely stored what the run wrote: a submission before it is lost."""
+def _settle(kaggle: Kaggle, run: Run, submission: Path, *, now: bool, show: Show) -> bool:
+    """Wait until Kaggle has surely stored what the run wrote: a submission before it is lost.
+    Return whether it took time.
+    """
     if now:
-        return
-    listing.require(kaggle, run, FILE, submission.stat().st_size, show)
+        return False
+    waited = listing.require(kaggle, run, FILE, submission.stat().st_size, show)
     note = output.noted(submission.parent)
     pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
     left = kaggle.pace.settled - (datetime.now(UTC) - pulled).total_seconds()
     if left <= 0:
-        return
+        return waited
     show(f"Waiting {left:.0f} s, until Kaggle has stored the output of {run}; to skip this: --now")
     time.sleep(min(left, kaggle.pace.settled))
+    return True
 
 
 def _send(
