@@ -24,13 +24,13 @@ from deploy.errors import (
     RunFailed,
 )
 from deploy.kernel import artifact_manifest
+from deploy.kernel.push_and_watch import SAVED
 from deploy.live import live_notebook
 from deploy.live.evidence import ENDED, NOT_THERE
 from deploy.live.made_things import MadeThings
 from deploy.live.raw_answers import RawAnswers
 
 REFUSALS = (Refused, NoQuota, Denied)
-SAVED = "NEW_SCRIPT"
 
 
 class Runs:
@@ -42,16 +42,14 @@ class Runs:
         answers: gets what is found out here.
 
     Attributes:
+        pace: of the connection.
         poll: seconds between two looks at something that changes soon.
-        unseen: seconds for which Kaggle may not know what it has just made.
-        unstarted: seconds for which a version may be called saved only, and then run.
         dataset: handle of the dataset.
     """
 
     def __init__(self, kaggle: Kaggle, made: MadeThings, answers: RawAnswers) -> None:
         self.kaggle, self._made, self._answers = kaggle, made, answers
-        self.poll = kaggle.pace.first / 5
-        self.unseen, self.unstarted = 2 * kaggle.pace.most, 2 * kaggle.pace.patience
+        self.pace, self.poll = kaggle.pace, kaggle.pace.first / 5
         self.dataset = f"{kaggle.username}/relay-live-{made.suffix}-data"
 
     # Notebooks
@@ -150,11 +148,11 @@ class Runs:
             except (NotFound, Denied):
                 status = NOT_THERE
             waited = time.monotonic() - began
-            if status in (*ENDED, *words) or (status == SAVED and waited > self.unstarted):
+            if status in (*ENDED, *words) or (status == SAVED and waited > self.pace.unstarted):
                 return status
-            if status == NOT_THERE and waited > self.unseen:
+            if status == NOT_THERE and waited > self.pace.unseen:
                 raise NotFound(f"Kaggle does not know version {version} of {handle}.")
-            time.sleep(self.poll if waited < self.unseen else self.kaggle.pace.first)
+            time.sleep(self.poll if waited < self.pace.unseen else self.pace.first)
 
     def output(self, handle: str, version: int, seconds: float) -> tuple[dict[str, str], str]:
         """Return the files that a version has, and its log, once two looks show the same files.
@@ -225,7 +223,7 @@ class Runs:
 
     def _has_dataset(self, number: int) -> bool:
         """Return whether there is such a version; it may not be shown for a while."""
-        end = time.monotonic() + self.unseen
+        end = time.monotonic() + self.pace.unseen
         while True:
             there = self.kaggle.dataset(self.dataset)
             if there is not None and (number == 1 or there.version >= number):
@@ -249,7 +247,7 @@ class Runs:
                 return
             if status in ("FAILED", "DELETED"):
                 raise RunFailed(f"Version {number} of the dataset {self.dataset} is {status}.")
-            if waited > self.unstarted:
+            if waited > self.pace.unstarted:
                 raise DeadlinePassed(
                     f"Version {number} of the dataset {self.dataset} is {status} after"
                     f" {waited:.0f} s; expected READY.\nGive the same command again."
@@ -266,7 +264,7 @@ class Runs:
             handle: of a kernel that may not exist.
             marker: of one push.
         """
-        end = time.monotonic() + self.unseen
+        end = time.monotonic() + self.pace.unseen
         while True:
             try:
                 newest = self.kaggle.get_kernel(handle)

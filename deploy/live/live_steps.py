@@ -10,8 +10,9 @@ from deploy.client import responses, server_address
 from deploy.client.kernel_calls import RUN, SAVE
 from deploy.client.retries import UNREADABLE
 from deploy.errors import Ambiguous, RunFailed, Unreachable
+from deploy.kernel.push_and_watch import SAVED
 from deploy.live import evidence
-from deploy.live.live_runs import REFUSALS, SAVED, Runs
+from deploy.live.live_runs import REFUSALS, Runs
 from deploy.live.made_things import MadeThings
 from deploy.live.raw_answers import RawAnswers
 
@@ -91,7 +92,7 @@ class LiveSteps:
             if status != SAVED:
                 break
         self._kaggle.get_kernel(handle)
-        files, log = runs.output(handle, version, runs.unstarted)
+        files, log = runs.output(handle, version, runs.pace.unstarted)
         wanted = _written(log)
         for name in wanted:
             if name in files:
@@ -137,11 +138,11 @@ class LiveSteps:
             )
             status = runs.wait(handle, version)
             self._kaggle.get_kernel(handle)
-            _, log = runs.output(handle, version, runs.unstarted)
+            _, log = runs.output(handle, version, runs.pace.unstarted)
             _require(status, handle)
             if newest in log:
                 return
-            time.sleep(runs.unseen)
+            time.sleep(runs.pace.unseen)
 
     def killed(self) -> None:
         """Let a session be killed by its timeout, and look for its output."""
@@ -150,7 +151,7 @@ class LiveSteps:
             "killed", "killed", seconds=seconds, execution=RUN, hold=10 * seconds
         )
         runs.wait(handle, version)
-        runs.output(handle, version, runs.unseen)
+        runs.output(handle, version, runs.pace.unseen)
 
     # The steps that are asked for
 
@@ -170,7 +171,7 @@ class LiveSteps:
                 else:
                     runs.wait(*other)
         status = runs.wait(handle, version)
-        runs.output(handle, version, runs.unstarted)
+        runs.output(handle, version, runs.pace.unstarted)
         with suppress(*REFUSALS):  # what a refusal left may refuse each later push
             runs.push("tpu-later", "files", seconds=60, after="tpu-other", execution=SAVE)
         _require(status, handle)
@@ -202,7 +203,7 @@ class LiveSteps:
             reach=self._reach,
         )
         status = runs.wait(handle, version)
-        runs.output(handle, version, runs.unstarted)
+        runs.output(handle, version, runs.pace.unstarted)
         _require(status, handle)
 
     def submit(self) -> None:
@@ -219,13 +220,13 @@ class LiveSteps:
             sample=self._sample,
         )
         status = runs.wait(handle, version)
-        runs.output(handle, version, runs.unstarted)
+        runs.output(handle, version, runs.pace.unstarted)
         _require(status, handle)
         ref = self._submission(handle, version)
         began = time.monotonic()
         while True:
             scored = kaggle.get_submission(ref)
-            shown = scored.public_score or time.monotonic() - began > runs.unstarted
+            shown = scored.public_score or time.monotonic() - began > runs.pace.unstarted
             if scored.status == "ERROR" or (scored.status == "COMPLETE" and shown):
                 return
             time.sleep(runs.poll)
@@ -258,7 +259,7 @@ class LiveSteps:
 
         It is never sent again: it is worth more than the fact.
         """
-        end = time.monotonic() + self._runs.unseen
+        end = time.monotonic() + self._runs.pace.unseen
         while True:
             found = self._kaggle.list_submissions(self._competition)
             ref = next((item.ref for item in found if item.description == marker), 0)
