@@ -34,8 +34,9 @@ def field(record: Record, name: str) -> Any:
 
 def address(push: Record) -> tuple[str, str]:
     """Return the slug of the kernel that a push made a version of, and the version's label."""
-    ref = str(field(push, "ref") or field(push, "url") or push["asked"]["slug"])
-    return ref.rstrip("/").rpartition("/")[2], f"v{field(push, 'versionNumber')}"
+    given = responses.handle(field(push, "ref")) or responses.handle(field(push, "url"))
+    slug = (given or str(push["asked"]["slug"])).rpartition("/")[2]
+    return slug, f"v{field(push, 'versionNumber')}"
 
 
 def of_kernel(records: Records, push: Record, call: str) -> list[Record]:

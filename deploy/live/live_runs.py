@@ -86,6 +86,7 @@ class Runs:
 
         Raises:
             Refused, NoQuota, Denied: if Kaggle refuses it; again, if it did so before.
+            BadAnswer: if Kaggle gives no version, or a notebook of somebody else.
         """
         known = self._made.call(name)
         if known and "version" in known:
@@ -128,10 +129,14 @@ class Runs:
                 f"Kaggle accepted the push of {handle} but gave no version number; expected 1 or"
                 " more.\nGive the same command again."
             )
-        _, code, given = saved.url.partition("/code/")
-        handle = given.strip("/") if code else handle
-        self._made.note(name, kernel=handle, version=saved.version)
-        return handle, saved.version
+        given = saved.handle or handle
+        if given.partition("/")[0].lower() != self.kaggle.username.lower():
+            raise BadAnswer(
+                f"Kaggle answered the push of {handle} with {given}, a notebook of somebody else;"
+                f" expected one of {self.kaggle.username}.\nIt is not looked at, and not deleted."
+            )
+        self._made.note(name, kernel=given, version=saved.version)
+        return given, saved.version
 
     def wait(self, handle: str, version: int, *words: str) -> str:
         """Wait until a version has ended, or has a status of these words; return its status.

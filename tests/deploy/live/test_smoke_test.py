@@ -5,10 +5,15 @@ import json
 
 import pytest
 
-from deploy.errors import Unreachable, UsageError
+from deploy.client.client import Kaggle
+from deploy.client.kernel_calls import SAVE
+from deploy.errors import BadAnswer, Unreachable, UsageError
 from deploy.live import live
+from deploy.live.live_runs import Runs
+from deploy.live.made_things import MadeThings
+from deploy.live.raw_answers import RawAnswers
 from localkaggle import facts as local_facts
-from localkaggle.fault_kinds import instead
+from localkaggle.fault_kinds import edited, instead
 from localkaggle.server import USER
 from proofs.site import live_rehearsal
 from proofs.site.live_rehearsal import HURRIED, QUICKLY_KILLED_SECONDS, kaggle, smoke, there
@@ -73,6 +78,35 @@ def test_an_answer_that_is_lost_makes_nothing_twice(operation, tmp_path):
         assert live_rehearsal.duplicates(local) == there(local) == result.left == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "noted"),
+    [
+        ({"ref": "/code/{0}-x", "url": ""}, "{0}-x"),
+        ({"ref": "", "url": "https://www.kaggle.com/code/{0}-x?scriptVersionId=3"}, "{0}-x"),
+        ({"ref": "/code/{0}", "url": "https://www.kaggle.com/code/{0}/"}, "{0}"),
+        ({"ref": "", "url": ""}, "{0}"),
+        ({"ref": "/code/ben/other", "url": ""}, "{0}"),
+    ],
+)
+def test_the_address_that_kaggle_gives_a_notebook_is_the_one_that_is_deleted(
+    answer, noted, tmp_path
+):
+    """Never that of somebody else: such a push is no success."""
+    with kaggle(QUICK, Plain) as local:
+        connection, made = Kaggle.connect(pace=HURRIED), MadeThings(tmp_path / "made.json", USER)
+        runs = Runs(connection, made, RawAnswers(tmp_path / "facts.json", made.began, USER))
+        asked = runs.handle()
+        told = {name: text.format(asked) for name, text in answer.items()}
+        local.faults.say("SaveKernel", [edited(**told)])
+        try:
+            pushed = runs.push("cpu", "files", seconds=60, execution=SAVE)
+        except BadAnswer:
+            pushed = None
+
+    assert pushed == (None if "ben" in told["ref"] else (noted.format(asked), 1))
+    assert made.kernels() == [noted.format(asked)]
+
+
 def test_a_killed_smoke_test_is_finished_by_the_same_command():
     """Killed at a push, after Kaggle made the version."""
     struck, wrong = live_rehearsal.killed(live_rehearsal.Kill("SaveKernel", 1, after=True))
@@ -102,8 +136,6 @@ def test_a_step_that_spends_is_announced_and_taken_only_if_it_is_agreed_to(tmp_p
         return False
 
     with kaggle(QUICK, Plain) as local:
-        from deploy.client.client import Kaggle
-
         live.smoke_test(
             Kaggle.connect(pace=HURRIED),
             "digits",
