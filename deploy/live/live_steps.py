@@ -70,7 +70,7 @@ class LiveSteps:
     def _token(self) -> None:
         seconds = self._kaggle.token_seconds()
         if seconds is not None:
-            self._answers.note("token", seconds=round(seconds))
+            self._answers.note("token", left=round(seconds))
 
     def cpu(self) -> None:
         """Run a notebook, and read what it wrote."""

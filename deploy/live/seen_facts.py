@@ -1,7 +1,8 @@
 """Facts: what the answers of a smoke test show of Kaggle, beside what this project assumes.
 
-The names are those of the local Kaggle, which can be told to behave so. A fact that the answers do
-not show is left out. Seconds are at least those for which it was seen, by polls.
+The names are those of the local Kaggle, which can be told to behave so. A fact is left out if the
+answers do not show it, or if one of them cannot be read. Seconds are at least those for which it
+was seen, by polls.
 """
 
 import re
@@ -9,10 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from deploy.client.responses import MALFORMED
 from deploy.live import evidence
 from deploy.live.evidence import ENDED, NOT_THERE, STARTED, Records
 from deploy.live.probe import BEFORE, MARKER
 from deploy.live.raw_answers import calls
+
+UNREAD = "unread"  # in place of a value that cannot be computed
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ class Row:
 
 def seen(records: Records) -> dict[str, Any]:
     """Return {fact: value} of those that the answers show."""
-    found = {name: fact.see(records) for name, fact in FACTS.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    found = {name: _shown(fact.see, records) for name, fact in FACTS.items()}
+    return {name: value for name, value in found.items() if value not in (None, UNREAD)}
 
 
 def assumed() -> dict[str, Any]:
@@ -66,14 +70,31 @@ def table(records: Records) -> list[Row]:
 
 
 def notes(records: Records) -> list[str]:
-    """Return what else is worth knowing, that the local Kaggle has no name for."""
+    """Return what else is worth knowing, and which facts an unreadable answer hides."""
+    noted, looks = _shown(_noted, records), {name: fact.see for name, fact in FACTS.items()}
+    unread = [name for name, see in looks.items() if _shown(see, records) == UNREAD]
+    if noted == UNREAD:
+        noted, unread = [], ["notes", *unread]
+    return [*noted, *(f"{name}: an answer lacks what would show it" for name in unread)]
+
+
+def _shown(see: Callable[[Records], Any], records: Records) -> Any:
+    """Return what the answers show; UNREAD: Kaggle left something out, or sent something else."""
+    try:
+        return see(records)
+    except MALFORMED:
+        return UNREAD
+
+
+def _noted(records: Records) -> list[str]:
+    """Return what the local Kaggle has no name for."""
     found = []
     for push in evidence.pushes(records, "cpu")[-1:]:
         names, line = evidence.listed(records, push), evidence.line(records, push, "files")
         if names and line:
             found.append(f"{len([n for n in names if 'many/' in n])} of {line['many']} small files")
         sources = {
-            (record["answer"].get("blob") or {}).get("source")
+            (evidence.field(record, "blob") or {}).get("source")
             for record in evidence.of_kernel(records, push, "GetKernel")
             if record["code"] == 200
         }
@@ -88,6 +109,8 @@ def notes(records: Records) -> list[str]:
     for record in calls(records, "log stream"):
         same = record["answer"].get("same")
         found.append(f"the two forms of a log are {'equal' if same else 'not equal'}")
+    for record in calls(records, "token")[-1:]:
+        found.append(f"the access token was valid for {record['answer']['left']} s more")
     found += [
         f"{record['step']}: {record['answer']['failed']}" for record in calls(records, "failure")
     ]
@@ -346,13 +369,7 @@ def _scores(records: Records) -> bool | None:
     return bool(evidence.field(complete[-1], "publicScore")) if complete else None
 
 
-def _token_seconds(records: Records) -> float | None:
-    lives = [record["answer"]["seconds"] for record in calls(records, "token")]
-    return float(lives[-1]) if lives else None
-
-
 FACTS: dict[str, Fact] = {
-    "token_seconds": Fact(0.0, "reads", _token_seconds),
     "leading_digit": Fact(True, "cpu", _leading_digit),
     "other_slug": Fact("", "cpu", _other_slug),
     "default_execution": Fact("run", "cpu", _default_execution),

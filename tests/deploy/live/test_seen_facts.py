@@ -182,6 +182,37 @@ def test_what_a_refused_push_leaves_is_asked_for_afterwards(look, left):
     assert found["refused_push"] == left
 
 
+def test_an_answer_that_lacks_what_would_show_a_fact_hides_only_that_fact():
+    """Kaggle leaves out what is 0; a page may come in place of JSON. The notes name the fact."""
+    refused = {**pushed(1), "answer": {"error": "no quota"}, "step": "tpu"}
+    shell = record("GetKernel", 2, {"metadata": {}}, step="tpu")
+    page = record("GetKernel", 0.5, "<html>")
+    held = [pushed(0), page, status("COMPLETE", 1), output(2, ".hidden"), refused, shell]
+
+    found = seen_facts.seen(held)
+
+    assert "refused_push" not in found and found["hidden_files"] is True
+    assert "refused_push: an answer lacks what would show it" in seen_facts.notes(held)
+
+
+def test_an_address_may_hold_more_than_the_kernel_and_may_be_given_only_once():
+    """What follows a "?" is no part of its name."""
+    url = "https://www.kaggle.com/code/owner/x?scriptVersionId=3"
+    only_there = {**pushed(0, slug="owner/asked"), "answer": {"versionNumber": 1, "url": url}}
+
+    found = seen_facts.seen([only_there, status("COMPLETE", 1)])
+
+    assert found["default_execution"] == "run"
+
+
+def test_what_is_left_of_a_token_is_not_called_its_life():
+    """Nobody sees when it was made; the facts are what a local Kaggle is told."""
+    held = [record("token", 0, {"left": 5000}, step="reads", asked=None, code=0)]
+
+    assert seen_facts.seen(held) == {}
+    assert seen_facts.notes(held) == ["the access token was valid for 5000 s more"]
+
+
 def test_time_that_a_session_reserves_is_seen_while_it_runs():
     """Kaggle leaves the field out, or says 0, where it reserves nothing."""
     quota = {"tpuQuota": {"timeUsed": "5s", "timeReserved": "895s", "totalTimeAllowed": "72000s"}}

@@ -44,7 +44,7 @@ def test_a_smoke_test_shows_the_facts_and_leaves_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [result.file.name]
     assert (read["layout"], read["own_output"]) == ("flat", False)
     assert {name for name, seen in rows.items() if not seen} == {
-        *("token_seconds", "verified", "refused_push", "reserves", "gpus", "scores")
+        *("verified", "refused_push", "reserves", "gpus", "scores")
     }
     assert USER not in result.file.read_text()
 
