@@ -129,7 +129,8 @@ def smoke_test(
     """
     where = re.sub(r"[^A-Za-z0-9.-]", "-", server_address.address())
     made = MadeThings(folder / f"unfinished-{where}.json", kaggle.username)
-    answers = RawAnswers(folder / f"facts-{made.suffix}.json", made.began, kaggle.username)
+    file = folder / f"facts-{made.suffix}.json"
+    answers = RawAnswers(file, made.began, kaggle.username, made.suffix)
     kaggle.listen(answers.hear)
     show(f"All is private, has {made.suffix} in its name, and is deleted at the end.")
     runs = Runs(kaggle, made, answers)

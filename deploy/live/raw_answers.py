@@ -43,15 +43,16 @@ class RawAnswers:
         path: of the file; one that is there is continued.
         began: when the test began, in seconds of `time.time`; answers count from it.
         user: the name of the account, which the file shows as `OWNER`.
+        suffix: of all names that the test gives; submissions without it are not kept.
 
     Attributes:
         step: that the next answers belong to.
         records: {"step", "call", "asked", "code", "answer", "at", "until", "times"} of each answer.
     """
 
-    def __init__(self, path: Path, began: float, user: str) -> None:
+    def __init__(self, path: Path, began: float, user: str, suffix: str) -> None:
         self.path, self.step = path, ""
-        self._began = began
+        self._began, self._suffix = began, suffix
         self._user = re.compile(rf"{LEFT}{re.escape(user)}(?![A-Za-z0-9])", re.IGNORECASE)
         self._about: dict[str, Any] = {}
         self.records: list[dict[str, Any]] = []
@@ -67,7 +68,10 @@ class RawAnswers:
         call = heard.path.rpartition("/")[2]
         # What asks about a token holds it.
         asked = None if "Token" in call else _parsed(heard.asked)
-        return self._add(call, asked, heard.code, _parsed(heard.said))
+        said = _parsed(heard.said)
+        if call == "ListSubmissions" and heard.code == 200:
+            said = self._ours(said)
+        return self._add(call, asked, heard.code, said)
 
     def note(self, call: str, asked: Any = None, **answer: Any) -> None:
         """Record what the test itself found out, as an answer to `asked`."""
@@ -85,6 +89,16 @@ class RawAnswers:
             part = self.path.with_suffix(".part")
             part.write_text(text, encoding="utf-8")
             part.replace(self.path)
+
+    def _ours(self, said: Any) -> dict[str, Any]:
+        """Return a list of the account's submissions with those of this test alone."""
+        rows = said.get("submissions") if isinstance(said, Mapping) else None
+        ours = [
+            row
+            for row in (rows if isinstance(rows, list) else ())
+            if isinstance(row, Mapping) and self._suffix in str(row.get("description"))
+        ]
+        return {"submissions": ours}
 
     def _add(self, call: str, asked: Any, code: int, answer: Any) -> None:
         now = round(time.time() - self._began, 2)

@@ -18,7 +18,7 @@ def heard(call: str, answer: object, asked: object = None, code: int = 200) -> H
 
 
 def answers(path, user="ann") -> RawAnswers:
-    return RawAnswers(path, 0.0, user)
+    return RawAnswers(path, 0.0, user, "k1234567")
 
 
 def test_a_question_and_its_answer_are_in_the_file_as_they_came(tmp_path):
@@ -118,6 +118,21 @@ def test_no_secret_is_written_wherever_it_comes(tmp_path):
     text = (tmp_path / "facts.json").read_text()
     assert KEY[:8] not in text
     assert len(read(tmp_path / "facts.json")["answers"]) == 5
+
+
+def test_nothing_is_kept_of_the_submissions_that_the_test_did_not_make(tmp_path):
+    """Kaggle lists all of them, and their descriptions are the user's own words."""
+    found, listed = answers(tmp_path / "facts.json"), "ListSubmissions"
+    ours = {"ref": 7, "description": "k1234567-submission", "status": "COMPLETE"}
+    other = {"ref": 6, "description": "my secret trick", "fileName": "trick.csv"}
+
+    found.hear(heard(listed, {"submissions": [other, ours]}, {"page": 1}))
+    found.hear(heard(listed, {"submissions": [other]}, {"page": 2}))
+    found.hear(heard(listed, json.dumps({"submissions": [other]})[:-9], {"page": 3}))
+
+    held = [record["answer"] for record in read(tmp_path / "facts.json")["answers"]]
+    assert held == [{"submissions": [ours]}, {"submissions": []}, {"submissions": []}]
+    assert "trick" not in (tmp_path / "facts.json").read_text()
 
 
 def test_the_notebook_is_shown_by_its_sha256(tmp_path):

@@ -94,7 +94,8 @@ def test_the_address_that_kaggle_gives_a_notebook_is_the_one_that_is_deleted(
     """Never that of somebody else: such a push is no success."""
     with kaggle(QUICK, Plain) as local:
         connection, made = Kaggle.connect(pace=HURRIED), MadeThings(tmp_path / "made.json", USER)
-        runs = Runs(connection, made, RawAnswers(tmp_path / "facts.json", made.began, USER))
+        answers = RawAnswers(tmp_path / "facts.json", made.began, USER, made.suffix)
+        runs = Runs(connection, made, answers)
         asked = runs.handle()
         told = {name: text.format(asked) for name, text in answer.items()}
         local.faults.say("SaveKernel", [edited(**told)])
