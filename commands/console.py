@@ -112,13 +112,16 @@ def lacking(package: str) -> str:
 
 
 def limited(
-    minutes: float, *, advice: str = NOTHING_LOST, **longer: float | Callable[[Any], float]
+    minutes: float,
+    *,
+    advice: str | Callable[[dict[str, Any]], str] = NOTHING_LOST,
+    **longer: float | Callable[[Any], float],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a task a timeout, which `--minutes` overrides.
 
     Args:
         minutes: the default.
-        advice: what to do after the timeout.
+        advice: what to do after the timeout, or a function of the options that says it.
         longer: the default with that option, as until_done=20160, or a function of its value.
     """
 
@@ -134,7 +137,8 @@ def limited(
             )
             default = str(next(defaults, minutes))
             allowed = number("minutes", options.get("minutes") or default, 0.01, TWO_WEEKS)
-            with within(allowed * 60, f"This took longer than {allowed:g} minutes. {advice}"):
+            then = advice(options) if callable(advice) else advice
+            with within(allowed * 60, f"This took longer than {allowed:g} minutes. {then}"):
                 return body(*arguments, **options)
 
         return run
@@ -244,26 +248,31 @@ def asking() -> Callable[[str], str] | None:
     return ask
 
 
+def agreement(yes: bool) -> Callable[[str], bool]:
+    """Return what asks a person for a yes; with `yes` all is agreed to.
+
+    Raises `UsageError` if there is nobody to ask.
+    """
+    from deploy.errors import UsageError
+
+    ask = (lambda question: "y") if yes else asking()
+    if ask is None:
+        raise UsageError(
+            "There is no terminal to ask before anything is spent; expected one, or the answer.\n"
+            "Add --yes."
+        )
+    return lambda question: ask(f"{question} [y/N]").lower() in ("y", "yes")
+
+
 def confirmation(yes: bool) -> Callable[[Any], None]:
     """Return what shows a preview and asks before anything is spent; with `yes` it only shows."""
 
     def agree(preview: Any) -> None:
-        from deploy.errors import Detached, UsageError
+        from deploy.errors import Detached
 
         for line in preview.lines():
             show(line)
-        if yes:
-            return
-        if not sys.stdin.isatty():
-            raise UsageError(
-                "There is no terminal to ask whether to push; expected one, or the answer.\n"
-                "Add --yes."
-            )
-        try:
-            answer = input("Push it? [y/N] ")
-        except EOFError:  # Ctrl-D
-            answer = ""
-        if answer.strip().lower() not in ("y", "yes"):
+        if not agreement(yes)("Push it?"):
             raise Detached("Nothing was pushed.")
 
     return agree

@@ -1,13 +1,29 @@
 """The task that looks whether all is in place, and at Kaggle itself."""
 
+import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from invoke.context import Context
 
-from commands.console import ROOT, limited, reported, show, task
+from commands.console import NOTHING_LOST, ROOT, agreement, limited, reported, show, task
 from commands.project import CONFIG, JSON, connect, project
 
 LIVE_MINUTES = 180  # five CPU sessions, a TPU and a GPU, with their queues
+SPENDING = ("tpu", "gpu", "submit")
+
+
+def _then(given: Mapping[str, Any]) -> str:
+    """Return what to do if a command with these options has not ended."""
+    from deploy.live import live
+
+    return live.unfinished(_again(given)) if given.get("live") else NOTHING_LOST
+
+
+def _again(given: Mapping[str, Any]) -> str:
+    """Return the command that goes on with a smoke test that was begun with these options."""
+    words = ["invoke", "doctor", "--live", "--config", str(given["config"])]
+    return shlex.join([*words, *(f"--{name}" for name in (*SPENDING, "yes") if given.get(name))])
 
 
 @task(
@@ -23,7 +39,7 @@ LIVE_MINUTES = 180  # five CPU sessions, a TPU and a GPU, with their queues
     }
 )
 @reported
-@limited(10, live=LIVE_MINUTES)
+@limited(10, advice=_then, live=LIVE_MINUTES)
 def doctor(
     c: Context,
     config: str = "",
@@ -42,10 +58,10 @@ def doctor(
     from deploy.errors import UsageError
     from deploy.setup import check, doctor
 
-    wanted = {"tpu": tpu, "gpu": gpu, "submit": submit}
+    given = {"config": config, "tpu": tpu, "gpu": gpu, "submit": submit, "yes": yes}
     if live:
-        return _live(config, [name for name in wanted if wanted[name]], yes=yes)
-    alone = next((name for name in (*wanted, "yes") if {**wanted, "yes": yes}[name]), "")
+        return _live(given)
+    alone = next((name for name in (*SPENDING, "yes") if given[name]), "")
     if alone:
         raise UsageError(
             f"--{alone} was given without --live; expected both, or none.\n"
@@ -55,18 +71,21 @@ def doctor(
     return {"rows": [row.to_json() for row in rows], "exit_code": check.exit_code(rows)}
 
 
-def _live(config: str, wanted: list[str], *, yes: bool) -> dict[str, Any]:
+def _live(given: Mapping[str, Any]) -> dict[str, Any]:
     from deploy.live import live
 
-    ours = project(config)
+    wanted = [name for name in SPENDING if given[name]]
+    ask = agreement(given["yes"] or not wanted)  # before anything is made: it takes half an hour
+    ours = project(given["config"])
     result = live.smoke_test(
         connect(),
         ours.competition,
         ours.runs / "live",
         wanted=wanted,
         sample=ours.sample,
-        agree=_agree(yes),
+        agree=lambda step: ask(f"Spend {step.spends}?"),
         show=show,
+        again=_again(given),
     )
     show(f"{'fact':20}{'assumed':12}seen")
     for line in [*result.rows, *result.notes]:
@@ -76,26 +95,3 @@ def _live(config: str, wanted: list[str], *, yes: bool) -> dict[str, Any]:
     show(f"All answers, without names, addresses and keys: {result.file}")
     show(f"A local Kaggle that behaves so: python -m localkaggle serve --facts {result.file}")
     return {**result.values(), "exit_code": live.LEFT if result.left else 0}
-
-
-def _agree(yes: bool) -> Any:
-    """Return what asks before a step that spends something; with `yes` it agrees."""
-    import sys
-
-    from deploy.errors import UsageError
-
-    def agree(step: Any) -> bool:
-        if yes:
-            return True
-        if not sys.stdin.isatty():
-            raise UsageError(
-                f"There is no terminal to ask whether to spend {step.spends}; expected one, or the"
-                " answer.\nAdd --yes."
-            )
-        try:
-            answer = input(f"Spend {step.spends}? [y/N] ")
-        except EOFError:  # Ctrl-D
-            answer = ""
-        return answer.strip().lower() in ("y", "yes")
-
-    return agree

@@ -19,12 +19,9 @@ from deploy.client import server_address
 from deploy.client.client import Kaggle
 from deploy.errors import (
     Ambiguous,
-    CredentialError,
-    DeadlinePassed,
     Detached,
-    DiskError,
+    RelayError,
     RunFailed,
-    Unreachable,
 )
 from deploy.live import seen_facts
 from deploy.live.live_runs import REFUSALS, Runs
@@ -36,10 +33,6 @@ Show = Callable[[str], None]
 
 KILLED_SECONDS = 120.0
 DELETES = 3  # tries
-UNFINISHED = (
-    "The smoke test is unfinished, and what it made is still on Kaggle. To finish it, and to delete"
-    " that, give the same command again:\ninvoke doctor --live"
-)
 LEFT = 4  # the exit code where Kaggle refused to delete something
 
 
@@ -99,6 +92,14 @@ class Result:
         return {"file": str(self.file), "rows": rows, "notes": self.notes, "left": self.left}
 
 
+def unfinished(again: str) -> str:
+    """Return what to do after a test that has not ended; `again`: the command that began it."""
+    return (
+        "The smoke test is unfinished, and what it made is still on Kaggle. To finish it, and to"
+        f" delete that:\n{again}"
+    )
+
+
 def smoke_test(
     kaggle: Kaggle,
     competition: str,
@@ -109,6 +110,7 @@ def smoke_test(
     agree: Callable[[Step], bool] = lambda step: True,
     show: Show = lambda line: None,
     killed_seconds: float = KILLED_SECONDS,
+    again: str = "invoke doctor --live",
 ) -> Result:
     """Take the test, or go on with the one that was begun, and delete what it made.
 
@@ -121,10 +123,11 @@ def smoke_test(
         agree: is asked before a step that spends something.
         show: is given a line for each step.
         killed_seconds: timeout of the session that is killed.
+        again: the command that goes on with this test.
 
     Raises:
-        Unreachable, CredentialError, DeadlinePassed, DiskError, Detached: the test is unfinished,
-            and can be given again.
+        RelayError: the test is unfinished, and can be given again; as Unreachable, CredentialError,
+            DeadlinePassed, DiskError, Detached.
         UsageError: if the records cannot be read, or are another account's.
     """
     where = re.sub(r"[^A-Za-z0-9.-]", "-", server_address.address())
@@ -138,9 +141,9 @@ def smoke_test(
     try:
         left = _Smoke(steps, runs, made, answers, competition).take(wanted, agree, show)
     except KeyboardInterrupt:
-        raise Detached(f"Interrupted. {UNFINISHED}") from None
-    except (Unreachable, CredentialError, DeadlinePassed, DiskError) as error:
-        raise type(error)(f"{error}\n{UNFINISHED}") from error
+        raise Detached(f"Interrupted. {unfinished(again)}") from None
+    except RelayError as error:
+        raise type(error)(f"{error}\n{unfinished(again)}") from error
     if not left:
         made.forget()
     held = answers.records

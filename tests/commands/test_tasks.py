@@ -25,7 +25,7 @@ from deploy.relay import relay
 from deploy.relay.submit import Submission
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
-from proofs.kaggle.world import competition
+from proofs.kaggle.world import competition, log_in
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS_AFTER = 300.0  # seconds: no measure of speed
@@ -286,6 +286,27 @@ def test_what_a_smoke_test_may_spend_is_refused_without_one():
     said = refused([["doctor", f"--{option}"] for option in ("tpu", "gpu", "submit", "yes")])
 
     assert ["invoke doctor --live --" in text for text in said] == [True] * 4
+
+
+def test_a_smoke_test_that_may_spend_is_not_begun_where_nobody_can_be_asked(local):
+    """Not half an hour later, with notebooks on Kaggle."""
+    done = invoke("doctor", "--live", "--gpu")
+
+    assert (done.returncode, local.journal) == (2, [])
+    assert "--yes" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_smoke_test_that_ran_out_of_time_names_the_command_that_goes_on(local):
+    """With the options that were given: another config takes another competition."""
+    log_in(local, seconds=-7200)  # the first call renews the login
+    local.faults.plan({})
+    local.faults.say("GenerateAccessToken", ["one byte a second"])
+
+    given = ["doctor", "--live", "--config", "digits", "--submit", "--yes"]
+    done = invoke(*given, "--minutes", "0.05")
+
+    assert done.returncode == 5 and "The smoke test is unfinished" in done.stderr
+    assert done.stderr.splitlines()[-1] == shlex.join(["invoke", *given])
 
 
 @pytest.fixture

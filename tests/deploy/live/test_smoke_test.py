@@ -154,6 +154,29 @@ def test_a_step_that_spends_is_announced_and_taken_only_if_it_is_agreed_to(tmp_p
     assert "It spends one submission to digits." in " ".join(shown)
 
 
+def test_an_error_of_any_kind_says_that_the_test_is_unfinished_and_how_to_go_on(tmp_path):
+    """What it made is still on Kaggle; the command has the options that were given."""
+
+    def refuse(step):
+        raise UsageError("There is nobody to ask.")
+
+    with kaggle(QUICK, Plain) as local:
+        with pytest.raises(UsageError) as caught:
+            live.smoke_test(
+                Kaggle.connect(pace=HURRIED),
+                "digits",
+                tmp_path,
+                wanted=("gpu",),
+                agree=refuse,
+                killed_seconds=QUICKLY_KILLED_SECONDS,
+                again="invoke doctor --live --gpu",
+            )
+        assert there(local)
+    said = str(caught.value)
+    assert said.startswith("There is nobody to ask.\nThe smoke test is unfinished")
+    assert said.splitlines()[-1] == "invoke doctor --live --gpu"
+
+
 def test_the_unfinished_test_of_another_account_is_refused(tmp_path):
     """Its things can be deleted by that account alone."""
     with kaggle(QUICK, Plain) as local:
