@@ -29,6 +29,7 @@ LABEL, VALUE, TAIL = 8, 20, 12  # columns of a row's label, value and tail; a ba
 # What a status means: a mark, its ASCII form, a style, and words.
 STATES = {
     "NOT_THERE_YET": ("○", "o", "yellow", "pushed; Kaggle does not list it yet"),
+    "NEW_SCRIPT": ("○", "o", "yellow", "saved; Kaggle does not run it yet"),
     "QUEUED": ("○", "o", "yellow", "waiting for a machine"),
     "RUNNING": ("●", "*", "cyan", "running"),
     "COMPLETE": ("✓", "+", "green", "complete"),

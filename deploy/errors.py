@@ -44,7 +44,15 @@ class CredentialError(RelayError):
 
 
 class Denied(CredentialError):
-    """Kaggle answered 403. It also does so for things that do not exist."""
+    """Kaggle answered 403. It also does so for things that do not exist.
+
+    Args:
+        gate: what a person has to do on Kaggle's site, if Kaggle's own words name it; else "".
+    """
+
+    def __init__(self, message: str, gate: str = "") -> None:
+        super().__init__(message)
+        self.gate = gate
 
 
 class Refused(RelayError):

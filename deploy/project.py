@@ -23,6 +23,15 @@ def no_words(line: Mapping[str, Any]) -> str:
     return ""
 
 
+def with_letter(competition: str) -> str:
+    """Return what addresses may begin with, for a competition's slug that begins with a digit.
+
+    >>> with_letter("2026-leaves"), len(with_letter("2" * 50))
+    ('k-2026-leaves', 50)
+    """
+    return f"k-{competition}"[:50].rstrip("-")
+
+
 @dataclass(frozen=True)
 class Project:
     """What is relayed, and where its records are.
@@ -80,6 +89,10 @@ class Project:
     def elsewhere(self) -> "Project":
         """The project with its training on the pair of T4, or else on the machine that it left."""
         return replace(self, runtime="" if self.runtime == PAIR else PAIR)
+
+    def trained_on(self, machine_shape: str) -> "Project":
+        """Return the project with its training on the pair of T4 if a run of it was there."""
+        return replace(self, runtime=PAIR if machine_shape == SHAPES[PAIR] else self.runtime)
 
     @property
     def machine_shape(self) -> str:

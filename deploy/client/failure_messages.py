@@ -33,13 +33,20 @@ RULES = (
     "This account has not joined the competition, or its token may not take part. Accept the rules"
     f" on the competition's page; for another token: {SETTINGS}"
 )
+
+
+def _near(verb: str, thing: str) -> str:
+    """Return the pattern of both in one sentence: one alone may be a competition's title."""
+    return rf"\b(?:{verb})\b[^.]{{0,40}}\b(?:{thing})\b|\b(?:{thing})\b[^.]{{0,40}}\b(?:{verb})\b"
+
+
 # What an account has not done, by Kaggle's words for it, and where a person does it. No call can.
 GATES = {
-    r"\bphone\b": f"This account's phone is not verified. Verify it at {SETTINGS}",
-    r"\bidentity\b|\bpersona\b": "This account's identity is not verified. Verify it at"
+    _near(r"verif\w*", "phone"): f"This account's phone is not verified. Verify it at {SETTINGS}",
+    _near(r"verif\w*", "identity|persona"): "This account's identity is not verified. Verify it at"
     f" {SETTINGS}",
-    r"captcha": "Kaggle asks for a CAPTCHA. Log in at https://www.kaggle.com with a browser, and"
-    " solve it there.",
+    _near("solved?|completed?|pass(?:ed)?", "(?:re)?captcha"): "Kaggle asks for a CAPTCHA. Log in"
+    " at https://www.kaggle.com with a browser, and solve it there.",
     r"accept .{0,40}\brules\b|competitions\.participate": RULES,
 }
 # Sequences that a terminal obeys (an endless one is cut after 200 characters), control characters,
@@ -109,7 +116,8 @@ def error_for(what: str, error: Exception) -> RelayError | None:
         return Expired(
             f"Could not {what}: the storage refused the signed address"
             f" ({f'{code} {said}'.rstrip()}).\n"
-            "Expected the file. Such an address expires within minutes. Nothing was kept.\n"
+            "Expected it to pass the file on. Such an address expires within minutes. Nothing was"
+            " kept.\n"
             "Run the same command again. If it fails again, a proxy may block"
             " storage.googleapis.com. To check:\ninvoke doctor"
         )
@@ -141,7 +149,7 @@ def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused |
     """
     todo = gate(said)
     if todo:
-        return Denied(f"{heading}\n{todo}\nThen run the same command again.")
+        return Denied(f"{heading}\n{todo}\nThen run the same command again.", todo)
     if code == 429 or QUOTA.search(said):
         return NoQuota(
             f"{heading}\nTry again later. To see what runs, and the hours left:\ninvoke status"
@@ -281,9 +289,9 @@ def plain(text: str) -> str:
 
 
 def _from_storage(error: Exception) -> bool:
-    """Return whether the storage answered. Files are got; every call to Kaggle is posted."""
+    """Return whether the storage answered. Files are got or put; every call to Kaggle is posted."""
     request = getattr(getattr(error, "response", None), "request", None)
-    return getattr(request, "method", "") == "GET"
+    return getattr(request, "method", "") in ("GET", "PUT")
 
 
 def _body(error: BaseException) -> dict[str, Any]:

@@ -284,9 +284,9 @@ def name_of(folder: Path) -> str:
     return note.run if note else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
 
 
-def bundle_of(folder: Path) -> str:
-    """Return the sha256 of the bundle that wrote this folder; "" if unknown."""
-    return str(json_object(folder / BUNDLE).get("bundle_sha256", ""))
+def of_bundle(folder: Path, name: str) -> str:
+    """Return a value of the bundle that wrote this folder; "" if unknown."""
+    return str(json_object(folder / BUNDLE).get(name, ""))
 
 
 def json_object(path: Path) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def in_words(found: Competition) -> str:
 
 def _of_the_account(error: Denied) -> bool:
     """Return whether the account lacks something else than the rules, such as a verified phone."""
-    return failure_messages.gate(str(error)) not in ("", failure_messages.RULES)
+    return error.gate not in ("", failure_messages.RULES)
 
 
 def _past(moment: datetime | None) -> bool:

@@ -159,10 +159,11 @@ def require_complete(project: Project, folder: Path) -> None:
     """Raise `UsageError` if this pulled folder is that of a partial training, without artifact."""
     found = saved_progress.read(folder)
     if found is not None and not found.complete:
+        there = project.trained_on(output.of_bundle(folder, "machine_shape"))
         raise UsageError(
             f"{output.name_of(folder)} is {found}: there is no artifact yet; expected a complete"
             " training.\nTo resume it:\n"
-            f"{project.command('push-train --until-done')}"
+            f"{there.command('push-train --until-done')}"
         )
 
 

@@ -139,7 +139,8 @@ class Pushes:
         again = f"Pull the run again, which sets that folder aside:\n{pull}"
         if not folder.is_dir():
             raise UsageError(f"{run} has not been pulled; expected its output in {folder}.\n{pull}")
-        if run.bundle_sha256 and (held := output.bundle_of(folder)) != run.bundle_sha256:
+        held = output.of_bundle(folder, "bundle_sha256")
+        if run.bundle_sha256 and held != run.bundle_sha256:
             raise UsageError(
                 f"{folder} was written by bundle {held[:12] or 'none'}; {run} has"
                 f" {run.bundle_sha256[:12]}: it is another run's.\n{again}"

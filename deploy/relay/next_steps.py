@@ -6,7 +6,7 @@ Gives  what to type next; and of which kernel a run is
 
 from pathlib import Path
 
-from deploy.kernel import saved_progress
+from deploy.kernel import output, saved_progress
 from deploy.kernel.push_and_watch import Run
 from deploy.project import INFER, PREPARE, TRAIN, Project
 from deploy.relay import submit as submissions
@@ -27,7 +27,8 @@ def next_command(project: Project, run: Run, folder: Path) -> str:
         return ""
     found = saved_progress.read(folder)
     if found is None or not found.complete:
-        return project.command("push-train --until-done" if found else "push-train")
+        there = project.trained_on(output.of_bundle(folder, "machine_shape"))
+        return there.command("push-train --until-done" if found else "push-train")
     last = project.journal().last("pushes", kernel=TRAIN, config=project.name)
     if last is None or (last["handle"], last["version"]) != (run.handle, run.version):
         return ""  # the steps that follow take the last one

@@ -18,7 +18,7 @@ from deploy.client.responses import Quota, Source
 from deploy.errors import Denied, NoQuota, Refused, RelayError, UsageError
 from deploy.journal import DONE
 from deploy.kernel.push_and_watch import accelerator as accelerator_of
-from deploy.project import TRAIN, Project
+from deploy.project import TRAIN, Project, with_letter
 from deploy.relay.last_runs import Pushes, started
 
 WRITES = "%%writefile "
@@ -160,7 +160,8 @@ def _require_letter(handle: str, project: Project) -> None:
         raise UsageError(
             f"Nothing was sent: {handle} would be a new notebook, and its address begins with a"
             ' digit. Kaggle answers that with "Notebook not found"; expected a letter first.\n'
-            f'Write into relay.toml:\n[slugs]\n{project.competition} = "k-{project.competition}"'
+            "Write into relay.toml:\n[slugs]\n"
+            f'{project.competition} = "{with_letter(project.competition)}"'
         )
 
 

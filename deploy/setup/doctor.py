@@ -30,6 +30,7 @@ from deploy.journal import DONE
 from deploy.kernel.push_and_watch import Show
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import competition_rules
+from deploy.relay.last_runs import Pushes
 from deploy.setup import kaggle_images
 from deploy.setup.check import (
     FAIL,
@@ -292,8 +293,16 @@ class _Examination:
             return passed(found)
         return warned(found, "Wait until midnight UTC.")
 
+    @property
+    def _journaled(self) -> bool:
+        return (self.project.runs / "journal.sqlite").is_file()
+
     def _address(self, owner: str, kernel: str) -> str:
-        return bundle.kernel_handle(owner, self.project.slug or self.project.competition, kernel)
+        """Return the address that a kernel has; nothing is written for want of a journal."""
+        if not self._journaled:
+            asked = self.project.slug or self.project.competition
+            return bundle.kernel_handle(owner, asked, kernel)
+        return Pushes(self.project).handle(owner, kernel)
 
     def _handles(self) -> Check:
         owner, slug = self.kaggle.username, self.project.competition
@@ -306,7 +315,7 @@ class _Examination:
             for handle, thing in there.items()
         ]
         problems = []
-        if (self.project.runs / "journal.sqlite").is_file():
+        if self._journaled:
             last = self.project.journal().last("pushes", config=self.project.name, outcome=DONE)
             before = last["handle"].partition("/")[0] if last else owner
             if before != owner:

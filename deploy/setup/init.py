@@ -24,7 +24,7 @@ from deploy.client.responses import Competition
 from deploy.client.retries import Pace
 from deploy.errors import CredentialError, Denied, Unreachable, UsageError, writing
 from deploy.kernel.push_and_watch import Show
-from deploy.project import INFER, TRAIN
+from deploy.project import INFER, TRAIN, with_letter
 from deploy.relay import competition_rules
 
 FILE = "relay.toml"
@@ -32,7 +32,6 @@ TEMPLATE = "digits"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{2,49}")
 ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,49}")  # Kaggle finds no new notebook that begins otherwise
-LETTER = "k-"  # before a slug that begins with a digit
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
 MOST_HOURS = 12  # that Kaggle gives a notebook with a GPU
@@ -146,7 +145,7 @@ def begin(
     created, remembered = not _exists(path, text), _default(root) != name
     slugs = _slugs(root)
     if created and competition[0].isdigit():  # else its notebooks may be at their addresses already
-        slugs.setdefault(competition, LETTER + competition[: 50 - len(LETTER)])
+        slugs.setdefault(competition, with_letter(competition))
     owner, unchecked, about = _look(competition, user)
     takes_notebooks = about is None or not about.takes_files
     if created and hours is None and takes_notebooks and ask is not None:
@@ -219,7 +218,7 @@ def _slugs(root: Path) -> dict[str, str]:
                 f"{root / FILE} says {competition} = {slug!r}; expected 3 to 50 lower-case letters,"
                 " digits and hyphens, a letter first: Kaggle finds no new notebook whose address"
                 ' begins with a digit ("Notebook not found").\nCorrect that line, as'
-                f' {competition} = "{LETTER}{competition}"'
+                f' {competition} = "{with_letter(competition)}"'
             )
     return dict(slugs)
 

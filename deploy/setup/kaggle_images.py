@@ -100,7 +100,7 @@ def printed(runs: Path, server: str) -> dict[str, Printed]:
         slug = note.run.split("/")[1]
         log = folder / f"{slug}.log"
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-        shape = str(output.json_object(folder / output.BUNDLE).get("machine_shape", ""))
+        shape = output.of_bundle(folder, "machine_shape")
         kind, lines = accelerator(slug, shape), PRINTED.findall(text)
         day = date.fromisoformat(note.at[:10])
         if lines and (kind not in found or found[kind].day <= day):

@@ -14,7 +14,7 @@ from deploy.errors import RelayError
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import continuation
-from deploy.relay.last_runs import PUSHED_BY, run_of
+from deploy.relay.last_runs import PUSHED_BY, run_of, started
 
 Row = Mapping[str, Any]
 
@@ -57,19 +57,21 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
 
     A question that fails is answered with its error, and does not hide the other answers.
     """
-    runs, partial = {}, False
+    runs: dict[str, str] = {}
+    partial: Project | None = None
     for kernel in PUSHED_BY:
         row = project.journal().last("pushes", kernel=kernel, config=project.name, outcome=DONE)
         if row is None:
             continue
         run = run_of(row)
         try:
-            state = kaggle.kernel_status(run.handle, run.version).name
+            state = started(kaggle, row, kaggle.kernel_status(run.handle, run.version).name)
             if kernel != INFER and state in continuation.ENDED:
                 progress = row["left"] or continuation.progress_of(kaggle, run)
                 short = progress.startswith("partial")
                 state += f", {progress}" if short else ""
-                partial = partial or (short and kernel == TRAIN)
+                if short and kernel == TRAIN:
+                    partial = project.trained_on(run.machine_shape)
         except RelayError as error:
             state = f"not known: {str(error).splitlines()[0]}"
         runs[str(run)] = state
@@ -78,13 +80,15 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
     except RelayError:
         quota = Quota(None, None)
     active = next((run for run, state in runs.items() if state in ACTIVE), "")
-    following = f"watch --run {active}" if active else "push-train --until-done" if partial else ""
+    following = project.command(f"watch --run {active}") if active else None
+    if partial and not active:
+        following = partial.command("push-train --until-done")
     return {
         "runs": runs,
         "hours_left": _in_hours(TPU=quota.tpu_seconds, GPU=quota.gpu_seconds),
         "hours_allowed": _in_hours(TPU=quota.tpu_allowed, GPU=quota.gpu_allowed),
         "renewed": quota.renewed.isoformat() if quota.renewed else None,
-        "next": project.command(following) if following else None,
+        "next": following,
     }
 
 

@@ -39,6 +39,40 @@ def test_each_refusal_is_its_own_error(status, body, kind, code):
     assert type(verdict) is kind and verdict.exit_code == code
 
 
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("You must verify your phone number before you can submit", "phone"),
+        ("Phone verification is required", "phone"),
+        ("Your account's identity is not verified", "identity"),
+        ("Verify with Persona first", "identity"),
+        ("Please complete the reCAPTCHA", "CAPTCHA"),
+        ("The captcha was not solved", "CAPTCHA"),
+        ("Permission 'competitions.participate' was denied", "joined"),
+    ],
+)
+def test_what_only_a_person_can_do_on_the_site_is_told_from_other_refusals(said, named):
+    """Whatever the code is: a push is refused for it inside a 200."""
+    for code in (400, 403):
+        verdict = failure_messages.error_for("submit", answered(code, {"message": said}))
+
+        assert type(verdict) is Denied and named in verdict.gate and verdict.gate in str(verdict)
+
+
+@pytest.mark.parametrize(
+    "title", ["Phone Price", "Identity of Whales", "Persona Chat", "Captcha Solver"]
+)
+@pytest.mark.parametrize(("code", "kind"), [(400, Refused), (403, Denied)])
+def test_the_title_of_a_competition_is_nothing_that_the_account_lacks(title, code, kind):
+    """Who read that the phone was not verified looked for the fault in the wrong place."""
+    said = f"{title} only accepts Submissions from Notebooks"
+
+    verdict = failure_messages.error_for("submit", answered(code, {"message": said}))
+
+    assert type(verdict) is kind and not getattr(verdict, "gate", "")
+    assert "kaggle.com/settings" not in str(verdict) and "browser" not in str(verdict)
+
+
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_a_server_error_leaves_it_unknown_what_happened(status):
     """A push was seen to be answered by a 500 and to exist."""
@@ -64,14 +98,15 @@ def test_a_reasonable_pause_is_honoured(text, pause):
     assert failure_messages.retry_after(answered(503, {}, Retry_After=text)) == pause
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT"])
 @pytest.mark.parametrize("status", [400, 401, 403, 410])
-def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status):
-    """Files are got and Kaggle's calls are posted; what the storage refuses has expired, and says
-    nothing about owners.
+def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status, method):
+    """Files are got or put, and Kaggle's calls are posted; what the storage refuses has expired,
+    and says nothing about owners.
     """
     error = answered(status, b"<Error><Code>ExpiredToken</Code></Error>")
     assert error.response is not None
-    error.response.request = requests.Request("GET", "https://storage.googleapis.com/x").prepare()
+    error.response.request = requests.Request(method, "https://storage.googleapis.com/x").prepare()
 
     verdict = failure_messages.error_for("download x", error)
 

@@ -418,4 +418,4 @@ def test_a_note_of_a_pull_that_nobody_can_read_is_none(tmp_path):
     (tmp_path / output.NOTE).write_text("[" * 100_000)
     (tmp_path / output.BUNDLE).write_text("[" * 100_000)
 
-    assert (output.noted(tmp_path), output.bundle_of(tmp_path)) == (None, "")
+    assert (output.noted(tmp_path), output.of_bundle(tmp_path, "bundle_sha256")) == (None, "")

@@ -386,16 +386,20 @@ def by_hand(
     return run, relay.pull(kaggle, ours, run, show=shown.append)
 
 
-def test_the_same_commands_by_hand_resume_too(start, ours, shown):
-    """Push, watch, pull, and push again; each says how far the run is."""
+@pytest.mark.parametrize("machine", ["", " --for gpu-t4x2"])
+def test_the_same_commands_by_hand_resume_too(start, ours, shown, machine):
+    """Push, watch, pull, and push again; each says how far the run is, and where it goes on."""
     _, kaggle = start(Script())
-    run, folder = by_hand(kaggle, ours, shown)
+    run, folder = by_hand(kaggle, on_the_pair(ours) if machine else ours, shown)
+    following = f"invoke push-train --until-done --config digits{machine}"
 
     assert continuation.progress_of(kaggle, run) == "partial, step 5 of 12"
-    assert relay.next_command(ours, run, folder) == "invoke push-train --until-done --config digits"
+    assert relay.next_command(ours, run, folder) == following
+    with pytest.raises(UsageError, match=f"{following}$"):
+        continuation.require_complete(ours, folder)
     found = status.now(kaggle, ours)
     assert found["runs"] == {str(run): "COMPLETE, partial, step 5 of 12"}
-    assert status.state_lines(found)[-1] == "Next: invoke push-train --until-done --config digits"
+    assert status.state_lines(found)[-1] == f"Next: {following}"
     assert "partial, step 5 of 12" in status.journal_lines(ours)[2]
 
     by_hand(kaggle, ours, shown)

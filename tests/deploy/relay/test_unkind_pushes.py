@@ -15,6 +15,7 @@ from deploy.kernel import push_and_watch
 from deploy.project import Project
 from deploy.relay import chained_sessions, reconcile, relay
 from deploy.relay.last_runs import Pushes
+from deploy.trace import status
 from localkaggle.facts import Facts
 from localkaggle.fault_kinds import instead
 from localkaggle.server import LocalKaggle
@@ -153,6 +154,7 @@ def test_a_version_that_is_said_to_be_saved_only_is_waited_for(start, ours, push
     _, kaggle = start(new_script_seconds=1.0)
     run = push(kaggle, ours)
 
+    assert status.now(kaggle, ours)["runs"] == {str(run): "QUEUED"}
     assert push(kaggle, ours) == run
     (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
     with pytest.raises(NoQuota, match=f"active: {run}"):

@@ -332,6 +332,20 @@ def test_what_is_on_kaggle_already_is_named_with_its_version(server, whole):
     assert row.found == f"{kernels}, ann/digits-artifact version 2"
 
 
+def test_a_notebook_that_kaggle_put_elsewhere_is_looked_for_there(server, whole):
+    """It pushes to that address from then on."""
+    asked = "ann/digits-train-tpu"
+    with Journal(whole / "runs" / "journal.sqlite").recording(
+        "pushes", config="digits", asked=asked, handle=f"{asked}-9"
+    ):
+        pass
+
+    rows = examine(whole)
+
+    assert f"{asked}-9 not yet" in rows["kaggle"].found
+    assert f"{asked}-9 (" in rows["notebooks"].found
+
+
 def test_runs_of_another_owner_are_a_warning(server, whole):
     """`watch` and `pull` would ask for what this account may not see."""
     with Journal(whole / "runs" / "journal.sqlite").recording(

@@ -416,6 +416,15 @@ def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ou
     assert written(ours) == before
 
 
+@pytest.mark.parametrize("letters", [48, 49, 50])
+def test_what_a_long_slug_is_given_is_taken_back(ours, letters):
+    """An address has as many letters as a competition's slug, and one of them is spent."""
+    competition = "2".ljust(letters - 1, "x") + "y"
+    init.begin(ours, competition, config="leaves", user="ann")
+
+    assert init.slug(ours, competition) == f"k-{competition}"[:50]
+
+
 def test_a_slug_stays_when_another_competition_is_begun(ours):
     """relay.toml holds one default, and the slugs of all."""
     init.begin(ours, DIGITS, config="leaves", user="ann")
