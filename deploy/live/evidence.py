@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploy.client import responses
+from deploy.kernel.look import ENDED
 from deploy.live.raw_answers import Record, calls
 
 Records = Sequence[Record]
@@ -13,7 +14,6 @@ Records = Sequence[Record]
 # A state is seen to begin or end only by somebody who looked so many seconds before at most.
 FRESH_SECONDS = 15.0
 NOT_THERE = "NOT_THERE"  # the status of a version that Kaggle does not know
-ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
 STARTED = ("RUNNING", "CANCEL_REQUESTED", *ENDED)
 
 

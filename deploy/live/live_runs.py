@@ -24,9 +24,10 @@ from deploy.errors import (
     RunFailed,
 )
 from deploy.kernel import artifact_manifest
+from deploy.kernel.look import ENDED
 from deploy.kernel.push_and_watch import SAVED
 from deploy.live import live_notebook
-from deploy.live.evidence import ENDED, NOT_THERE
+from deploy.live.evidence import NOT_THERE
 from deploy.live.made_things import MadeThings
 from deploy.live.raw_answers import RawAnswers
 

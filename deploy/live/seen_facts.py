@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.client.responses import MALFORMED
+from deploy.kernel.look import ENDED
 from deploy.live import evidence
-from deploy.live.evidence import ENDED, NOT_THERE, STARTED, Records
+from deploy.live.evidence import NOT_THERE, STARTED, Records
 from deploy.live.probe import BEFORE, MARKER
 from deploy.live.raw_answers import calls
 

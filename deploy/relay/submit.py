@@ -41,7 +41,6 @@ Check = Callable[[Path, Path], object]
 
 LOOKS = 3  # at the list, for a submission whose answer was lost
 FILE = "submission.csv"
-SAMPLE = "sample_submission.csv"
 NAMED = "[run "  # begins the part of a description that names the run
 # What Kaggle says of a notebook that ran for too long.
 TOO_LONG = re.compile(r"runtime of \d+ minutes exceeds this competition's (\w+) max of (\d+)")
@@ -57,7 +56,7 @@ def submit(
     message: str,
     deadline_seconds: float,
     show: Show,
-    sample: str = SAMPLE,
+    sample: str = competition_rules.SAMPLE,
     hours: float | None = None,
     now: bool = False,
     earlier: int = 0,
