@@ -213,6 +213,18 @@ def test_what_is_left_of_a_token_is_not_called_its_life():
     assert seen_facts.notes(held) == ["the access token was valid for 5000 s more"]
 
 
+def test_a_tpu_that_is_not_given_is_seen_although_the_second_push_ran_too():
+    """No TPU keeps it from running, and its output is not waited for."""
+    printed = {"about": "tpu", "first": {"platform": "cpu"}, "simulated": ""}
+    answers = [
+        *(pushed(0), status("RUNNING", 1)),
+        *(pushed(2, number=2), status("RUNNING", 3, number=2)),
+        *(status("COMPLETE", 4), output(5, lines=(printed,))),
+    ]
+
+    assert seen_facts.seen([{**one, "step": "tpu"} for one in answers])["verified"] is False
+
+
 def test_time_that_a_session_reserves_is_seen_while_it_runs():
     """Kaggle leaves the field out, or says 0, where it reserves nothing."""
     quota = {"tpuQuota": {"timeUsed": "5s", "timeReserved": "895s", "totalTimeAllowed": "72000s"}}
