@@ -277,7 +277,8 @@ def from_tpu_to_pair(show: Show) -> Row:
     """Return the row of a training that begins on the TPU and ends on the pair, with its score."""
     with opened(offline=True) as (local, kaggle, folder):
         values = {"epochs": EPOCHS, "session_hours": HOURS, "checkpoint_seconds": 4}
-        ours = project(folder, written(folder, "digits", "moved", **values))
+        config = written(folder, "digits", "moved", handoff="kernel", **values)
+        ours = replace(project(folder, config), handoff="kernel")
 
         def tell(line: str) -> None:
             show(f"        {line.splitlines()[0][:150]}")
@@ -292,7 +293,6 @@ def from_tpu_to_pair(show: Show) -> Row:
             said = str(error).splitlines()[-1]
         pair = replace(ours, runtime=PAIR)
         done = chained_sessions.train(kaggle, pair, show=tell)
-        relay.publish(kaggle, pair, done.run, done.folder, show=tell)
         artifact = done.folder / output.ARTIFACT
         infer = relay.push(kaggle, pair, relay.INFER, artifact=artifact, show=tell)
         relay.watch(kaggle, pair, infer, show=tell)
@@ -303,7 +303,8 @@ def from_tpu_to_pair(show: Show) -> Row:
         steps = [str(row["left"]) for row in reversed(ours.journal().recent("pushes", 100))]
     resumed = shapes[0] == "TpuV5E8" and set(shapes[1:]) == {"NvidiaTeslaT4"}
     return Row(
-        "A training that begins on the TPU, whose quota then ends, and resumes on two T4",
+        "A training that begins on the TPU, whose quota then ends, and resumes on two T4; the"
+        " inference mounts its output",
         f"the refusal names the command; ≥ {LEAST}",
         f"{said!r}; {', '.join(shapes)}; {steps[0]}, then {steps[-2]}; {scored.score}",
         resumed and said.endswith(f"--for {PAIR}") and float(scored.score or 0) >= LEAST,
