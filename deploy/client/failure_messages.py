@@ -34,6 +34,10 @@ RULES = (
     f" on the competition's page; for another token: {SETTINGS}"
 )
 
+# How the storage answers about an address that has expired: files are got or put, and every call to
+# Kaggle is posted. 400 may also be about the file that is put.
+STORAGE = {"GET": (400, 401, 403, 410), "PUT": (401, 403, 410)}
+
 
 def _near(verb: str, thing: str) -> str:
     """Return the pattern of both in one sentence: one alone may be a competition's title."""
@@ -112,7 +116,7 @@ def error_for(what: str, error: Exception) -> RelayError | None:
     code, said = _code(error), _said(error)
     if code is None or code >= 500 or code < 400 or code == 408:
         return None  # a request that took too long may have happened
-    if _from_storage(error) and code in (400, 401, 403, 410):
+    if code in STORAGE.get(_method(error), ()):
         return Expired(
             f"Could not {what}: the storage refused the signed address"
             f" ({f'{code} {said}'.rstrip()}).\n"
@@ -187,7 +191,7 @@ def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> st
 
 def answered(code: int, error: Exception) -> bool:
     """Return whether this is Kaggle's answer to a call, with that HTTP code."""
-    return _code(error) == code and not _from_storage(error)
+    return _code(error) == code and _method(error) not in STORAGE
 
 
 def without_version(handle: str, heading: str = "") -> str:
@@ -288,10 +292,10 @@ def plain(text: str) -> str:
     return redact(CONTROL.sub("", text))
 
 
-def _from_storage(error: Exception) -> bool:
-    """Return whether the storage answered. Files are got or put; every call to Kaggle is posted."""
+def _method(error: Exception) -> str:
+    """Return how what was answered had been sent; "" if that is unknown."""
     request = getattr(getattr(error, "response", None), "request", None)
-    return getattr(request, "method", "") in ("GET", "PUT")
+    return getattr(request, "method", "")
 
 
 def _body(error: BaseException) -> dict[str, Any]:

@@ -98,8 +98,13 @@ def test_a_reasonable_pause_is_honoured(text, pause):
     assert failure_messages.retry_after(answered(503, {}, Retry_After=text)) == pause
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT"])
-@pytest.mark.parametrize("status", [400, 401, 403, 410])
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [
+        *(("GET", status) for status in (400, 401, 403, 410)),
+        *(("PUT", status) for status in (401, 403, 410)),
+    ],
+)
 def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status, method):
     """Files are got or put, and Kaggle's calls are posted; what the storage refuses has expired,
     and says nothing about owners.
