@@ -22,7 +22,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     yield from outputs.rows(short=short, show=show)
     if short:
         return
-    yield Later("Screens, lines and stream of `watch`", partial(screens.rows, root, show))
+    yield Later("`invoke watch`", partial(screens.rows, root, show))
     yield from live_rehearsal.rows(show)
     yield Later("The chain by Kaggle's own client", partial(by_hand.row, root))
     yield Later(clients_own_tests.CLAIM, partial(clients_own_tests.row, root, show))

@@ -45,7 +45,9 @@ def rows(root: Path, *, short: bool, show: Show) -> Rows:
     if not short:
         yield gates()
         for config, said in KINDS.items():
-            yield Later(f"dry run of {config}", partial(dry_run, root, config, said, show))
+            yield Later(
+                f"`invoke dry-run --config {config}", partial(dry_run, root, config, said, show)
+            )
 
 
 def uploaded() -> Row:

@@ -63,12 +63,12 @@ def rows(*, short: bool, show: Show) -> Rows:
     yield late_mounts()
     if short:
         return
-    yield Later("4. no internet", denied_internet)
-    yield Later("14. both layouts", both_layouts)
-    yield Later("20. two processes", two_processes.row)
-    yield Later("When the TPU quota is gone", one_gpu)
-    yield Later("From the TPU to the pair", partial(from_tpu_to_pair, show))
-    yield Later("12. images", partial(images, ROOT, show))
+    yield Later("4. Pretrained weights", denied_internet)
+    yield Later("14. A competition and a dataset", both_layouts)
+    yield Later("20. Inference in two processes", two_processes.row)
+    yield Later("A training on the pair of T4", one_gpu)
+    yield Later("A training that begins on the TPU", partial(from_tpu_to_pair, show))
+    yield Later("12. The chain with the pins", partial(images, ROOT, show))
 
 
 @contextmanager
