@@ -6,11 +6,13 @@ Gives  what to type next; and of which kernel a run is
 
 from pathlib import Path
 
+from deploy.errors import UsageError
+from deploy.journal import DONE
 from deploy.kernel import output, saved_progress
 from deploy.kernel.push_and_watch import Run
 from deploy.project import INFER, PREPARE, TRAIN, Project
 from deploy.relay import submit as submissions
-from deploy.relay.last_runs import Pushes
+from deploy.relay.last_runs import Pushes, Row, run_of
 
 
 def next_command(project: Project, run: Run, folder: Path) -> str:
@@ -33,6 +35,28 @@ def next_command(project: Project, run: Run, folder: Path) -> str:
     if last is None or (last["handle"], last["version"]) != (run.handle, run.version):
         return ""  # the steps that follow take the last one
     return project.command("publish" if project.handoff == "dataset" else "push-infer")
+
+
+def after(project: Project, row: Row) -> str:
+    """Return the command that follows a push whose run is complete; "" if nothing does.
+
+    Args:
+        row: of the journal, the newest push of this config.
+    """
+    run, journal = run_of(row), project.journal()
+    if row["kernel"] == PREPARE:
+        return after_preparation(project, "complete")
+    try:
+        folder = Pushes(project).pulled_folder(run)
+    except UsageError:
+        return project.command(f"pull --run {run}")
+    of_run = {"handle": run.handle, "kernel_version": run.version}
+    if row["kernel"] == INFER and journal.last("submissions", sent=1, **of_run):
+        return ""
+    published = journal.last("publishes", config=project.name, outcome=DONE)
+    if row["kernel"] == TRAIN and published and published["at"] >= row["at"]:
+        return project.command("push-infer")
+    return next_command(project, run, folder)
 
 
 def after_preparation(project: Project, progress: str) -> str:

@@ -13,7 +13,7 @@ from deploy.client.responses import Quota
 from deploy.errors import RelayError
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE
 from deploy.project import INFER, TRAIN, Project
-from deploy.relay import continuation
+from deploy.relay import continuation, next_steps
 from deploy.relay.last_runs import PUSHED_BY, run_of, started
 
 Row = Mapping[str, Any]
@@ -58,12 +58,14 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
     A question that fails is answered with its error, and does not hide the other answers.
     """
     runs: dict[str, str] = {}
+    newest: dict[str, Any] = {}
     partial: Project | None = None
     for kernel in PUSHED_BY:
         row = project.journal().last("pushes", kernel=kernel, config=project.name, outcome=DONE)
         if row is None:
             continue
         run = run_of(row)
+        newest = max(newest, row, key=lambda one: one.get("id", 0))
         try:
             state = started(kaggle, row, kaggle.kernel_status(run.handle, run.version).name)
             if kernel != INFER and state in continuation.ENDED:
@@ -83,6 +85,8 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
     following = project.command(f"watch --run {active}") if active else None
     if partial and not active:
         following = partial.command("push-train --until-done")
+    elif newest and runs[str(run_of(newest))] == "COMPLETE":
+        following = next_steps.after(project, newest) or None
     return {
         "runs": runs,
         "hours_left": _in_hours(TPU=quota.tpu_seconds, GPU=quota.gpu_seconds),
