@@ -14,6 +14,7 @@ from pipeline.plan.plan import Plan
 from pipeline.preparation.preparation import MOST_BYTES
 
 MISSING = "—"
+MANY = 10**9  # images: no competition has as many, and a guess of more says nothing
 TICKS = (1, 10, 60, 600, 3600, 36_000, 360_000, 3_600_000, 36_000_000)  # seconds
 HEADS = (
     "", "memory a core", "largest batch", "step", "epoch", "training", "sessions", "weeks", "price"
@@ -147,6 +148,8 @@ def _inference(made: Plan) -> list[str]:
         if found.limit is None or found.most is None:
             return ["Inference on two T4: the config sets no limit to its time"]
         most = f"{found.most:,} images fit" if found.most else "no image fits"
+        if found.most >= MANY:
+            most = f"more than {MANY:,} images fit"
         return [f"Inference on two T4: {most} into {shown(found.limit)}{reads}"]
     late = found.limit is not None and found.total.usual > found.limit
     verdict = f", more than the {shown(found.limit or 0)} there are" if late else ""
