@@ -1,5 +1,5 @@
-"""python -m pipeline describe|check|train|ensemble|infer|scale-check|report|inspect|plan: what
-notebooks do, on any machine that has the data.
+"""python -m pipeline describe|check|train|ensemble|infer|scale-check|report|inspect|plan|bench:
+what notebooks do, on any machine that has the data.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import config as config_module
+from pipeline.bench import bench_command
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.inspection import inspect_command
 from pipeline.inspection.inspect_command import OPTIONS
@@ -31,6 +32,7 @@ EXAMPLES = """examples:
   python -m pipeline report --output out
   python -m pipeline inspect data/leaves --write leaves --page leaves.html
   python -m pipeline plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
+  python -m pipeline bench --config cifar100_wrn --batch 256,1024 --output bench
 """
 
 IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: `describe` counts steps with it by default
@@ -44,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     except PipelineError as error:
         return _fail(f"Error: {error}", error.exit_code, options)
     except KeyboardInterrupt:
-        resumes = options.command in (_train, _scale_check)
+        resumes = options.command in (_train, _scale_check, _bench)
         more = "resumes from the last checkpoint" if resumes else "begins again"
         return _fail(f"Interrupted. The same command {more}.", 130, options)
     if options.json:
@@ -79,7 +81,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = "describe|check|train|ensemble|infer|scale-check|report|inspect|plan"
+    names = "describe|check|train|ensemble|infer|scale-check|report|inspect|plan|bench"
     commands = parser.add_subparsers(required=True, metavar=names)
 
     def add(
@@ -148,6 +150,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     for option, words in plan_command.OPTIONS.items():
         planned.add_argument(f"--{option}", default="", help=words)
     planned.add_argument("--largest", action="store_true", help=plan_command.LARGEST)
+    benched = add("bench", _bench, "time trainings on these devices, beside Keras' fit", config)
+    benched.add_argument("--input", type=Path, help=bench_command.INPUT)
+    benched.add_argument("--output", required=True, type=Path, help="gets a file a cell")
+    for option, words in bench_command.OPTIONS.items():
+        benched.add_argument(f"--{option}", default="", help=words)
     options = parser.parse_args(arguments)
     if options.command not in (_infer, _ensemble) and "config" in options:
         if len(options.config) > 1:
@@ -366,6 +373,16 @@ def _inspect(options: argparse.Namespace) -> dict[str, Any]:
     refuse_missing_input(options.input)
     given = {name: getattr(options, name) for name in OPTIONS}
     return inspect_command.run(options.input, given, print)
+
+
+def _bench(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("jax")
+    config = config_module.load(options.config)
+    devices.use_cores(bench_command.common(options.batch) or config.batch)
+    if options.input is not None:
+        refuse_missing_input(options.input)
+    given = {name: getattr(options, name) for name in bench_command.OPTIONS}
+    return bench_command.run(config, options.input, options.output, given, _show)
 
 
 def _plan(options: argparse.Namespace) -> dict[str, Any]:

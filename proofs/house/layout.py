@@ -13,7 +13,7 @@ FLOORS = {
     "pipeline": "errors storage runtime config metrics competition_metric data losses augmentation"
     " models submission artifact ensemble|warm_start session evaluation"
     " training|inference|preparation figures pages folders"
-    " plan report|inspection|rehearsal __main__",
+    " plan report|inspection|rehearsal|bench __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup|live",
     "localkaggle": "competitions|sessions|fault_kinds|facts faults services http_handler server"
     " __main__",

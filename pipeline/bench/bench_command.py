@@ -1,0 +1,84 @@
+"""The command `python -m pipeline bench`."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline.bench import cells, images, measurement
+from pipeline.config import Config
+from pipeline.errors import ConfigError
+
+OPTIONS = {
+    "batch": "images a step, with commas between; default: the config's, a half and a quarter",
+    "pattern": "of the eight, as 1,3 or 1..8; default: all",
+    "epochs": "of each training, 2 or more: the first compiles; default: 3",
+    "images": "to train on at most; default: all",
+    "minutes": "after which no other cell begins; default: no end",
+}
+EPOCHS = 3
+INPUT = "a competition's folder; default: CIFAR-100 where Keras reaches it, else made images"
+
+
+def run(
+    config: Config,
+    folder: Path | None,
+    output: Path,
+    given: dict[str, str],
+    show: Callable[[str], None],
+) -> dict[str, Any]:
+    """Measure the grid that the options name, and return its cells as plain values.
+
+    Args:
+        folder: of a competition; None: as `pipeline.bench.images.find` says.
+        given: by the names of `OPTIONS`; "": the default.
+
+    Raises:
+        ConfigError: if an option is none.
+    """
+    begun = time.monotonic()
+    numbers = {name: _number(name, given.get(name, "")) for name in ("epochs", "images", "minutes")}
+    epochs = int(numbers["epochs"] or EPOCHS)
+    if epochs < 2:
+        raise ConfigError(
+            "--epochs 1: expected 2 or more, since the first epoch compiles.\nCorrect it."
+        )
+    sizes = [config.batch // part for part in (4, 2, 1) if config.batch % part == 0]
+    batches = cells.read_batches(given["batch"]) if given.get("batch") else sizes
+    patterns = cells.read_patterns(given.get("pattern") or f"1..{len(cells.PATTERNS)}")
+    found = images.find(config, folder, show)
+    if numbers["images"]:
+        found = found.first(int(numbers["images"]))
+    if len(found.train) < max(batches):
+        raise ConfigError(
+            f"--batch {max(batches)}: there are {len(found.train)} images to train on.\n"
+            "Give smaller batches, or more images."
+        )
+    grid = cells.grid(patterns, batches)
+    show(
+        f"Images: {len(found.train):,} to train on, {len(found.test):,} to validate; {found.source}"
+    )
+    until = begun + 60 * numbers["minutes"] if numbers["minutes"] else math.inf
+    measured = measurement.run(grid, config, found, output, epochs=epochs, until=until, show=show)
+    return {
+        "output": str(output),
+        "cells": [one.to_json() for one in measured],
+        "left": len(grid) - len(measured),
+    }
+
+
+def common(batches: str) -> int:
+    """Return the largest number that divides each batch of the option; 0 if it names none."""
+    return math.gcd(*cells.read_batches(batches)) if batches else 0
+
+
+def _number(name: str, text: str) -> float:
+    """Return the number of an option, 0 if it is not given."""
+    try:
+        value = float(text or 0)
+    except ValueError:
+        value = -1.0
+    if value < 0 or not math.isfinite(value) or (text and not value):
+        raise ConfigError(f"--{name} {text[:40]}: expected a number above 0.\nCorrect it.")
+    return value

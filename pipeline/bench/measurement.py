@@ -1,0 +1,208 @@
+"""Measurement: a cell trained on the devices that are here, and a grid of them, cell by cell.
+
+Each cell is a file in the output folder, written when it is complete. A grid that is given again
+measures what has none.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.bench import epochs as times_of
+from pipeline.bench import images as images_of
+from pipeline.bench.cells import OURS, PATTERNS, Cell
+from pipeline.bench.epochs import Times
+from pipeline.bench.images import Images
+from pipeline.config import Config
+from pipeline.errors import ConfigError, DeviceError, PipelineError
+from pipeline.runtime import devices, provenance
+from pipeline.storage import atomic_file
+
+FOLDER, FILES = "cells", "files"
+ROOM = 1.2  # of what a cell is expected to take, before the end of the time
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell, and what it took.
+
+    Attributes:
+        cell: which.
+        times: of its training; None if it cannot be trained.
+        reason: why not; "" if it was.
+        about: devices, versions, config, images, date: whatever else a figure depends on.
+    """
+
+    cell: Cell
+    times: Times | None
+    reason: str
+    about: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, as `of_json` takes them."""
+        times = self.times.to_json() if self.times else None
+        return {
+            "cell": asdict(self.cell),
+            "times": times,
+            "reason": self.reason,
+            "about": self.about,
+        }
+
+
+def of_json(found: dict[str, Any]) -> Measured:
+    """Return what `Measured.to_json` gave."""
+    times = times_of.of_json(found["times"]) if found["times"] else None
+    return Measured(Cell(**found["cell"]), times, found["reason"], found["about"])
+
+
+def run(
+    cells: Sequence[Cell],
+    config: Config,
+    images: Images,
+    output: Path,
+    *,
+    epochs: int,
+    until: float = math.inf,
+    show: Callable[[str], None],
+) -> list[Measured]:
+    """Measure the cells that the output folder lacks, and return all that it has of these.
+
+    Args:
+        epochs: of each cell.
+        until: time (`time.monotonic`) after which no cell begins that would end later, by what
+            others took.
+
+    Raises:
+        DiskError: if nothing can be written.
+    """
+    kept = output / FOLDER
+    kept.mkdir(parents=True, exist_ok=True)
+    about = _about(config, images, epochs)
+    found: list[Measured] = []
+    left = list(cells)
+    for cell in cells:
+        path = kept / f"{cell}.json"
+        if path.exists():
+            found.append(_same(of_json(json.loads(path.read_text(encoding="utf-8"))), about, path))
+            left.remove(cell)
+    if found:
+        show(f"{len(found)} of {len(cells)} cells were measured before, in {kept}")
+    for cell in left:
+        longest = _expected(found, cell)
+        if time.monotonic() + ROOM * longest > until:
+            missing = len(cells) - len(found)
+            show(
+                f"The time is up: {missing} of {len(cells)} cells are left; give the command again"
+            )
+            break
+        files = None
+        if PATTERNS[cell.pattern].files:
+            files = images_of.as_files(images, output / FILES, show)
+        begun = time.monotonic()
+        measured = _measure(cell, images, files, config, epochs, about, show)
+        atomic_file.write(kept / f"{cell}.json", json.dumps(measured.to_json()).encode())
+        found.append(measured)
+        show(in_words(measured, len(found), len(cells), time.monotonic() - begun))
+    return found
+
+
+def in_words(measured: Measured, number: int, count: int, seconds: float) -> str:
+    """Return a line about a cell."""
+    start = f"{number} of {count}  {measured.cell!s:24}"
+    times = measured.times
+    if times is None:
+        return f"{start}  n/a: {measured.reason}"
+    return (
+        f"{start}  {times.mean:.2f} s an epoch, {times.rate:,.0f} images/s,"
+        f" {times.images:,.0f} images an epoch, {times.compiling:.1f} s compiling; {seconds:.0f} s"
+    )
+
+
+def _measure(
+    cell: Cell,
+    images: Images,
+    files: Path | None,
+    config: Config,
+    epochs: int,
+    about: dict[str, Any],
+    show: Callable[[str], None],
+) -> Measured:
+    import keras
+
+    from pipeline.bench import fit_way, own_way
+
+    here, ours = devices.found(), cell.way == OURS
+    # On a CPU fit computes as it does by itself: on one device, with every core.
+    count = here.count if ours or here.platform != "cpu" else 1
+    before = keras.config.dtype_policy()
+    way = own_way.train if ours else fit_way.train
+    try:
+        if cell.batch % count:
+            raise ConfigError(f"a batch of {cell.batch} does not split over {count} devices")
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel() if count > 1 else None
+        )
+        keras.config.set_dtype_policy(about["precision"])
+        quiet: Callable[[str], None] = lambda line: None  # noqa: E731
+        times = way(cell, images, files, config, epochs, quiet)
+    except (ConfigError, DeviceError) as error:
+        return Measured(cell, None, str(error).splitlines()[0], about)
+    except Exception as error:
+        if isinstance(error, PipelineError) or not devices.exhausted(error):
+            raise
+        return Measured(cell, None, "out of memory", about)
+    finally:
+        keras.distribution.set_distribution(None)
+        keras.config.set_dtype_policy(before)
+        keras.utils.clear_session(free_memory=True)
+    return Measured(cell, times, "", {**about, "peak_bytes": peak_bytes()})
+
+
+def peak_bytes() -> int | None:
+    """Return the most memory that a device has had in use so far; None where it does not say."""
+    import jax
+
+    found = [one.memory_stats() for one in jax.local_devices()]
+    peaks = [each["peak_bytes_in_use"] for each in found if each and "peak_bytes_in_use" in each]
+    return max(peaks, default=None)
+
+
+def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
+    here = devices.found()
+    return {
+        "devices": str(here),
+        "precision": devices.precision(config.precision, here),
+        "versions": provenance.versions(),
+        "cpus": devices.cores(),
+        "config": config.name,
+        "model_options": dict(config.model_options),
+        "images": images.source,
+        "real": images.real,
+        "count": len(images.train),
+        "epochs": epochs,
+    }
+
+
+def _same(measured: Measured, about: dict[str, Any], path: Path) -> Measured:
+    """Return a cell of an earlier call, or raise `ConfigError` if it was measured otherwise."""
+    for name in ("devices", "config", "model_options", "images", "epochs", "precision"):
+        if measured.about.get(name) != about[name]:
+            raise ConfigError(
+                f"{path} was measured with {name} {measured.about.get(name)!r}; this call has"
+                f" {about[name]!r}.\nChoose another --output, or give the earlier options."
+            )
+    return measured
+
+
+def _expected(found: Sequence[Measured], cell: Cell) -> float:
+    """Return how many seconds a cell will take, by those that are like it; 0 if there are none."""
+    like = [one for one in found if one.times and one.cell.way == cell.way]
+    if not like:
+        return 0.0
+    nearest = min(like, key=lambda one: abs(math.log(one.cell.batch / cell.batch)))
+    assert nearest.times is not None  # noqa: S101 - it is in `like`
+    return nearest.times.before + sum(epoch.seconds for epoch in nearest.times.epochs)

@@ -1,0 +1,60 @@
+"""A benchmark's cells: eight patterns, three feeds, two ways, the most informative first."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from pipeline.bench import cells
+from pipeline.bench.cells import FEEDS, FIT, GENERATOR, OURS, OWN_FEED, PATTERNS, Cell
+from pipeline.errors import ConfigError
+
+NUMBERS = some.sets(some.sampled_from(sorted(PATTERNS)), min_size=1)
+SIZES = some.sets(some.integers(1, 4096), min_size=1, max_size=5)
+
+
+def test_arrays_are_not_augmented_and_files_are_no_arrays():
+    """So fit has its arrays, whole or truncated, in the first two patterns alone."""
+    found = {number: pattern.feeds for number, pattern in PATTERNS.items()}
+
+    assert found == {1: FEEDS, 2: FEEDS} | dict.fromkeys(range(3, 9), (GENERATOR,))
+
+
+@given(NUMBERS, SIZES)
+def test_a_grid_has_every_possible_cell_once(numbers, sizes):
+    """Those of fit by its feeds; ours has one feed, and takes every core in place of workers."""
+    found = cells.grid(numbers, sizes)
+
+    feeds = (*FEEDS, OWN_FEED)
+    asked = [
+        Cell(way, number, feed, size)
+        for way in (FIT, OURS)
+        for number in numbers
+        for feed in feeds
+        for size in sizes
+    ]
+    assert len(found) == len(set(found))
+    assert set(found) == {cell for cell in asked if cells.possible(cell)}
+
+
+@given(NUMBERS, SIZES)
+def test_a_grid_that_is_cut_has_compared_both_ways(numbers, sizes):
+    """Each cell of ours follows the same one of fit; the smallest batch comes first."""
+    found = cells.grid(numbers, sizes)
+
+    for place, cell in enumerate(found):
+        if cell.way == OURS:
+            before = found[place - 1]
+            assert (before.way, before.pattern, before.batch) == (FIT, cell.pattern, cell.batch)
+    assert found[0].batch == min(sizes)
+
+
+@pytest.mark.parametrize("text", ["0", "9", "1..9", "3..1", "x", "", "1,,2", "..", "-1"])
+def test_a_pattern_that_is_none_is_named_with_the_edit(text):
+    with pytest.raises(ConfigError, match=r"expected numbers from 1 to 8(.|\n)*--pattern 1\.\.8"):
+        cells.read_patterns(text)
+
+
+@pytest.mark.parametrize("text", ["0", "64,", "x", "64.5", "-64"])
+def test_a_batch_that_is_none_is_named_with_the_edit(text):
+    with pytest.raises(ConfigError, match=r"expected images a step(.|\n)*--batch 64,128,256"):
+        cells.read_batches(text)

@@ -1,0 +1,131 @@
+"""A small grid is really trained: what is counted, what is compiled, what is kept."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline import config as config_module
+from pipeline.bench import bench_command, images, measurement
+from pipeline.bench.cells import PATTERNS
+from pipeline.errors import ConfigError
+
+COUNT, TEST, BATCH, EPOCHS = 50, 10, 16, 3
+CELLS = (
+    *("fit-1-whole-16", "ours-1-own-16", "fit-6-generator-16", "ours-6-own-16"),
+    *("fit-1-truncated-16", "fit-1-generator-16"),
+)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Return a network of three 1x1 convolutions, which compiles in a second."""
+    config = config_module.load("digits")
+    return replace(
+        config, model="wide_resnet", batch=BATCH,
+        model_options={"k": 1, "n": 0, "kernel_size": 1}, folds=None, floor=None,
+        batchnorm_batch=None, optimizer=replace(config.optimizer, base_batch=BATCH),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bench(small, tmp_path_factory):
+    """Return a function that gives the command, and its folder."""
+    output = tmp_path_factory.mktemp("bench")
+
+    def give(**options: str) -> tuple[list[str], dict[str, measurement.Measured]]:
+        shown: list[str] = []
+        given = {"pattern": "1,6", "images": str(COUNT), "batch": str(BATCH), **options}
+        found = bench_command.run(small, None, output, given, shown.append)
+        made = [measurement.of_json(one) for one in found["cells"]]
+        return shown, {str(one.cell): one for one in made}
+
+    give()
+    return give, output
+
+
+def epochs(bench, cell, name):
+    (give, _) = bench
+    return [getattr(epoch, name) for epoch in give()[1][cell].times.epochs]
+
+
+def test_every_cell_of_the_grid_is_measured(bench):
+    """Both ways of both patterns, then the other feeds."""
+    give, _ = bench
+
+    assert tuple(give()[1]) == CELLS
+
+
+def test_images_are_those_that_the_devices_were_given(bench):
+    """Fit's generator leaves some out: three steps of sixteen, of fifty images in four batches."""
+    assert epochs(bench, "fit-1-whole-16", "images") == [COUNT] * EPOCHS
+    assert epochs(bench, "fit-1-truncated-16", "images") == [48] * EPOCHS
+    generated = epochs(bench, "fit-1-generator-16", "images")
+    assert set(generated) == {48, 34} and generated[0] == 48
+    assert sum(epochs(bench, "ours-1-own-16", "images")) == -(-COUNT * EPOCHS // BATCH) * BATCH
+
+
+def test_validation_is_counted_too(bench):
+    """Fit takes no more whole batches than there are, but one."""
+    assert epochs(bench, "ours-6-own-16", "validated") == [TEST] * EPOCHS
+    assert epochs(bench, "fit-6-generator-16", "validated") == [TEST] * EPOCHS
+    assert epochs(bench, "fit-1-whole-16", "validated") == [0] * EPOCHS
+
+
+def test_a_ragged_batch_costs_one_compilation_more(bench):
+    """That is what a truncated set saves."""
+    whole = epochs(bench, "fit-1-whole-16", "compiled")
+    truncated = epochs(bench, "fit-1-truncated-16", "compiled")
+
+    assert whole[0].count("jit(train_step)") == 2 and truncated[0].count("jit(train_step)") == 1
+    assert whole[1:] == truncated[1:] == [()] * (EPOCHS - 1)
+
+
+def test_a_cell_that_was_measured_is_not_measured_again(bench):
+    """Killed in the middle of one, a grid repeats that alone."""
+    give, output = bench
+    kept = output / measurement.FOLDER
+    cut = kept / f"{CELLS[2]}.json"
+    before = {path.name: path.read_bytes() for path in kept.iterdir()}
+    cut.unlink()
+
+    shown, _ = give()
+
+    assert [line for line in shown if line.startswith(f"{len(CELLS)} of")][0].split()[3] == CELLS[2]
+    after = {path.name: path.read_bytes() for path in kept.iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {cut.name}
+
+
+def test_a_cell_of_another_grid_is_not_taken_for_one_of_this(bench):
+    give, _ = bench
+
+    with pytest.raises(
+        ConfigError, match=r"measured with epochs 3; this call has 2(.|\n)*--output"
+    ):
+        give(epochs="2")
+
+
+def test_what_is_made_from_a_seed_says_so(bench):
+    """For throughput only: nothing can be learned from noise."""
+    give, output = bench
+
+    about = give()[1][CELLS[0]].about
+
+    assert not about["real"] and "for throughput only" in about["images"]
+    assert json.loads((output / "cells" / f"{CELLS[0]}.json").read_text())["about"] == about
+
+
+def test_files_hold_the_same_images(small, tmp_path):
+    """PNG loses nothing."""
+    made = images.made(small.data.shape, 10).first(COUNT)
+    folder = images.as_files(made, tmp_path / "files", lambda line: None)
+
+    from pipeline.bench.own_way import _decoded
+
+    pixels, labels = _decoded(folder / "train", small.data, lambda line: None)
+
+    order = np.lexsort((pixels.reshape(COUNT, -1).sum(axis=1), labels))
+    expected = np.lexsort((made.train.reshape(COUNT, -1).sum(axis=1), made.train_labels))
+    assert np.array_equal(pixels[order], made.train[expected])
+    assert PATTERNS[6].files
