@@ -92,7 +92,8 @@ def test_a_cell_that_was_measured_is_not_measured_again(bench):
 
     shown, _ = give()
 
-    assert [line for line in shown if line.startswith(f"{len(CELLS)} of")][0].split()[3] == CELLS[2]
+    (measured,) = (line.split() for line in shown if line.startswith(f"{len(CELLS)} of"))
+    assert measured[3] == CELLS[2]
     after = {path.name: path.read_bytes() for path in kept.iterdir()}
     assert {name for name in before if before[name] != after[name]} == {cut.name}
 
@@ -100,9 +101,7 @@ def test_a_cell_that_was_measured_is_not_measured_again(bench):
 def test_a_cell_of_another_grid_is_not_taken_for_one_of_this(bench):
     give, _ = bench
 
-    with pytest.raises(
-        ConfigError, match=r"measured with epochs 3; this call has 2(.|\n)*--output"
-    ):
+    with pytest.raises(ConfigError, match=r"with epochs 3; this call has 2(.|\n)*--output"):
         give(epochs="2")
 
 
