@@ -1,0 +1,63 @@
+"""Rows of any runs beside those of 2018, and what each thing that is done more costs."""
+
+import json
+import shutil
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+
+from pipeline.bench import timings
+from pipeline.bench.cells import Cell
+from pipeline.bench.epochs import Epoch, Times
+from pipeline.bench.measurement import FOLDER, Measured
+from pipeline.errors import ConfigError
+
+EPOCH = Epoch(2.0, 48, 0, 0.5, None, 0.0)
+TIMES = Times(1.0, (replace(EPOCH, seconds=9.0, compiling=6.0), EPOCH, replace(EPOCH, seconds=3.0)))
+CELL = Measured(Cell("fit", 1, "whole", 16), TIMES, "", {"devices": "1 x cpu (cpu)"})
+
+
+def keep(folder, *cells):
+    (folder / FOLDER).mkdir(parents=True)
+    for one in cells:
+        (folder / FOLDER / f"{one.cell}.json").write_text(json.dumps(one.to_json()))
+    return folder
+
+
+def costs(what):
+    return [
+        share for name, _, _, share in timings.costs_of_more(timings.published()) if name == what
+    ]
+
+
+def test_a_cell_has_the_columns_of_2018():
+    """Its total is before + epoch 1 + mean x the others."""
+    row = timings.of(CELL)
+
+    assert (row.before, row.first, row.mean, row.total(20)) == (1.0, 9.0, 2.5, 1 + 9 + 19 * 2.5)
+    assert (TIMES.rate, TIMES.until(0.5), TIMES.until(0.6)) == (96 / 5, (1, 10.0), None)
+
+
+def test_of_2018_validation_costs_a_few_per_cent_and_the_rest_nothing_an_image():
+    """As its author says of validation; of the feeds he compared epochs of other lengths."""
+    assert 1.0 < fmean(costs("validation")) < 1.1
+    assert {len(costs(name)) for name in timings.MORE} == {20, 30}
+    assert all(abs(share - 1) < 0.05 for share in costs("truncated"))
+    assert len(costs("generator")) == 5 and max(costs("generator")) < 1.05
+
+
+def test_rows_of_several_runs_are_put_together(tmp_path):
+    """A cell that two runs share counts once; one that they measured differently is refused."""
+    first = keep(tmp_path / "first", CELL)
+    other = keep(tmp_path / "other", replace(CELL, cell=replace(CELL.cell, batch=32)))
+    shutil.copytree(first, tmp_path / "copy")
+
+    assert len(timings.read([first, other, tmp_path / "copy"])) == 2
+    slower = replace(CELL, times=replace(TIMES, before=2.0))
+    with pytest.raises(ConfigError, match="fit-1-whole-16 was measured twice on 1 x cpu"):
+        timings.read([first, keep(tmp_path / "slower", slower)])
+    with pytest.raises(
+        ConfigError, match=r"holds no cells/\*\.json(.|\n)*python -m pipeline bench"
+    ):
+        timings.read([tmp_path])
