@@ -1,0 +1,99 @@
+"""Pictures of a benchmark, as PNG files."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from pipeline.bench import timings
+from pipeline.bench.cells import PATTERNS
+from pipeline.bench.timings import MORE, Timing
+from pipeline.figures import drawing
+
+EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)
+COLORS = tuple(f"C{number}" for number in range(10))
+
+
+def draw(
+    rows: Sequence[Timing], pattern: int, folder: Path, show: Callable[[str], None]
+) -> list[Path]:
+    """Draw all of them, and return their paths.
+
+    Args:
+        pattern: of the pictures of epochs and totals.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = [row for row in rows if row.pattern == pattern]
+    return drawing.draw_each(
+        {
+            folder / "epoch.png": partial(_epochs, chosen, "linear"),
+            folder / "epoch-log.png": partial(_epochs, chosen, "log"),
+            folder / "more.png": partial(_more, rows),
+            folder / "totals.png": partial(_totals, chosen),
+        },
+        show,
+    )
+
+
+def _series(rows: Sequence[Timing]) -> dict[str, list[Timing]]:
+    """Return the rows by what a legend calls them, each by batch."""
+    found: dict[str, list[Timing]] = {}
+    for row in sorted(rows, key=lambda row: row.batch):
+        found.setdefault(f"{row.device}: {row.way}, {row.feed}", []).append(row)
+    return found
+
+
+def _epochs(rows: Sequence[Timing], scale: str, path: Path) -> None:
+    figure, axis = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    for color, (name, series) in zip(COLORS, _series(rows).items(), strict=False):
+        points = [row.batch for row in series], [row.mean for row in series]
+        axis.plot(*points, marker="o", color=color, label=drawing.escape(name))
+    axis.set(
+        title=f"An epoch from the second one on: {PATTERNS[rows[0].pattern]}",
+        xlabel="images a step",
+        ylabel="seconds",
+        xscale="log",
+        yscale=scale,
+    )
+    axis.set_xticks(sizes := sorted({row.batch for row in rows}), map(str, sizes), minor=False)
+    axis.minorticks_off()
+    if scale == "linear":
+        axis.set_ylim(bottom=0)
+    axis.legend(frameon=False, fontsize=8)
+    drawing.save(figure, path)
+
+
+def _more(rows: Sequence[Timing], path: Path) -> None:
+    figure, axis = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    names = [*MORE, "truncated", "generator"]
+    by_series: dict[str, list[tuple[int, float]]] = {}
+    for what, more, _, share in timings.costs_of_more(rows):
+        by_series.setdefault(f"{more.device}: {more.way}", []).append((names.index(what), share))
+    width = 0.6 / max(len(by_series), 1)
+    for place, (color, (name, points)) in enumerate(zip(COLORS, by_series.items(), strict=False)):
+        shift = (place - (len(by_series) - 1) / 2) * width
+        axis.scatter(
+            [at + shift for at, _ in points],
+            [share for _, share in points],
+            s=18, color=color, alpha=0.7, label=drawing.escape(name),
+        )  # fmt: skip
+    axis.axhline(1, color=drawing.GREY, lw=0.8)
+    axis.set_xticks(range(len(names)), names)
+    axis.set(title="What an image costs with it, beside without", ylabel="times as long")
+    axis.legend(frameon=False, fontsize=8)
+    drawing.save(figure, path)
+
+
+def _totals(rows: Sequence[Timing], path: Path) -> None:
+    figure, axis = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    for color, (name, series) in zip(COLORS, _series(rows).items(), strict=False):
+        fastest = min(series, key=lambda row: row.an_image)
+        hours = [fastest.total(epochs) / 3600 for epochs in EPOCHS]
+        label = f"{name}, batch {fastest.batch}"
+        axis.plot(EPOCHS, hours, marker="o", color=color, label=drawing.escape(label))
+    axis.set(title="A whole training", xlabel="epochs", ylabel="hours", xscale="log", yscale="log")
+    axis.set_xticks(EPOCHS, map(str, EPOCHS))
+    axis.minorticks_off()
+    axis.legend(frameon=False, fontsize=8)
+    drawing.save(figure, path)
