@@ -33,6 +33,7 @@ EXAMPLES = """examples:
   python -m pipeline inspect data/leaves --write leaves --page leaves.html
   python -m pipeline plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
   python -m pipeline bench --config cifar100_wrn --batch 256,1024 --output bench
+  python -m pipeline bench-report bench-on-tpu bench-on-gpu --output page
 """
 
 IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: `describe` counts steps with it by default
@@ -155,6 +156,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     benched.add_argument("--output", required=True, type=Path, help="gets a file a cell")
     for option, words in bench_command.OPTIONS.items():
         benched.add_argument(f"--{option}", default="", help=words)
+    page = "write one page of what any runs of bench measured, beside the benchmark of 2018"
+    paged = add("bench-report", _bench_report, page, common)
+    paged.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
+    paged.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
+    paged.add_argument("--pattern", type=int, default=0, choices=range(1, 9), help="to compare")
     options = parser.parse_args(arguments)
     if options.command not in (_infer, _ensemble) and "config" in options:
         if len(options.config) > 1:
@@ -383,6 +389,13 @@ def _bench(options: argparse.Namespace) -> dict[str, Any]:
         refuse_missing_input(options.input)
     given = {name: getattr(options, name) for name in bench_command.OPTIONS}
     return bench_command.run(config, options.input, options.output, given, _show)
+
+
+def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("jax")
+    from pipeline.bench import bench_report
+
+    return bench_report.write(options.runs, options.output, _show, pattern=options.pattern)
 
 
 def _plan(options: argparse.Namespace) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
+from pipeline.bench.cells import OWN_FEED, PATTERNS
 from pipeline.bench.timings import Timing
 
 
@@ -25,29 +27,27 @@ class Comparison:
 
 
 def of(rows: Sequence[Timing], pattern: int, epochs: int = 20) -> list[Comparison]:
-    """Return how the devices and ways compare in one pattern.
+    """Return how devices and ways compare in one pattern, where their epochs compute the same.
 
-    An epoch of each at its best batch, by images; at each batch that two of them share; and whole
-    trainings. Batches that differ do not do equal work, and what was not counted is not known.
+    An image of each at its best batch; at each batch that both have; and whole trainings.
     """
-    ours = [row for row in rows if row.pattern == pattern]
-    best: dict[tuple[str, str], Timing] = {}
-    for row in ours:
-        key = row.device, row.way
-        if key not in best or row.an_image < best[key].an_image:
-            best[key] = row
+    series: dict[tuple[str, str, str], list[Timing]] = {}
+    for row in rows:
+        if row.pattern == pattern and row.feed in (PATTERNS[pattern].feed, OWN_FEED):
+            series.setdefault((row.work, row.device, row.way), []).append(row)
     found = []
-    keys = list(best)
-    for place, one in enumerate(keys):
-        for other in keys[place + 1 :]:
-            pair = best[one], best[other]
-            found.append(_compared("an image, each at its best batch", *pair))
-            for left, right in _shared(ours, one, other):
-                found.append(_compared(f"an image, at batch {left.batch}", left, right))
-            slow, fast = sorted(pair, key=lambda row: -row.total(epochs))
-            ratio = slow.total(epochs) / fast.total(epochs)
-            what = f"{epochs} epochs from the start, each at its best batch"
-            found.append(Comparison(what, slow, fast, ratio, _caution(slow, fast)))
+    for (one, its), (other, theirs) in combinations(series.items(), 2):
+        if one[0] != other[0]:
+            continue
+        best = [min(each, key=lambda row: row.an_image) for each in (its, theirs)]
+        found.append(_compared("an image, each at its best batch", best[0], best[1]))
+        sizes = {row.batch: row for row in theirs}
+        for row in sorted(its, key=lambda row: row.batch):
+            if row.batch in sizes:
+                found.append(_compared(f"an image, at batch {row.batch}", row, sizes[row.batch]))
+        slow, fast = sorted(best, key=lambda row: -row.total(epochs))
+        ratio, what = slow.total(epochs) / fast.total(epochs), f"{epochs} epochs from the start"
+        found.append(Comparison(what, slow, fast, ratio, _caution(slow, fast)))
     return found
 
 
@@ -64,17 +64,6 @@ def to_accuracy(rows: Sequence[Timing], accuracy: float) -> list[tuple[Timing, i
     return sorted(found, key=lambda each: each[2])
 
 
-def _shared(
-    rows: Sequence[Timing], one: tuple[str, str], other: tuple[str, str]
-) -> list[tuple[Timing, Timing]]:
-    sizes = {row.batch: row for row in rows if (row.device, row.way) == other}
-    return [
-        (row, sizes[row.batch])
-        for row in sorted(rows, key=lambda row: row.batch)
-        if (row.device, row.way) == one and row.batch in sizes
-    ]
-
-
 def _compared(what: str, one: Timing, other: Timing) -> Comparison:
     slow, fast = sorted((one, other), key=lambda row: -row.an_image)
     return Comparison(what, slow, fast, slow.an_image / fast.an_image, _caution(slow, fast))
@@ -86,13 +75,6 @@ def _caution(slow: Timing, fast: Timing) -> str:
         known.append("another batch learns otherwise in as many epochs")
     if None in (slow.measured, fast.measured):
         known.append("in 2018 nobody counted the images, and batch 4096 learned nothing")
-    elif slow.measured and fast.measured:
-        about = slow.measured.about, fast.measured.about
-        for name, words in (
-            ("config", "networks"),
-            ("images", "images"),
-            ("precision", "precision"),
-        ):
-            if about[0].get(name) != about[1].get(name):
-                known.append(f"their {words} differ")
+    elif len({row.measured.about["precision"] for row in (slow, fast) if row.measured}) > 1:
+        known.append("their precision differs")
     return "; ".join(known)

@@ -7,7 +7,7 @@ measures what has none.
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,17 @@ def peak_bytes() -> int | None:
     return max(peaks, default=None)
 
 
+def work(model: str, options: Mapping[str, Any], shape: Sequence[int]) -> str:
+    """Return what an epoch computes; only rows with the same work are compared.
+
+    >>> work("wide_resnet", {"n": 4, "k": 7}, (50_000, 32, 32, 3))
+    'wide_resnet(k=7, n=4) on 50,000 images of 32x32x3'
+    """
+    given = ", ".join(f"{name}={options[name]}" for name in sorted(options))
+    count, *form = shape
+    return f"{model}({given}) on {count:,} images of {'x'.join(map(str, form))}"
+
+
 def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
     here = devices.found()
     return {
@@ -179,7 +190,7 @@ def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
         "versions": provenance.versions(),
         "cpus": devices.cores(),
         "config": config.name,
-        "model_options": dict(config.model_options),
+        "work": work(config.model, config.model_options, images.train.shape),
         "images": images.source,
         "real": images.real,
         "count": len(images.train),
@@ -189,7 +200,7 @@ def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
 
 def _same(measured: Measured, about: dict[str, Any], path: Path) -> Measured:
     """Return a cell of an earlier call, or raise `ConfigError` if it was measured otherwise."""
-    for name in ("devices", "config", "model_options", "images", "epochs", "precision"):
+    for name in ("devices", "config", "work", "images", "epochs", "precision"):
         if measured.about.get(name) != about[name]:
             raise ConfigError(
                 f"{path} was measured with {name} {measured.about.get(name)!r}; this call has"

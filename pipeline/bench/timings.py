@@ -13,6 +13,8 @@ from pipeline.errors import ConfigError
 
 TPU, GPU = "TPU v2-8, 2018", "GPU of Colab, 2018"
 FED = f"{TPU}, its feeds"
+SIZES = {"k": 7, "kernel_size": 7, "n": 4}
+WORK = measurement.work("wide_resnet", SIZES, (published_grid.IMAGES, 32, 32, 3))
 NAMES = {"tpu": TPU, "gpu": GPU}
 # What is done more in one pattern than in the other.
 MORE = {
@@ -32,6 +34,7 @@ class Timing:
         way, pattern, feed, batch: of its cell.
         before, first, mean, deviation: as `pipeline.bench.epochs.Times` has them.
         images: that an epoch from the second on really had; of 2018, that it was meant to have.
+        work: what an epoch computes, as `pipeline.bench.measurement.work` says.
         measured: the cell itself; None of 2018.
     """
 
@@ -45,6 +48,7 @@ class Timing:
     mean: float
     deviation: float
     images: float
+    work: str
     measured: Measured | None = None
 
     @property
@@ -64,7 +68,7 @@ def published() -> list[Timing]:
     return [
         Timing(
             *(device, FIT, one.pattern, one.feed, one.batch),
-            *(one.before, one.first, one.mean, one.deviation, one.images),
+            *(one.before, one.first, one.mean, one.deviation, one.images, WORK),
         )
         for device, one in rows
     ]
@@ -103,7 +107,8 @@ def of(measured: Measured) -> Timing:
         raise ValueError(f"{cell} was not trained: {measured.reason}")
     return Timing(
         *(str(measured.about["devices"]), cell.way, cell.pattern, cell.feed, cell.batch),
-        *(times.before, times.first, times.mean, times.deviation, times.images, measured),
+        *(times.before, times.first, times.mean, times.deviation, times.images),
+        *(str(measured.about["work"]), measured),
     )
 
 

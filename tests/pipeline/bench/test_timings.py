@@ -15,7 +15,9 @@ from pipeline.errors import ConfigError
 
 EPOCH = Epoch(2.0, 48, 0, 0.5, None, 0.0)
 TIMES = Times(1.0, (replace(EPOCH, seconds=9.0, compiling=6.0), EPOCH, replace(EPOCH, seconds=3.0)))
-CELL = Measured(Cell("fit", 1, "whole", 16), TIMES, "", {"devices": "1 x cpu (cpu)"})
+CELL = Measured(
+    Cell("fit", 1, "whole", 16), TIMES, "", {"devices": "1 x cpu (cpu)", "work": "little"}
+)
 
 
 def keep(folder, *cells):

@@ -1,0 +1,148 @@
+"""Report: the trainings of any runs on one page, with those of 2018 beside them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.bench import comparisons, pictures, timings
+from pipeline.bench.cells import OURS, PATTERNS
+from pipeline.bench.measurement import Measured
+from pipeline.bench.timings import Timing
+from pipeline.errors import writing
+from pipeline.pages import html
+from pipeline.pages.html import quoted
+from pipeline.plan import accelerators, cost
+from pipeline.storage import atomic_file
+
+FILE, DEFAULT_PATTERN, TARGET, EPOCHS = "bench.html", 3, 0.5, 20
+HEAD = (
+    *("training", "batch", "before, s", "epoch 1, s", "later, s", "s.d.", f"{EPOCHS} epochs, min"),
+    *("images", "images/s", "compiling, s", "peak, GB", "accuracy", "quota, h", "price"),
+)
+MISSING = "—"
+
+
+def write(
+    folders: Sequence[Path], output: Path, show: Callable[[str], None], *, pattern: int = 0
+) -> dict[str, Any]:
+    """Write the page and its pictures, and return their paths and what was compared.
+
+    Args:
+        folders: with the cells of runs, of any devices; none: the benchmark of 2018 alone.
+        output: gets bench.html and the pictures.
+        pattern: that is compared; 0: the benchmark's headline, or the first that was measured.
+
+    Raises:
+        ConfigError: if a folder has no cells, or two disagree.
+        DiskError: if nothing can be written.
+    """
+    measured = timings.read(folders) if folders else []
+    trained = [timings.of(one) for one in measured if one.times]
+    rows = [*trained, *timings.published()]
+    chosen = pattern or _pattern(trained)
+    compared = comparisons.of(rows, chosen, EPOCHS)
+    reached = comparisons.to_accuracy([row for row in trained if _real(row)], TARGET)
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+    work = trained[0].work if trained else timings.WORK
+    drawn = pictures.draw([row for row in rows if row.work == work], chosen, output, show)
+    advice = _advice(trained, reached)
+    page = html.render(
+        "bench/bench.html.j2",
+        "Trainings, timed",
+        advice=[quoted(line, 400) for line in advice],
+        compared_head=("compared", "times", "slower", "faster", "note"),
+        compared_rows=[
+            [quoted(text, 200) for text in (
+                each.what, f"{each.ratio:.2f}", _name(each.slow), _name(each.fast), each.caution,
+            )]
+            for each in compared
+        ],
+        target=f"{TARGET:g}",
+        reached_head=("training", "epochs", "seconds"),
+        reached_rows=[
+            [quoted(_name(row), 200), epochs, f"{seconds:,.1f}"] for row, epochs, seconds in reached
+        ],
+        about=[quoted(line, 400) for line in _about(measured)],
+        row_head=HEAD,
+        row_rows=[[quoted(cell, 120) for cell in _cells(row)] for row in rows],
+    )  # fmt: skip
+    path = atomic_file.write(output / FILE, page)
+    show(f"{len(trained)} trainings beside {len(rows) - len(trained)} of 2018: {path}")
+    return {
+        "page": str(path),
+        "pictures": [str(one) for one in drawn],
+        "pattern": chosen,
+        "compared": [
+            {"what": one.what, "ratio": one.ratio, "slow": _name(one.slow), "fast": _name(one.fast)}
+            for one in compared
+        ],
+        "advice": advice,
+    }
+
+
+def _pattern(trained: Sequence[Timing]) -> int:
+    there = {row.pattern for row in trained}
+    return DEFAULT_PATTERN if not there or DEFAULT_PATTERN in there else min(there)
+
+
+def _real(row: Timing) -> bool:
+    return row.measured is not None and bool(row.measured.about["real"])
+
+
+def _name(row: Timing) -> str:
+    """Return what a reader calls a row."""
+    made = "" if row.measured is None or _real(row) else ", made images"
+    way = row.way if row.way == OURS else f"{row.way}, {row.feed}"
+    return f"{row.device}: {way}, batch {row.batch}, {PATTERNS[row.pattern]}{made}"
+
+
+def _cells(row: Timing) -> list[str]:
+    """Return the cells of a row of the table of all."""
+    found, times = [_name(row), str(row.batch)], row.measured.times if row.measured else None
+    for value in (row.before, row.first, row.mean, row.deviation):
+        found.append(f"{value:,.2f}")
+    seconds = row.total(EPOCHS)
+    found += [f"{seconds / 60:,.1f}", f"{row.images:,.0f}", f"{1 / row.an_image:,.0f}"]
+    peak = row.measured.about.get("peak_bytes") if row.measured else None
+    found.append(f"{times.compiling:,.1f}" if times else MISSING)
+    found.append(f"{peak / 1e9:.2f}" if peak else MISSING)
+    found.append(f"{times.epochs[-1].accuracy:.3f}" if times and _real(row) else MISSING)
+    runtime = accelerators.RUNTIMES.get(accelerators.named(row.device))
+    if runtime is None:
+        return [*found, MISSING, MISSING]
+    spent = cost.of(runtime, seconds)
+    found.append(f"{spent.hours:.2f}" if runtime.weekly_hours else MISSING)
+    found.append(MISSING if spent.units is None else f"{spent.units:.2f} CU, {spent.yen:,.0f} yen")
+    return found
+
+
+def _about(measured: Sequence[Measured]) -> list[str]:
+    """Return what the figures depend on, a line a run, and which cells cannot be trained."""
+    found: dict[str, None] = {}
+    for one in measured:
+        about = one.about
+        versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+        found[
+            f"{about['devices']}, {about['cpus']} CPU cores, {about['precision']}:"
+            f" {about['config']}, {about['count']:,} images, {about['images']}; {versions}"
+        ] = None
+    not_there = [f"n/a: {one.cell}: {one.reason}" for one in measured if not one.times]
+    return [*found, *not_there]
+
+
+def _advice(trained: Sequence[Timing], reached: Sequence[tuple[Timing, int, float]]) -> list[str]:
+    """Return which runtime to choose, and why, as far as these rows say."""
+    if reached:
+        row, epochs, seconds = reached[0]
+        return [
+            f"The fastest to an accuracy of {TARGET:g} was {_name(row)}: {seconds:,.1f} s,"
+            f" {epochs} epochs."
+        ]
+    if trained:
+        row = min(trained, key=lambda one: one.an_image)
+        return [
+            f"The most images a second were those of {_name(row)}: {1 / row.an_image:,.0f}."
+            f" How long a training takes to an accuracy of {TARGET:g} is not known from these runs."
+        ]
+    return ["Nothing was measured; these are the figures of 2018."]

@@ -1,0 +1,92 @@
+"""The page of any runs: what it compares, what it refuses to, and how it looks without any."""
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.bench import bench_report, comparisons, timings
+from pipeline.bench.cells import Cell
+from pipeline.bench.epochs import Epoch, Times
+from pipeline.bench.measurement import Measured
+from tests.pipeline.bench.test_timings import keep
+
+ABOUT = {
+    "devices": "8 x TPU v5 lite (tpu)", "work": timings.WORK, "real": True, "precision": "float32",
+    "config": "cifar100_wrn", "count": 50_000, "images": "CIFAR-100", "versions": {"jax": "1"},
+    "cpus": 2, "peak_bytes": 4_000_000_000,
+}  # fmt: skip
+SLOW, FAST = (
+    Times(1.0, tuple(Epoch(seconds, 49_152, 8192, 0.2 * number, 0.1, 0.0) for number in (1, 2, 3)))
+    for seconds in (90.0, 30.0)
+)
+
+
+def cell(way: str, feed: str, times: Times | None = FAST, **about: object) -> Measured:
+    return Measured(Cell(way, 3, feed, 256), times, "" if times else "too large", ABOUT | about)
+
+
+def shown(path: str) -> str:
+    """Return the words of a page."""
+    body = Path(path).read_text(encoding="utf-8").partition("<body>")[2]
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", body)).split())
+
+
+def test_equal_work_is_compared_with_2018_and_between_the_ways(tmp_path):
+    """At the batch that both have, and each at its best; with what is known against it."""
+    run = keep(tmp_path / "run", cell("fit", "generator", SLOW), cell("ours", "own"))
+
+    found = bench_report.write([run], tmp_path / "page", print)
+
+    ratios = {
+        (one["what"], one["slow"][:3], one["fast"][:3]): one["ratio"] for one in found["compared"]
+    }
+    assert ratios["an image, at batch 256", "8 x", "8 x"] == pytest.approx(3.0)
+    here = 30 / 49_152
+    there = timings.published_grid.row("gpu", 256, 3)
+    assert ratios["an image, at batch 256", "GPU", "8 x"] in (
+        pytest.approx(there.mean / there.images / here),
+        pytest.approx(there.mean / there.images / (90 / 49_152)),
+    )
+    text = shown(found["page"])
+    assert "in 2018 nobody counted the images" in text and "ours, batch 256" in text
+    assert {path.rpartition("/")[2] for path in found["pictures"]} == {
+        *("epoch.png", "epoch-log.png", "more.png", "totals.png"),
+    }
+
+
+def test_other_work_is_not_compared(tmp_path):
+    """A small network on few images says nothing about the devices of 2018."""
+    rows = [timings.of(cell("ours", "own", work="small")), *timings.published()]
+
+    assert all(one.slow.work == one.fast.work for one in comparisons.of(rows, 3))
+
+
+def test_the_time_to_an_accuracy_is_that_of_real_images(tmp_path):
+    """The third epoch has 0.6: 1 s before, and three of 30 s."""
+    run = keep(tmp_path / "run", cell("ours", "own"))
+
+    assert "ours, batch 256, validation, augmentation: 91.0 s, 3 epochs" in " ".join(
+        bench_report.write([run], tmp_path / "page", print)["advice"]
+    )
+    made = keep(tmp_path / "made", cell("ours", "own", real=False))
+    assert "is not known" in bench_report.write([made], tmp_path / "page", print)["advice"][0]
+
+
+def test_what_could_not_be_trained_is_named(tmp_path):
+    run = keep(tmp_path / "run", cell("ours", "own"), cell("fit", "generator", None))
+
+    found = bench_report.write([run], tmp_path / "page", print)
+
+    assert "n/a: fit-3-generator-256: too large" in shown(found["page"])
+
+
+def test_without_a_run_the_page_has_the_benchmark_of_2018_alone(tmp_path):
+    """Its headlines are in it."""
+    found = bench_report.write([], tmp_path / "page", print)
+
+    assert found["pattern"] == 3 and found["advice"] == [
+        "Nothing was measured; these are the figures of 2018."
+    ]
+    assert "3.17" in shown(found["page"])
