@@ -152,15 +152,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         planned.add_argument(f"--{option}", default="", help=words)
     planned.add_argument("--largest", action="store_true", help=plan_command.LARGEST)
     benched = add("bench", _bench, "time trainings on these devices, beside Keras' fit", config)
-    benched.add_argument("--input", type=Path, help=bench_command.INPUT)
-    benched.add_argument("--output", required=True, type=Path, help="gets a file a cell")
-    for option, words in bench_command.OPTIONS.items():
-        benched.add_argument(f"--{option}", default="", help=words)
+    bench_command.add_options(benched)
     page = "write one page of what any runs of bench measured, beside the benchmark of 2018"
-    paged = add("bench-report", _bench_report, page, common)
-    paged.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
-    paged.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
-    paged.add_argument("--pattern", type=int, default=0, choices=range(1, 9), help="to compare")
+    bench_command.add_report_options(add("bench-report", _bench_report, page, common))
     options = parser.parse_args(arguments)
     if options.command not in (_infer, _ensemble) and "config" in options:
         if len(options.config) > 1:
@@ -382,20 +376,13 @@ def _inspect(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _bench(options: argparse.Namespace) -> dict[str, Any]:
-    backend.choose("jax")
-    config = config_module.load(options.config)
-    devices.use_cores(bench_command.common(options.batch) or config.batch)
     if options.input is not None:
         refuse_missing_input(options.input)
-    given = {name: getattr(options, name) for name in bench_command.OPTIONS}
-    return bench_command.run(config, options.input, options.output, given, _show)
+    return bench_command.bench(options, _show)
 
 
 def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
-    backend.choose("jax")
-    from pipeline.bench import bench_report
-
-    return bench_report.write(options.runs, options.output, _show, pattern=options.pattern)
+    return bench_command.report(options, _show)
 
 
 def _plan(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""The command `python -m pipeline bench`."""
+"""The commands `python -m pipeline bench` and `bench-report`."""
 
+import argparse
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pipeline import config as config_module
 from pipeline.bench import cells, images, measurement
 from pipeline.config import Config
 from pipeline.errors import ConfigError
+from pipeline.runtime import backend, devices
 
 OPTIONS = {
     "batch": "images a step, with commas between; default: the config's, a half and a quarter",
@@ -19,6 +22,38 @@ OPTIONS = {
 }
 EPOCHS = 3
 INPUT = "a competition's folder; default: CIFAR-100 where Keras reaches it, else made images"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `bench`, beside --config."""
+    parser.add_argument("--input", type=Path, help=INPUT)
+    parser.add_argument("--output", required=True, type=Path, help="gets a file a cell")
+    for option, words in OPTIONS.items():
+        parser.add_argument(f"--{option}", default="", help=words)
+
+
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `bench-report`."""
+    parser.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
+    parser.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
+    parser.add_argument("--pattern", type=int, default=0, choices=range(1, 9), help="to compare")
+
+
+def bench(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str, Any]:
+    """Measure what the options say, as `run` does."""
+    backend.choose("jax")
+    config = config_module.load(options.config)
+    devices.use_cores(_common(options.batch) or config.batch)
+    given = {name: getattr(options, name) for name in OPTIONS}
+    return run(config, options.input, options.output, given, show)
+
+
+def report(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str, Any]:
+    """Write the page that the options say."""
+    backend.choose("jax")
+    from pipeline.bench import bench_report
+
+    return bench_report.write(options.runs, options.output, show, pattern=options.pattern)
 
 
 def run(
@@ -68,7 +103,7 @@ def run(
     }
 
 
-def common(batches: str) -> int:
+def _common(batches: str) -> int:
     """Return the largest number that divides each batch of the option; 0 if it names none."""
     return math.gcd(*cells.read_batches(batches)) if batches else 0
 
