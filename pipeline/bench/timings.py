@@ -68,7 +68,8 @@ def published() -> list[Timing]:
     return [
         Timing(
             *(device, FIT, one.pattern, one.feed, one.batch),
-            *(one.before, one.first, one.mean, one.deviation, one.images, WORK),
+            *(one.before, one.first, one.mean, one.deviation, float(one.images)),
+            WORK,
         )
         for device, one in rows
     ]
