@@ -4,6 +4,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ OPTIONS = {
     "minutes": "after which no other cell begins; default: no end",
 }
 EPOCHS = 3
+SMALL = {"k": 1, "n": 1, "kernel_size": 3}
 INPUT = "a competition's folder; default: CIFAR-100 where Keras reaches it, else made images"
 
 
@@ -37,6 +39,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
     parser.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
     parser.add_argument("--pattern", type=int, default=0, choices=range(1, 9), help="to compare")
+    parser.add_argument("--accuracy", type=float, default=0.5, help="to reach; default: 0.5")
 
 
 def bench(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str, Any]:
@@ -53,7 +56,18 @@ def report(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str
     backend.choose("jax")
     from pipeline.bench import bench_report
 
-    return bench_report.write(options.runs, options.output, show, pattern=options.pattern)
+    return bench_report.write(
+        options.runs, options.output, show, pattern=options.pattern, accuracy=options.accuracy
+    )
+
+
+def network(config: Config, show: Callable[[str], None]) -> Config:
+    """Return the config with this benchmark's kind of network: its own if it is a WideResNet."""
+    if config.model == "wide_resnet":
+        return config
+    options = ", ".join(f"{name}={value}" for name, value in SMALL.items())
+    show(f"{config.name} has {config.model}; a WideResNet ({options}) is trained in its place")
+    return replace(config, model="wide_resnet", model_options=SMALL)
 
 
 def run(
@@ -62,12 +76,15 @@ def run(
     output: Path,
     given: dict[str, str],
     show: Callable[[str], None],
+    *,
+    scratch: Path | None = None,
 ) -> dict[str, Any]:
     """Measure the grid that the options name, and return its cells as plain values.
 
     Args:
         folder: of a competition; None: as `pipeline.bench.images.find` says.
         given: by the names of `OPTIONS`; "": the default.
+        scratch: as `pipeline.bench.measurement.run` takes it.
 
     Raises:
         ConfigError: if an option is none.
@@ -82,6 +99,7 @@ def run(
     sizes = [config.batch // part for part in (4, 2, 1) if config.batch % part == 0]
     batches = cells.read_batches(given["batch"]) if given.get("batch") else sizes
     patterns = cells.read_patterns(given.get("pattern") or f"1..{len(cells.PATTERNS)}")
+    config = network(config, show)
     found = images.find(config, folder, show)
     if numbers["images"]:
         found = found.first(int(numbers["images"]))
@@ -90,12 +108,15 @@ def run(
             f"--batch {max(batches)}: there are {len(found.train)} images to train on.\n"
             "Give smaller batches, or more images."
         )
-    grid = cells.grid(patterns, batches)
+    ways = cells.WAYS if found.real else (cells.FIT, cells.OURS)  # noise teaches no rate anything
+    grid = cells.grid(patterns, batches, ways)
     show(
         f"Images: {len(found.train):,} to train on, {len(found.test):,} to validate; {found.source}"
     )
     until = begun + 60 * numbers["minutes"] if numbers["minutes"] else math.inf
-    measured = measurement.run(grid, config, found, output, epochs=epochs, until=until, show=show)
+    measured = measurement.run(
+        grid, config, found, output, epochs=epochs, until=until, scratch=scratch, show=show
+    )
     return {
         "output": str(output),
         "cells": [one.to_json() for one in measured],

@@ -4,26 +4,33 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.bench import comparisons, pictures, timings
-from pipeline.bench.cells import OURS, PATTERNS
+from pipeline.bench import comparisons, pictures, predictions, timings
+from pipeline.bench.cells import FIT, PATTERNS
 from pipeline.bench.measurement import Measured
 from pipeline.bench.timings import Timing
-from pipeline.errors import writing
+from pipeline.errors import ConfigError, writing
 from pipeline.pages import html
 from pipeline.pages.html import quoted
 from pipeline.plan import accelerators, cost
+from pipeline.plan.laws import Interval
 from pipeline.storage import atomic_file
 
-FILE, DEFAULT_PATTERN, TARGET, EPOCHS = "bench.html", 3, 0.5, 20
+FILE, DEFAULT_PATTERN, ACCURACY, EPOCHS = "bench.html", 3, 0.5, 20
 HEAD = (
     *("training", "batch", "before, s", "epoch 1, s", "later, s", "s.d.", f"{EPOCHS} epochs, min"),
-    *("images", "images/s", "compiling, s", "peak, GB", "accuracy", "quota, h", "price"),
+    *("images", "images/s", "MFU, %", "compiling, s", "peak, GB", "accuracy", "quota, h", "price"),
 )
 MISSING = "—"
+COLAB = {"gpu-t4x2": "colab-t4", "gpu-a100": "colab-a100", "tpu-v2-8": "colab-tpu"}
 
 
 def write(
-    folders: Sequence[Path], output: Path, show: Callable[[str], None], *, pattern: int = 0
+    folders: Sequence[Path],
+    output: Path,
+    show: Callable[[str], None],
+    *,
+    pattern: int = 0,
+    accuracy: float = ACCURACY,
 ) -> dict[str, Any]:
     """Write the page and its pictures, and return their paths and what was compared.
 
@@ -31,22 +38,26 @@ def write(
         folders: with the cells of runs, of any devices; none: the benchmark of 2018 alone.
         output: gets bench.html and the pictures.
         pattern: that is compared; 0: the benchmark's headline, or the first that was measured.
+        accuracy: on the training images, to which the times are compared.
 
     Raises:
-        ConfigError: if a folder has no cells, or two disagree.
+        ConfigError: if a folder has no cells, two disagree, or the accuracy is none.
         DiskError: if nothing can be written.
     """
+    if not 0 < accuracy < 1:
+        raise ConfigError(f"--accuracy {accuracy:g}: expected a share, as 0.9.\nCorrect it.")
     measured = timings.read(folders) if folders else []
     trained = [timings.of(one) for one in measured if one.times]
     rows = [*trained, *timings.published()]
     chosen = pattern or _pattern(trained)
     compared = comparisons.of(rows, chosen, EPOCHS)
-    reached = comparisons.to_accuracy([row for row in trained if _real(row)], TARGET)
+    reached = comparisons.to_accuracy([row for row in trained if _real(row)], accuracy)
+    told = [*predictions.by_law(rows), *predictions.by_plan(trained, show)]
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
     work = trained[0].work if trained else timings.WORK
     drawn = pictures.draw([row for row in rows if row.work == work], chosen, output, show)
-    advice = _advice(trained, reached)
+    advice = _advice(trained, reached, accuracy)
     page = html.render(
         "bench/bench.html.j2",
         "Trainings, timed",
@@ -58,10 +69,19 @@ def write(
             )]
             for each in compared
         ],
-        target=f"{TARGET:g}",
-        reached_head=("training", "epochs", "seconds"),
+        target=f"{accuracy:g}",
+        reached_head=("training", "epochs", "seconds", "quota, h", "price"),
         reached_rows=[
-            [quoted(_name(row), 200), epochs, f"{seconds:,.1f}"] for row, epochs, seconds in reached
+            [quoted(_name(row), 200), epochs, f"{seconds:,.1f}", *_costs(row, seconds)]
+            for row, epochs, seconds in reached
+        ],
+        told_head=("training", "figure", "predicted", "actual", "predicted by"),
+        told_rows=[
+            [quoted(text, 200) for text in (
+                _name(one.row), one.what, _interval(one.predicted),
+                MISSING if one.actual is None else f"{one.actual:.3g}", one.basis,
+            )]
+            for one in told
         ],
         about=[quoted(line, 400) for line in _about(measured)],
         row_head=HEAD,
@@ -76,6 +96,20 @@ def write(
         "compared": [
             {"what": one.what, "ratio": one.ratio, "slow": _name(one.slow), "fast": _name(one.fast)}
             for one in compared
+        ],
+        "reached": [
+            {"training": _name(row), "epochs": epochs, "seconds": seconds}
+            for row, epochs, seconds in reached
+        ],
+        "predicted": [
+            {
+                "training": _name(one.row),
+                "figure": one.what,
+                "usual": one.predicted.usual,
+                "actual": one.actual,
+                "basis": one.basis,
+            }
+            for one in told
         ],
         "advice": advice,
     }
@@ -93,7 +127,7 @@ def _real(row: Timing) -> bool:
 def _name(row: Timing) -> str:
     """Return what a reader calls a row."""
     made = "" if row.measured is None or _real(row) else ", made images"
-    way = row.way if row.way == OURS else f"{row.way}, {row.feed}"
+    way = f"{row.way}, {row.feed}" if row.way == FIT else row.way
     return f"{row.device}: {way}, batch {row.batch}, {PATTERNS[row.pattern]}{made}"
 
 
@@ -104,17 +138,33 @@ def _cells(row: Timing) -> list[str]:
         found.append(f"{value:,.2f}")
     seconds = row.total(EPOCHS)
     found += [f"{seconds / 60:,.1f}", f"{row.images:,.0f}", f"{1 / row.an_image:,.0f}"]
+    reached = predictions.utilization(row)
+    found.append(f"{reached[0]:.1%} / {reached[1]:.1%}" if reached else MISSING)
     peak = row.measured.about.get("peak_bytes") if row.measured else None
     found.append(f"{times.compiling:,.1f}" if times else MISSING)
     found.append(f"{peak / 1e9:.2f}" if peak else MISSING)
     found.append(f"{times.epochs[-1].accuracy:.3f}" if times and _real(row) else MISSING)
-    runtime = accelerators.RUNTIMES.get(accelerators.named(row.device))
-    if runtime is None:
-        return [*found, MISSING, MISSING]
-    spent = cost.of(runtime, seconds)
-    found.append(f"{spent.hours:.2f}" if runtime.weekly_hours else MISSING)
-    found.append(MISSING if spent.units is None else f"{spent.units:.2f} CU, {spent.yen:,.0f} yen")
-    return found
+    return [*found, *_costs(row, seconds)]
+
+
+def _costs(row: Timing, seconds: float) -> list[str]:
+    """Return the hours of quota, and the price, of so many seconds on the row's device.
+
+    The price is that of Colab's runtime with the same processors, where it sells one.
+    """
+    name, share = accelerators.named(row.device), _quota(row, seconds)
+    hours = MISSING if share is None else f"{seconds / 3600:.3f} ({share:.2%} of a week)"
+    sold = accelerators.RUNTIMES.get(COLAB.get(name, name))
+    spent = None if sold is None else cost.of(sold, seconds)
+    if spent is None or spent.units is None:
+        return [hours, MISSING]
+    return [hours, f"{spent.units:.3f} CU, {spent.yen:,.1f} yen on {COLAB.get(name, name)}"]
+
+
+def _interval(told: Interval) -> str:
+    if told.least == told.most:
+        return f"{told.usual:.3g}"
+    return f"{told.usual:.3g} ({told.least:.3g} to {told.most:.3g})"
 
 
 def _about(measured: Sequence[Measured]) -> list[str]:
@@ -131,18 +181,36 @@ def _about(measured: Sequence[Measured]) -> list[str]:
     return [*found, *not_there]
 
 
-def _advice(trained: Sequence[Timing], reached: Sequence[tuple[Timing, int, float]]) -> list[str]:
+def _advice(
+    trained: Sequence[Timing], reached: Sequence[tuple[Timing, int, float]], accuracy: float
+) -> list[str]:
     """Return which runtime to choose, and why, as far as these rows say."""
     if reached:
         row, epochs, seconds = reached[0]
-        return [
-            f"The fastest to an accuracy of {TARGET:g} was {_name(row)}: {seconds:,.1f} s,"
-            f" {epochs} epochs."
+        found = [
+            f"Choose {row.device}: {_name(row)} was the fastest to an accuracy of {accuracy:g}, in"
+            f" {seconds:,.1f} s and {epochs} epochs."
         ]
+        shares = [(_quota(one, took), one, took) for one, _, took in reached]
+        priced = [each for each in shares if each[0] is not None]
+        if priced:
+            share, cheapest, took = min(priced, key=lambda each: each[0] or 0.0)
+            found.append(
+                f"The cheapest was {_name(cheapest)}: {share:.2%} of a week's quota, {took:,.1f} s."
+            )
+        return found
     if trained:
         row = min(trained, key=lambda one: one.an_image)
         return [
             f"The most images a second were those of {_name(row)}: {1 / row.an_image:,.0f}."
-            f" How long a training takes to an accuracy of {TARGET:g} is not known from these runs."
+            f" How long a training takes to an accuracy of {accuracy:g} is not known from these"
+            " runs."
         ]
     return ["Nothing was measured; these are the figures of 2018."]
+
+
+def _quota(row: Timing, seconds: float) -> float | None:
+    """Return the share of a week's quota that so many seconds take; None where there is none."""
+    runtime = accelerators.RUNTIMES.get(accelerators.named(row.device))
+    weekly = runtime.weekly_hours if runtime else None
+    return seconds / 3600 / weekly if weekly else None

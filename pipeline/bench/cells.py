@@ -1,7 +1,7 @@
 """Cells: what a benchmark measures, one training each, and in which order.
 
 The eight patterns and the three feeds are those of koshian2/TPU-Benchmark. Each pattern is measured
-in that benchmark's way (`fit`) and in ours.
+in that benchmark's way (`fit`) and in ours; one of them also in ours with an unscaled rate.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pipeline.errors import ConfigError
 
 FIT, OURS = "fit", "ours"  # Keras' fit with that benchmark's loaders, and this project's training
-WAYS = (FIT, OURS)
+UNSCALED = "unscaled"  # ours, with the rate of the base batch at any batch
+WAYS = (FIT, OURS, UNSCALED)
 WHOLE, TRUNCATED, GENERATOR = "whole", "truncated", "generator"
 # How `fit` gets its images: all of them, the last batch ragged; a multiple of the batch; or batch
 # by batch from ImageDataGenerator, for images // batch steps. Ours is one way.
@@ -100,7 +101,7 @@ def possible(cell: Cell) -> bool:
     (False, True)
     """
     pattern = PATTERNS[cell.pattern]
-    if cell.way == OURS:
+    if cell.way != FIT:
         return cell.feed == OWN_FEED and pattern.workers == 1
     return cell.feed in pattern.feeds
 
@@ -108,8 +109,9 @@ def possible(cell: Cell) -> bool:
 def grid(patterns: Iterable[int], batches: Iterable[int], ways: Sequence[str] = WAYS) -> list[Cell]:
     """Return every possible cell, the most informative first.
 
-    At the smallest and the largest batch first, since the law of a step lies between them; both
-    ways of a cell come after each other, so that a grid that is cut compares them.
+    At the smallest and the largest batch first, since the law of a step lies between them; the
+    ways of a cell come after each other, so that a grid that is cut compares them. The unscaled
+    rate is for the first pattern alone: what it costs is accuracy, not time.
     """
     sizes = sorted(set(batches))
     ends = [size for size in sizes if size in (sizes[0], sizes[-1])]
@@ -118,7 +120,8 @@ def grid(patterns: Iterable[int], batches: Iterable[int], ways: Sequence[str] = 
     for places in (ends, [size for size in sizes if size not in ends]):
         for number in chosen:
             for size in places:
-                main += [cell for cell in _of(number, size) if cell.way in ways]
+                cells = [cell for cell in _of(number, size) if cell.way in ways]
+                main += [one for one in cells if one.way != UNSCALED or number == chosen[0]]
                 others += [
                     Cell(FIT, number, feed, size)
                     for feed in PATTERNS[number].feeds[1:]
@@ -129,8 +132,8 @@ def grid(patterns: Iterable[int], batches: Iterable[int], ways: Sequence[str] = 
 
 def _of(number: int, size: int) -> Iterator[Cell]:
     pattern = PATTERNS[number]
-    both = Cell(FIT, number, pattern.feed, size), Cell(OURS, number, OWN_FEED, size)
-    return (cell for cell in both if possible(cell))
+    own = (Cell(way, number, OWN_FEED, size) for way in (OURS, UNSCALED))
+    return filter(possible, (Cell(FIT, number, pattern.feed, size), *own))
 
 
 def read_patterns(text: str) -> list[int]:

@@ -19,7 +19,6 @@ from pipeline.bench.cells import GENERATOR, PATTERNS, TRUNCATED, WHOLE, Cell
 from pipeline.bench.epochs import Epoch, Times
 from pipeline.bench.images import Images
 from pipeline.config import Config
-from pipeline.errors import ConfigError
 from pipeline.models import architectures
 
 # What it gave ImageDataGenerator. Validation takes batches of 32 where it left the batch out.
@@ -126,12 +125,6 @@ def train(
 def _model(config: Config) -> Any:
     keras.utils.set_random_seed(config.seed)
     built = architectures.build(config, BATCHNORM_MOMENTUM)
-    if UNIT not in {layer.name for layer in built.layers}:
-        raise ConfigError(
-            f"{config.name} has the network {config.model}, which scales its images in its own way;"
-            " this benchmark's loaders give images from 0 to 1.\n"
-            "Choose another: --config cifar100_wrn"
-        )
     outputs = keras.layers.Activation("softmax", dtype="float32")(built.output)
     model = keras.Model(built.get_layer(UNIT).output, outputs)
     counted = [keras.metrics.CategoricalAccuracy("acc"), ImagesTrained()]

@@ -1,11 +1,13 @@
 """Measurement: a cell trained on the devices that are here, and a grid of them, cell by cell.
 
-Each cell is a file in the output folder, written when it is complete. A grid that is given again
-measures what has none.
+Each cell is a file in the output folder, by its devices, written when it is complete. A grid that
+is given again measures what has none.
 """
 
 import json
 import math
+import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,12 +16,14 @@ from typing import Any
 
 from pipeline.bench import epochs as times_of
 from pipeline.bench import images as images_of
-from pipeline.bench.cells import OURS, PATTERNS, Cell
+from pipeline.bench.cells import FIT, PATTERNS, Cell
 from pipeline.bench.epochs import Times
 from pipeline.bench.images import Images
 from pipeline.config import Config
-from pipeline.errors import ConfigError, DeviceError, PipelineError
-from pipeline.runtime import devices, provenance
+from pipeline.config.budget import shown
+from pipeline.errors import ConfigError, DeviceError, PipelineError, writing
+from pipeline.plan import operation_counts
+from pipeline.runtime import devices, mounts, provenance
 from pipeline.storage import atomic_file
 
 FOLDER, FILES = "cells", "files"
@@ -67,6 +71,7 @@ def run(
     *,
     epochs: int,
     until: float = math.inf,
+    scratch: Path | None = None,
     show: Callable[[str], None],
 ) -> list[Measured]:
     """Measure the cells that the output folder lacks, and return all that it has of these.
@@ -75,15 +80,17 @@ def run(
         epochs: of each cell.
         until: time (`time.monotonic`) after which no cell begins that would end later, by what
             others took.
+        scratch: gets the images as PNG files; None: the output folder.
 
     Raises:
         DiskError: if nothing can be written.
     """
-    kept = output / FOLDER
-    kept.mkdir(parents=True, exist_ok=True)
     about = _about(config, images, epochs)
+    kept = output / FOLDER / re.sub("[^a-z0-9]+", "-", about["devices"].lower()).strip("-")
+    with writing(kept):
+        kept.mkdir(parents=True, exist_ok=True)
     found: list[Measured] = []
-    left = list(cells)
+    left, spent = list(cells), 0.0
     for cell in cells:
         path = kept / f"{cell}.json"
         if path.exists():
@@ -91,7 +98,7 @@ def run(
             left.remove(cell)
     if found:
         show(f"{len(found)} of {len(cells)} cells were measured before, in {kept}")
-    for cell in left:
+    for number, cell in enumerate(left, start=1):
         longest = _expected(found, cell)
         if time.monotonic() + ROOM * longest > until:
             missing = len(cells) - len(found)
@@ -101,13 +108,34 @@ def run(
             break
         files = None
         if PATTERNS[cell.pattern].files:
-            files = images_of.as_files(images, output / FILES, show)
+            files = images_of.as_files(images, (scratch or output) / FILES, show)
         begun = time.monotonic()
         measured = _measure(cell, images, files, config, epochs, about, show)
         atomic_file.write(kept / f"{cell}.json", json.dumps(measured.to_json()).encode())
         found.append(measured)
-        show(in_words(measured, len(found), len(cells), time.monotonic() - begun))
+        took = time.monotonic() - begun
+        spent += took
+        rest = spent / number * (len(cells) - len(found))
+        line = in_words(measured, len(found), len(cells), took)
+        show(f"{line}; about {shown(rest)} left" if rest else line)
     return found
+
+
+def take(inputs: Path, output: Path) -> int:
+    """Copy the cells that mounted outputs of earlier sessions hold, and return how many.
+
+    Args:
+        inputs: /kaggle/input.
+    """
+    copied = 0
+    for place in mounts.OUTPUTS:
+        for path in sorted(inputs.glob(f"{place}/{FOLDER}/*/*.json")):
+            target = output / FOLDER / path.parent.name / path.name
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+                copied += 1
+    return copied
 
 
 def in_words(measured: Measured, number: int, count: int, seconds: float) -> str:
@@ -135,7 +163,7 @@ def _measure(
 
     from pipeline.bench import fit_way, own_way
 
-    here, ours = devices.found(), cell.way == OURS
+    here, ours = devices.found(), cell.way != FIT
     # On a CPU fit computes as it does by itself: on one device, with every core.
     count = here.count if ours or here.platform != "cpu" else 1
     before = keras.config.dtype_policy()
@@ -183,7 +211,7 @@ def work(model: str, options: Mapping[str, Any], shape: Sequence[int]) -> str:
 
 
 def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
-    here = devices.found()
+    here, counts = devices.found(), operation_counts.of(config)
     return {
         "devices": str(here),
         "precision": devices.precision(config.precision, here),
@@ -195,6 +223,7 @@ def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
         "real": images.real,
         "count": len(images.train),
         "epochs": epochs,
+        "operations": {"nominal": counts.nominal, "in_bounds": counts.in_bounds},
     }
 
 

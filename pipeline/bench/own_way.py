@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from pipeline.bench import compilations
-from pipeline.bench.cells import PATTERNS, Cell
+from pipeline.bench.cells import PATTERNS, UNSCALED, Cell
 from pipeline.bench.epochs import Epoch, Times
 from pipeline.bench.images import Images
 from pipeline.config import Config
@@ -38,21 +38,18 @@ def train(
     config: Config,
     epochs: int,
     show: Callable[[str], None],
-    *,
-    scaled: bool = True,
 ) -> Times:
     """Train so, and return what each epoch took.
 
     Args:
-        cell: with the batch.
+        cell: with the batch; of the way `UNSCALED` it has the rate and BatchNorm of the base batch.
         images, files: as `pipeline.bench.fit_way.train` takes them.
         config: whose network, optimizer and precision are taken; its augmentation is crop and flip
             if the pattern has any.
-        scaled: whether the batch scales the learning rate and BatchNorm; false: the base rate.
     """
     begun = time.monotonic()
     pattern = PATTERNS[cell.pattern]
-    config = of_cell(config, cell, epochs, scaled=scaled)
+    config = of_cell(config, cell, epochs)
     with compilations.counted() as found:
         inputs, labels = images.train, images.train_labels
         if pattern.files:
@@ -102,7 +99,7 @@ def train(
     return Times(before, tuple(kept))
 
 
-def of_cell(config: Config, cell: Cell, epochs: int, *, scaled: bool = True) -> Config:
+def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
     """Return the config that a cell trains.
 
     Unscaled, its base batch is the cell's, so that rate and BatchNorm stay as they are.
@@ -113,7 +110,7 @@ def of_cell(config: Config, cell: Cell, epochs: int, *, scaled: bool = True) -> 
         one.name: one.default for one in fields(Data) if one.name in AUGMENTATIONS
     }
     moved = {"crop_padding": side // 8, "flip": True} if pattern.augmentation else {}
-    base = optimizer.base_batch if scaled else cell.batch
+    base = cell.batch if cell.way == UNSCALED else optimizer.base_batch
     return replace(
         config,
         batch=cell.batch,

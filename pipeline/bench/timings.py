@@ -83,10 +83,10 @@ def read(folders: Sequence[Path]) -> list[Measured]:
     """
     found: list[Measured] = []
     for folder in folders:
-        paths = sorted((folder / FOLDER).glob("*.json"))
+        paths = sorted((folder / FOLDER).glob("*/*.json"))
         if not paths:
             raise ConfigError(
-                f"{folder} holds no {FOLDER}/*.json; expected the output of a bench.\n"
+                f"{folder} holds no {FOLDER}/DEVICES/*.json; expected the output of a bench.\n"
                 "Correct the path, or measure: python -m pipeline bench --config C --output DIR"
             )
         found += [measurement.of_json(json.loads(path.read_text("utf-8"))) for path in paths]

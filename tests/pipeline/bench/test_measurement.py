@@ -1,6 +1,7 @@
 """A small grid is really trained: what is counted, what is compiled, what is kept."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_a_ragged_batch_costs_one_compilation_more(bench):
 def test_a_cell_that_was_measured_is_not_measured_again(bench):
     """Killed in the middle of one, a grid repeats that alone."""
     give, output = bench
-    kept = output / measurement.FOLDER
+    (kept,) = (output / measurement.FOLDER).iterdir()
     cut = kept / f"{CELLS[2]}.json"
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     cut.unlink()
@@ -112,7 +113,19 @@ def test_what_is_made_from_a_seed_says_so(bench):
     about = give()[1][CELLS[0]].about
 
     assert not about["real"] and "for throughput only" in about["images"]
-    assert json.loads((output / "cells" / f"{CELLS[0]}.json").read_text())["about"] == about
+    (path,) = output.glob(f"cells/*/{CELLS[0]}.json")
+    assert json.loads(path.read_text())["about"] == about
+
+
+def test_the_next_session_takes_the_cells_of_the_ones_before(bench, tmp_path):
+    """Mounted in either layout; what is there already stays."""
+    _, output = bench
+    inputs = tmp_path / "input"
+    for place in ("notebooks/ann/digits-bench", "digits-bench"):
+        shutil.copytree(output / "cells", inputs / place / "cells")
+
+    assert measurement.take(inputs, tmp_path / "next") == len(CELLS)
+    assert measurement.take(inputs, tmp_path / "next") == 0
 
 
 def test_files_hold_the_same_images(small, tmp_path):

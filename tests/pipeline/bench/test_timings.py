@@ -21,9 +21,10 @@ CELL = Measured(
 
 
 def keep(folder, *cells):
-    (folder / FOLDER).mkdir(parents=True)
+    kept = folder / FOLDER / "devices"
+    kept.mkdir(parents=True)
     for one in cells:
-        (folder / FOLDER / f"{one.cell}.json").write_text(json.dumps(one.to_json()))
+        (kept / f"{one.cell}.json").write_text(json.dumps(one.to_json()))
     return folder
 
 
@@ -60,6 +61,6 @@ def test_rows_of_several_runs_are_put_together(tmp_path):
     with pytest.raises(ConfigError, match="fit-1-whole-16 was measured twice on 1 x cpu"):
         timings.read([first, keep(tmp_path / "slower", slower)])
     with pytest.raises(
-        ConfigError, match=r"holds no cells/\*\.json(.|\n)*python -m pipeline bench"
+        ConfigError, match=r"holds no cells/DEVICES/\*\.json(.|\n)*python -m pipeline bench"
     ):
         timings.read([tmp_path])
