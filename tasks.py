@@ -5,6 +5,7 @@ Exit codes: docs/design.md. With --json the last line of stdout is one JSON obje
 error.
 """
 
+from commands.benchmark import bench, bench_report, push_bench
 from commands.doctor import doctor
 from commands.kaggle import (
     build,
@@ -22,6 +23,8 @@ from commands.setup import init_project
 from commands.watch import status, watch
 
 __all__ = [
+    "bench",
+    "bench_report",
     "build",
     "check",
     "doctor",
@@ -32,6 +35,7 @@ __all__ = [
     "prove",
     "publish",
     "pull",
+    "push_bench",
     "push_infer",
     "push_prepare",
     "push_train",

@@ -13,7 +13,7 @@ from invoke.context import Context
 
 from commands import push_plan
 from commands.console import ROOT, number, reported, show, task
-from commands.project import CONFIG, JSON, resolved_pushes
+from commands.project import CONFIG, JSON, embedded, resolved_pushes
 
 SUBJECTS = (
     "house",
@@ -27,6 +27,7 @@ SUBJECTS = (
     "scale",
     "plan",
     "site",
+    "bench",
 )
 
 
@@ -48,23 +49,14 @@ def scale_check(
     """
     import time
 
-    from deploy.errors import UsageError
-    from localkaggle import competitions
     from pipeline import __main__ as model_side
     from pipeline import config as configs
 
     folder = ROOT / "runs" / f"scale-check-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     slug = configs.load(config).competition
     images = int(number("batch", batch, 1, 2**20)) if batch else None
-    data = Path(input) if input else folder / "data"
-    if not input:
-        if slug not in competitions.NAMES:
-            raise UsageError(
-                f"There are no data of the competition {slug!r} here; expected one of"
-                f" {', '.join(competitions.NAMES)}, or a folder.\nGive its folder:\n"
-                f"invoke scale-check --config {shlex.quote(config)} --input DIR"
-            )
-        competitions.EMBEDDED[slug]().write(data)
+    again = f"invoke scale-check --config {shlex.quote(config)}"
+    data = Path(input) if input else embedded(slug, folder / "data", again)
     model_side.refuse_missing_input(data)  # before it is said how to resume
     words = ["--config", config, "--input", str(data), "--output", str(folder)]
     words += ["--batch", str(images)] if images else []

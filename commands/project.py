@@ -20,7 +20,7 @@ JSON = {"json": "print the result as one JSON object on the last line"}
 RUN = {
     "run": "owner/slug/version, as ann/digits-train-tpu/3; default: the last run pushed from here"
 }
-KERNEL = {"kernel": "train-tpu (default), infer-gpu or prepare-cpu"}
+KERNEL = {"kernel": "train-tpu (default), infer-gpu, prepare-cpu or bench"}
 
 
 YES = {"yes": "push without asking; for scripts"}
@@ -120,6 +120,26 @@ def models(pushes: Any, ensemble: str) -> dict[str, Any]:
     for folder in folders:
         check_own_code(pushes.project.config, folder)
     return {"artifact": None if ensemble else folders[0], "members": members}
+
+
+def embedded(slug: str, folder: Path, command: str) -> Path:
+    """Write the embedded competition of that slug into a folder, unless it is there; return it.
+
+    Args:
+        command: that takes another folder by --input.
+    """
+    from deploy.errors import UsageError
+    from localkaggle import competitions
+
+    if slug not in competitions.NAMES:
+        raise UsageError(
+            f"There are no data of the competition {slug!r} here; expected one of"
+            f" {', '.join(competitions.NAMES)}, or a folder.\nGive its folder:\n"
+            f"{command} --input DIR"
+        )
+    if not folder.exists():
+        competitions.EMBEDDED[slug]().write(folder)
+    return folder
 
 
 def connect() -> Any:

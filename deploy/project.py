@@ -12,8 +12,8 @@ from deploy.journal import Journal
 # Kaggle's name of each machine that a training may ask for, by the runtime's name in `invoke plan`.
 PAIR = "gpu-t4x2"
 SHAPES = {"tpu-v5e-8": "TpuV5E8", PAIR: "NvidiaTeslaT4"}
-TRAINS = ("push-train", "relay")  # the tasks that a runtime is for
-PREPARE, TRAIN, INFER = "prepare-cpu", "train-tpu", "infer-gpu"
+TRAINS = ("push-train", "push-bench", "relay")  # the tasks that a runtime is for
+PREPARE, TRAIN, INFER, BENCH = "prepare-cpu", "train-tpu", "infer-gpu", "bench"
 DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
 InWords = Callable[[Mapping[str, Any]], str]
 
@@ -54,6 +54,7 @@ class Project:
         slug: what the addresses of the notebooks begin with; "": the competition's slug.
         infer_hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
         runtime: that trains, one of `SHAPES`; "": the one in its kernel-metadata.json.
+        mounts: whether the notebooks mount the competition.
 
     Raises:
         UsageError: if there is no such runtime.
@@ -76,6 +77,7 @@ class Project:
     slug: str = ""
     infer_hours: float | None = None
     runtime: str = ""
+    mounts: bool = True
 
     def __post_init__(self) -> None:
         if self.runtime and self.runtime not in SHAPES:

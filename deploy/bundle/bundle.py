@@ -130,6 +130,7 @@ def build(
     handles: Mapping[str, str] = {},
     more: Mapping[str, Sequence[str]] = {},
     machine_shape: str = "",
+    mounts: bool = True,
 ) -> Bundle:
     """Build the bundle of one kernel.
 
@@ -151,6 +152,7 @@ def build(
         handles: {kernel: its address}, where that is not `kernel_handle`'s; no part of the sha256.
         more: handles that are mounted, too: {"kernel_sources": […], "dataset_sources": […]}.
         machine_shape: Kaggle's name of a machine in place of the kernel's own; "": its own.
+        mounts: whether it mounts the competition.
 
     Raises:
         UsageError: if a name is wrong or the gate refuses the bundle (deploy/bundle/push_rules.py).
@@ -169,6 +171,7 @@ def build(
         )
     expect = dict(expect or {})
     infers, trains = kernel.startswith("infer"), kernel.startswith("train")
+    online = trains or kernel.startswith("bench")
     members = expect.get("members", []) if infers else []
     wanted = ["checkpoint", "files"] if expect else []
     if infers:
@@ -194,7 +197,8 @@ def build(
     # %%writefile refuses an empty cell, and ends each file with a newline.
     modules = {name: imports.read(path).rstrip("\n") or "# empty" for name, path in files.items()}
     metadata = kernel_metadata.read(source / "kernel-metadata.json")
-    metadata |= {"id": handle, "title": title(handle), "competition_sources": [competition]}
+    sources = [competition] if mounts else []
+    metadata |= {"id": handle, "title": title(handle), "competition_sources": sources}
     metadata |= kernel_metadata.machine(machine_shape) if machine_shape else {}
     listed = metadata["dataset_sources"]
     if needs and trains and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
@@ -271,7 +275,7 @@ def build(
         cell["id"] = hashlib.sha256(f"{place} {cell['source']}".encode()).hexdigest()[:12]
     notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
     text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    push_rules.check(notebook, metadata, size=len(text.encode()), offline=not trains)
+    push_rules.check(notebook, metadata, size=len(text.encode()), offline=not online)
 
     folder = out / kernel
     path = folder / f"{kernel}.ipynb"

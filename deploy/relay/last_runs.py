@@ -19,9 +19,11 @@ from deploy.errors import Denied, NotFound, UsageError
 from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
-from deploy.project import INFER, PREPARE, TRAIN, Project
+from deploy.project import BENCH, INFER, PREPARE, TRAIN, Project
 
-PUSHED_BY = {PREPARE: "push-prepare", TRAIN: "push-train", INFER: "push-infer"}
+PUSHED_BY = {
+    PREPARE: "push-prepare", TRAIN: "push-train", INFER: "push-infer", BENCH: "push-bench",
+}  # fmt: skip
 EVERY_ROW = -1  # SQLite's word for no limit
 REFUSED_RUN = ("NoQuota", "Refused")  # outcomes of a push that Kaggle refused to run
 Row = dict[str, Any]

@@ -10,9 +10,9 @@ from deploy.errors import UsageError
 from deploy.journal import DONE
 from deploy.kernel import output, saved_progress
 from deploy.kernel.push_and_watch import Run
-from deploy.project import INFER, PREPARE, TRAIN, Project
+from deploy.project import BENCH, INFER, PREPARE, TRAIN, Project
 from deploy.relay import submit as submissions
-from deploy.relay.last_runs import Pushes, Row, run_of
+from deploy.relay.last_runs import PUSHED_BY, Pushes, Row, run_of
 
 
 def next_command(project: Project, run: Run, folder: Path) -> str:
@@ -25,6 +25,8 @@ def next_command(project: Project, run: Run, folder: Path) -> str:
     if kernel == PREPARE:
         progress = saved_progress.describe([path.name for path in folder.iterdir()], [])
         return after_preparation(project, progress)
+    if kernel == BENCH:
+        return "invoke bench-report"
     if kernel != TRAIN:
         return ""
     found = saved_progress.read(folder)
@@ -68,5 +70,5 @@ def kernel_of(project: Project, run: Run) -> str:
     """Return which of the project's kernels this run is of; "" for any other."""
     owner = run.handle.partition("/")[0]
     pushes = Pushes(project)
-    kernels = {pushes.handle(owner, name): name for name in (PREPARE, TRAIN, INFER)}
+    kernels = {pushes.handle(owner, name): name for name in PUSHED_BY}
     return kernels.get(run.handle, "")

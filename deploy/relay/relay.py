@@ -23,11 +23,13 @@ from deploy.kernel import artifact_manifest, ensemble_file, output, push_and_wat
 from deploy.kernel.ensemble_file import Member
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL
+from deploy.project import BENCH as BENCH
 from deploy.project import INFER as INFER
 from deploy.project import PREPARE as PREPARE
 from deploy.project import TRAIN as TRAIN
 from deploy.project import Project as Project
 from deploy.relay import (
+    benchmark,
     competition_rules,
     continuation,
     preparation,
@@ -161,6 +163,9 @@ def push(
             built, again = build(project, TRAIN, kaggle.username, prepared=prepared[0]), True
         else:
             base, built, again = _resume(kaggle, pushes, prepared, again=again, show=show)
+    elif kernel == BENCH:
+        own, goes_on = ("", True) if fresh else benchmark.earlier(kaggle, Pushes(project))
+        built, again = build(project, BENCH, kaggle.username, prepared=own), again or goes_on
     else:
         built = build(project, kernel, kaggle.username, artifact=artifact, members=members)
         again = again or fresh
@@ -196,7 +201,8 @@ def push(
             return existing
     if kernel == TRAIN and base is None:  # a training that resumes has its weights
         published.require_first_stage(kaggle, project)
-    competition_rules.require(kaggle, project.competition, show)
+    if project.mounts:
+        competition_rules.require(kaggle, project.competition, show)
     seconds = preparation.SESSION_SECONDS if kernel == PREPARE else push_preview.SESSION_SECONDS
     if kernel == INFER and project.infer_hours is not None:
         seconds = max(min(int(3600 * project.infer_hours), INFER_AT_MOST), 1)
@@ -277,7 +283,7 @@ def build(
         artifact: the pulled artifact that an inference accepts.
         members: of the ensemble that it accepts instead.
         base: what a training resumes from.
-        prepared: the kernel that has decoded its images; "": none.
+        prepared: a kernel whose output is mounted, as the one that has decoded its images; "": none.
     """
     expect: Mapping[str, Any] | None = None
     if base is not None:
@@ -309,7 +315,8 @@ def build(
         first_stage=project.first_stage,
         handles={name: pushes.handle(owner, name) for name in (kernel, TRAIN)},
         more={"kernel_sources": [prepared]} if prepared else {},
-        machine_shape=project.machine_shape if kernel == TRAIN else "",
+        machine_shape=project.machine_shape if kernel in (TRAIN, BENCH) else "",
+        mounts=project.mounts,
     )
 
 

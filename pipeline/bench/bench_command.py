@@ -44,11 +44,18 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 def bench(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str, Any]:
     """Measure what the options say, as `run` does."""
-    backend.choose("jax")
-    config = config_module.load(options.config)
-    devices.use_cores(_common(options.batch) or config.batch)
     given = {name: getattr(options, name) for name in OPTIONS}
-    return run(config, options.input, options.output, given, show)
+    return measure(options.config, options.input, options.output, given, show)
+
+
+def measure(
+    name: str, folder: Path | None, output: Path, given: dict[str, str], show: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure with the config of that name and every core, as `run` does."""
+    backend.choose("jax")
+    config = config_module.load(name)
+    devices.use_cores(_common(given["batch"]) or config.batch)
+    return run(config, folder, output, given, show)
 
 
 def report(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str, Any]:

@@ -67,12 +67,8 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
         ConfigError: if the config has no images in classes.
         DataError: if the folder is not what the config says.
     """
+    require(config)
     data = config.data
-    if config.target != "classes" or not data.images or data.numbers:
-        raise ConfigError(
-            f"{config.name} has no images in classes; a benchmark expects such a config.\n"
-            "Choose another: --config cifar100_wrn"
-        )
     if folder is not None:
         examples = dataset.read_training(folder, config, show=show)
         rows, held = folds.splits(examples, config)[0]
@@ -87,6 +83,16 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
         if found is not None:
             return found
     return made(data.shape, config.num_classes)
+
+
+def require(config: Config) -> None:
+    """Raise `ConfigError` if a config has no images in classes."""
+    data = config.data
+    if config.target != "classes" or not data.images or data.numbers:
+        raise ConfigError(
+            f"{config.name} has no images in classes; a benchmark expects such a config.\n"
+            "Choose another: --config cifar100_wrn"
+        )
 
 
 def _of_keras(show: Callable[[str], None]) -> Images | None:

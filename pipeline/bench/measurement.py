@@ -1,13 +1,12 @@
 """Measurement: a cell trained on the devices that are here, and a grid of them, cell by cell.
 
-Each cell is a file in the output folder, by its devices, written when it is complete. A grid that
-is given again measures what has none.
+Each cell is a file in the output folder, by config and devices, written when it is complete. A grid
+that is given again measures what has none.
 """
 
 import json
 import math
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from pipeline.config import Config
 from pipeline.config.budget import shown
 from pipeline.errors import ConfigError, DeviceError, PipelineError, writing
 from pipeline.plan import operation_counts
-from pipeline.runtime import devices, mounts, provenance
+from pipeline.runtime import devices, provenance
 from pipeline.storage import atomic_file
 
 FOLDER, FILES = "cells", "files"
@@ -86,7 +85,7 @@ def run(
         DiskError: if nothing can be written.
     """
     about = _about(config, images, epochs)
-    kept = output / FOLDER / re.sub("[^a-z0-9]+", "-", about["devices"].lower()).strip("-")
+    kept = output / FOLDER / folder_name(about)
     with writing(kept):
         kept.mkdir(parents=True, exist_ok=True)
     found: list[Measured] = []
@@ -121,21 +120,14 @@ def run(
     return found
 
 
-def take(inputs: Path, output: Path) -> int:
-    """Copy the cells that mounted outputs of earlier sessions hold, and return how many.
+def folder_name(about: Mapping[str, Any]) -> str:
+    """Return the folder of a config's cells on these devices.
 
-    Args:
-        inputs: /kaggle/input.
+    >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)"})
+    'cifar100-wrn-8-x-tpu-v5-lite-tpu'
     """
-    copied = 0
-    for place in mounts.OUTPUTS:
-        for path in sorted(inputs.glob(f"{place}/{FOLDER}/*/*.json")):
-            target = output / FOLDER / path.parent.name / path.name
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
-                copied += 1
-    return copied
+    named = f"{about['config']} {about['devices']}".lower()
+    return re.sub("[^a-z0-9]+", "-", named).strip("-")
 
 
 def in_words(measured: Measured, number: int, count: int, seconds: float) -> str:

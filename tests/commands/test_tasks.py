@@ -31,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HANGS_AFTER = 300.0  # seconds: no measure of speed
 Ended = tuple[int, str, str]  # exit code, stdout, stderr
 TASKS = [
+    "bench",
+    "bench-report",
     "build",
     "check",
     "doctor",
@@ -41,6 +43,7 @@ TASKS = [
     "prove",
     "publish",
     "pull",
+    "push-bench",
     "push-infer",
     "push-prepare",
     "push-train",
@@ -150,12 +153,16 @@ ERRORS = [
     (["push-train"], 3, "No Kaggle credentials"),
     (["push-train", "--config", "no-such"], 2, "digits"),
     (["push-prepare", "--config", "digits"], 2, "digits has nothing to prepare"),
+    (["push-bench", "--config", "breast_cancer"], 2, "has no images in classes"),
+    (["push-bench", "--for", "x"], 2, "expected one of tpu-v5e-8, gpu-t4x2"),
+    (["bench", "--pattern", "9"], 2, "expected numbers from 1 to 8"),
+    (["bench-report", "--runs", "nowhere"], 2, "nowhere holds no cells"),
     (["push-prepare", "--config", "breast_cancer"], 2, 'kind="table"'),
     (["dry-run", "--config", "no-such"], 2, "digits"),
     (["watch", "--run", "nonsense"], 2, "owner/slug/version"),
     (["watch", "--kernel", "foo"], 2, "expected prepare-cpu, train-tpu, infer-gpu"),
     (["pull", "--kernel", "foo"], 2, "expected prepare-cpu, train-tpu, infer-gpu"),
-    (["build", "--kernel", "foo"], 2, "expected one of: infer-gpu, prepare-cpu, train-tpu"),
+    (["build", "--kernel", "foo"], 2, "expected one of: bench, infer-gpu, prepare-cpu, train-tpu"),
     (["dry-run", "--gpu-python", "/bin/true"], 2, "--gpu-python /bin/true: expected"),
     (["dry-run", "--tpu-python", "no-such"], 2, "--tpu-python no-such: expected"),
     (

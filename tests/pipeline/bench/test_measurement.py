@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline import config as config_module
-from pipeline.bench import bench_command, images, measurement
+from pipeline.bench import bench_command, images, measurement, session
 from pipeline.bench.cells import PATTERNS
 from pipeline.errors import ConfigError
 
@@ -124,8 +124,8 @@ def test_the_next_session_takes_the_cells_of_the_ones_before(bench, tmp_path):
     for place in ("notebooks/ann/digits-bench", "digits-bench"):
         shutil.copytree(output / "cells", inputs / place / "cells")
 
-    assert measurement.take(inputs, tmp_path / "next") == len(CELLS)
-    assert measurement.take(inputs, tmp_path / "next") == 0
+    assert session.take(tmp_path / "next", inputs) == len(CELLS)
+    assert session.take(tmp_path / "next", inputs) == 0
 
 
 def test_files_hold_the_same_images(small, tmp_path):

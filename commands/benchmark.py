@@ -1,0 +1,142 @@
+"""Tasks of the benchmark: on this machine, on Kaggle, and the page of what they measured."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from invoke.context import Context
+
+from commands.console import ROOT, confirmation, limited, reported, show, task
+from commands.project import (
+    AGAIN,
+    CONFIG,
+    JSON,
+    YES,
+    connect,
+    embedded,
+    minutes,
+    resolved_pushes,
+    show_push,
+)
+
+CIFAR100 = "cifar100"  # a name for images that Keras has; there is no such competition
+CPU, TPU = "cpu", "tpu-v5e-8"
+
+
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        "input": "the competition's folder; default: a new copy of the embedded one",
+        "output": "folder of the results, which a rerun goes on with; default: runs/bench-CONFIG",
+        "batch": "images a step, with commas between; default: the config's, a half and a quarter",
+        "pattern": "of the eight, as 1,3 or 1..8; default: all",
+        "epochs": "of each training, 2 or more (default 3)",
+        "minutes": "after which no other training begins (default 10)",
+    }
+)
+@reported
+def bench(
+    c: Context, config: str = "", input: str = "", output: str = "", batch: str = "",
+    pattern: str = "", epochs: str = "", minutes: str = "10", json: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Time trainings on this machine, in the way of a benchmark of 2018 and in ours.
+
+    Example: invoke bench --pattern 1,3
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our lines
+    from pipeline import config as configs
+    from pipeline.bench import bench_command
+
+    settings = configs.load(config)
+    folder = Path(output) if output else ROOT / "runs" / f"bench-{settings.name}"
+    data = Path(input) if input else None
+    if data is None and settings.competition != CIFAR100:
+        data = embedded(settings.competition, folder / "data", f"invoke bench --config {config}")
+    given = {"batch": batch, "pattern": pattern, "epochs": epochs, "images": "", "minutes": minutes}
+    made = bench_command.measure(config, data, folder, given, show)
+    return {**made, **_page([folder], folder, 0, "")}
+
+
+@task(
+    help={
+        **JSON,
+        "runs": "output folders of benchmarks, with commas between; default: all in runs/",
+        "output": "folder of the page and its pictures; default: runs/bench-report",
+        "pattern": "to compare, 1 to 8; default: 3, or the first that was measured",
+        "accuracy": "on the training images, to which the times are compared (default 0.5)",
+    }
+)
+@reported
+def bench_report(
+    c: Context, runs: str = "", output: str = "", pattern: str = "", accuracy: str = "",
+    json: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Write one page of any benchmarks, of any machines, beside the one of 2018.
+
+    Example: invoke bench-report --accuracy 0.9
+    """
+    from commands.console import number
+
+    folders = [Path(name.strip()) for name in runs.split(",") if name.strip()]
+    if not folders:
+        found = {path.parents[2] for path in (ROOT / "runs").glob("*/cells/*/*.json")}
+        folders = sorted(found)
+    chosen = int(number("pattern", pattern, 1, 8)) if pattern else 0
+    place = Path(output) if output else ROOT / "runs" / "bench-report"
+    return _page(folders, place, chosen, accuracy)
+
+
+@task(
+    help={
+        **CONFIG,
+        **JSON,
+        **AGAIN,
+        **YES,
+        **minutes(15),
+        "for_": "what is measured: tpu-v5e-8 (default), gpu-t4x2 or cpu",
+        "fresh": "measure all again, whatever earlier sessions have measured",
+    }
+)
+@reported
+@limited(15)
+def push_bench(
+    c: Context,
+    config: str = "",
+    for_: str = TPU,
+    again: bool = False,
+    fresh: bool = False,
+    yes: bool = False,
+    minutes: str = "",
+    json: bool = False,
+) -> dict[str, Any]:
+    """Time trainings on Kaggle, as many as its session and the quota allow; rerun to go on.
+
+    Example: invoke push-bench --config cifar100_wrn --for gpu-t4x2
+    """
+    from deploy.relay import relay
+    from pipeline import config as configs
+    from pipeline.bench import images
+
+    settings = configs.load(config)
+    images.require(settings)
+    runtime = "" if for_ == CPU else for_
+    mounts = settings.competition != CIFAR100
+    ours = resolved_pushes(config, runtime=runtime, mounts=mounts).project
+    agree = confirmation(yes)
+    run = relay.push(connect(), ours, relay.BENCH, again=again, fresh=fresh, show=show, agree=agree)
+    return show_push(run, ours.command("watch --kernel bench"))
+
+
+def _page(folders: list[Path], output: Path, pattern: int, accuracy: str) -> dict[str, Any]:
+    from commands.console import number
+    from pipeline.runtime import backend
+
+    backend.choose("jax")
+    from pipeline.bench import bench_report
+
+    share = {"accuracy": number("accuracy", accuracy, 0.01, 0.999)} if accuracy else {}
+    made = bench_report.write(folders, output, show, pattern=pattern, **share)
+    for line in made["advice"]:
+        show(line)
+    return made

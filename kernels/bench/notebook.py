@@ -1,0 +1,49 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Trainings, timed on a TPU, a GPU or a CPU
+# The first cell checks that the accelerator is there.
+
+# %%
+import os
+
+os.environ["KERAS_BACKEND"] = "jax"  # Kaggle's TPU image has a TensorFlow that knows no TPU
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+from pathlib import Path
+
+from pipeline import config
+from pipeline.config import rehearsal
+from pipeline.runtime import devices, provenance
+
+origin = provenance.from_bundle(Path("bundle.json"))
+print(devices.prove(origin.machine_shape) if origin.machine_shape else devices.found())
+print(provenance.versions_line())
+settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
+
+# %% [markdown]
+# ## Each cell of the grid
+# A line a training, the most informative first. Those of earlier sessions are not repeated, and
+# none begins that would not end before the session does.
+
+# %%
+from pipeline.bench import bench_command, session
+
+inputs, output = session.inputs(settings), Path.cwd()
+print(f"{session.take(output)} cells of earlier sessions")
+bench_command.run(
+    settings, inputs, output, {"minutes": session.minutes(settings)}, print, scratch=session.files()
+)
+
+# %% [markdown]
+# ## What was written
+# Each file with its sha256. `invoke pull`, then `invoke bench-report`.
+
+# %%
+print(provenance.seal(output))
