@@ -283,7 +283,7 @@ def build(
         artifact: the pulled artifact that an inference accepts.
         members: of the ensemble that it accepts instead.
         base: what a training resumes from.
-        prepared: a kernel whose output is mounted, as the one that has decoded its images; "": none.
+        prepared: a kernel whose output is mounted, as one that has decoded images; "": none.
     """
     expect: Mapping[str, Any] | None = None
     if base is not None:

@@ -69,6 +69,7 @@ def write(
             )]
             for each in compared
         ],
+        pictures=[html.picture(pictures.pixels(one), one.stem) for one in drawn],
         target=f"{accuracy:g}",
         reached_head=("training", "epochs", "seconds", "quota, h", "price"),
         reached_rows=[
@@ -188,8 +189,8 @@ def _advice(
     if reached:
         row, epochs, seconds = reached[0]
         found = [
-            f"Choose {row.device}: {_name(row)} was the fastest to an accuracy of {accuracy:g}, in"
-            f" {seconds:,.1f} s and {epochs} epochs."
+            f"Choose {row.device}. The fastest to an accuracy of {accuracy:g} was {_name(row)}:"
+            f" {seconds:,.1f} s, in epoch {epochs}."
         ]
         shares = [(_quota(one, took), one, took) for one, _, took in reached]
         priced = [each for each in shares if each[0] is not None]

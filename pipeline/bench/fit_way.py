@@ -7,7 +7,10 @@ since a process that has JAX cannot be forked. A TPU of today computes in bfloat
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +121,10 @@ def train(
         model = _model(config)
         given = _given(cell, images, files)
         timer = Timer(begun, found)
-        model.fit(**given, epochs=epochs, callbacks=[timer], verbose=0)
+        with warnings.catch_warnings():
+            # The loader shuffles before each pass.
+            warnings.filterwarnings("ignore", "`shuffle=True` was passed", UserWarning)
+            model.fit(**given, epochs=epochs, callbacks=[timer], verbose=0)
     return Times(timer.before, tuple(timer.epochs))
 
 
@@ -163,8 +169,9 @@ def _given(cell: Cell, images: Images, files: Path | None) -> dict[str, Any]:
             "class_mode": "categorical",
             "batch_size": batch,
         }
-        flow = loader.flow_from_directory(str(files / "train"), **how)
-        test = plain.flow_from_directory(str(files / "test"), **how)
+        with redirect_stdout(StringIO()):  # it prints how many it found, for each cell
+            flow = loader.flow_from_directory(str(files / "train"), **how)
+            test = plain.flow_from_directory(str(files / "test"), **how)
         size = batch
     else:
         flow = loader.flow(images.train, labels, batch_size=batch)

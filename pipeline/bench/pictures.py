@@ -5,6 +5,8 @@ from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
+from PIL import Image
 
 from pipeline.bench import timings
 from pipeline.bench.cells import PATTERNS
@@ -34,6 +36,12 @@ def draw(
         },
         show,
     )
+
+
+def pixels(path: Path) -> np.ndarray:
+    """Return a picture as uint8 (height, width, 3)."""
+    with Image.open(path) as drawn:
+        return np.asarray(drawn.convert("RGB"))
 
 
 def _series(rows: Sequence[Timing]) -> dict[str, list[Timing]]:

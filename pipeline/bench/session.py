@@ -10,7 +10,7 @@ from pipeline.config import Config
 from pipeline.runtime import mounts
 
 HOURS = 9.0  # Kaggle's cap for a TPU, the least of its machines
-MARGIN = 0.1, 10.0  # share of a session, at most so many minutes, that is left for its end
+MARGIN = 0.25, 10.0  # share of a session, at most so many minutes, that is left for its end
 
 
 def inputs(config: Config) -> Path | None:
@@ -50,7 +50,7 @@ def minutes(config: Config) -> str:
     >>> from dataclasses import replace
     >>> from pipeline import config
     >>> [minutes(replace(config.load("digits"), session_hours=hours)) for hours in (None, 0.1)]
-    ['530', '5.4']
+    ['530', '4.5']
     """
     session = 60 * min(config.session_hours or HOURS, HOURS)
     share, most = MARGIN
