@@ -51,12 +51,17 @@ class Times:
 
     @property
     def later(self) -> list[float]:
-        """Seconds of each epoch from the second one on."""
-        return [epoch.seconds for epoch in self.epochs[1:]]
+        """Seconds of each epoch from the second one on, compilation apart."""
+        return [epoch.seconds - epoch.compiling for epoch in self.epochs[1:]]
+
+    @property
+    def late(self) -> float:
+        """Seconds of compilation after epoch 1, as of a ragged batch that comes only then."""
+        return sum(epoch.compiling for epoch in self.epochs[1:])
 
     @property
     def mean(self) -> float:
-        """Mean seconds of an epoch from the second one on."""
+        """Mean seconds of an epoch from the second one on, compilation apart."""
         return statistics.fmean(self.later)
 
     @property
@@ -65,8 +70,8 @@ class Times:
         return statistics.stdev(self.later) if len(self.later) > 1 else math.nan
 
     def total(self, epochs: int = TOTAL) -> float:
-        """Seconds of so many epochs, by the benchmark's own rule."""
-        return total(self.before, self.first, self.mean, epochs)
+        """Seconds of so many epochs, by the benchmark's own rule, and its late compilation."""
+        return total(self.before, self.first + self.late, self.mean, epochs)
 
     @property
     def images(self) -> float:
@@ -76,8 +81,7 @@ class Times:
     @property
     def rate(self) -> float:
         """Images a second from the second epoch on, compilation apart."""
-        seconds = sum(epoch.seconds - epoch.compiling for epoch in self.epochs[1:])
-        return sum(epoch.images for epoch in self.epochs[1:]) / seconds
+        return sum(epoch.images for epoch in self.epochs[1:]) / sum(self.later)
 
     @property
     def compiling(self) -> float:

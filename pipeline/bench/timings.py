@@ -32,7 +32,8 @@ class Timing:
     Attributes:
         device: what computed, in words.
         way, pattern, feed, batch: of its cell.
-        before, first, mean, deviation: as `pipeline.bench.epochs.Times` has them.
+        before, first, mean, deviation: as `pipeline.bench.epochs.Times` has them; of 2018 it is
+            not known what was compiled.
         images: that an epoch from the second on really had; of 2018, that it was meant to have.
         work: what an epoch computes, as `pipeline.bench.measurement.work` says.
         measured: the cell itself; None of 2018.
@@ -58,6 +59,9 @@ class Timing:
 
     def total(self, epochs: int) -> float:
         """Seconds of so many epochs."""
+        times = self.measured.times if self.measured else None
+        if times is not None:
+            return times.total(epochs)
         return total(self.before, self.first, self.mean, epochs)
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from pipeline import config as config_module
@@ -88,7 +89,7 @@ def _images(cell: Cell) -> list[int]:
         return [COUNT] * EPOCHS
     if cell.feed == OWN_FEED:
         ends = [-(-COUNT * number // cell.batch) * cell.batch for number in range(EPOCHS + 1)]
-        return [last - first for first, last in zip(ends, ends[1:], strict=False)]
+        return [last - first for first, last in pairwise(ends)]
     if cell.feed != GENERATOR:
         return [whole * cell.batch] * EPOCHS
     a_pass = [cell.batch] * whole + [rest] * bool(rest)

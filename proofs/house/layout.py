@@ -18,10 +18,10 @@ FLOORS = {
     "localkaggle": "competitions|sessions|fault_kinds|facts faults services http_handler server"
     " __main__",
     "commands": "console drawing dashboard project push_plan"
-    " kaggle|local|preparation|rehearsal|setup|doctor|watch",
+    " kaggle|local|preparation|benchmark|rehearsal|setup|doctor|watch",
     "proofs": "shared"
     " relay|kaggle|training|spoiled_inputs|house hostile competitions"
-    " own|hardware|custom|scale|plan|site __main__",
+    " own|hardware|custom|scale|plan|site bench __main__",
 }
 MOST_MODULES, MOST_LINES = 16, 400
 

@@ -64,3 +64,12 @@ def test_rows_of_several_runs_are_put_together(tmp_path):
         ConfigError, match=r"holds no cells/DEVICES/\*\.json(.|\n)*python -m pipeline bench"
     ):
         timings.read([tmp_path])
+
+
+def test_what_is_compiled_late_counts_once():
+    """The generator's ragged batch comes in epoch 2: later epochs take what the third one took."""
+    epochs = [Epoch(9.0, 32, 0, 0.1, None, 5.0), Epoch(6.0, 32, 0, 0.1, None, 4.0)]
+    times = Times(1.0, (*epochs, Epoch(2.0, 32, 0, 0.1, None, 0.0)))
+
+    assert (times.mean, times.rate) == (2.0, 16.0)
+    assert times.total(3) == 1 + 9 + 6 + 2 and times.total(103) - times.total(3) == 200

@@ -1,0 +1,89 @@
+"""A benchmark goes on with the cells of the sessions before, on whatever machine they were."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.relay import relay
+from deploy.relay.relay import BENCH, Project
+from localkaggle.server import LocalKaggle
+from localkaggle.sessions.session import Outcome
+from localkaggle.sessions.session_log import Log
+from proofs.kaggle.world import competition
+from tests.deploy.small import metadata, write_kernel
+
+HANDLE = "rehearsal/digits-bench"
+
+
+class Bench:
+    """A session that measures one cell more than are mounted."""
+
+    mounted: ClassVar[list[list[str]]] = []
+
+    def __init__(
+        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
+    ) -> None:
+        self.working, self._log, self._inputs = folder / "working", log, inputs
+        self.working.mkdir(parents=True)
+
+    def run(self) -> Outcome:
+        """Write a cell."""
+        self._log.start()
+        (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
+        self.mounted.append(sorted(self._inputs))
+        cells = [path for place in self._inputs.values() for path in place.glob("*.json")]
+        (self.working / f"{len(cells)}.json").write_text("{}")
+        return Outcome("", "", 0.0)
+
+    def cancel(self) -> None:
+        """Do nothing: it is over before anybody could."""
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kaggle]:
+    monkeypatch.setattr(Bench, "mounted", [])
+    given: dict[str, Any] = {"competitions": [competition()], "session": Bench}
+    with LocalKaggle(tmp_path / "kaggle", queue_seconds=0.01, ready_seconds=0.02, **given) as local:
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        yield Kaggle.connect(pace=Pace(first=0.01, most=0.05, patience=20))
+
+
+@pytest.fixture
+def ours(root: Path) -> Project:
+    write_kernel(root, BENCH, "# %%\nimport pipeline.model\n")
+    described = {**metadata(BENCH), "machine_shape": "", "enable_gpu": False}
+    (root / "kernels" / BENCH / "kernel-metadata.json").write_text(json.dumps(described))
+    places = root / "runs", root / "build"
+    return Project(root, "digits", "digits", "dataset", *places, deadline_seconds=30)
+
+
+def push(live: Kaggle, ours: Project, **more: Any) -> int:
+    run = relay.push(live, ours, BENCH, show=lambda line: None, **more)
+    relay.watch(live, ours, run, show=lambda line: None)
+    return int(run.version)
+
+
+def test_each_push_mounts_what_was_measured_before_on_any_machine(live, ours):
+    """The same command again goes on; --fresh takes nothing."""
+    tpu, gpu = (replace(ours, runtime=name) for name in ("tpu-v5e-8", "gpu-t4x2"))
+
+    assert [push(live, each) for each in (tpu, gpu, gpu)] == [1, 2, 3]
+    assert push(live, gpu, fresh=True) == 4
+
+    competitions = "competitions/digits"
+    own = f"notebooks/{HANDLE}"
+    assert Bench.mounted == [[competitions], *([[competitions, own]] * 2), [competitions]]
+
+
+def test_images_that_keras_has_need_no_competition(live, ours):
+    """None is mounted, and none has to be entered."""
+    push(live, replace(ours, competition="cifar100", mounts=False))
+
+    assert Bench.mounted == [[]]
