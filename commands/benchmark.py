@@ -1,6 +1,7 @@
 """Tasks of the benchmark: on this machine, on Kaggle, and the page of what they measured."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def bench(
     folder = Path(output) if output else ROOT / "runs" / f"bench-{settings.name}"
     data = Path(input) if input else None
     if data is None and settings.competition != CIFAR100:
-        data = embedded(settings.competition, folder / "data", f"invoke bench --config {config}")
+        again = f"invoke bench --config {shlex.quote(config or settings.name)}"
+        data = embedded(settings.competition, folder / "data", again)
     given = {"batch": batch, "pattern": pattern, "epochs": epochs, "images": "", "minutes": minutes}
     made = bench_command.measure(config, data, folder, given, show)
     return {**made, **_page([folder], folder, 0, "")}

@@ -52,6 +52,7 @@ def write(
     chosen = pattern or _pattern(trained)
     compared = comparisons.of(rows, chosen, EPOCHS)
     reached = comparisons.to_accuracy([row for row in trained if _real(row)], accuracy)
+    compared += comparisons.by_accuracy(reached, accuracy)
     told = [*predictions.by_law(rows), *predictions.by_plan(trained, show)]
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)

@@ -64,6 +64,25 @@ def to_accuracy(rows: Sequence[Timing], accuracy: float) -> list[tuple[Timing, i
     return sorted(found, key=lambda each: each[2])
 
 
+def by_accuracy(reached: Sequence[tuple[Timing, int, float]], accuracy: float) -> list[Comparison]:
+    """Return how the fastest training to an accuracy compares with that of each other device and
+    way.
+
+    Args:
+        reached: as `to_accuracy` returns them.
+    """
+    best: dict[tuple[str, str], tuple[Timing, float]] = {}
+    for row, _, seconds in reached:
+        best.setdefault((row.device, row.way), (row, seconds))
+    found = []
+    for slow, seconds in list(best.values())[1:]:
+        fast, least = next(iter(best.values()))
+        if slow.work == fast.work:
+            what = f"to a training accuracy of {accuracy:g}, each at its best"
+            found.append(Comparison(what, slow, fast, seconds / least))
+    return found
+
+
 def _compared(what: str, one: Timing, other: Timing) -> Comparison:
     slow, fast = sorted((one, other), key=lambda row: -row.an_image)
     return Comparison(what, slow, fast, slow.an_image / fast.an_image, _caution(slow, fast))

@@ -92,3 +92,13 @@ def test_without_a_run_the_page_has_the_benchmark_of_2018_alone(tmp_path):
         "Nothing was measured; these are the figures of 2018."
     ]
     assert "3.17" in shown(found["page"])
+
+
+def test_the_ways_are_compared_to_the_same_accuracy():
+    """The unscaled rate took 90 s an epoch where the scaled one took 30."""
+    rows = [timings.of(cell("ours", "own")), timings.of(cell("unscaled", "own", SLOW))]
+
+    (found,) = comparisons.by_accuracy(comparisons.to_accuracy(rows, 0.5), 0.5)
+
+    assert (found.slow.way, found.fast.way) == ("unscaled", "ours")
+    assert found.ratio == pytest.approx(271 / 91)
