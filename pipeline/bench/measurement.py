@@ -225,8 +225,8 @@ def _same(measured: Measured, about: dict[str, Any], path: Path) -> Measured:
         if measured.about.get(name) != about[name]:
             raise ConfigError(
                 f"{path} was measured with {name} {measured.about.get(name)!r}; this call has"
-                f" {about[name]!r}.\nChoose another --output, or give the earlier options. On Kaggle:"
-                " invoke push-bench --fresh"
+                f" {about[name]!r}.\nChoose another --output, or give the earlier options."
+                " On Kaggle: invoke push-bench --fresh"
             )
     return measured
 
