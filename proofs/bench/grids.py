@@ -83,6 +83,7 @@ def _images(cell: Cell) -> list[int]:
     """Return how many images each epoch has to have.
 
     A loader's pass ends with a ragged batch; an epoch has images // batch steps of those passes.
+    With several workers Keras takes one batch before, to build the network, and never trains on it.
     """
     whole, rest = divmod(COUNT, cell.batch)
     if cell.feed == WHOLE:
@@ -93,7 +94,8 @@ def _images(cell: Cell) -> list[int]:
     if cell.feed != GENERATOR:
         return [whole * cell.batch] * EPOCHS
     a_pass = [cell.batch] * whole + [rest] * bool(rest)
-    steps = a_pass * EPOCHS
+    taken = int(PATTERNS[cell.pattern].workers > 1)
+    steps = (a_pass * EPOCHS)[taken:]
     return [sum(steps[whole * at : whole * (at + 1)]) for at in range(EPOCHS)]
 
 
