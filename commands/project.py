@@ -138,7 +138,9 @@ def embedded(slug: str, folder: Path, command: str) -> Path:
             f"{command} --input DIR"
         )
     if not folder.exists():
-        competitions.EMBEDDED[slug]().write(folder)
+        begun = folder.with_name(f"{folder.name}.{os.getpid()}")
+        competitions.EMBEDDED[slug]().write(begun)
+        begun.rename(folder)  # complete, or not there
     return folder
 
 

@@ -14,9 +14,13 @@ from deploy.relay.last_runs import Pushes, status_of
 
 def earlier(kaggle: Kaggle, pushes: Pushes) -> tuple[str, bool]:
     """Return the benchmark's own address if an output of it can be mounted, else ""; and whether
-    its last run is complete, so that the same push goes on with what is left.
+    its last run of this config and machine is complete, so that the same push goes on with what is
+    left.
     """
-    handle = pushes.handle(kaggle.username, BENCH)
+    project, handle = pushes.project, pushes.handle(kaggle.username, BENCH)
     rows = [row for row in pushes.matching(handle=handle, outcome=DONE) if row["version"]]
-    ended = [status_of(kaggle, row) == "COMPLETE" for row in rows]
-    return (handle if any(ended) else ""), bool(ended and ended[0])
+    this = project.name, project.machine_shape
+    own = [row for row in rows if (row["config"], row["machine_shape"] or "") == this]
+    goes_on = bool(own) and status_of(kaggle, own[0]) == "COMPLETE"
+    there = goes_on or any(status_of(kaggle, row) == "COMPLETE" for row in rows)
+    return (handle if there else ""), goes_on

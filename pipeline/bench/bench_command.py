@@ -110,6 +110,9 @@ def run(
     found = images.find(config, folder, show)
     if numbers["images"]:
         found = found.first(int(numbers["images"]))
+    here = devices.found()
+    if here.platform != "cpu":  # where fit computes on one device
+        found = found.split_over(here.count)
     if len(found.train) < max(batches):
         raise ConfigError(
             f"--batch {max(batches)}: there are {len(found.train)} images to train on.\n"

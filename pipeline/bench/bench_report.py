@@ -51,14 +51,15 @@ def write(
     rows = [*trained, *timings.published()]
     chosen = pattern or _pattern(trained)
     compared = comparisons.of(rows, chosen, EPOCHS)
-    reached = comparisons.to_accuracy([row for row in trained if _real(row)], accuracy)
+    work = next((row.work for row in trained if row.pattern == chosen), timings.WORK)
+    alike = [row for row in trained if row.work == work]
+    reached = comparisons.to_accuracy(list(filter(_real, alike)), accuracy)
     compared += comparisons.by_accuracy(reached, accuracy)
     told = [*predictions.by_law(rows), *predictions.by_plan(trained, show)]
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
-    work = trained[0].work if trained else timings.WORK
     drawn = pictures.draw([row for row in rows if row.work == work], chosen, output, show)
-    advice = _advice(trained, reached, accuracy)
+    advice = _advice(alike, reached, accuracy)
     page = html.render(
         "bench/bench.html.j2",
         "Trainings, timed",
@@ -130,7 +131,8 @@ def _name(row: Timing) -> str:
     """Return what a reader calls a row."""
     made = "" if row.measured is None or _real(row) else ", made images"
     way = f"{row.way}, {row.feed}" if row.way == FIT else row.way
-    return f"{row.device}: {way}, batch {row.batch}, {PATTERNS[row.pattern]}{made}"
+    place = f"{row.device}, {row.config}" if row.config else row.device
+    return f"{place}: {way}, batch {row.batch}, {PATTERNS[row.pattern]}{made}"
 
 
 def _cells(row: Timing) -> list[str]:
@@ -157,10 +159,11 @@ def _costs(row: Timing, seconds: float) -> list[str]:
     name, share = accelerators.named(row.device), _quota(row, seconds)
     hours = MISSING if share is None else f"{seconds / 3600:.3f} ({share:.2%} of a week)"
     sold = accelerators.RUNTIMES.get(COLAB.get(name, name))
-    spent = None if sold is None else cost.of(sold, seconds)
-    if spent is None or spent.units is None:
+    if sold is None or sold.units is None:
         return [hours, MISSING]
-    return [hours, f"{spent.units:.3f} CU, {spent.yen:,.1f} yen on {COLAB.get(name, name)}"]
+    count = accelerators.RUNTIMES[name].cores // sold.cores
+    spent = cost.of(sold, count * seconds)
+    return [hours, f"{spent.units:.3f} CU, {spent.yen:,.1f} yen on {count} x {COLAB[name]}"]
 
 
 def _interval(told: Interval) -> str:
@@ -190,15 +193,16 @@ def _advice(
     if reached:
         row, epochs, seconds = reached[0]
         found = [
-            f"Choose {row.device}. The fastest to an accuracy of {accuracy:g} was {_name(row)}:"
-            f" {seconds:,.1f} s, in epoch {epochs}."
+            f"Choose {row.device} for {row.work}. The fastest to an accuracy of {accuracy:g} was"
+            f" {_name(row)}: {seconds:,.1f} s, in epoch {epochs}."
         ]
         shares = [(_quota(one, took), one, took) for one, _, took in reached]
         priced = [each for each in shares if each[0] is not None]
         if priced:
             share, cheapest, took = min(priced, key=lambda each: each[0] or 0.0)
             found.append(
-                f"The cheapest was {_name(cheapest)}: {share:.2%} of a week's quota, {took:,.1f} s."
+                f"Of those with a quota, the cheapest was {_name(cheapest)}: {share:.2%} of a"
+                f" week's quota, {took:,.1f} s."
             )
         return found
     if trained:

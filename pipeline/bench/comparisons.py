@@ -31,10 +31,10 @@ def of(rows: Sequence[Timing], pattern: int, epochs: int = 20) -> list[Compariso
 
     An image of each at its best batch; at each batch that both have; and whole trainings.
     """
-    series: dict[tuple[str, str, str], list[Timing]] = {}
+    series: dict[tuple[str, ...], list[Timing]] = {}
     for row in rows:
         if row.pattern == pattern and row.feed in (PATTERNS[pattern].feed, OWN_FEED):
-            series.setdefault((row.work, row.device, row.way), []).append(row)
+            series.setdefault((row.work, row.config, row.device, row.way), []).append(row)
     found = []
     for (one, its), (other, theirs) in combinations(series.items(), 2):
         if one[0] != other[0]:
@@ -96,4 +96,6 @@ def _caution(slow: Timing, fast: Timing) -> str:
         known.append("in 2018 nobody counted the images, and batch 4096 learned nothing")
     elif len({row.measured.about["precision"] for row in (slow, fast) if row.measured}) > 1:
         known.append("their precision differs")
+    if None not in (slow.measured, fast.measured) and slow.validated != fast.validated:
+        known.append(f"they validate {slow.validated:,} and {fast.validated:,} images")
     return "; ".join(known)

@@ -53,6 +53,20 @@ class Images:
             source=f"{self.source}, {most:,} of them",
         )
 
+    def split_over(self, count: int) -> "Images":
+        """Return as many of them as split over so many devices, ragged batches included."""
+        train, test = (len(part) // count * count for part in (self.train, self.test))
+        if (train, test) == (len(self.train), len(self.test)):
+            return self
+        return replace(
+            self,
+            train=self.train[:train],
+            train_labels=self.train_labels[:train],
+            test=self.test[:test],
+            test_labels=self.test_labels[:test],
+            source=f"{self.source}, {train:,} and {test:,} of them, for {count} devices",
+        )
+
 
 def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Images:
     """Return the images to train on.

@@ -158,7 +158,7 @@ def _measure(
     here, ours = devices.found(), cell.way != FIT
     # On a CPU fit computes as it does by itself: on one device, with every core.
     count = here.count if ours or here.platform != "cpu" else 1
-    before = keras.config.dtype_policy()
+    before, peak = keras.config.dtype_policy(), peak_bytes() or 0
     way = own_way.train if ours else fit_way.train
     try:
         if cell.batch % count:
@@ -179,7 +179,8 @@ def _measure(
         keras.distribution.set_distribution(None)
         keras.config.set_dtype_policy(before)
         keras.utils.clear_session(free_memory=True)
-    return Measured(cell, times, "", {**about, "peak_bytes": peak_bytes()})
+    now = peak_bytes() or 0  # of the whole process: what an earlier cell took hides what is less
+    return Measured(cell, times, "", {**about, "peak_bytes": now if now > peak else None})
 
 
 def peak_bytes() -> int | None:
@@ -236,6 +237,14 @@ def _expected(found: Sequence[Measured], cell: Cell) -> float:
     like = [one for one in found if one.times and one.cell.way == cell.way]
     if not like:
         return 0.0
-    nearest = min(like, key=lambda one: abs(math.log(one.cell.batch / cell.batch)))
-    assert nearest.times is not None  # noqa: S101 - it is in `like`
-    return nearest.times.before + sum(epoch.seconds for epoch in nearest.times.epochs)
+
+    def seconds(one: Measured) -> float:
+        assert one.times is not None  # noqa: S101 - it is in `like`
+        return one.times.before + sum(epoch.seconds for epoch in one.times.epochs)
+
+    def unlike(one: Measured) -> tuple[object, ...]:
+        pattern = one.cell.pattern != cell.pattern
+        files = PATTERNS[one.cell.pattern].files != PATTERNS[cell.pattern].files
+        return pattern, files, abs(math.log(one.cell.batch / cell.batch)), -seconds(one)
+
+    return seconds(min(like, key=unlike))

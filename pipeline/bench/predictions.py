@@ -48,7 +48,8 @@ def utilization(row: Timing) -> tuple[float, float] | None:
         return None
     half = row.measured.about["precision"] != "float32"
     peak = runtime.cores * (runtime.core.operations if half else runtime.core.float32)
-    counted, rate = row.measured.about["operations"], row.measured.times.rate
+    counted = row.measured.about["operations"]
+    rate = (row.images + VALIDATES * row.validated) / row.mean
     return counted["nominal"] * rate / peak, counted["in_bounds"] * rate / peak
 
 
@@ -60,7 +61,7 @@ def by_law(rows: Sequence[Timing]) -> Iterator[Prediction]:
     """
     series: dict[tuple[str, ...], list[Timing]] = {}
     for row in rows:
-        key = row.work, row.device, row.way, str(row.pattern), row.feed
+        key = row.work, row.config, row.device, row.way, str(row.pattern), row.feed
         series.setdefault(key, []).append(row)
     for each in series.values():
         batches = {row.batch: row for row in each}
@@ -92,10 +93,9 @@ def by_plan(rows: Sequence[Timing], show: Callable[[str], None]) -> Iterator[Pre
         given = plan.Given(round(row.images), "as they were counted")
         name = accelerators.named(row.device)
         (outlook,) = plan.make(config, [name], given, show).outlooks
-        assert row.measured is not None and row.measured.times is not None  # noqa: S101 - chosen so
+        assert row.measured is not None  # noqa: S101 - chosen so
         if outlook.step is not None:
-            validated = row.measured.times.epochs[-1].validated
-            images = row.images + VALIDATES * validated
+            images = row.images + VALIDATES * row.validated
             yield Prediction(
                 *(row, "seconds an epoch", outlook.step.times(images / row.batch), row.mean),
                 f"the plan, {outlook.time_basis}",

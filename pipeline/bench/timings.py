@@ -53,6 +53,17 @@ class Timing:
     measured: Measured | None = None
 
     @property
+    def config(self) -> str:
+        """Name of the config; "" of 2018."""
+        return str(self.measured.about["config"]) if self.measured else ""
+
+    @property
+    def validated(self) -> int:
+        """Images that an epoch is validated on; 0 of 2018, where nobody counted them."""
+        times = self.measured.times if self.measured else None
+        return times.epochs[-1].validated if times else 0
+
+    @property
     def an_image(self) -> float:
         """Seconds an image, from the second epoch on: what differs in its images compares so."""
         return self.mean / self.images
@@ -94,9 +105,10 @@ def read(folders: Sequence[Path]) -> list[Measured]:
                 "Correct the path, or measure: python -m pipeline bench --config C --output DIR"
             )
         found += [measurement.of_json(json.loads(path.read_text("utf-8"))) for path in paths]
-    seen: dict[tuple[str, str], Measured] = {}
+    seen: dict[tuple[str, ...], Measured] = {}
     for one in found:
-        key = str(one.about["devices"]), str(one.cell)
+        of_run = (str(one.about[name]) for name in ("config", "work"))
+        key = str(one.about["devices"]), str(one.cell), *of_run
         if seen.setdefault(key, one) != one:
             raise ConfigError(
                 f"{key[1]} was measured twice on {key[0]}, with other results; expected one.\n"
@@ -139,8 +151,11 @@ def _pairs(
         own = PATTERNS[pattern].feed if row.way == FIT else row.feed
         return (row.pattern, row.feed) == (pattern, feed or own)
 
-    chosen = {(row.device, row.way, row.batch): row for row in rows if like(row, other)}
+    def key(row: Timing) -> tuple[object, ...]:
+        return row.work, row.config, row.device, row.way, row.batch
+
+    chosen = {key(row): row for row in rows if like(row, other)}
     for row in rows:
-        less = chosen.get((row.device, row.way, row.batch))
+        less = chosen.get(key(row))
         if like(row, one) and less is not None:
             yield row, less, row.an_image / less.an_image

@@ -5,12 +5,15 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from pipeline.runtime import devices
 from proofs.bench import grids, on_a_gpu, on_kaggle, published
 from proofs.shared.results_table import Later, Rows, Show
 
 
 def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -> Rows:
     """Yield the rows; `short` has those that nothing is trained for."""
+    if not short:
+        devices.use_cores(16)  # as the command does, before anything is computed
     yield published.headlines()
     yield published.totals()
     yield published.law()

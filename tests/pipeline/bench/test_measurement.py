@@ -141,3 +141,13 @@ def test_files_hold_the_same_images(small, tmp_path):
     expected = np.lexsort((made.train.reshape(COUNT, -1).sum(axis=1), made.train_labels))
     assert np.array_equal(pixels[order], made.train[expected])
     assert PATTERNS[6].files
+
+
+def test_images_split_over_devices_with_their_ragged_batches(small):
+    """Keras splits each batch, the last one too."""
+    made = images.made(small.data.shape, 10).first(COUNT + 3)
+
+    found = made.split_over(8)
+
+    assert (len(found.train), len(found.test_labels)) == (48, 8) and "for 8 devices" in found.source
+    assert found.split_over(8) is found

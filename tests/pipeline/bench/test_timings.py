@@ -15,9 +15,8 @@ from pipeline.errors import ConfigError
 
 EPOCH = Epoch(2.0, 48, 0, 0.5, None, 0.0)
 TIMES = Times(1.0, (replace(EPOCH, seconds=9.0, compiling=6.0), EPOCH, replace(EPOCH, seconds=3.0)))
-CELL = Measured(
-    Cell("fit", 1, "whole", 16), TIMES, "", {"devices": "1 x cpu (cpu)", "work": "little"}
-)
+ABOUT = {"devices": "1 x cpu (cpu)", "config": "digits", "work": "little"}
+CELL = Measured(Cell("fit", 1, "whole", 16), TIMES, "", ABOUT)
 
 
 def keep(folder, *cells):
@@ -73,3 +72,12 @@ def test_what_is_compiled_late_counts_once():
 
     assert (times.mean, times.rate) == (2.0, 16.0)
     assert times.total(3) == 1 + 9 + 6 + 2 and times.total(103) - times.total(3) == 200
+
+
+def test_runs_of_two_configs_on_one_device_stand_beside_each_other(tmp_path):
+    """The same cell of each; neither is compared with the other."""
+    other = replace(CELL, about=ABOUT | {"config": "others", "work": "much"})
+
+    found = timings.read([keep(tmp_path / "one", CELL), keep(tmp_path / "other", other)])
+
+    assert [one.about["config"] for one in found] == ["digits", "others"]
