@@ -22,17 +22,20 @@ from commands.project import (
 
 CIFAR100 = "cifar100"  # a name for images that Keras has; there is no such competition
 CPU, TPU = "cpu", "tpu-v5e-8"
+GRID = {
+    "batch": "images a step, with commas between; default: the config's, a half and a quarter",
+    "pattern": "of the eight, as 1,3 or 1..8; default: all",
+    "epochs": "of each training, 2 or more (default 3)",
+}
 
 
 @task(
     help={
         **CONFIG,
         **JSON,
+        **GRID,
         "input": "the competition's folder; default: a new copy of the embedded one",
         "output": "folder of the results, which a rerun goes on with; default: runs/bench-CONFIG",
-        "batch": "images a step, with commas between; default: the config's, a half and a quarter",
-        "pattern": "of the eight, as 1,3 or 1..8; default: all",
-        "epochs": "of each training, 2 or more (default 3)",
         "minutes": "after which no other training begins (default 10)",
     }
 )
@@ -95,6 +98,7 @@ def bench_report(
         **JSON,
         **AGAIN,
         **YES,
+        **GRID,
         **minutes(15),
         "for_": "what is measured: tpu-v5e-8 (default), gpu-t4x2 or cpu",
         "fresh": "measure all again, whatever earlier sessions have measured",
@@ -106,6 +110,9 @@ def push_bench(
     c: Context,
     config: str = "",
     for_: str = TPU,
+    batch: str = "",
+    pattern: str = "",
+    epochs: str = "",
     again: bool = False,
     fresh: bool = False,
     yes: bool = False,
@@ -114,17 +121,20 @@ def push_bench(
 ) -> dict[str, Any]:
     """Time trainings on Kaggle, as many as its session and the quota allow; rerun to go on.
 
-    Example: invoke push-bench --config cifar100_wrn --for gpu-t4x2
+    Example: invoke push-bench --config cifar100_wrn --for gpu-t4x2 --epochs 10
     """
     from deploy.relay import relay
     from pipeline import config as configs
-    from pipeline.bench import images
+    from pipeline.bench import bench_command, images
 
     settings = configs.load(config)
     images.require(settings)
-    runtime = "" if for_ == CPU else for_
-    mounts = settings.competition != CIFAR100
-    ours = resolved_pushes(config, runtime=runtime, mounts=mounts).project
+    given = {"batch": batch, "pattern": pattern, "epochs": epochs}
+    more: dict[str, Any] = {"options": {name: value for name, value in given.items() if value}}
+    bench_command.read(settings, more["options"])
+    more["runtime"] = "" if for_ == CPU else for_
+    more["mounts"] = settings.competition != CIFAR100
+    ours = resolved_pushes(config, **more).project
     agree = confirmation(yes)
     run = relay.push(connect(), ours, relay.BENCH, again=again, fresh=fresh, show=show, agree=agree)
     return show_push(run, ours.command("watch --kernel bench"))

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from deploy.journal import Journal
 # Kaggle's name of each machine that a training may ask for, by the runtime's name in `invoke plan`.
 PAIR = "gpu-t4x2"
 SHAPES = {"tpu-v5e-8": "TpuV5E8", PAIR: "NvidiaTeslaT4"}
-TRAINS = ("push-train", "push-bench", "relay")  # the tasks that a runtime is for
+PUSH_BENCH = "push-bench"
+TRAINS = ("push-train", PUSH_BENCH, "relay")  # the tasks that a runtime is for
 PREPARE, TRAIN, INFER, BENCH = "prepare-cpu", "train-tpu", "infer-gpu", "bench"
 DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
 InWords = Callable[[Mapping[str, Any]], str]
@@ -55,6 +56,7 @@ class Project:
         infer_hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
         runtime: that trains, one of `SHAPES`; "": the one in its kernel-metadata.json.
         mounts: whether the notebooks mount the competition.
+        options: of a benchmark, by the names that its command has for them.
 
     Raises:
         UsageError: if there is no such runtime.
@@ -78,6 +80,7 @@ class Project:
     infer_hours: float | None = None
     runtime: str = ""
     mounts: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.runtime and self.runtime not in SHAPES:
@@ -117,4 +120,6 @@ class Project:
             task: its name and options, as "pull --run ann/digits-train-tpu/3".
         """
         chosen = f" --for {self.runtime}" if self.runtime and task.startswith(TRAINS) else ""
+        given = self.options.items() if task.startswith(PUSH_BENCH) else ()
+        chosen += "".join(f" --{name} {shlex.quote(value)}" for name, value in given)
         return f"invoke {task} --config {shlex.quote(self.config)}{chosen}"

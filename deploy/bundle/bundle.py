@@ -131,6 +131,7 @@ def build(
     more: Mapping[str, Sequence[str]] = {},
     machine_shape: str = "",
     mounts: bool = True,
+    options: Mapping[str, str] = {},
 ) -> Bundle:
     """Build the bundle of one kernel.
 
@@ -153,6 +154,7 @@ def build(
         more: handles that are mounted, too: {"kernel_sources": […], "dataset_sources": […]}.
         machine_shape: Kaggle's name of a machine in place of the kernel's own; "": its own.
         mounts: whether it mounts the competition.
+        options: that the notebook reads, as those of a benchmark.
 
     Raises:
         UsageError: if a name is wrong or the gate refuses the bundle (deploy/bundle/push_rules.py).
@@ -239,7 +241,8 @@ def build(
         metadata[kind] = list(dict.fromkeys([*metadata[kind], *mounted]))
     metadata["code_file"] = f"{kernel}.ipynb"
 
-    identity = {"kernel": kernel, "config": name, "competition": competition}
+    identity: dict[str, Any] = {"kernel": kernel, "config": name, "competition": competition}
+    identity |= {"options": dict(options)} if options else {}
     named = {**metadata, "id": usual, "title": title(usual)}
     covered = {**identity, "expect": expect, "modules": modules, "cells": own, "metadata": named}
     sha256, code_sha256 = (

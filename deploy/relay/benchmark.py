@@ -1,26 +1,51 @@
 """Benchmarks: what the next session takes of those before.
 
-Reads  the journal's pushes, and what Kaggle says of their runs
-Gives  the kernel whose output it mounts, and whether to push what was pushed before
+Reads  the journal's pushes, and what Kaggle says of their runs and their files
+Gives  the next session's bundle, and whether to push it even if a version holds it
 
 Its cells lie in its output by config and devices, so one notebook serves every machine.
 """
 
+from collections.abc import Callable
+
+from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.journal import DONE
+from deploy.kernel import listing
+from deploy.kernel.push_and_watch import Show
 from deploy.project import BENCH
-from deploy.relay.last_runs import Pushes, status_of
+from deploy.relay import continuation
+from deploy.relay.last_runs import Pushes, run_of, status_of
+
+COMPLETE = "complete.json"  # in the output of a session that left no cell
 
 
-def earlier(kaggle: Kaggle, pushes: Pushes) -> tuple[str, bool]:
-    """Return the benchmark's own address if an output of it can be mounted, else ""; and whether
-    its last run of this config and machine is complete, so that the same push goes on with what is
-    left.
+def next_session(
+    kaggle: Kaggle, pushes: Pushes, build: Callable[[str], Bundle], again: bool, show: Show
+) -> tuple[Bundle, bool]:
+    """Return the bundle of the next session, and whether to push it even if a version holds it,
+    because it goes on with what is left.
+
+    It mounts the benchmark's own output, where there is one. While a session of this config and
+    machine is active, and once one has left nothing, the bundle is the one that it has.
+
+    Args:
+        build: returns the bundle that mounts the output of a kernel; "": of none.
+        again: push in any case.
     """
     project, handle = pushes.project, pushes.handle(kaggle.username, BENCH)
     rows = [row for row in pushes.matching(handle=handle, outcome=DONE) if row["version"]]
     this = project.name, project.machine_shape
-    own = [row for row in rows if (row["config"], row["machine_shape"] or "") == this]
-    goes_on = bool(own) and status_of(kaggle, own[0]) == "COMPLETE"
-    there = goes_on or any(status_of(kaggle, row) == "COMPLETE" for row in rows)
-    return (handle if there else ""), goes_on
+    own = next((row for row in rows if (row["config"], row["machine_shape"] or "") == this), None)
+    status = status_of(kaggle, own) if own is not None else None
+    goes_on = again
+    if own is not None and status is not None and not again:
+        run, active = run_of(own), status not in continuation.ENDED
+        if status == "COMPLETE":
+            goes_on = COMPLETE not in listing.output(kaggle, run, show)[0]
+        if active or (status == "COMPLETE" and not goes_on):
+            for mounted in ("", handle):
+                if (same := build(mounted)).sha256 == run.bundle_sha256:
+                    return same, False
+    there = status == "COMPLETE" or any(status_of(kaggle, row) == "COMPLETE" for row in rows)
+    return build(handle if there else ""), goes_on

@@ -18,7 +18,7 @@ from deploy.client.responses import Quota, Source
 from deploy.errors import Denied, NoQuota, Refused, RelayError, UsageError
 from deploy.journal import DONE
 from deploy.kernel.push_and_watch import accelerator as accelerator_of
-from deploy.project import TRAIN, Project, with_letter
+from deploy.project import BENCH, TRAIN, Project, with_letter
 from deploy.relay.last_runs import Pushes, started
 
 WRITES = "%%writefile "
@@ -121,6 +121,8 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes, seconds: int = SESSION_
             **_changes(current.text, bundle.text),
         }
     rehearse = f"{pushes.project.command('dry-run')} --input DIR"
+    if bundle.kernel == BENCH:
+        rehearse = pushes.project.command("bench")
     preview = Preview(
         bundle.kernel,
         bundle.handle,

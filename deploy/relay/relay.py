@@ -164,8 +164,11 @@ def push(
         else:
             base, built, again = _resume(kaggle, pushes, prepared, again=again, show=show)
     elif kernel == BENCH:
-        own, goes_on = ("", True) if fresh else benchmark.earlier(kaggle, Pushes(project))
-        built, again = build(project, BENCH, kaggle.username, prepared=own), again or goes_on
+        built, again = benchmark.next_session(
+            *(kaggle, Pushes(project)),
+            lambda own: build(project, BENCH, kaggle.username, prepared="" if fresh else own),
+            *(again or fresh, show),
+        )
     else:
         built = build(project, kernel, kaggle.username, artifact=artifact, members=members)
         again = again or fresh
@@ -317,6 +320,7 @@ def build(
         more={"kernel_sources": [prepared]} if prepared else {},
         machine_shape=project.machine_shape if kernel in (TRAIN, BENCH) else "",
         mounts=project.mounts,
+        options=project.options,
     )
 
 

@@ -19,13 +19,15 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 from pathlib import Path
 
 from pipeline import config
+from pipeline.bench import bench_command, session
 from pipeline.config import rehearsal
 from pipeline.runtime import devices, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))
+settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
+bench_command.use_cores(settings, origin.options)
 print(devices.prove(origin.machine_shape) if origin.machine_shape else devices.found())
 print(provenance.versions_line())
-settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
 
 # %% [markdown]
 # ## Each cell of the grid
@@ -33,13 +35,11 @@ settings = rehearsal.shortened(config.load(origin.config), origin.session_second
 # none begins that would not end before the session does.
 
 # %%
-from pipeline.bench import bench_command, session
-
 inputs, output = session.inputs(settings), Path.cwd()
 print(f"{session.take(output)} cells of earlier sessions")
-bench_command.run(
-    settings, inputs, output, {"minutes": session.minutes(settings)}, print, scratch=session.files()
-)
+given = {**origin.options, "minutes": session.minutes(settings)}
+made = bench_command.run(settings, inputs, output, given, print, scratch=session.files())
+session.end(output, made["left"])
 
 # %% [markdown]
 # ## What was written

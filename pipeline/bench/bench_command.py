@@ -3,8 +3,8 @@
 import argparse
 import math
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,56 @@ def measure(
     """Measure with the config of that name and every core, as `run` does."""
     backend.choose("jax")
     config = config_module.load(name)
-    devices.use_cores(_common(given["batch"]) or config.batch)
+    use_cores(config, given)
     return run(config, folder, output, given, show)
+
+
+def use_cores(config: Config, given: Mapping[str, str]) -> None:
+    """Let JAX split this CPU into devices that divide each batch. Call it before JAX computes."""
+    devices.use_cores(math.gcd(*read(config, given).batches))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the options say, as numbers.
+
+    Attributes:
+        batches, patterns: of the grid.
+        epochs: of each training.
+        images: to train on at most; None: all.
+        minutes: after which no other cell begins; infinite: no end.
+    """
+
+    batches: list[int]
+    patterns: list[int]
+    epochs: int
+    images: int | None
+    minutes: float
+
+
+def read(config: Config, given: Mapping[str, str]) -> Options:
+    """Return what the options say, before anything is measured.
+
+    Args:
+        given: by the names of `OPTIONS`; "", or not there: the default.
+
+    Raises:
+        ConfigError: if an option is none.
+    """
+    sizes = [config.batch // part for part in (4, 2, 1) if config.batch % part == 0]
+    patterns = given.get("pattern") or f"1..{len(cells.PATTERNS)}"
+    epochs, images = (_whole(name, given.get(name, "")) for name in ("epochs", "images"))
+    if epochs == 1:
+        raise ConfigError(
+            "--epochs 1: expected 2 or more, since the first epoch compiles.\nCorrect it."
+        )
+    return Options(
+        cells.read_batches(given["batch"]) if given.get("batch") else sizes,
+        cells.read_patterns(patterns),
+        epochs or EPOCHS,
+        images,
+        _number("minutes", given.get("minutes", "")) or math.inf,
+    )
 
 
 def report(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str, Any]:
@@ -81,7 +129,7 @@ def run(
     config: Config,
     folder: Path | None,
     output: Path,
-    given: dict[str, str],
+    given: Mapping[str, str],
     show: Callable[[str], None],
     *,
     scratch: Path | None = None,
@@ -90,43 +138,32 @@ def run(
 
     Args:
         folder: of a competition; None: as `pipeline.bench.images.find` says.
-        given: by the names of `OPTIONS`; "": the default.
+        given: as `read` takes it.
         scratch: as `pipeline.bench.measurement.run` takes it.
 
     Raises:
         ConfigError: if an option is none.
     """
-    begun = time.monotonic()
-    numbers = {name: _number(name, given.get(name, "")) for name in ("epochs", "images", "minutes")}
-    epochs = int(numbers["epochs"] or EPOCHS)
-    if epochs < 2:
-        raise ConfigError(
-            "--epochs 1: expected 2 or more, since the first epoch compiles.\nCorrect it."
-        )
-    sizes = [config.batch // part for part in (4, 2, 1) if config.batch % part == 0]
-    batches = cells.read_batches(given["batch"]) if given.get("batch") else sizes
-    patterns = cells.read_patterns(given.get("pattern") or f"1..{len(cells.PATTERNS)}")
+    begun, options = time.monotonic(), read(config, given)
     config = network(config, show)
     found = images.find(config, folder, show)
-    if numbers["images"]:
-        found = found.first(int(numbers["images"]))
+    if options.images is not None:
+        found = found.first(options.images)
     here = devices.found()
     if here.platform != "cpu":  # where fit computes on one device
         found = found.split_over(here.count)
-    if len(found.train) < max(batches):
+    if len(found.train) < max(options.batches):
         raise ConfigError(
-            f"--batch {max(batches)}: there are {len(found.train)} images to train on.\n"
+            f"--batch {max(options.batches)}: there are {len(found.train)} images to train on.\n"
             "Give smaller batches, or more images."
         )
     ways = cells.WAYS if found.real else (cells.FIT, cells.OURS)  # noise teaches no rate anything
-    grid = cells.grid(patterns, batches, ways)
+    grid = cells.grid(options.patterns, options.batches, ways)
     show(
         f"Images: {len(found.train):,} to train on, {len(found.test):,} to validate; {found.source}"
     )
-    until = begun + 60 * numbers["minutes"] if numbers["minutes"] else math.inf
-    measured = measurement.run(
-        grid, config, found, output, epochs=epochs, until=until, scratch=scratch, show=show
-    )
+    how: dict[str, Any] = {"epochs": options.epochs, "until": begun + 60 * options.minutes}
+    measured = measurement.run(grid, config, found, output, **how, scratch=scratch, show=show)
     return {
         "output": str(output),
         "cells": [one.to_json() for one in measured],
@@ -134,17 +171,22 @@ def run(
     }
 
 
-def _common(batches: str) -> int:
-    """Return the largest number that divides each batch of the option; 0 if it names none."""
-    return math.gcd(*cells.read_batches(batches)) if batches else 0
+def _whole(name: str, text: str) -> int | None:
+    """Return the whole number of an option; None if it is not given."""
+    value = _number(name, text)
+    if value is not None and value != int(value):
+        raise ConfigError(f"--{name} {text[:40]}: expected a whole number.\nCorrect it.")
+    return None if value is None else int(value)
 
 
-def _number(name: str, text: str) -> float:
-    """Return the number of an option, 0 if it is not given."""
+def _number(name: str, text: str) -> float | None:
+    """Return the number of an option; None if it is not given."""
+    if not text:
+        return None
     try:
-        value = float(text or 0)
+        value = float(text)
     except ValueError:
-        value = -1.0
-    if value < 0 or not math.isfinite(value) or (text and not value):
+        value = math.nan
+    if not 0 < value < math.inf:
         raise ConfigError(f"--{name} {text[:40]}: expected a number above 0.\nCorrect it.")
     return value

@@ -142,8 +142,8 @@ def _cells(row: Timing) -> list[str]:
         found.append(f"{value:,.2f}")
     seconds = row.total(EPOCHS)
     found += [f"{seconds / 60:,.1f}", f"{row.images:,.0f}", f"{1 / row.an_image:,.0f}"]
-    reached = predictions.utilization(row)
-    found.append(f"{reached[0]:.1%} / {reached[1]:.1%}" if reached else MISSING)
+    shares = predictions.utilization(row) or (None, None)
+    found.append(" / ".join(MISSING if one is None else f"{one:.1%}" for one in shares))
     peak = row.measured.about.get("peak_bytes") if row.measured else None
     found.append(f"{times.compiling:,.1f}" if times else MISSING)
     found.append(f"{peak / 1e9:.2f}" if peak else MISSING)
@@ -156,14 +156,13 @@ def _costs(row: Timing, seconds: float) -> list[str]:
 
     The price is that of Colab's runtime with the same processors, where it sells one.
     """
-    name, share = accelerators.named(row.device), _quota(row, seconds)
+    share, name = _quota(row, seconds), COLAB.get(accelerators.like(row.device), "")
     hours = MISSING if share is None else f"{seconds / 3600:.3f} ({share:.2%} of a week)"
-    sold = accelerators.RUNTIMES.get(COLAB.get(name, name))
-    if sold is None or sold.units is None:
+    if not name:
         return [hours, MISSING]
-    count = accelerators.RUNTIMES[name].cores // sold.cores
-    spent = cost.of(sold, count * seconds)
-    return [hours, f"{spent.units:.3f} CU, {spent.yen:,.1f} yen on {count} x {COLAB[name]}"]
+    count = accelerators.counted(row.device) // accelerators.RUNTIMES[name].cores
+    spent = cost.of(accelerators.RUNTIMES[name], count * seconds)
+    return [hours, f"{spent.units:.3f} CU, {spent.yen:,.1f} yen on {count} x {name}"]
 
 
 def _interval(told: Interval) -> str:

@@ -20,12 +20,14 @@ from pipeline.bench.epochs import Times
 from pipeline.bench.images import Images
 from pipeline.config import Config
 from pipeline.config.budget import shown
-from pipeline.errors import ConfigError, DeviceError, PipelineError, writing
-from pipeline.plan import operation_counts
+from pipeline.errors import ConfigError, DeviceError, PipelineError, reading, writing
+from pipeline.plan import kept_plans, operation_counts
 from pipeline.runtime import devices, provenance
 from pipeline.storage import atomic_file
 
 FOLDER, FILES = "cells", "files"
+# What two calls have to have alike, for the cells of one to serve the other.
+ALIKE = ("devices", "config", "work", "images", "epochs", "precision", "versions", "settings")
 ROOM = 1.2  # of what a cell is expected to take, before the end of the time
 
 
@@ -62,6 +64,22 @@ def of_json(found: dict[str, Any]) -> Measured:
     return Measured(Cell(**found["cell"]), times, found["reason"], found["about"])
 
 
+def read(path: Path) -> Measured:
+    """Return the cell of a file.
+
+    Raises:
+        ConfigError: if it is corrupt.
+    """
+    fix = "Remove it, and give the command again."
+    with reading(path, ConfigError, fix):
+        try:
+            return of_json(json.loads(path.read_bytes()))
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise ConfigError(
+                f"{path} is no cell of a benchmark: {type(error).__name__}: {error}.\n{fix}"
+            ) from error
+
+
 def run(
     cells: Sequence[Cell],
     config: Config,
@@ -91,9 +109,9 @@ def run(
     found: list[Measured] = []
     left, spent = list(cells), 0.0
     for cell in cells:
-        path = kept / f"{cell}.json"
-        if path.exists():
-            found.append(_same(of_json(json.loads(path.read_text(encoding="utf-8"))), about, path))
+        before = _kept(kept / f"{cell}.json", about)
+        if before is not None:
+            found.append(before)
             left.remove(cell)
     if found:
         show(f"{len(found)} of {len(cells)} cells were measured before, in {kept}")
@@ -121,12 +139,12 @@ def run(
 
 
 def folder_name(about: Mapping[str, Any]) -> str:
-    """Return the folder of a config's cells on these devices.
+    """Return the folder of a config's cells of so many epochs on these devices.
 
-    >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)"})
-    'cifar100-wrn-8-x-tpu-v5-lite-tpu'
+    >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)", "epochs": 3})
+    'cifar100-wrn-8-x-tpu-v5-lite-tpu-3-epochs'
     """
-    named = f"{about['config']} {about['devices']}".lower()
+    named = f"{about['config']} {about['devices']} {about['epochs']} epochs".lower()
     return re.sub("[^a-z0-9]+", "-", named).strip("-")
 
 
@@ -216,19 +234,42 @@ def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
         "real": images.real,
         "count": len(images.train),
         "epochs": epochs,
-        "operations": {"nominal": counts.nominal, "in_bounds": counts.in_bounds},
+        "operations": {
+            "nominal": counts.nominal,
+            "in_bounds": None if math.isnan(counts.in_bounds) else counts.in_bounds,
+        },
+        "settings": {  # as JSON gives them back
+            name: value
+            for name, value in json.loads(json.dumps(config.to_json())).items()
+            if name not in kept_plans.NOTHING
+        },
     }
 
 
-def _same(measured: Measured, about: dict[str, Any], path: Path) -> Measured:
-    """Return a cell of an earlier call, or raise `ConfigError` if it was measured otherwise."""
-    for name in ("devices", "config", "work", "images", "epochs", "precision"):
-        if measured.about.get(name) != about[name]:
-            raise ConfigError(
-                f"{path} was measured with {name} {measured.about.get(name)!r}; this call has"
-                f" {about[name]!r}.\nChoose another --output, or give the earlier options."
-                " On Kaggle: invoke push-bench --fresh"
-            )
+def _kept(path: Path, about: dict[str, Any]) -> Measured | None:
+    """Return a cell of an earlier call; None if it was not trained: by now it may be.
+
+    Raises:
+        ConfigError: if it was measured otherwise.
+    """
+    if not path.exists():
+        return None
+    measured = read(path)
+    if measured.times is None:
+        return None
+    for name in ALIKE:
+        then, now = measured.about.get(name), about[name]
+        if then == now:
+            continue
+        if isinstance(now, dict):
+            both = then or {}, now
+            others = sorted(key for key in {**both[0], **now} if both[0].get(key) != now.get(key))
+            then, now = ({key: each.get(key) for key in others} for each in both)
+        raise ConfigError(
+            f"{path} was measured with {name} {then!r}; this call has {now!r}.\n"
+            "Choose another --output, or give the earlier options. On Kaggle: invoke push-bench"
+            " --fresh"
+        )
     return measured
 
 

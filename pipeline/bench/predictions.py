@@ -37,20 +37,23 @@ class Prediction:
     basis: str
 
 
-def utilization(row: Timing) -> tuple[float, float] | None:
+def utilization(row: Timing) -> tuple[float, float | None] | None:
     """Return the share of the cores' peak that a row reached, from the second epoch on, with
-    nominal operations and with those in bounds (`pipeline.plan.operation_counts`).
+    nominal operations and with those in bounds (`pipeline.plan.operation_counts`), where these are
+    known.
 
     None of a device whose peak is not known, as of a CPU, and of 2018.
     """
-    runtime = RUNTIMES.get(accelerators.named(row.device))
+    runtime = RUNTIMES.get(accelerators.like(row.device))
     if row.measured is None or row.measured.times is None or not (runtime and runtime.core):
         return None
     half = row.measured.about["precision"] != "float32"
-    peak = runtime.cores * (runtime.core.operations if half else runtime.core.float32)
-    counted = row.measured.about["operations"]
-    rate = (row.images + VALIDATES * row.validated) / row.mean
-    return counted["nominal"] * rate / peak, counted["in_bounds"] * rate / peak
+    peak = accelerators.counted(row.device) * (
+        runtime.core.operations if half else runtime.core.float32
+    )
+    counts, rate = row.measured.about["operations"], row.images + VALIDATES * row.validated
+    share, inside = rate / row.mean / peak, counts["in_bounds"]
+    return counts["nominal"] * share, None if inside is None else inside * share
 
 
 def by_law(rows: Sequence[Timing]) -> Iterator[Prediction]:

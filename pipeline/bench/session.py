@@ -8,8 +8,10 @@ from pipeline.bench.images import CIFAR100
 from pipeline.bench.measurement import FOLDER
 from pipeline.config import Config
 from pipeline.runtime import mounts
+from pipeline.storage import atomic_file
 
 HOURS = 9.0  # Kaggle's cap for a TPU, the least of its machines
+COMPLETE = "complete.json"  # in the output of a session that measured the last of its cells
 MARGIN = 0.25, 10.0  # share of a session, at most so many minutes, that is left for its end
 
 
@@ -37,6 +39,12 @@ def take(output: Path, earlier: Path | None = None) -> int:
                 shutil.copyfile(path, target)
                 copied += 1
     return copied
+
+
+def end(output: Path, left: int) -> None:
+    """Write `COMPLETE` if no cell is left, so that the next push asks for no session in vain."""
+    if not left:
+        atomic_file.write(output / COMPLETE, b"{}\n")
 
 
 def files() -> Path:

@@ -1,6 +1,5 @@
 """Timings: rows of any runs and of the benchmark of 2018 side by side, and how they compare."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,10 +90,12 @@ def published() -> list[Timing]:
 
 
 def read(folders: Sequence[Path]) -> list[Measured]:
-    """Return the cells of any runs, in the order of their names.
+    """Return the cells of any runs, in the order of their names; of two trainings of a cell that
+    differ in their epochs alone, the longer one.
 
     Raises:
-        ConfigError: if a folder has none, or two runs of one device disagree about a cell.
+        ConfigError: if a folder has none, a file is corrupt, or two runs of one device disagree
+            about a cell.
     """
     found: list[Measured] = []
     for folder in folders:
@@ -104,17 +105,23 @@ def read(folders: Sequence[Path]) -> list[Measured]:
                 f"{folder} holds no {FOLDER}/DEVICES/*.json; expected the output of a bench.\n"
                 "Correct the path, or measure: python -m pipeline bench --config C --output DIR"
             )
-        found += [measurement.of_json(json.loads(path.read_text("utf-8"))) for path in paths]
+        found += map(measurement.read, paths)
     seen: dict[tuple[str, ...], Measured] = {}
     for one in found:
         of_run = (str(one.about[name]) for name in ("config", "work"))
         key = str(one.about["devices"]), str(one.cell), *of_run
-        if seen.setdefault(key, one) != one:
+        known = seen.setdefault(key, one)
+        if _epochs(known) == _epochs(one) and known != one:
             raise ConfigError(
                 f"{key[1]} was measured twice on {key[0]}, with other results; expected one.\n"
                 "Give one of the two folders."
             )
+        seen[key] = max(known, one, key=_epochs)
     return list(seen.values())
+
+
+def _epochs(measured: Measured) -> int:
+    return len(measured.times.epochs) if measured.times else 0
 
 
 def of(measured: Measured) -> Timing:

@@ -134,11 +134,11 @@ RUNTIMES = {
 }
 
 
-# A run's devices, by a part of what JAX calls them, and the name of such a machine here.
+# A machine here with a run's kind of devices, by a part of what JAX calls them.
 MACHINES = {
     "TPU v5 lite": "tpu-v5e-8", "TPU v6 lite": "tpu-v6e-8", "TPU v3": "tpu-v3-8",
-    "TPU v2": "tpu-v2-8", "2 x Tesla T4": "gpu-t4x2", "P100": "gpu-p100",
-    "4 x NVIDIA L4 ": "gpu-l4x4", "A100": "gpu-a100", "H100": "gpu-h100", "H200": "gpu-h200",
+    "TPU v2": "tpu-v2-8", "Tesla T4": "gpu-t4x2", "P100": "gpu-p100",
+    "NVIDIA L4 ": "gpu-l4x4", "A100": "gpu-a100", "H100": "gpu-h100", "H200": "gpu-h200",
     "(cpu)": "cpu",
 }  # fmt: skip
 
@@ -146,10 +146,26 @@ MACHINES = {
 def named(devices: str) -> str:
     """Return the name of the machine that a run's manifest says it had; "": none is known.
 
-    >>> named("8 x TPU v5 lite (tpu)"), named("1 x NVIDIA K80 (gpu)")
-    ('tpu-v5e-8', '')
+    >>> [named(f"{one} (gpu)") for one in ("2 x Tesla T4", "1 x Tesla T4", "1 x NVIDIA K80")]
+    ['gpu-t4x2', '', '']
     """
-    return next((name for part, name in MACHINES.items() if part in devices), "")
+    name, runtime = like(devices), RUNTIMES.get(like(devices))
+    return name if runtime is None or runtime.cores == counted(devices) else ""
+
+
+def like(devices: str) -> str:
+    """Return the name of a machine with such devices, whatever their number; "": none is known."""
+    kind = devices.partition(" x ")[2]
+    return next((name for part, name in MACHINES.items() if part in kind), "")
+
+
+def counted(devices: str) -> int:
+    """Return how many devices a run had.
+
+    >>> counted("8 x TPU v5 lite (tpu)")
+    8
+    """
+    return int(devices.partition(" x ")[0])
 
 
 def precision(config: Config, core: Accelerator) -> str:

@@ -45,6 +45,7 @@ class Provenance:
         machine_shape: Kaggle's name of the machine that the bundle asks for, "" of a CPU; None when
             run from a checkout.
         session_seconds: of a session that is shorter than others; None: it is not.
+        options: with which a benchmark was pushed, as its command takes them.
         git_commit: 40 hex digits, or None outside a git checkout.
         git_dirty: whether the tree had uncommitted changes.
         bundle_sha256: of the bundle that carried the code; None when run from a checkout.
@@ -61,6 +62,7 @@ class Provenance:
     git_dirty: bool | None = None
     bundle_sha256: str | None = None
     expect: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
 
 
 def from_bundle(path: Path) -> Provenance:
@@ -83,7 +85,7 @@ def from_bundle(path: Path) -> Provenance:
             given = {name: value[name] for name in names}
             # Older bundles do not name these.
             later = {name: value.get(name) for name in ("machine_shape", "session_seconds")}
-            return Provenance(**given, **later)
+            return Provenance(**given, **later, options=value.get("options") or {})
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"{path} is not what the bundler writes: {type(error).__name__}: {error}.\n"

@@ -15,6 +15,7 @@ from deploy.relay.relay import BENCH, Project
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
+from pipeline.bench import session
 from proofs.kaggle.world import competition
 from tests.deploy.small import metadata, write_kernel
 
@@ -25,6 +26,7 @@ class Bench:
     """A session that measures one cell more than are mounted."""
 
     mounted: ClassVar[list[list[str]]] = []
+    leaves: ClassVar[bool] = True
 
     def __init__(
         self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
@@ -39,6 +41,8 @@ class Bench:
         self.mounted.append(sorted(self._inputs))
         cells = [path for place in self._inputs.values() for path in place.glob("*.json")]
         (self.working / f"{len(cells)}.json").write_text("{}")
+        if not self.leaves:
+            (self.working / session.COMPLETE).write_text("{}")
         return Outcome("", "", 0.0)
 
     def cancel(self) -> None:
@@ -80,6 +84,25 @@ def test_each_push_mounts_what_was_measured_before_on_any_machine(live, ours):
     competitions = "competitions/digits"
     own = f"notebooks/{HANDLE}"
     assert Bench.mounted == [[competitions], *([[competitions, own]] * 2), [competitions]]
+
+
+def test_a_machine_whose_grid_is_complete_gets_no_other_session(live, ours, monkeypatch):
+    """Another machine does, and so does another grid; --again pushes in any case."""
+    monkeypatch.setattr(Bench, "leaves", False)
+    tpu, gpu = (replace(ours, runtime=name) for name in ("tpu-v5e-8", "gpu-t4x2"))
+
+    assert [push(live, each) for each in (tpu, tpu, gpu, tpu, gpu)] == [1, 1, 2, 1, 2]
+    longer = replace(tpu, options={"epochs": "10"})
+    assert [push(live, longer), push(live, longer), push(live, longer, again=True)] == [3, 3, 4]
+    assert longer.command("push-bench").endswith("--for tpu-v5e-8 --epochs 10")
+
+
+def test_the_preview_names_the_command_that_measures_here(live, ours):
+    shown: list[str] = []
+
+    relay.push(live, ours, BENCH, show=print, agree=lambda found: shown.extend(found.lines()))
+
+    assert any("to do so: invoke bench --config digits" in line for line in shown)
 
 
 def test_images_that_keras_has_need_no_competition(live, ours):

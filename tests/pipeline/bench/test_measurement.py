@@ -99,11 +99,41 @@ def test_a_cell_that_was_measured_is_not_measured_again(bench):
     assert {name for name in before if before[name] != after[name]} == {cut.name}
 
 
-def test_a_cell_of_another_grid_is_not_taken_for_one_of_this(bench):
-    give, _ = bench
+def test_a_cell_of_another_grid_is_not_taken_for_one_of_this(bench, small, monkeypatch):
+    """Nor one of another network's settings, or of other versions."""
+    give, output = bench
 
-    with pytest.raises(ConfigError, match=r"with epochs 3; this call has 2(.|\n)*--output"):
-        give(epochs="2")
+    with pytest.raises(ConfigError, match=r"with work .* on 50 images(.|\n)*--output"):
+        give(images="40")
+    rate = replace(small.optimizer, base_rate=0.5)
+    faster = replace(small, optimizer=rate, patience=2)
+    with pytest.raises(ConfigError, match=r"with settings {'optimizer': (?!.*patience)(.|\n)*0\.5"):
+        bench_command.run(faster, None, output, {"images": str(COUNT), "batch": "16"}, print)
+    here = measurement.provenance.versions()
+    monkeypatch.setattr(measurement.provenance, "versions", lambda: here | {"jax": "0.1"})
+    with pytest.raises(ConfigError, match=r"with versions {'jax': '[\d.]+'}; .*{'jax': '0.1'}"):
+        give()
+
+
+def test_a_cell_that_could_not_be_trained_is_tried_again(bench):
+    """There may be more memory by now."""
+    give, output = bench
+    (path,) = output.glob(f"cells/*/{CELLS[0]}.json")
+    kept = path.read_bytes()
+    path.write_text(json.dumps({**json.loads(kept), "times": None, "reason": "out of memory"}))
+
+    assert give()[1][CELLS[0]].times is not None
+    path.write_bytes(kept)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"cell": {}}', '{"cell": {"way": "fit"}, "times": 1}'])
+def test_a_corrupt_cell_is_named(tmp_path, text):
+    path = tmp_path / "cells" / "cpu" / "fit-1-whole-16.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+    with pytest.raises(ConfigError, match=r"fit-1-whole-16.json is no cell(.|\n)*Remove it"):
+        measurement.read(path)
 
 
 def test_what_is_made_from_a_seed_says_so(bench):

@@ -34,6 +34,17 @@ def test_a_share_of_the_peak_is_operations_over_what_the_cores_could_do():
     assert half == pytest.approx((8e6 * 2000 / (2 * T4.operations), 12e9 / (2 * T4.operations)))
 
 
+def test_a_share_is_of_as_many_devices_as_there_were():
+    """Four A100 are no machine that the plan knows, so it says nothing of their time or quota."""
+    one, four = (row(64, 0.5, devices=f"{count} x NVIDIA A100-SXM4-40GB (gpu)") for count in (1, 4))
+
+    shares = [predictions.utilization(each) for each in (one, four)]
+    assert shares[0] == pytest.approx(tuple(4 * share for share in shares[1]))
+    assert list(predictions.by_plan([four], print)) == []
+    unknown = row(64, 0.5, operations={"nominal": 8e6, "in_bounds": None})
+    assert predictions.utilization(unknown)[1] is None
+
+
 @pytest.mark.parametrize("devices", ["2 x cpu (cpu)", "1 x NVIDIA K80 (gpu)"])
 def test_no_share_is_given_of_a_peak_that_is_not_known(devices):
     assert predictions.utilization(row(64, 0.5, devices=devices)) is None

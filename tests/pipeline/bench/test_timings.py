@@ -21,7 +21,7 @@ CELL = Measured(Cell("fit", 1, "whole", 16), TIMES, "", ABOUT)
 
 def keep(folder, *cells):
     kept = folder / FOLDER / "devices"
-    kept.mkdir(parents=True)
+    kept.mkdir(parents=True, exist_ok=True)
     for one in cells:
         (kept / f"{one.cell}.json").write_text(json.dumps(one.to_json()))
     return folder
@@ -63,6 +63,18 @@ def test_rows_of_several_runs_are_put_together(tmp_path):
         ConfigError, match=r"holds no cells/DEVICES/\*\.json(.|\n)*python -m pipeline bench"
     ):
         timings.read([tmp_path])
+
+
+def test_of_two_trainings_of_a_cell_the_longer_one_counts(tmp_path):
+    """And a training before one that failed."""
+    longer = replace(CELL, times=replace(TIMES, epochs=(*TIMES.epochs, EPOCH)))
+    failed = replace(CELL, times=None, reason="out of memory")
+    folders = [
+        keep(tmp_path / name, one)
+        for name, one in (("short", CELL), ("long", longer), ("failed", failed))
+    ]
+
+    assert timings.read(folders) == timings.read(folders[::-1]) == [longer]
 
 
 def test_what_is_compiled_late_counts_once():
