@@ -8,7 +8,6 @@ since a process that has JAX cannot be forked. A TPU of today computes in bfloat
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -106,7 +105,6 @@ def train(
     files: Path | None,
     config: Config,
     epochs: int,
-    show: Callable[[str], None],
 ) -> Times:
     """Train the config's network so, and return what each epoch took.
 

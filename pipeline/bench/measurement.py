@@ -127,7 +127,7 @@ def run(
         if PATTERNS[cell.pattern].files:
             files = images_of.as_files(images, (scratch or output) / FILES, show)
         begun = time.monotonic()
-        measured = _measure(cell, images, files, config, epochs, about, show)
+        measured = _measure(cell, images, files, config, epochs, about)
         atomic_file.write(kept / f"{cell}.json", json.dumps(measured.to_json()).encode())
         found.append(measured)
         took = time.monotonic() - begun
@@ -167,7 +167,6 @@ def _measure(
     config: Config,
     epochs: int,
     about: dict[str, Any],
-    show: Callable[[str], None],
 ) -> Measured:
     import keras
 
@@ -185,8 +184,7 @@ def _measure(
             keras.distribution.DataParallel() if count > 1 else None
         )
         keras.config.set_dtype_policy(about["precision"])
-        quiet: Callable[[str], None] = lambda line: None  # noqa: E731
-        times = way(cell, images, files, config, epochs, quiet)
+        times = way(cell, images, files, config, epochs)
     except (ConfigError, DeviceError) as error:
         return Measured(cell, None, str(error).splitlines()[0], about)
     except Exception as error:

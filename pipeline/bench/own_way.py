@@ -5,7 +5,7 @@ every batch is whole, so the next epoch begins with the next one's images.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ def train(
     files: Path | None,
     config: Config,
     epochs: int,
-    show: Callable[[str], None],
 ) -> Times:
     """Train so, and return what each epoch took.
 
@@ -54,7 +53,7 @@ def train(
         inputs, labels = images.train, images.train_labels
         if pattern.files:
             assert files is not None  # noqa: S101 - whoever calls has written them
-            inputs, labels = _decoded(files / "train", config.data, show)
+            inputs, labels = decoded(files / "train", config.data)
         batches = Batches(inputs, labels, batch=config.batch, seed=config.seed)
         applied = learning_rate.apply(config, len(batches))
         architectures.seed(config.seed)
@@ -64,7 +63,7 @@ def train(
         ends = [-(-len(batches) * number // config.batch) for number in range(1, epochs + 1)]
         done, seen, kept = 0, 0, list[Epoch]()
         calls = CallQueue(several=step.replicas > 1 and jax.devices()[0].platform == "cpu")
-        with feeding.begin(config, batches, step, show) as feed:
+        with feeding.begin(config, batches, step, _quiet) as feed:
             before, began = time.monotonic() - begun, time.monotonic()
             for given, number in feed.calls(_spans(ends, config.steps_per_call)):
                 called = calls.begin()
@@ -135,11 +134,11 @@ def _spans(ends: Sequence[int], several: int) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _decoded(folder: Path, data: Data, show: Callable[[str], None]) -> tuple[Any, np.ndarray]:
+def decoded(folder: Path, data: Data) -> tuple[Any, np.ndarray]:
     """Return the images of PNG files, decoded by every core, and their labels."""
     form = replace(data, train_csv=None, train_images=folder.name)
     paths, table = class_folders.read(folder.parent, form)
-    pixels, broken = image_files.read(paths, form, None, show)
+    pixels, broken = image_files.read(paths, form, None, _quiet)
     assert not broken  # noqa: S101 - they were written right before
     return pixels, table[data.labels[0]].to_numpy().astype(np.int32)
 
@@ -157,6 +156,10 @@ def _validate(step: Step, state: State, images: Images) -> float:
         if len(found) > EVALUATIONS:
             found[-EVALUATIONS] = jax.device_get(found[-EVALUATIONS])
     return float(sum(map(float, found))) / len(images.test)
+
+
+def _quiet(line: str) -> None:
+    """Leave it out: the grid has a line for each cell."""
 
 
 def _zeros(totals: Sequence[Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline import config as config_module
-from pipeline.bench import bench_command, images, measurement, session
+from pipeline.bench import bench_command, images, measurement, own_way, session
 from pipeline.bench.cells import PATTERNS
 from pipeline.errors import ConfigError
 
@@ -163,9 +163,7 @@ def test_files_hold_the_same_images(small, tmp_path):
     made = images.made(small.data.shape, 10).first(COUNT)
     folder = images.as_files(made, tmp_path / "files", lambda line: None)
 
-    from pipeline.bench.own_way import _decoded
-
-    pixels, labels = _decoded(folder / "train", small.data, lambda line: None)
+    pixels, labels = own_way.decoded(folder / "train", small.data)
 
     order = np.lexsort((pixels.reshape(COUNT, -1).sum(axis=1), labels))
     expected = np.lexsort((made.train.reshape(COUNT, -1).sum(axis=1), made.train_labels))
