@@ -142,8 +142,7 @@ def _cells(row: Timing) -> list[str]:
         found.append(f"{value:,.2f}")
     seconds = row.total(EPOCHS)
     found += [f"{seconds / 60:,.1f}", f"{row.images:,.0f}", f"{1 / row.an_image:,.0f}"]
-    shares = predictions.utilization(row) or (None, None)
-    found.append(" / ".join(MISSING if one is None else f"{one:.1%}" for one in shares))
+    found.append(predictions.in_percent(row))
     peak = row.measured.about.get("peak_bytes") if row.measured else None
     found.append(f"{times.compiling:,.1f}" if times else MISSING)
     found.append(f"{peak / 1e9:.2f}" if peak else MISSING)

@@ -56,6 +56,12 @@ def utilization(row: Timing) -> tuple[float, float | None] | None:
     return counts["nominal"] * share, None if inside is None else inside * share
 
 
+def in_percent(row: Timing) -> str:
+    """Return both shares of `utilization` for people; "—" is one that is not known."""
+    shares = utilization(row) or (None, None)
+    return " / ".join("—" if one is None else f"{one:.1%}" for one in shares)
+
+
 def by_law(rows: Sequence[Timing]) -> Iterator[Prediction]:
     """Yield an epoch at each batch, told by two others of its device, way and pattern: a step takes
     a fixed time, and a time for each image.

@@ -31,17 +31,16 @@ def row(root: Path, folder: Path) -> Row:
     )
     trained = [timings.of(one) for one in timings.read([output]) if one.times]
     (ours,) = (one for one in trained if one.way == "ours")
-    shares = predictions.utilization(ours)
     told = {one.what: one for one in predictions.by_plan([ours], print)}
     memory = told["GB of a core"]
     near = memory.actual is not None and abs(memory.predicted.usual / memory.actual - 1) <= NEAR
     assert ours.measured is not None  # noqa: S101 - it was trained here
     about = ours.measured.about
-    mfu = f"{shares[0]:.1%} nominal, {shares[1]:.1%} in bounds" if shares else "unknown"
     return Row(
         CLAIM,
         TARGET,
-        f"{ours.mean:.2f} s an epoch of {ours.images:,.0f} images; MFU {mfu}; memory"
+        f"{ours.mean:.2f} s an epoch of {ours.images:,.0f} images; MFU"
+        f" {predictions.in_percent(ours)} (nominal, in bounds); memory"
         f" {memory.actual or 0:.2f} GB, planned {memory.predicted.usual:.2f}; {ours.device},"
         f" {about['precision']}, {about['versions']}",
         ours.mean <= SECONDS and near and about["precision"] == "mixed_bfloat16",
