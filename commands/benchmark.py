@@ -20,7 +20,6 @@ from commands.project import (
     show_push,
 )
 
-CIFAR100 = "cifar100"  # a name for images that Keras has; there is no such competition
 CPU, TPU = "cpu", "tpu-v5e-8"
 GRID = {
     "batch": "images a step, with commas between; default: the config's, a half and a quarter",
@@ -50,12 +49,12 @@ def bench(
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our lines
     from pipeline import config as configs
-    from pipeline.bench import bench_command
+    from pipeline.bench import bench_command, images
 
     settings = configs.load(config)
     folder = Path(output) if output else ROOT / "runs" / f"bench-{settings.name}"
     data = Path(input) if input else None
-    if data is None and settings.competition != CIFAR100:
+    if data is None and images.mounted(settings):
         again = f"invoke bench --config {shlex.quote(config or settings.name)}"
         data = embedded(settings.competition, folder / "data", again)
     given = {"batch": batch, "pattern": pattern, "epochs": epochs, "images": "", "minutes": minutes}
@@ -133,7 +132,7 @@ def push_bench(
     more: dict[str, Any] = {"options": {name: value for name, value in given.items() if value}}
     bench_command.read(settings, more["options"])
     more["runtime"] = "" if for_ == CPU else for_
-    more["mounts"] = settings.competition != CIFAR100
+    more["mounts"] = images.mounted(settings)
     ours = resolved_pushes(config, **more).project
     agree = confirmation(yes)
     run = relay.push(connect(), ours, relay.BENCH, again=again, fresh=fresh, show=show, agree=agree)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.bench import comparisons, pictures, predictions, timings
 from pipeline.bench.cells import FIT, PATTERNS
+from pipeline.bench.epochs import TOTAL
 from pipeline.bench.measurement import Measured
 from pipeline.bench.timings import Timing
 from pipeline.errors import ConfigError, writing
@@ -15,9 +16,9 @@ from pipeline.plan import accelerators, cost
 from pipeline.plan.laws import Interval
 from pipeline.storage import atomic_file
 
-FILE, DEFAULT_PATTERN, ACCURACY, EPOCHS = "bench.html", 3, 0.5, 20
+FILE, DEFAULT_PATTERN, ACCURACY = "bench.html", 3, 0.5
 HEAD = (
-    *("training", "batch", "before, s", "epoch 1, s", "later, s", "s.d.", f"{EPOCHS} epochs, min"),
+    *("training", "batch", "before, s", "epoch 1, s", "later, s", "s.d.", f"{TOTAL} epochs, min"),
     *("images", "images/s", "MFU, %", "compiling, s", "peak, GB", "accuracy", "quota, h", "price"),
 )
 MISSING = "—"
@@ -50,7 +51,7 @@ def write(
     trained = [timings.of(one) for one in measured if one.times]
     rows = [*trained, *timings.published()]
     chosen = pattern or _pattern(trained)
-    compared = comparisons.of(rows, chosen, EPOCHS)
+    compared = comparisons.of(rows, chosen)
     work = next((row.work for row in trained if row.pattern == chosen), timings.WORK)
     alike = [row for row in trained if row.work == work]
     reached = comparisons.to_accuracy(list(filter(_real, alike)), accuracy)
@@ -140,7 +141,7 @@ def _cells(row: Timing) -> list[str]:
     found, times = [_name(row), str(row.batch)], row.measured.times if row.measured else None
     for value in (row.before, row.first, row.mean, row.deviation):
         found.append(f"{value:,.2f}")
-    seconds = row.total(EPOCHS)
+    seconds = row.total(TOTAL)
     found += [f"{seconds / 60:,.1f}", f"{row.images:,.0f}", f"{1 / row.an_image:,.0f}"]
     found.append(predictions.in_percent(row))
     peak = row.measured.about.get("peak_bytes") if row.measured else None
@@ -190,9 +191,12 @@ def _advice(
     """Return which runtime to choose, and why, as far as these rows say."""
     if reached:
         row, epochs, seconds = reached[0]
+        chosen = f"Choose {row.device} for {row.work}."
+        if len({one.device for one in trained}) == 1:
+            chosen = f"Only {row.device} was measured for {row.work}; no other runtime can be told."
         found = [
-            f"Choose {row.device} for {row.work}. The fastest to an accuracy of {accuracy:g} was"
-            f" {_name(row)}: {seconds:,.1f} s, in epoch {epochs}."
+            f"{chosen} The fastest to an accuracy of {accuracy:g} was {_name(row)}:"
+            f" {seconds:,.1f} s, in epoch {epochs}."
         ]
         shares = [(_quota(one, took), one, took) for one, _, took in reached]
         priced = [each for each in shares if each[0] is not None]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from pipeline.bench.cells import OWN_FEED, PATTERNS
+from pipeline.bench.epochs import TOTAL
 from pipeline.bench.timings import Timing
 
 
@@ -26,7 +27,7 @@ class Comparison:
     caution: str = ""
 
 
-def of(rows: Sequence[Timing], pattern: int, epochs: int = 20) -> list[Comparison]:
+def of(rows: Sequence[Timing], pattern: int, epochs: int = TOTAL) -> list[Comparison]:
     """Return how devices and ways compare in one pattern, where their epochs compute the same.
 
     An image of each at its best batch; at each batch that both have; and whole trainings.

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 EVENT = "/jax/core/compile/backend_compile_duration"
 # What JAX calls a step and an evaluation of Keras' fit, and of ours.
@@ -20,6 +21,13 @@ class Compilations:
 _open: list[Compilations] = []
 
 
+@cache  # JAX keeps a listener for ever, so there is one
+def _listen() -> None:
+    import jax
+
+    jax.monitoring.register_event_duration_secs_listener(_heard)
+
+
 def _heard(event: str, duration_secs: float, **more: str | int) -> None:
     if event == EVENT:
         for each in _open:
@@ -29,11 +37,7 @@ def _heard(event: str, duration_secs: float, **more: str | int) -> None:
 @contextmanager
 def counted() -> Iterator[Compilations]:
     """Count what is compiled inside the context, in any thread."""
-    import jax
-
-    if not _listeners:  # JAX keeps a listener for ever, so there is one
-        jax.monitoring.register_event_duration_secs_listener(_heard)
-        _listeners.append(_heard)
+    _listen()
     found = Compilations()
     _open.append(found)
     try:
@@ -45,6 +49,3 @@ def counted() -> Iterator[Compilations]:
 def steps(programs: Sequence[Program]) -> tuple[str, ...]:
     """Return the names of steps and evaluations among these."""
     return tuple(name for name, _ in programs if name in STEPS)
-
-
-_listeners: list[object] = []

@@ -99,6 +99,11 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
     return made(data.shape, config.num_classes)
 
 
+def mounted(config: Config) -> bool:
+    """Return whether a competition has the images; Keras has CIFAR-100."""
+    return config.competition != CIFAR100
+
+
 def require(config: Config) -> None:
     """Raise `ConfigError` if a config has no images in classes."""
     data = config.data

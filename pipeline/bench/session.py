@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pipeline.bench.images import CIFAR100
+from pipeline.bench import images
 from pipeline.bench.measurement import FOLDER
 from pipeline.config import Config
 from pipeline.runtime import mounts
@@ -17,7 +17,7 @@ MARGIN = 0.25, 10.0  # share of a session, at most so many minutes, that is left
 
 def inputs(config: Config) -> Path | None:
     """Return the competition's folder; None for CIFAR-100, which Keras has."""
-    if config.competition == CIFAR100:
+    if not images.mounted(config):
         return None
     return mounts.competition(
         mounts.root() / "input", config.competition, config.data.sample_submission

@@ -1,6 +1,6 @@
 """The benchmark of 2018, by the report's own code: ratios, totals, the law of its epochs."""
 
-from pipeline.bench import bench_report, comparisons, predictions, timings
+from pipeline.bench import comparisons, predictions, timings
 from pipeline.bench.published_grid import row
 from pipeline.bench.timings import FED, GPU, TPU
 from proofs.plan import published_runs
@@ -34,7 +34,7 @@ def headlines() -> Row:
         taken = row("gpu", one.batch, 3).measured / row("tpu", other.batch, 3).measured
         found += [one.mean / other.mean, taken]
     told = [f"{ratio:.2f}" for ratio in found]
-    compared = comparisons.of(timings.published(), 3, bench_report.EPOCHS)
+    compared = comparisons.of(timings.published(), 3)
     ours = max(one.ratio for one in compared if one.what.startswith("an image, each"))
     return Row(
         "The benchmark of 2018: TPU v2-8 at batch 4096 beside a GPU at 64, by epochs and by totals;"
