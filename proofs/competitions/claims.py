@@ -41,7 +41,6 @@ PARTS = (
 ROW = "row: "  # how the lines begin on which such a process prints its rows
 KINDS = {
     "digits": "PNG files",
-    "digits_csv": "pixels in CSV columns",
     "diabetes": "tabular regression",
 }
 
