@@ -122,10 +122,16 @@ def push_bench(
 
     Example: invoke push-bench --config cifar100_wrn --for gpu-t4x2 --epochs 10
     """
+    from deploy.errors import UsageError
+    from deploy.project import SHAPES
     from deploy.relay import relay
     from pipeline import config as configs
     from pipeline.bench import bench_command, images
 
+    if for_ not in (CPU, *SHAPES):
+        raise UsageError(
+            f"--for {for_[:40]}: expected one of {', '.join((*SHAPES, CPU))}.\nCorrect it."
+        )
     settings = configs.load(config)
     images.require(settings)
     given = {"batch": batch, "pattern": pattern, "epochs": epochs}

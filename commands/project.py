@@ -128,7 +128,7 @@ def embedded(slug: str, folder: Path, command: str) -> Path:
     Args:
         command: that takes another folder by --input.
     """
-    from deploy.errors import UsageError
+    from deploy.errors import UsageError, writing
     from localkaggle import competitions
 
     if slug not in competitions.NAMES:
@@ -137,10 +137,11 @@ def embedded(slug: str, folder: Path, command: str) -> Path:
             f" {', '.join(competitions.NAMES)}, or a folder.\nGive its folder:\n"
             f"{command} --input DIR"
         )
-    if not folder.exists():
-        begun = folder.with_name(f"{folder.name}.{os.getpid()}")
-        competitions.EMBEDDED[slug]().write(begun)
-        begun.rename(folder)  # complete, or not there
+    with writing(folder):
+        if not folder.exists():
+            begun = folder.with_name(f"{folder.name}.{os.getpid()}")
+            competitions.EMBEDDED[slug]().write(begun)
+            begun.rename(folder)  # complete, or not there
     return folder
 
 

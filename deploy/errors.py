@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
+DISK_FAULTS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOTDIR, errno.EEXIST),  # a file where a folder should be
+)
 
 
 class RelayError(Exception):
@@ -122,7 +125,9 @@ class Detached(RelayError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a full, read-only or forbidden disk into a `DiskError` about `path`."""
+    """Turn a full, read-only or forbidden disk, or a file in the way, into a `DiskError` about
+    `path`.
+    """
     try:
         yield
     except OSError as error:
@@ -130,6 +135,7 @@ def writing(path: Path) -> Iterator[None]:
             raise
         raise DiskError(
             f"Could not write {path}: {error.strerror}.\n"
-            "Expected a folder with free space that this user may write to.\n"
+            "Expected a folder with free space that this user may write to, and no file in its"
+            " place.\n"
             "Free some space or fix the permissions, then run the same command again."
         ) from error

@@ -28,6 +28,7 @@ from pipeline.storage import atomic_file
 FOLDER, FILES = "cells", "files"
 # What two calls have to have alike, for the cells of one to serve the other.
 ALIKE = ("devices", "config", "work", "images", "epochs", "precision", "versions", "settings")
+ABOUT = {*ALIKE, "cpus", "real", "count", "operations"}
 ROOM = 1.2  # of what a cell is expected to take, before the end of the time
 
 
@@ -73,7 +74,10 @@ def read(path: Path) -> Measured:
     fix = "Remove it, and give the command again."
     with reading(path, ConfigError, fix):
         try:
-            return of_json(json.loads(path.read_bytes()))
+            found = of_json(json.loads(path.read_bytes()))
+            if missing := ABOUT - found.about.keys():
+                raise KeyError(min(missing))
+            return found
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"{path} is no cell of a benchmark: {type(error).__name__}: {error}.\n{fix}"

@@ -13,6 +13,7 @@ from pipeline.bench.measurement import Measured
 from tests.pipeline.bench.test_timings import keep
 
 ABOUT = {
+    "settings": {},
     "devices": "8 x TPU v5 lite (tpu)", "work": timings.WORK, "real": True, "precision": "float32",
     "config": "gone", "count": 50_000, "images": "CIFAR-100", "versions": {"jax": "1"},
     "cpus": 2, "peak_bytes": 4_000_000_000, "operations": {"nominal": 8e10, "in_bounds": 6e10},

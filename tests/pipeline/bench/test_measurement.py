@@ -126,7 +126,12 @@ def test_a_cell_that_could_not_be_trained_is_tried_again(bench):
     path.write_bytes(kept)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"cell": {}}', '{"cell": {"way": "fit"}, "times": 1}'])
+WHOLE = '"cell": {"way": "fit", "pattern": 1, "feed": "whole", "batch": 4}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"cell": {}}', f'{{{WHOLE}, "times": null, "reason": "", "about": {{}}}}']
+)
 def test_a_corrupt_cell_is_named(tmp_path, text):
     path = tmp_path / "cells" / "cpu" / "fit-1-whole-16.json"
     path.parent.mkdir(parents=True)

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from pipeline.bench import timings
+from pipeline.bench import measurement, timings
 from pipeline.bench.cells import Cell
 from pipeline.bench.epochs import Epoch, Times
 from pipeline.bench.measurement import FOLDER, Measured
@@ -15,7 +15,11 @@ from pipeline.errors import ConfigError
 
 EPOCH = Epoch(2.0, 48, 0, 0.5, None, 0.0)
 TIMES = Times(1.0, (replace(EPOCH, seconds=9.0, compiling=6.0), EPOCH, replace(EPOCH, seconds=3.0)))
-ABOUT = {"devices": "1 x cpu (cpu)", "config": "digits", "work": "little"}
+ABOUT = dict.fromkeys(measurement.ABOUT) | {
+    "devices": "1 x cpu (cpu)",
+    "config": "digits",
+    "work": "little",
+}
 CELL = Measured(Cell("fit", 1, "whole", 16), TIMES, "", ABOUT)
 
 
