@@ -119,6 +119,7 @@ def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
         batchnorm_batch=None,
         noise_cap=False,
         folds=None,
+        views=1,
         feed="auto",
         data=replace(data, **{**plain, **moved}),
         optimizer=replace(optimizer, base_batch=base),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline import config as config_module
-from pipeline.bench import bench_command, images, measurement, own_way, session
+from pipeline.bench import bench_command, cells, images, measurement, own_way, session
 from pipeline.bench.cells import PATTERNS
 from pipeline.errors import ConfigError
 
@@ -150,6 +150,16 @@ def test_what_is_made_from_a_seed_says_so(bench):
     assert not about["real"] and "for throughput only" in about["images"]
     (path,) = output.glob(f"cells/*/{CELLS[0]}.json")
     assert json.loads(path.read_text())["about"] == about
+
+
+def test_a_config_with_every_augmentation_trains_each_pattern():
+    """One that `invoke inspect` proposes has ten views, which a pattern without any cannot have."""
+    config = config_module.load("cifar100_wrn")
+    data = replace(config.data, crop_padding=5, flip=True, mixup=0.2, cutmix=1.0)
+    proposed = replace(config, data=data, views=10, folds=5, warmup_epochs=config.epochs / 2)
+
+    for one in cells.grid(PATTERNS, (16, 32), (cells.OURS, cells.UNSCALED)):
+        assert own_way.of_cell(proposed, one, EPOCHS).views == 1
 
 
 def test_the_next_session_takes_the_cells_of_the_ones_before(bench, tmp_path):
