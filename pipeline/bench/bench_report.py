@@ -193,7 +193,7 @@ def _advice(
         row, epochs, seconds = reached[0]
         chosen = f"Choose {row.device} for {row.work}."
         if len({one.device for one in trained}) == 1:
-            chosen = f"Only {row.device} was measured for {row.work}; no other runtime can be told."
+            chosen = f"Only {row.device} was measured for {row.work}: nothing is known of others."
         found = [
             f"{chosen} The fastest to an accuracy of {accuracy:g} was {_name(row)}:"
             f" {seconds:,.1f} s, in epoch {epochs}."

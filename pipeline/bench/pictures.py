@@ -20,22 +20,21 @@ COLORS = tuple(f"C{number}" for number in range(10))
 def draw(
     rows: Sequence[Timing], pattern: int, folder: Path, show: Callable[[str], None]
 ) -> list[Path]:
-    """Draw all of them, and return their paths.
+    """Draw all that these rows have something for, and return their paths.
 
     Args:
         pattern: of the pictures of epochs and totals.
     """
     folder.mkdir(parents=True, exist_ok=True)
     chosen = [row for row in rows if row.pattern == pattern]
-    return drawing.draw_each(
-        {
-            folder / "epoch.png": partial(_epochs, chosen, "linear"),
-            folder / "epoch-log.png": partial(_epochs, chosen, "log"),
-            folder / "more.png": partial(_more, rows),
-            folder / "totals.png": partial(_totals, chosen),
-        },
-        show,
-    )
+    pictures = {
+        folder / "epoch.png": partial(_epochs, chosen, "linear"),
+        folder / "epoch-log.png": partial(_epochs, chosen, "log"),
+        folder / "totals.png": partial(_totals, chosen),
+    }
+    if costs := list(timings.costs_of_more(rows)):
+        pictures[folder / "more.png"] = partial(_more, costs)
+    return drawing.draw_each(pictures, show)
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -72,11 +71,11 @@ def _epochs(rows: Sequence[Timing], scale: str, path: Path) -> None:
     drawing.save(figure, path)
 
 
-def _more(rows: Sequence[Timing], path: Path) -> None:
+def _more(costs: Sequence[tuple[str, Timing, Timing, float]], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(8, 4.6), layout="constrained")
     names = [*MORE, "truncated", "generator"]
     by_series: dict[str, list[tuple[int, float]]] = {}
-    for what, more, _, share in timings.costs_of_more(rows):
+    for what, more, _, share in costs:
         by_series.setdefault(f"{more.device}: {more.way}", []).append((names.index(what), share))
     width = 0.6 / max(len(by_series), 1)
     for place, (color, (name, points)) in enumerate(zip(COLORS, by_series.items(), strict=False)):

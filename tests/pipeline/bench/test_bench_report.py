@@ -70,7 +70,9 @@ def test_the_time_to_an_accuracy_is_that_of_real_images(tmp_path):
     run = keep(tmp_path / "run", cell("ours", "own"))
 
     advice = bench_report.write([run], tmp_path / "page", print)["advice"]
-    assert advice[0].startswith(f"Only 8 x TPU v5 lite (tpu) was measured for {timings.WORK}; no")
+    assert advice[0].startswith(
+        f"Only 8 x TPU v5 lite (tpu) was measured for {timings.WORK}: nothing"
+    )
     assert advice[0].endswith("augmentation: 91.0 s, in epoch 3.")
     assert f"{91 / 3600 / 20:.2%} of a week's quota" in advice[1]
     other = keep(tmp_path / "other", cell("ours", "own", SLOW, devices="2 x Tesla T4 (gpu)"))
@@ -78,6 +80,15 @@ def test_the_time_to_an_accuracy_is_that_of_real_images(tmp_path):
     assert advice[0].startswith(f"Choose 8 x TPU v5 lite (tpu) for {timings.WORK}. The fastest")
     made = keep(tmp_path / "made", cell("ours", "own", real=False))
     assert "is not known" in bench_report.write([made], tmp_path / "page", print)["advice"][0]
+
+
+def test_a_picture_without_anything_in_it_is_not_drawn(tmp_path):
+    """Of one pattern it is not known what another one costs."""
+    run = keep(tmp_path / "run", cell("ours", "own", work="small"))
+
+    found = bench_report.write([run], tmp_path / "page", print)
+
+    assert len(found["pictures"]) == 3 and not (tmp_path / "page" / "more.png").exists()
 
 
 def test_what_could_not_be_trained_is_named(tmp_path):
