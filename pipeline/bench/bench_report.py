@@ -42,7 +42,8 @@ def write(
         accuracy: on the training images, to which the times are compared.
 
     Raises:
-        ConfigError: if a folder has no cells, two disagree, or the accuracy is none.
+        ConfigError: if a folder has no cells, two disagree, no run has the pattern, or the accuracy
+            is none.
         DiskError: if nothing can be written.
     """
     if not 0 < accuracy < 1:
@@ -50,7 +51,13 @@ def write(
     measured = timings.read(folders) if folders else []
     trained = [timings.of(one) for one in measured if one.times]
     rows = [*trained, *timings.published()]
-    chosen = pattern or _pattern(trained)
+    there = sorted({row.pattern for row in trained})
+    chosen = pattern or (there[0] if there and DEFAULT_PATTERN not in there else DEFAULT_PATTERN)
+    if there and chosen not in there:
+        raise ConfigError(
+            f"--pattern {chosen}: these runs measured {', '.join(map(str, there))} alone.\n"
+            "Give one of them, or leave the option out."
+        )
     compared = comparisons.of(rows, chosen)
     work = next((row.work for row in trained if row.pattern == chosen), timings.WORK)
     alike = [row for row in trained if row.work == work]
@@ -117,11 +124,6 @@ def write(
         ],
         "advice": advice,
     }
-
-
-def _pattern(trained: Sequence[Timing]) -> int:
-    there = {row.pattern for row in trained}
-    return DEFAULT_PATTERN if not there or DEFAULT_PATTERN in there else min(there)
 
 
 def _real(row: Timing) -> bool:

@@ -10,6 +10,7 @@ from pipeline.bench import bench_report, comparisons, timings
 from pipeline.bench.cells import Cell
 from pipeline.bench.epochs import Epoch, Times
 from pipeline.bench.measurement import Measured
+from pipeline.errors import ConfigError
 from tests.pipeline.bench.test_timings import keep
 
 ABOUT = {
@@ -89,6 +90,13 @@ def test_a_picture_without_anything_in_it_is_not_drawn(tmp_path):
     found = bench_report.write([run], tmp_path / "page", print)
 
     assert len(found["pictures"]) == 3 and not (tmp_path / "page" / "more.png").exists()
+
+
+def test_a_pattern_that_no_run_has_is_refused(tmp_path):
+    run = keep(tmp_path / "run", cell("ours", "own"))
+
+    with pytest.raises(ConfigError, match="--pattern 5: these runs measured 3 alone"):
+        bench_report.write([run], tmp_path / "page", print, pattern=5)
 
 
 def test_what_could_not_be_trained_is_named(tmp_path):
