@@ -23,7 +23,8 @@ from commands.project import (
 CPU, TPU = "cpu", "tpu-v5e-8"
 GRID = {
     "batch": "images a step, with commas between; default: the config's, a half and a quarter",
-    "pattern": "of the eight, as 1,3 or 1..8; default: all",
+    "pattern": "as 1,3 or 1..8; 1: training alone, 2: with validation, 3: and augmentation; 4 to 6:"
+    " the same from PNG files; 7 and 8: as 4 and 6, with 4 workers; default: all",
     "epochs": "of each training, 2 or more (default 3)",
 }
 
@@ -52,6 +53,7 @@ def bench(
     from pipeline.bench import bench_command, images
 
     settings = configs.load(config)
+    images.require(settings)
     folder = Path(output) if output else ROOT / "runs" / f"bench-{settings.name}"
     data = Path(input) if input else None
     if data is None and images.mounted(settings):

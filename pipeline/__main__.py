@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(f"Error: {error}", error.exit_code, options)
     except KeyboardInterrupt:
         resumes = options.command in (_train, _scale_check, _bench)
-        more = "resumes from the last checkpoint" if resumes else "begins again"
+        more = "resumes from what was saved" if resumes else "begins again"
         return _fail(f"Interrupted. The same command {more}.", 130, options)
     if options.json:
         print(json.dumps(result))

@@ -16,7 +16,8 @@ from pipeline.runtime import backend, devices
 
 OPTIONS = {
     "batch": "images a step, with commas between; default: the config's, a half and a quarter",
-    "pattern": "of the eight, as 1,3 or 1..8; default: all",
+    "pattern": "as 1,3 or 1..8; 1: training alone, 2: with validation, 3: and augmentation; 4 to 6:"
+    " the same from PNG files; 7 and 8: as 4 and 6, with 4 workers; default: all",
     "epochs": "of each training, 2 or more: the first compiles; default: 3",
     "images": "to train on at most; default: all",
     "minutes": "after which no other cell begins; default: no end",
@@ -95,7 +96,8 @@ def read(config: Config, given: Mapping[str, str]) -> Options:
     epochs, images = (_whole(name, given.get(name, "")) for name in ("epochs", "images"))
     if epochs == 1:
         raise ConfigError(
-            "--epochs 1: expected 2 or more, since the first epoch compiles.\nCorrect it."
+            "--epochs 1: expected 2 or more, since the first epoch compiles.\nCorrect it:"
+            " --epochs 3"
         )
     return Options(
         cells.read_batches(given["batch"]) if given.get("batch") else sizes,
@@ -145,6 +147,7 @@ def run(
         ConfigError: if an option is none.
     """
     begun, options = time.monotonic(), read(config, given)
+    images.require(config)
     config = network(config, show)
     found = images.find(config, folder, show)
     if options.images is not None:
@@ -175,7 +178,9 @@ def _whole(name: str, text: str) -> int | None:
     """Return the whole number of an option; None if it is not given."""
     value = _number(name, text)
     if value is not None and value != int(value):
-        raise ConfigError(f"--{name} {text[:40]}: expected a whole number.\nCorrect it.")
+        raise ConfigError(
+            f"--{name} {text[:40]}: expected a whole number.\nCorrect it: --{name} 10"
+        )
     return None if value is None else int(value)
 
 
@@ -188,5 +193,7 @@ def _number(name: str, text: str) -> float | None:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise ConfigError(f"--{name} {text[:40]}: expected a number above 0.\nCorrect it.")
+        raise ConfigError(
+            f"--{name} {text[:40]}: expected a number above 0.\nCorrect it: --{name} 10"
+        )
     return value

@@ -1,5 +1,6 @@
 """Report: the trainings of any runs on one page, with those of 2018 beside them."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def write(
     compared = comparisons.of(rows, chosen)
     work = next((row.work for row in trained if row.pattern == chosen), timings.WORK)
     alike = [row for row in trained if row.work == work]
-    reached = comparisons.to_accuracy(list(filter(_real, alike)), accuracy)
+    reached = comparisons.to_accuracy([row for row in alike if not row.made], accuracy)
     compared += comparisons.by_accuracy(reached, accuracy)
     told = [*predictions.by_law(rows), *predictions.by_plan(trained, show)]
     with writing(output):
@@ -126,30 +127,25 @@ def write(
     }
 
 
-def _real(row: Timing) -> bool:
-    return row.measured is not None and bool(row.measured.about["real"])
-
-
 def _name(row: Timing) -> str:
     """Return what a reader calls a row."""
-    made = "" if row.measured is None or _real(row) else ", made images"
     way = f"{row.way}, {row.feed}" if row.way == FIT else row.way
     place = f"{row.device}, {row.config}" if row.config else row.device
-    return f"{place}: {way}, batch {row.batch}, {PATTERNS[row.pattern]}{made}"
+    return f"{place}: {way}, batch {row.batch}, {PATTERNS[row.pattern]}{row.made}"
 
 
 def _cells(row: Timing) -> list[str]:
     """Return the cells of a row of the table of all."""
     found, times = [_name(row), str(row.batch)], row.measured.times if row.measured else None
     for value in (row.before, row.first, row.mean, row.deviation):
-        found.append(f"{value:,.2f}")
+        found.append(MISSING if math.isnan(value) else f"{value:,.2f}")
     seconds = row.total(TOTAL)
     found += [f"{seconds / 60:,.1f}", f"{row.images:,.0f}", f"{1 / row.an_image:,.0f}"]
     found.append(predictions.in_percent(row))
     peak = row.measured.about.get("peak_bytes") if row.measured else None
     found.append(f"{times.compiling:,.1f}" if times else MISSING)
     found.append(f"{peak / 1e9:.2f}" if peak else MISSING)
-    found.append(f"{times.epochs[-1].accuracy:.3f}" if times and _real(row) else MISSING)
+    found.append(f"{times.epochs[-1].accuracy:.3f}" if times and not row.made else MISSING)
     return [*found, *_costs(row, seconds)]
 
 
@@ -198,7 +194,7 @@ def _advice(
             chosen = f"Only {row.device} was measured for {row.work}: nothing is known of others."
         found = [
             f"{chosen} The fastest to an accuracy of {accuracy:g} was {_name(row)}:"
-            f" {seconds:,.1f} s, in epoch {epochs}."
+            f" {seconds:,.1f} s with all compilation, in epoch {epochs}."
         ]
         shares = [(_quota(one, took), one, took) for one, _, took in reached]
         priced = [each for each in shares if each[0] is not None]

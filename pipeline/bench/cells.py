@@ -174,6 +174,6 @@ def read_batches(text: str) -> list[int]:
 
 def _no_pattern(part: str) -> ConfigError:
     return ConfigError(
-        f"--pattern {part[:40]}: expected numbers from 1 to {len(PATTERNS)}.\n"
+        f"--pattern {part[:40]}: expected numbers from 1 to {len(PATTERNS)}, the smaller first.\n"
         "Correct it: --pattern 1,3 or --pattern 1..8"
     )

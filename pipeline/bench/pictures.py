@@ -6,6 +6,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import ticker
 from PIL import Image
 
 from pipeline.bench import timings
@@ -47,7 +48,7 @@ def _series(rows: Sequence[Timing]) -> dict[str, list[Timing]]:
     """Return the rows by what a legend calls them, each by batch."""
     found: dict[str, list[Timing]] = {}
     for row in sorted(rows, key=lambda row: row.batch):
-        found.setdefault(f"{row.device}: {row.way}, {row.feed}", []).append(row)
+        found.setdefault(f"{row.device}: {row.way}, {row.feed}{row.made}", []).append(row)
     return found
 
 
@@ -57,7 +58,7 @@ def _epochs(rows: Sequence[Timing], scale: str, path: Path) -> None:
         points = [row.batch for row in series], [row.mean for row in series]
         axis.plot(*points, marker="o", color=color, label=drawing.escape(name))
     axis.set(
-        title=f"An epoch from the second one on: {PATTERNS[rows[0].pattern]}",
+        title=f"An epoch from the second one on: {PATTERNS[rows[0].pattern]} ({scale})",
         xlabel="images a step",
         ylabel="seconds",
         xscale="log",
@@ -67,6 +68,12 @@ def _epochs(rows: Sequence[Timing], scale: str, path: Path) -> None:
     axis.minorticks_off()
     if scale == "linear":
         axis.set_ylim(bottom=0)
+    else:
+        least, most = axis.get_ylim()
+        # Within a decade there may be none of 1, 2 and 5.
+        several = ticker.LogLocator(subs=(1, 2, 5)) if most > 10 * least else ticker.MaxNLocator(6)
+        axis.yaxis.set_major_locator(several)
+        axis.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
     axis.legend(frameon=False, fontsize=8)
     drawing.save(figure, path)
 
@@ -76,7 +83,9 @@ def _more(costs: Sequence[tuple[str, Timing, Timing, float]], path: Path) -> Non
     names = [*MORE, "truncated", "generator"]
     by_series: dict[str, list[tuple[int, float]]] = {}
     for what, more, _, share in costs:
-        by_series.setdefault(f"{more.device}: {more.way}", []).append((names.index(what), share))
+        by_series.setdefault(f"{more.device}: {more.way}{more.made}", []).append(
+            (names.index(what), share)
+        )
     width = 0.6 / max(len(by_series), 1)
     for place, (color, (name, points)) in enumerate(zip(COLORS, by_series.items(), strict=False)):
         shift = (place - (len(by_series) - 1) / 2) * width
@@ -87,7 +96,7 @@ def _more(costs: Sequence[tuple[str, Timing, Timing, float]], path: Path) -> Non
         )  # fmt: skip
     axis.axhline(1, color=drawing.GREY, lw=0.8)
     axis.set_xticks(range(len(names)), names)
-    axis.set(title="What an image costs with it, beside without", ylabel="times as long")
+    axis.set(title="An image with what is named below, beside one without", ylabel="times as long")
     axis.legend(frameon=False, fontsize=8)
     drawing.save(figure, path)
 
@@ -99,7 +108,13 @@ def _totals(rows: Sequence[Timing], path: Path) -> None:
         hours = [fastest.total(epochs) / 3600 for epochs in EPOCHS]
         label = f"{name}, batch {fastest.batch}"
         axis.plot(EPOCHS, hours, marker="o", color=color, label=drawing.escape(label))
-    axis.set(title="A whole training", xlabel="epochs", ylabel="hours", xscale="log", yscale="log")
+    axis.set(
+        title="A whole training, as these epochs tell it",
+        xlabel="epochs",
+        ylabel="hours",
+        xscale="log",
+        yscale="log",
+    )
     axis.set_xticks(EPOCHS, map(str, EPOCHS))
     axis.minorticks_off()
     axis.legend(frameon=False, fontsize=8)

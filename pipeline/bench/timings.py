@@ -57,6 +57,11 @@ class Timing:
         return str(self.measured.about["config"]) if self.measured else ""
 
     @property
+    def made(self) -> str:
+        """ ", made images" of images from a seed, which say nothing of an accuracy; else ""."""
+        return ", made images" if self.measured and not self.measured.about["real"] else ""
+
+    @property
     def validated(self) -> int:
         """Images that an epoch is validated on; 0 of 2018, where nobody counted them."""
         times = self.measured.times if self.measured else None
@@ -97,7 +102,7 @@ def read(folders: Sequence[Path]) -> list[Measured]:
         ConfigError: if a folder has none, a file is corrupt, or two runs of one device disagree
             about a cell.
     """
-    found: list[Measured] = []
+    found: list[tuple[Measured, Path]] = []
     for folder in folders:
         paths = sorted((folder / FOLDER).glob("*/*.json"))
         if not paths:
@@ -105,19 +110,20 @@ def read(folders: Sequence[Path]) -> list[Measured]:
                 f"{folder} holds no {FOLDER}/DEVICES/*.json; expected the output of a bench.\n"
                 "Correct the path, or measure: python -m pipeline bench --config C --output DIR"
             )
-        found += map(measurement.read, paths)
-    seen: dict[tuple[str, ...], Measured] = {}
-    for one in found:
+        found += [(measurement.read(path), path) for path in paths]
+    seen: dict[tuple[str, ...], tuple[Measured, Path]] = {}
+    for one, path in found:
         of_run = (str(one.about[name]) for name in ("config", "work"))
         key = str(one.about["devices"]), str(one.cell), *of_run
-        known = seen.setdefault(key, one)
+        known, place = seen.setdefault(key, (one, path))
         if _epochs(known) == _epochs(one) and known != one:
             raise ConfigError(
-                f"{key[1]} was measured twice on {key[0]}, with other results; expected one.\n"
-                "Give one of the two folders."
+                f"{key[1]} was measured twice on {key[0]}, with other results; expected one:\n"
+                f"{place}\n{path}\nGive one of the two folders."
             )
-        seen[key] = max(known, one, key=_epochs)
-    return list(seen.values())
+        if _epochs(known) < _epochs(one):
+            seen[key] = one, path
+    return [one for one, _ in seen.values()]
 
 
 def _epochs(measured: Measured) -> int:

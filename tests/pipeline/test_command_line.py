@@ -182,7 +182,7 @@ def test_infer_takes_the_places_of_its_config_and_the_model_of_its_artifact(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("train", "resumes from the last checkpoint"), ("describe", "begins again")],
+    [("train", "resumes from what was saved"), ("describe", "begins again")],
 )
 def test_an_interrupted_command_says_what_the_same_command_does(run, tmp_path, command, said):
     """On the last line of stdout too, for whoever reads it there."""

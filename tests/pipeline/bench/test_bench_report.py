@@ -74,7 +74,7 @@ def test_the_time_to_an_accuracy_is_that_of_real_images(tmp_path):
     assert advice[0].startswith(
         f"Only 8 x TPU v5 lite (tpu) was measured for {timings.WORK}: nothing"
     )
-    assert advice[0].endswith("augmentation: 91.0 s, in epoch 3.")
+    assert advice[0].endswith("augmentation: 91.0 s with all compilation, in epoch 3.")
     assert f"{91 / 3600 / 20:.2%} of a week's quota" in advice[1]
     other = keep(tmp_path / "other", cell("ours", "own", SLOW, devices="2 x Tesla T4 (gpu)"))
     advice = bench_report.write([run, other], tmp_path / "page", print)["advice"]
