@@ -128,7 +128,7 @@ def test_ctrl_c_saves_what_was_trained(at_a_terminal, command):
     found = checkpoint.latest(out / "checkpoints")
     assert code == 130 and found is not None
     assert f"Stopped at step {found.step} of" in said and "asked to stop (Ctrl-C)" in said
-    assert "once more to end at once" in error and "resumes from the last checkpoint" in error
+    assert "once more to end at once" in error and "resumes from what was saved" in error
 
 
 def test_ctrl_c_pressed_twice_ends_at_once(at_a_terminal, tmp_path):
