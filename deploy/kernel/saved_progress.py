@@ -16,7 +16,6 @@ from deploy.kernel import artifact_manifest, output
 
 CHECKPOINTS, COMPILED = output.CHECKPOINTS, "compiled"
 HISTORY, PROGRESS = "history.csv", "progress.jsonl"
-NOISE = "noise.json"  # the gradient noise that chose the batch
 KEPT = ("memory.json", "held-out.npz")  # as training writes them
 STEP = re.compile(r"step-(\d{8,})(\.replaced)?")
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})(?:\.replaced)?/manifest\.json")
@@ -192,16 +191,14 @@ def _order(place: object) -> tuple[int, str]:
 def _is_needed(name: Path, ended: bool) -> bool:
     """Return whether the next session needs a file besides the checkpoints.
 
-    These are what finished folds wrote, the gradient noise, what fits into memory, the held-out
-    outputs so far, and executables if the run ended by itself.
+    These are what finished folds wrote, what fits into memory, the held-out outputs so far, and
+    executables if the run ended by itself.
     """
     if CHECKPOINTS in name.parts:
         return False
     if COMPILED in name.parts[:-1]:
         return ended
-    return name.as_posix() in (NOISE, *KEPT) or (
-        name.parts[0].startswith(FOLD) and len(name.parts) > 1
-    )
+    return name.as_posix() in KEPT or (name.parts[0].startswith(FOLD) and len(name.parts) > 1)
 
 
 def _can_be_missed(name: str) -> bool:

@@ -117,7 +117,6 @@ def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
         warmup_epochs=min(config.warmup_epochs, epochs / 4),
         micro_batch=None,
         batchnorm_batch=None,
-        noise_cap=False,
         folds=None,
         views=1,
         feed="auto",

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline.config.data_layout import Data
-from pipeline.config.field_checks import expect, one_of, text, truth, whole, within
+from pipeline.config.field_checks import expect, one_of, text, whole, within
 from pipeline.config.floor import Floor
 from pipeline.config.optimizer import MOST_BATCH, Optimizer
 
@@ -59,7 +59,6 @@ class Config:
             last block, in training; before it fewer, linearly from 0. 0.1 is usual, 0.2 and more
             for a deep one. The model's function takes it by this name.
         batch: images per optimizer step, over all replicas. It alone determines the optimization.
-        noise_cap: measure the gradient-noise scale first, and reduce a batch that is larger.
         epochs: passes over the training images.
         warmup_epochs: passes in which the learning rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
@@ -120,7 +119,6 @@ class Config:
     write_submission: str = ""
     code: str = ""
     init_from: str = ""
-    noise_cap: bool = False
     model_options: Mapping[str, int | float | bool | str] = field(default_factory=dict)
     drop_path: float = 0.0
     warmup_epochs: float = 5.0
@@ -171,7 +169,6 @@ class Config:
         self._check_target()
         whole("batch", self.batch, 1, MOST_BATCH)
         whole("epochs", self.epochs, 1, 10**6)
-        truth("noise_cap", self.noise_cap)
         whole("seed", self.seed, 0, 2**32 - 1)
         if self.init_from != "":
             text("init_from", self.init_from)

@@ -35,8 +35,7 @@ from pipeline.errors import ConfigError, DivergedError, reading, writing
 from pipeline.runtime import compile_cache
 from pipeline.session.progress_log import HISTORY
 from pipeline.storage import atomic_file
-from pipeline.training import gradient_noise, learning_rate, loss_curves, training
-from pipeline.training.gradient_noise import Noise
+from pipeline.training import learning_rate, loss_curves, training
 from pipeline.training.loss_curves import MOST_GAP, MOST_RATIO, MOST_SPREAD, Compared
 
 FACTOR, SEEDS = 8, 3
@@ -49,14 +48,12 @@ class Checked:
 
     Attributes:
         scaled, unscaled: beside the base arm.
-        noise: None if it was not measured.
-        advice: sentences for a person.
+        advice: a sentence for a person.
     """
 
     scaled: Compared
     unscaled: Compared
-    noise: Noise | None
-    advice: tuple[str, ...]
+    advice: str
 
     @property
     def passed(self) -> bool:
@@ -74,8 +71,7 @@ class Checked:
             "limits": {"gap": MOST_GAP, "ratio": MOST_RATIO, "spread": MOST_SPREAD},
             "scaled": {**numbers(self.scaled), "holds": self.scaled.holds},
             "unscaled": {**numbers(self.unscaled), "holds": self.unscaled.holds},
-            "noise": None if self.noise is None else self.noise.to_json(),
-            "advice": list(self.advice),
+            "advice": self.advice,
         }
 
 
@@ -91,7 +87,7 @@ def check(
     """Train the nine runs, or those that are not complete yet, and compare them.
 
     Args:
-        config: the run; its `folds` and `noise_cap` are not used.
+        config: the run; its `folds` are not used.
         folder: the competition, as Kaggle mounts it.
         output: gets a folder a run, and scaling.json.
         batch: of the base arm; None: the optimizer's base_batch.
@@ -144,12 +140,7 @@ def check(
     scaled, unscaled = (
         loss_curves.compare(base, losses[name], warmup) for name in ("scaled", "unscaled")
     )
-    noise = None
-    if learning_rate.apply(configs["scaled"], rows).batchnorm_batch < configs["scaled"].batch:
-        noise = gradient_noise.measure(configs["scaled"], examples)
-        show(f"Gradient-noise scale over the first {noise.steps} steps: {noise.scale:.0f} images")
-    advice = tuple(_advice(config, batch, scaled, unscaled, noise))
-    checked = Checked(scaled, unscaled, noise, advice)
+    checked = Checked(scaled, unscaled, _advice(config, batch, scaled, unscaled))
     result = {
         **checked.to_json(),
         "config": config.to_json(),
@@ -184,7 +175,7 @@ def arms(config: Config, batch: int, num_images: int) -> dict[str, Config]:
     factor = times(config)
     plain = replace(
         config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
-        noise_cap=False, progress_seconds=3600, checkpoint_seconds=3600,
+        progress_seconds=3600, checkpoint_seconds=3600,
     )  # fmt: skip
     base, scaled = replace(plain, batch=batch), replace(plain, batch=factor * batch)
     given = learning_rate.apply(base, num_images)
@@ -221,7 +212,7 @@ def lines(checked: Checked) -> list[str]:
         f"{'limit':10}{f'{MOST_GAP:g} s.d.':>22}{f'{MOST_RATIO:g}x':>18}{f'{MOST_SPREAD:g}x':>9}",
         row("scaled", checked.scaled),
         row("unscaled", checked.unscaled),
-        *checked.advice,
+        checked.advice,
     ]
 
 
@@ -288,37 +279,28 @@ def _plain(values: Any) -> Any:
     return np.asarray(values).item() if np.isfinite(values) else None
 
 
-def _advice(
-    config: Config, batch: int, scaled: Compared, unscaled: Compared, noise: Noise | None
-) -> list[str]:
-    large, rule = (
-        times(config) * batch,
-        "linear" if config.optimizer.name == "sgd" else "square-root",
-    )
+def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> str:
+    large = times(config) * batch
+    rule = "linear" if config.optimizer.name == "sgd" else "square-root"
     if scaled.holds and not unscaled.holds:
-        advice = (
+        return (
             f"Passed: on this data the {rule} rule carries the learning rate from batch {batch}"
             f" to {large}."
         )
-    elif scaled.holds:
-        advice = (
+    if scaled.holds:
+        return (
             "Not passed: the unscaled arm holds as well, so this check shows nothing about the"
             " rule. The runs are longer than the data need, or differ too much between seeds:"
             " give fewer epochs, or a smaller --batch."
         )
-    elif scaled.gap < 0 and scaled.ratio <= MOST_RATIO and scaled.spread <= MOST_SPREAD:
-        advice = (
+    if scaled.gap < 0 and scaled.ratio <= MOST_RATIO and scaled.spread <= MOST_SPREAD:
+        return (
             f"Not passed: the scaled arm is ahead by {-scaled.gap:.1f} s.d. Nothing is lost by"
             f" batch {large}, but the curves are not the same; another `seed` in the config tells"
             " whether that is noise."
         )
-    else:
-        advice = (
-            f"Not passed: on this data the {rule} rule does not carry the learning rate from batch"
-            f" {batch} to {large}. Use a smaller batch, tune base_rate at a larger base_batch, or"
-            f" raise warmup_epochs; --batch {max(batch // 2, 1)} checks half of it."
-        )
-    if noise is None:
-        return [advice]
-    sizes = sorted({size for size in (config.batch, large) if size > batch})
-    return [advice, *(gradient_noise.advised(noise, size, batch)[1] for size in sizes)]
+    return (
+        f"Not passed: on this data the {rule} rule does not carry the learning rate from batch"
+        f" {batch} to {large}. Use a smaller batch, tune base_rate at a larger base_batch, or"
+        f" raise warmup_epochs; --batch {max(batch // 2, 1)} checks half of it."
+    )

@@ -83,7 +83,6 @@ class Step:
                 f"Set batch in pipeline/configs/{config.name}.py to a multiple of"
                 f" {2 * self.replicas}, or leave them out."
             )
-        self._gradient: Any = None
         # XLA's CPU compiler makes convolutions fast only outside of loops (docs/LOG.md,
         # 2026-11-21), but frees no memory between micro-batches there. So a CPU loops only after it
         # ran out of memory.
@@ -134,25 +133,6 @@ class Step:
         places = jax.tree.map(lambda leaf: leaf.sharding, tree), None
         train = jax.jit(self._several, donate_argnums=0, out_shardings=places, keep_unused=True)
         return train.lower(tree, held, given, np.int32(0))
-
-    def squares(self, tree: Any, given: tuple[Any, Any, Any]) -> tuple[float, float]:
-        """Return |g|^2 of one group's mean gradient, averaged over the groups of a batch, and of
-        the whole batch's. One device computes them.
-
-        Args:
-            given: images (batch, …), labels and draws, as for `train`.
-        """
-        if self._gradient is None:
-            self._gradient = jax.jit(jax.grad(self._loss, has_aux=True)), jax.jit(self._augmented)
-        gradient, augmented = self._gradient
-        batch, whole, each = augmented(*given), None, []
-        # One at a time: that takes the memory of a single group, whatever the batch.
-        for start in range(0, self.config.batch, self._group):
-            part = jax.tree.map(lambda array, at=start: array[at : at + self._group], batch)
-            found, _ = gradient(tree[0], tree[1], part, np.arange(self._group) + start, None)
-            each.append(_square(found))
-            whole = found if whole is None else [a + b for a, b in zip(whole, found, strict=True)]
-        return float(np.mean(each)) / self._group**2, _square(whole) / self.config.batch**2
 
     @property
     def smaller(self) -> list[Cut]:
@@ -392,8 +372,3 @@ class Step:
         outputs = logits if self.config.compares_epochs else None
         each, figures = (jnp.where(counts, one, 0) for one in (each, figures))
         return each.sum(), figures.sum(), outputs
-
-
-def _square(gradient: Any) -> float:
-    """Return the sum of the squares of all numbers of a gradient."""
-    return float(sum(float(jnp.vdot(part, part)) for part in gradient))

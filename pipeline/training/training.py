@@ -33,7 +33,6 @@ from pipeline.submission import prediction_format
 from pipeline.submission.prediction_format import Form
 from pipeline.training import (
     fold_training,
-    gradient_noise,
     learning_rate,
     out_of_memory,
     own_code_check,
@@ -152,9 +151,6 @@ def train(
     if first is not None:
         meant = examples.target, examples.encoding
         first = warm_start.compare(first, config, held_out, meant, show)
-    config = gradient_noise.capped(
-        config, examples, output, here.count, fresh=fresh, first=first, show=show
-    )
     for _, rows in pairs:
         own_code_check.check_metric_of(config, examples.target.truth(examples.labels[rows]))
     seconds = {"read": time.monotonic() - started}
@@ -167,7 +163,6 @@ def train(
     fitted: list[fold_training.Fitted] = []
     if fresh:
         (output / out_of_memory.FILE).unlink(missing_ok=True)
-    gc.collect()  # else what measured the gradient noise would stay on the devices
     # The libraries hold a million objects; a collection takes a quarter of a second.
     gc.freeze()
     try:

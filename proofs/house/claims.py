@@ -28,7 +28,6 @@ WORKER = "pipeline.inference.gpu_worker"  # is started as a process
 OPTIMIZED = "--xla_backend_optimization_level=3"
 FEWER = {isa: f"{OPTIMIZED} --xla_cpu_max_isa={isa}" for isa in ("AVX2", "SSE4_2")}
 LOOPS = 4
-STEPS = 10
 TESTS = "pytest -q -p no:cacheprovider"
 
 
@@ -45,7 +44,6 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         subprocess.run(["git", "-C", str(old), "checkout", "--quiet", BEFORE], check=True)
         yield from _bundles(root, folder, _sizes(old, folder / "old"))
         yield _lines(root, old)
-        yield from _continued(root, old, folder, show)
         yield from _rounded(root, folder, show)
         yield from _tests(root, old, folder, show)
 
@@ -164,36 +162,6 @@ def _counted(root: Path) -> tuple[int, int]:
         if token.type not in blank
     )
     return sum(text.count("\n") for text in texts), tokens
-
-
-def _continued(root: Path, old: Path, folder: Path, show: Show) -> Iterator[Row]:
-    """Train with the old commit; resume its checkpoint and infer with its artifact by both."""
-    checkout = environment.current(root)
-    command = "python -m localkaggle export digits"
-    checkout.run(f"{command} {folder / 'digits'}", log=folder / "export.log")
-    begin = f"python -m pipeline train --config digits --input {folder / 'digits'} --output"
-    first = folder / "first"
-    at_old = environment.Checkout(old, checkout.programs)
-    show(f"      {begin} … --max-steps {STEPS}, at {BEFORE}")
-    at_old.run(f"{begin} {first} --max-steps {STEPS}", log=folder / "first.log")
-    for name, place in (("old", at_old), ("new", checkout)):
-        shutil.copytree(first, folder / name / "out")
-        show(f"      the same command to the end, at {BEFORE if name == 'old' else 'this commit'}")
-        place.run(f"{begin} {folder / name / 'out'}", log=folder / f"{name}.log")
-    weights = [(folder / name / "out/artifact/weights.npz").read_bytes() for name in ("old", "new")]
-    same = weights[0] == weights[1]
-    claim = f"A checkpoint of {BEFORE} resumes: weights of the end, beside {BEFORE} itself"
-    yield Row(claim, "bit-identical", "bit-identical" if same else "they differ", same)
-    infer = (
-        f"python -m pipeline infer --config digits --input {folder / 'digits'}"
-        f" --artifact {folder / 'old/out/artifact'} --output"
-    )
-    for name, place in (("old", at_old), ("new", checkout)):
-        place.run(f"{infer} {folder / name / 'inferred'}", log=folder / f"{name}-infer.log")
-    files = [(folder / name / "inferred/submission.csv").read_bytes() for name in ("old", "new")]
-    same = files[0] == files[1]
-    claim = f"An artifact of {BEFORE} is read: its submission, beside that of {BEFORE} itself"
-    yield Row(claim, "the same bytes", "the same bytes" if same else "they differ", same)
 
 
 def _rounded(root: Path, folder: Path, show: Show) -> Iterator[Later]:

@@ -17,7 +17,7 @@ ODD = (
 )  # fmt: skip
 INSERTED = (
     "folds", "seed", "keep", "precision", "patience", "session_hours", "target", "metric",
-    "steps_per_call", "micro_batch", "handoff", "noise_cap", "stall_seconds", "model_options",
+    "steps_per_call", "micro_batch", "handoff", "stall_seconds", "model_options",
     "data", "optimizer", "nonsense",
 )  # fmt: skip
 PLACES = (

@@ -140,14 +140,16 @@ def test_what_kaggle_changed_and_is_found_again_is_not_resumed_with(tmp_path):
 
 
 def test_what_kaggle_changed_and_a_training_needs_is_refused(tmp_path):
-    """Of finished folds no other session has it."""
+    """The later folds begin with the weights that `init_from` named."""
     saved(tmp_path, 40)
-    (tmp_path / "noise.json").write_text("{}")
+    weights = tmp_path / "fold-1" / "init" / "weights.npz"
+    weights.parent.mkdir(parents=True)
+    weights.write_text("{}")
     provenance.seal(tmp_path, "partial")
-    (tmp_path / "noise.json").write_text("{} ")
-    noted(tmp_path, "noise.json")
+    weights.write_text("{} ")
+    noted(tmp_path, "fold-1/init/weights.npz")
 
-    with pytest.raises(Unverified, match=r"noise\.json is not what the run wrote"):
+    with pytest.raises(Unverified, match=r"weights\.npz is not what the run wrote"):
         saved_progress.read(tmp_path)
 
 

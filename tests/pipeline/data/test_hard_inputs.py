@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,12 +16,12 @@ import pytest
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.data import table_features
-from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
+from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.inference import inference
 from pipeline.session import checkpoint
 from pipeline.storage import checksums, csv_files
 from pipeline.submission import submission_csv
-from pipeline.training import gradient_noise, scale_check
+from pipeline.training import scale_check
 
 
 def quiet(line: str) -> None:
@@ -134,23 +133,6 @@ def test_a_member_that_is_no_array_makes_a_checkpoint_a_torn_one(tmp_path):
 
 
 # -- files that an earlier session left
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["[" * 100_000, '{"config": {}, "reason": "", "batch": Infinity}'],
-    ids=["deep", "infinite"],
-)
-def test_a_measurement_of_noise_that_nobody_can_read_is_refused(tiny, tmp_path, text):
-    """It comes with the checkpoints of an earlier session."""
-    (tmp_path / "noise.json").write_text(text)
-
-    with pytest.raises(
-        CheckpointError, match=r"noise\.json could not be read: .*Error.*\n.*--fresh"
-    ):
-        gradient_noise.capped(
-            replace(tiny, noise_cap=True), None, tmp_path, 1, fresh=False, show=quiet
-        )
 
 
 @pytest.mark.parametrize(
