@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline import artifact, competition_metric
 from pipeline.artifact import Artifact
 from pipeline.config import Config
@@ -207,27 +205,6 @@ def refuse_differing(artifacts: Sequence[Artifact]) -> None:
 def _meaning(found: Artifact) -> tuple[Any, ...]:
     target = found.target
     return found.config.competition, target.kind, target.names, found.manifest.get("metric")
-
-
-def mean(values: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """Return the mean of predictions with these weights, which are divided by their sum.
-
-    Args:
-        values: float arrays of one shape, (n, …).
-        weights: as many.
-
-    Returns:
-        float32 (n, …); of one member its own values.
-
-    >>> mean([np.array([[0.0, 1.0]]), np.array([[1.0, 0.0]])], [3, 1]).tolist()
-    [[0.25, 0.75]]
-    """
-    if len(values) == 1:
-        return np.asarray(values[0], np.float32)
-    total = np.zeros(values[0].shape, np.float64)
-    for each, weight in zip(values, weights, strict=True):
-        total += weight * each
-    return np.asarray(total / sum(weights), np.float32)
 
 
 def used(members: Sequence[tuple[Artifact, float]], share: Sequence[float]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ FREE = {
     "feed",
     "infer_precision",
     "golden_tolerance",
+    "limit_predictions",
     "handoff",
     "metric",  # its effect on the labels, their log, is in the fingerprint of the data
     "progress_seconds",

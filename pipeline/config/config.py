@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline.config.data_layout import Data
-from pipeline.config.field_checks import expect, one_of, text, whole, within
+from pipeline.config.field_checks import expect, one_of, text, truth, whole, within
 from pipeline.config.floor import Floor
 from pipeline.config.optimizer import MOST_BATCH, Optimizer
 
@@ -76,6 +76,8 @@ class Config:
             does not.
         folds: parts of the labelled images, stratified by label; a model is trained for each, on
             all the others. None: one model, and `data.validation_fraction` is held out.
+        limit_predictions: of a regression: no prediction is below the least label that this run
+            trains on, nor above the greatest. False where labels may lie beyond, as of a trend.
         views: of an image, whose predictions are averaged in inference (test-time augmentation): as
             it is, mirrored if data.flip is set, upside down if data.flip_vertical is, moved by a
             pixel if data.crop_padding is. They are left out first if time is short.
@@ -130,6 +132,7 @@ class Config:
     keep: str = "last"
     patience: int | None = None
     folds: int | None = None
+    limit_predictions: bool = True
     views: int = 1
     precision: str = "auto"
     feed: str = "auto"
@@ -169,6 +172,14 @@ class Config:
         self._check_target()
         whole("batch", self.batch, 1, MOST_BATCH)
         whole("epochs", self.epochs, 1, 10**6)
+        truth("limit_predictions", self.limit_predictions)
+        expect(
+            self.limit_predictions or self.target == "regression",
+            "limit_predictions",
+            self.limit_predictions,
+            f"nothing with target={self.target!r}: it limits the numbers of a regression",
+            "Leave limit_predictions out.",
+        )
         whole("seed", self.seed, 0, 2**32 - 1)
         if self.init_from != "":
             text("init_from", self.init_from)

@@ -16,7 +16,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class Target:
         spread: its standard deviation.
         log: whether log1p is learned.
         separator: between several labels in one text.
+        lowest, highest: of each column of a regression, in the labels' own units: predictions are
+            limited to this range; () if they are not.
     """
 
     kind: str
@@ -54,6 +56,8 @@ class Target:
     spread: tuple[float, ...] = ()
     log: bool = False
     separator: str = " "
+    lowest: tuple[float, ...] = ()
+    highest: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the target for `json.dumps`."""
@@ -67,13 +71,31 @@ class Target:
             KeyError, TypeError, ValueError: if it did not.
         """
         names = tuple(str(name) for name in value["names"])
-        center, spread = (tuple(map(float, value[name])) for name in ("center", "spread"))
+        center, spread, *limits = (
+            tuple(map(float, value.get(name, ())))  # older artifacts have no limits
+            for name in ("center", "spread", "lowest", "highest")
+        )
         numbers = len(names) if value["kind"] == "regression" else 0
         unnamed = bool(names) == (value["kind"] == "own")
-        if value["kind"] not in FIGURE or unnamed or not len(center) == len(spread) == numbers:
+        good = len(center) == len(spread) == numbers and {*map(len, limits)} in ({0}, {numbers})
+        good &= all(low <= high for low, high in zip(*limits, strict=False))
+        if value["kind"] not in FIGURE or unnamed or not good:
             raise ValueError(f"not a target: {value!r}")
-        separator = str(value.get("separator", " "))  # older artifacts have none
-        return Target(str(value["kind"]), names, center, spread, bool(value["log"]), separator)
+        log, separator = bool(value["log"]), str(value.get("separator", " "))
+        return Target(str(value["kind"]), names, center, spread, log, separator, *limits)
+
+    def limited(self, labels: np.ndarray) -> "Target":
+        """Return this target of a regression with predictions limited to the range of `labels`.
+
+        A network is linear far from its training rows, and behind a logarithm that is exponential:
+        one wrong input would decide a whole score.
+
+        Args:
+            labels: of the rows that are trained on, as `read` returns them, (n, k).
+        """
+        truth = self.truth(np.stack([labels.min(axis=0), labels.max(axis=0)]))
+        lowest, highest = (tuple(map(float, ends)) for ends in truth)
+        return replace(self, lowest=lowest, highest=highest)
 
     @property
     def single(self) -> bool:
@@ -104,7 +126,41 @@ class Target:
             beyond = np.minimum.accumulate(padded, axis=1)
             return np.asarray(beyond[:, :-1] - beyond[:, 1:], np.float32)
         numbers = values * np.array(self.spread, np.float32) + np.array(self.center, np.float32)
+        if self.lowest:
+            ends = (self._with_log(np.array(each)) for each in (self.lowest, self.highest))
+            # What is not finite is no prediction: it stays, and is refused or replaced.
+            numbers = np.where(np.isfinite(numbers), numbers.clip(*ends), numbers)
         return np.asarray(self._without_log(numbers), np.float32)
+
+    def mean(
+        self, predictions: Sequence[np.ndarray], weights: Sequence[float] | None = None
+    ) -> np.ndarray:
+        """Return the mean of predictions for the same rows: over folds, views, or members of an
+        ensemble.
+
+        Where the logarithm of a number is learned and scored, logarithms are averaged.
+
+        Args:
+            predictions: float arrays of one shape, (n, …), as `predictions` returns them.
+            weights: as many, which are divided by their sum; None: equal ones.
+
+        Returns:
+            float32 (n, …); of one array its own values.
+
+        >>> two = np.array([[0.0, 1.0]]), np.array([[1.0, 0.0]])
+        >>> Target("classes", ("a", "b")).mean(two, [3, 1]).tolist()
+        [[0.25, 0.75]]
+        >>> prices = Target("regression", ("price",), (0.0,), (1.0,), log=True)
+        >>> prices.mean([np.array([[9.0]]), np.array([[999.0]])]).round(3).tolist()  # of log1p
+        [[99.0]]
+        """
+        if len(predictions) == 1:
+            return np.asarray(predictions[0], np.float32)
+        weights = [1.0] * len(predictions) if weights is None else weights
+        total = np.zeros(predictions[0].shape, np.float64)
+        for each, weight in zip(predictions, weights, strict=True):
+            total += weight * self._with_log(each.astype(np.float64))
+        return np.asarray(self._without_log(total / sum(weights)), np.float32)
 
     def truth(self, labels: np.ndarray) -> np.ndarray:
         """Return labels as a metric takes them.
@@ -116,6 +172,9 @@ class Target:
             return labels
         numbers = labels.astype(np.float64) * np.array(self.spread) + np.array(self.center)
         return np.asarray(self._without_log(numbers))
+
+    def _with_log(self, numbers: np.ndarray) -> np.ndarray:
+        return np.log1p(numbers) if self.log else numbers
 
     def _without_log(self, numbers: np.ndarray) -> np.ndarray:
         # Labels of 0 or more: the metric would refuse a rounding below 0.

@@ -3,14 +3,20 @@
 A row becomes float32 (features,): each number in standard deviations from its mean, 0 where it is
 missing; a 1 for each missing number; and the place of each category in the list that training has
 seen, 0 for any other. Numbers and list travel in the artifact, so that inference cannot differ.
+
+Numbers are limited first, to a range that a few wrong rows cannot move: from the 1st to the 99th
+percentile, with as much again on each side, and never beyond what the table holds. A value that
+most rows have does not count for the percentiles, so a column of mostly zeros keeps its range. One
+typo far out would otherwise be the mean, the deviation and, behind a logarithm, the whole score.
 """
 
 import json
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +28,9 @@ from pipeline.storage import csv_files
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 ROWS = 2048  # read at a time, as numbers, which take four times the memory of pixels
 MOST = 1e150  # of a number, so that its square is finite
-FARTHEST = 1e4  # standard deviations; models have learned nothing beyond, and float16 overflows
+FARTHEST = 10.0  # from 0, of an input. A value in one row of 10,000 is 100 deviations away, and
+# would weigh as much as that; its column is divided by more.
+TAIL = 0.01  # of the rows on each side, which do not decide the range
 WHOLE = re.compile(r"(-?\d+)\.0+")  # pandas writes whole numbers so in a column with gaps
 
 
@@ -74,22 +82,37 @@ def unique_ids(column: pd.Series, path: Path) -> tuple[str, ...]:
     return tuple(column)
 
 
+class Scale(NamedTuple):
+    """How the numbers of a column become inputs; all are in the column's own units.
+
+    Attributes:
+        mean: of the known values, limited to the range.
+        unit: their standard deviation, or more, so that no input is beyond `FARTHEST`.
+        low, high: the range that values are limited to.
+    """
+
+    mean: float
+    unit: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Encoding:
     """What training has seen in its table.
 
     Attributes:
-        numbers: mean and standard deviation of the known values of each numeric column.
+        numbers: the scale of each numeric column.
         categories: the texts of each categorical column, the most frequent first.
     """
 
-    numbers: dict[str, tuple[float, float]]
+    numbers: dict[str, Scale]
     categories: dict[str, tuple[str, ...]]
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding for `json.dumps`."""
         return {
-            "numbers": {name: list(pair) for name, pair in self.numbers.items()},
+            "numbers": {name: scale._asdict() for name, scale in self.numbers.items()},
             "categories": {name: list(texts) for name, texts in self.categories.items()},
         }
 
@@ -105,10 +128,14 @@ class Encoding:
             raise ValueError(f"no encoding of these columns: {json.dumps(value)[:200]}")
         # In the order of the config: JSON keeps none.
         numbers = {
-            name: (float(given[name][0]), float(given[name][1])) for name in data.numeric_columns
+            name: Scale(*(float(given[name][part]) for part in Scale._fields))
+            for name in data.numeric_columns
         }
         categories = {name: tuple(map(str, texts[name])) for name in data.categorical_columns}
-        if not all(np.isfinite(pair).all() and pair[1] > 0 for pair in numbers.values()) or any(
+        if not all(
+            np.isfinite(scale).all() and scale.unit > 0 and scale.low <= scale.high
+            for scale in numbers.values()
+        ) or any(
             not len(set(own)) == len(own) < data.most_categories for own in categories.values()
         ):
             raise ValueError(f"no encoding of a table: {json.dumps(value)[:200]}")
@@ -136,17 +163,44 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
                 f"{MOST:g}, whose squares are finite.\n"
                 "Correct the table, or remove the column from numeric_columns in the config."
             )
-        # The mean of equal numbers may be rounded. Their deviation is then tiny, but not 0.
-        constant = known.min() == known.max()
-        numbers[name] = (
-            (float(known[0]), 1.0) if constant else (float(known.mean()), float(known.std()))
-        )
+        numbers[name] = scale_of(known)
     categories = {}
     for name in data.categorical_columns:
         counts = _texts(table[name]).value_counts()
         order = sorted(counts.index, key=lambda text: (-counts[text], text))
         categories[name] = tuple(order[: data.most_categories - 1])
     return Encoding(numbers, categories)
+
+
+def scale_of(values: np.ndarray) -> Scale:
+    """Return the scale of a column.
+
+    Args:
+        values: the known ones, finite, float64 (n,), 1 or more.
+
+    >>> typo = scale_of(np.array([*np.linspace(5, 6, 500), 318.0]))
+    >>> typo.low, round(typo.high, 2)
+    (5.0, 6.97)
+    >>> mostly_zero = scale_of(np.array([0.0] * 5000 + [2.0, 3.0, 4.0]))
+    >>> mostly_zero.low, mostly_zero.high
+    (0.0, 4.0)
+    """
+    least, most = float(values.min()), float(values.max())
+    if least == most:  # the mean of equal numbers may be rounded
+        return Scale(least, 1.0, least, most)
+    others, ends = np.sort(values), list[float]()
+    common = others[len(others) // 2]
+    if (values == common).sum() * 2 > len(values):
+        others, ends = others[others != common], [common]
+    # Towards the middle: of fewer than 100 rows the outermost one on each side does not count.
+    last = len(others) - 1
+    ends += [others[math.ceil(TAIL * last)], others[math.floor((1 - TAIL) * last)]]
+    width = (max(ends) - min(ends)) or most - least  # of two or three rows there is no middle
+    low, high = float(max(least, min(ends) - width)), float(min(most, max(ends) + width))
+    limited = values.clip(low, high)
+    mean = float(limited.mean())
+    unit = max(float(limited.std()), (high - mean) / FARTHEST, (mean - low) / FARTHEST)
+    return Scale(mean, unit, low, high)
 
 
 def encode(
@@ -162,10 +216,10 @@ def encode(
         DataError: if a numeric column has a text that is not a number.
     """
     parts, codes = [], []
-    for name, (mean, spread) in encoding.numbers.items():
+    for name, scale in encoding.numbers.items():
         values = _numbers(table[name], path, lenient=lenient)
         missing = ~np.isfinite(values)
-        scaled = ((values - mean) / spread).clip(-FARTHEST, FARTHEST)
+        scaled = (values.clip(scale.low, scale.high) - scale.mean) / scale.unit
         parts.append(np.where(missing, 0.0, scaled))
         codes.append(missing)
     for name, texts in encoding.categories.items():

@@ -46,13 +46,14 @@ def search(rows: Rows, seed: int) -> Found:
     def score(values: np.ndarray) -> float:
         return rows.metric(rows.truth, values)
 
-    weights = hill_climb.climb(rows.predictions, lambda values: sign * score(values), seed)
+    mean = rows.members[0][0].target.mean
+    weights = hill_climb.climb(rows.predictions, lambda values: sign * score(values), seed, mean)
     without: list[float | None] = []
     for place in range(len(weights)):
         others = [0.0 if place == other else weight for other, weight in enumerate(weights)]
-        left = hill_climb.weighted(rows.predictions, others) if any(others) else None
+        left = hill_climb.weighted(rows.predictions, others, mean) if any(others) else None
         without.append(None if left is None else score(left))
-    whole = score(hill_climb.weighted(rows.predictions, weights))
+    whole = score(hill_climb.weighted(rows.predictions, weights, mean))
     alone = [score(each) for each in rows.predictions]
     return Found(weights, whole, alone, without, _honest(rows, seed))
 
@@ -71,21 +72,22 @@ def on_half(rows: Rows, half: np.ndarray, seed: int) -> list[float]:
         [each[half] for each in rows.predictions],
         lambda values: sign * rows.metric(rows.truth[half], values),
         seed,
+        rows.members[0][0].target.mean,
     )
 
 
 def _honest(rows: Rows, seed: int) -> tuple[float, float] | None:
     best = np.argmax if rows.metric.greater_is_better else np.argmin
     halved, scores = halves(len(rows.ids), seed), []
+    mean = rows.members[0][0].target.mean
     try:
         for here, there in (halved, halved[::-1]):
             weights = on_half(rows, here, seed)
             alone = [rows.metric(rows.truth[here], each[here]) for each in rows.predictions]
             of_rows = partial(rows.metric, rows.truth[there])
             other = [each[there] for each in rows.predictions]
-            scores.append(
-                (of_rows(hill_climb.weighted(other, weights)), of_rows(other[int(best(alone))]))
-            )
+            together = hill_climb.weighted(other, weights, mean)
+            scores.append((of_rows(together), of_rows(other[int(best(alone))])))
     except DataError:  # a half without one of two classes has no AUC
         return None
     ours, theirs = np.mean(scores, axis=0).tolist()

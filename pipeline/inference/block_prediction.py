@@ -24,10 +24,8 @@ Show = Callable[[str], None]
 
 def mean(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
     """Return the mean of the predictions that the folds' outputs stand for: float32 (n, …)."""
-    total = np.zeros((len(outputs[0]), *artifact.prior.shape), np.float32)
-    for one in outputs:
-        total += artifact.target.predictions(one)
-    return total / np.float32(len(outputs))
+    target = artifact.target
+    return target.mean([target.predictions(one) for one in outputs])
 
 
 NOT_FINITE = "its prediction is not a finite number"
@@ -78,10 +76,8 @@ def fill(
 
     def collect() -> int:
         block = waiting.popleft()
-        got = np.zeros((len(block.views[0].inputs), *values.shape[1:]), np.float32)
-        for submitted in block.views:
-            got += mean(artifact, forward.collect(submitted))
-        got /= np.float32(len(block.views))
+        of_views = [mean(artifact, forward.collect(submitted)) for submitted in block.views]
+        got = artifact.target.mean(of_views)
         finite = np.isfinite(got).all(axis=tuple(range(1, got.ndim)))
         strange = (np.flatnonzero(~finite) + block.start).tolist()
         reasons = dict.fromkeys(strange, NOT_FINITE)

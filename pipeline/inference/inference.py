@@ -124,7 +124,7 @@ def infer(
         before = path.read_bytes() if path.is_file() else None
     writes = clock()
     means = [mean_of(each, len(test)) for each in placed]
-    form.write(path, test.ids, ensemble.mean(means, shares))
+    form.write(path, test.ids, first.target.mean(means, shares))
     writes = clock() - writes
     limits = config or first.config
     hours = limits.infer_hours or limits.session_hours
@@ -194,7 +194,7 @@ def _averaged(
             run = member.manifest["run_id"]
             work.show(f"Warning: time was up; the member {run} is left out, the others count more")
             continue
-        values = ensemble.mean([mean.values, found.values], [sum(had), shares[place]])
+        values = member.target.mean([mean.values, found.values], [sum(had), shares[place]])
         mean = replace(mean, values=values, broken={**found.broken, **mean.broken})
         had[place] = shares[place]
     labels = tuple(members[0].target.best(mean.values))

@@ -8,7 +8,7 @@ complete fold is not trained again: its weights come from its checkpoint.
 import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,11 @@ def train(
         Form(examples.target, metric, sample, positive, writer).check_labels()
         own_code_check.check_submission_of(config, sample)
     pairs = folds.splits(examples, config)
+    if config.target == "regression" and config.limit_predictions:
+        # With folds these are all rows: predictions of all folds are averaged, so they have one
+        # range.
+        seen = np.unique(np.concatenate([rows for rows, _ in pairs]))
+        examples = replace(examples, target=examples.target.limited(examples.labels[seen]))
     held_out = [folds.held_out(examples, pair) for pair in pairs]
     if first is not None:
         meant = examples.target, examples.encoding
@@ -258,7 +263,7 @@ def train(
         encoding=examples.encoding,
         prior=found[held].mean(axis=0),
         golden_inputs=examples.inputs[golden],
-        golden_outputs=np.mean(outputs, axis=0),
+        golden_outputs=target.mean(outputs),
         details={
             "run_id": fitted[0].run_id,
             "status": "complete",

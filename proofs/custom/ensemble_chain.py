@@ -120,12 +120,13 @@ def halved(rows: out_of_fold.Rows, hidden: Sequence[np.ndarray], seed: int) -> d
     """
     first, second = ensemble_search.halves(len(rows.ids), seed)
     weights = ensemble_search.on_half(rows, first, seed)
+    mean = rows.members[0][0].target.mean
     ids = sorted(digits().solution["label"])
     truth = np.array([int(digits().solution["label"][name]) for name in ids])
 
     def score(predictions: Sequence[np.ndarray], right: np.ndarray) -> tuple[float, float]:
         alone = [rows.metric(right, each) for each in predictions]
-        return rows.metric(right, hill_climb.weighted(predictions, weights)), max(alone)
+        return rows.metric(right, hill_climb.weighted(predictions, weights, mean)), max(alone)
 
     return {
         "weights": weights,

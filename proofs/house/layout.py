@@ -23,7 +23,7 @@ FLOORS = {
     " relay|kaggle|training|spoiled_inputs|house hostile competitions"
     " own|hardware|custom|scale|plan|site bench __main__",
 }
-MOST_MODULES, MOST_LINES = 16, 400
+MOST_MODULES, MOST_LINES = 16, 500
 
 
 def modules(root: Path) -> list[Path]:

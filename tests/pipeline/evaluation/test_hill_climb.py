@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.data.labels import Target
 from pipeline.evaluation import hill_climb
 
+MEAN = Target("multilabel", ("a",)).mean
 SHAPES = [(), (3,), (4, 4)]
 
 
@@ -23,13 +25,13 @@ def test_no_member_scores_better_than_the_mean_where_it_was_found(seed, members,
         error = float(np.abs(values - truth).mean())
         return -round(error, 1) if coarse else -error
 
-    weights = hill_climb.climb(predictions, score, seed)
+    weights = hill_climb.climb(predictions, score, seed, MEAN)
 
     assert sum(weights) == pytest.approx(1, abs=1e-12) and min(weights) >= 0
-    mean = hill_climb.weighted(predictions, weights)
+    mean = hill_climb.weighted(predictions, weights, MEAN)
     assert mean.shape == truth.shape and mean.dtype == np.float32
     assert score(mean) >= max(map(score, predictions))
-    assert weights == hill_climb.climb(predictions, score, seed)
+    assert weights == hill_climb.climb(predictions, score, seed, MEAN)
 
 
 def test_errors_that_cancel_out_are_found():
@@ -37,7 +39,9 @@ def test_errors_that_cancel_out_are_found():
     truth = np.linspace(0, 1, 11)
     predictions = [truth + 0.3, truth - 0.3, truth + 0.2]
 
-    weights = hill_climb.climb(predictions, lambda found: -np.abs(found - truth).sum(), seed=0)
+    weights = hill_climb.climb(
+        predictions, lambda found: -np.abs(found - truth).sum(), seed=0, mean=MEAN
+    )
 
     # 0.3 a - 0.3 b + 0.2 c = 0 has many solutions.
     assert float(np.dot(weights, [0.3, -0.3, 0.2])) == pytest.approx(0, abs=0.3 / 50)
@@ -48,7 +52,7 @@ def test_where_all_score_alike_the_seed_chooses():
     """And each has a part: nothing says that one of them is better."""
     predictions = [np.full(3, value, np.float32) for value in (1, 2, 3)]
 
-    found = [hill_climb.climb(predictions, lambda values: 0.0, seed) for seed in range(4)]
+    found = [hill_climb.climb(predictions, lambda values: 0.0, seed, MEAN) for seed in range(4)]
 
     assert all(min(weights) > 0.1 for weights in found)
     assert len({tuple(weights) for weights in found}) > 1
@@ -63,4 +67,6 @@ def test_a_member_that_adds_nothing_gets_nothing():
     def right(found: np.ndarray) -> float:
         return float((found.argmax(axis=1) == truth).mean())
 
-    assert all(hill_climb.climb([chance, good], right, seed) == [0.0, 1.0] for seed in range(5))
+    assert all(
+        hill_climb.climb([chance, good], right, seed, MEAN) == [0.0, 1.0] for seed in range(5)
+    )

@@ -1,0 +1,152 @@
+"""Tables as people have them: typos, columns of mostly zeros, heavy tails, labels over decades."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline import artifact
+from pipeline import config as configs
+from pipeline.config import Config, Data, Floor
+from pipeline.data import table_features
+from pipeline.errors import ConfigError
+from pipeline.inference import inference, restoring
+from pipeline.training import training
+
+STONES, TESTED = 600, 60
+
+
+def stones(count: int, seed: int) -> pd.DataFrame:
+    """Return diamonds: the price is a power of the weight, and y is the width in mm."""
+    random = np.random.default_rng(seed)
+    carat = random.lognormal(-0.4, 0.5, count).clip(0.2, 4)
+    width = 6.3 * carat ** (1 / 3) + random.normal(0, 0.05, count)
+    price = np.round(4000 * carat**1.7 * random.lognormal(0, 0.1, count))
+    return pd.DataFrame({"carat": carat, "y": width, "price": price})
+
+
+@pytest.fixture(scope="module")
+def diamonds(tmp_path_factory) -> tuple[Path, Path, Config, list[str]]:
+    """Return (folder, output, config, shown lines) of a training on stones of which two have a
+    typo in y; a third one is in the test set.
+    """
+    folder = tmp_path_factory.mktemp("diamonds")
+    train, test = stones(STONES, 0), stones(TESTED, 1)
+    test["price"] = 0
+    train.loc[[3, 500], "y"] = 318.0, 58.9
+    test.loc[7, "y"] = 318.0
+    for name, table in (("train", train), ("test", test)):
+        table.index = [f"{name}{row}" for row in range(len(table))]
+        table.to_csv(folder / f"{name}.csv", index_label="id")
+    test[["price"]].to_csv(folder / "sample_submission.csv", index_label="id")
+    base = configs.load("diabetes")
+    config = replace(
+        base,
+        name="stones",
+        competition="stones",
+        metric="rmsle",
+        data=Data(kind="table", label_column="price", numeric_columns=("carat", "y")),
+        model_options={"width": 16, "depth": 1, "dropout": 0.0},
+        epochs=12,
+        folds=2,
+        floor=Floor(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=STONES),
+    )
+    lines: list[str] = []
+    output = folder / "out"
+    training.train(config, folder, output, show=lines.append)
+    return folder, output, config, lines
+
+
+def test_one_row_with_a_typo_does_not_decide_the_score(diamonds):
+    """The price of the stone with y=318 was 1e23 before inputs and predictions had limits."""
+    output = diamonds[1]
+    table = pd.read_csv(output / "validation.csv", index_col="id")
+    floor = json.loads((output / "artifact" / "manifest.json").read_text())["floor"]
+
+    errors = (table["prediction"] - table["label"]).abs()
+    assert errors["train3"] <= table["label"].max() - table["label"].min()
+    assert floor["network"] < 3 * table["label"].std()
+
+
+def test_the_manifest_scores_what_the_artifact_predicts(diamonds):
+    """Out-of-fold predictions and the submission are limited to the same range of labels."""
+    folder, output, _, _ = diamonds
+    labels = pd.read_csv(folder / "train.csv")["price"]
+    made = artifact.load(output / "artifact")
+
+    found = inference.infer(made, folder, output / "inferred", show=lambda line: None)
+
+    low, high = made.target.lowest[0], made.target.highest[0]
+    assert (low, high) == pytest.approx((labels.min(), labels.max()))
+    for values in (found.values, np.load(output / "validation.npz")["values"]):
+        assert low * (1 - 1e-5) <= values.min() and values.max() <= high * (1 + 1e-5)
+
+
+def test_folds_and_members_average_the_logarithms_that_rmsle_scores(diamonds):
+    """Between 9 and 999 lies 99: the mean of both numbers is 504, which rmsle punishes."""
+    target = artifact.load(diamonds[1] / "artifact").target
+    free = replace(target, center=(0.0,), spread=(1.0,), lowest=(), highest=())
+    outputs = [np.log1p([[9.0]]), np.log1p([[999.0]])]
+
+    found = free.mean([free.predictions(one) for one in outputs])
+
+    assert found == pytest.approx(99, rel=1e-5)
+    assert free.mean([found, free.predictions(outputs[1])], [1, 3]) == pytest.approx(
+        np.expm1(np.log1p(99) / 4 + np.log1p(999) * 3 / 4), rel=1e-5
+    )
+
+
+def test_the_golden_outputs_are_the_mean_that_inference_takes(diamonds):
+    """Two folds, each limited to the range of the labels."""
+    made = artifact.load(diamonds[1] / "artifact")
+    models, checked = restoring.restore(made, "float32")
+
+    found = restoring.averaged(made, models, made.golden_inputs)
+    each = [made.target.predictions(one) for one in models.outputs(made.golden_inputs, None)]
+
+    assert checked.difference <= checked.tolerance
+    assert found == pytest.approx(np.expm1(np.log1p(each).mean(axis=0)), rel=1e-5)
+
+
+def test_a_regression_may_go_beyond_its_labels_if_the_config_says_so(diamonds):
+    """As a trend does; other targets have no such range."""
+    folder, _, config, _ = diamonds
+    free = replace(config, limit_predictions=False, folds=None)
+    training.train(free, folder, folder / "free", max_steps=None, show=lambda line: None)
+
+    assert artifact.load(folder / "free" / "artifact").target.highest == ()
+    with pytest.raises(ConfigError, match="limit_predictions"):
+        replace(configs.load("digits"), limit_predictions=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        ([*np.linspace(0, 1, 999), 26.0], 0, 2),  # a typo
+        ([-26.0, *np.linspace(0, 1, 999)], -1, 1),
+        ([0.0] * 5000 + [1.0, 2.0, 3.0, 4.0], 0, 4),  # mostly zeros
+        ([0.0] * 9999 + [1.0], 0, 1),
+        ([0.0, 1.0] * 30, 0, 1),
+        ([*[0.5] * 40, *np.linspace(0, 1, 10), 999.0, 999.0], 0, 999),  # 999: unknown
+        ([3.3] * 9, 3.3, 3.3),  # a constant
+        ([1.0, 2.0], 1, 2),
+    ],
+)
+def test_a_column_is_limited_to_a_range_that_few_rows_cannot_move(values, low, high):
+    """No input is beyond ten, whatever a row holds."""
+    scale = table_features.scale_of(np.array(values))
+
+    inputs = (np.array([*values, -1e9, 1e9]).clip(scale.low, scale.high) - scale.mean) / scale.unit
+    assert (scale.low, scale.high) == pytest.approx((low, high), abs=0.05)
+    assert np.abs(inputs).max() <= table_features.FARTHEST
+
+
+def test_a_heavy_tail_loses_less_than_a_hundredth(diamonds):
+    """Of Pareto's law and of a lognormal one."""
+    random = np.random.default_rng(0)
+    for values in (random.pareto(1, 20_000), random.lognormal(0, 2, 20_000)):
+        scale = table_features.scale_of(values)
+        assert (values > scale.high).mean() < 0.01 and (values >= scale.low).all()
