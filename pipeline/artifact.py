@@ -20,7 +20,7 @@ import numpy as np
 
 from pipeline import config as config_module
 from pipeline.config import Config
-from pipeline.data import own_rows
+from pipeline.data import image_files, own_rows
 from pipeline.data.labels import Target
 from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
@@ -64,6 +64,8 @@ class Artifact:
         weights: arrays by name, in the model's order; with folds "fold-1/<name>" and so on, fold
             after fold.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
+        golden_file: the bytes of the image file that the first golden input was decoded from; None
+            where inputs are in no image files.
         golden_outputs: float32 (g, k), predictions that the training run computed in float32; the
             mean over the folds.
     """
@@ -76,6 +78,7 @@ class Artifact:
     weights: Mapping[str, np.ndarray]
     golden_inputs: np.ndarray
     golden_outputs: np.ndarray
+    golden_file: bytes | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -153,6 +156,7 @@ def save(
     prior: np.ndarray,
     golden_inputs: np.ndarray,
     golden_outputs: np.ndarray,
+    golden_file: bytes | None = None,
     details: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the artifact folder beside its place, rename it there, and return its manifest.
@@ -164,7 +168,8 @@ def save(
         folder: of the artifact; its parent exists.
         model: the trained Keras model.
         folds: the weights of each fold, saved in place of the model's; empty without folds.
-        config, target, encoding, prior, golden_inputs, golden_outputs: as in `Artifact`.
+        config, target, encoding, prior, golden_inputs, golden_outputs, golden_file: as in
+            `Artifact`.
         details: run_id, status, versions, git_commit, bundle_sha256, metrics, and what else the
             manifest should say.
 
@@ -195,6 +200,10 @@ def save(
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             golden = {"inputs": golden_inputs, "outputs": golden_outputs.astype(np.float32)}
+            decoded_by = None
+            if golden_file is not None:
+                golden["file"] = np.frombuffer(golden_file, np.uint8)
+                decoded_by = image_files.shape(config.data).rules
             write_synced(fresh / WEIGHTS, npz.to_bytes(weights))
             write_synced(fresh / GOLDEN, npz.to_bytes(golden))
             files = {name: file_entry(fresh / name) for name in (WEIGHTS, GOLDEN)}
@@ -210,6 +219,7 @@ def save(
                     "file": GOLDEN,
                     "rows": len(golden_inputs),
                     "outputs": "predictions, float32",
+                    "decoded_by": decoded_by,
                 },
                 "files": files,
             }
@@ -276,9 +286,11 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         encoding = own_rows.encoding_of(manifest["encoding"], config.data)
         prior = np.array(manifest["prior"], np.float32)
         weights, golden = npz.read(folder / WEIGHTS), npz.read(folder / GOLDEN)
-        found = Artifact(
-            manifest, config, target, encoding, prior, weights, golden["inputs"], golden["outputs"]
-        )
+        file = golden["file"].tobytes() if "file" in golden else None
+        if (file is None) != (manifest["golden"]["decoded_by"] is None):
+            raise ValueError("the golden file and what it was decoded by do not belong together")
+        arrays = golden["inputs"], golden["outputs"]
+        found = Artifact(manifest, config, target, encoding, prior, weights, *arrays, file)
     except PipelineError as error:
         raise ArtifactError(f"{path}: {error}") from error
     except Exception as error:  # files of others make zipfile and numpy raise a dozen kinds

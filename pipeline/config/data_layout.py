@@ -22,9 +22,12 @@ AUGMENTATIONS = (
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP", "", "*")
 # Pixels a side. Decoding smaller images again takes less time than checking a cache.
 CACHED_ABOVE = 64
+# What decides the pixels of an image file: the fields of `pipeline.data.image_decoding.Shape`.
+# Inference takes them from the artifact.
+PIXELS = ("height", "width", "channels", "resize", "decode", "alpha")
 # What says which images are decoded, and how.
 DECODING = (
-    "kind", "height", "width", "channels", "resize", "decode", "alpha", "suffix",
+    *PIXELS, "kind", "suffix",
     "train_csv", "train_images", "train_records", "image_feature", "id_column",
 )  # fmt: skip
 MOST_PIXELS = 10_000  # far above any need, and far below what ends a run for lack of memory

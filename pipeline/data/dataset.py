@@ -58,6 +58,8 @@ class Examples:
         encoding: of a table, or the state of an own reader; None for images.
         broken: the reason for each id that is skipped, since its image cannot be decoded.
         weights: float64 (n,), of `data.weight_column`; None without.
+        first_file: the bytes of the image file that the first input was decoded from; None where
+            inputs are in no image files.
     """
 
     ids: tuple[str, ...]
@@ -68,6 +70,7 @@ class Examples:
     encoding: Encoding | State | None = None
     broken: Mapping[str, str] = field(default_factory=dict)
     weights: np.ndarray | None = None
+    first_file: bytes | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -114,7 +117,7 @@ def read_training(
         return _own(folder, config, show or print)
     path, table, ids, parts = _rows(folder, config)
     names = _columns(config)
-    encoding, broken = None, {}
+    encoding, broken, first = None, {}, None
     if data.kind in ("images", "tfrecords"):
         paths = parts or image_files.find(folder, data.train_images, ids, data)
         inputs, reasons = image_files.read(
@@ -133,6 +136,8 @@ def read_training(
             kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
             inputs, table = file_images.some(inputs, kept), table.iloc[kept]
             ids = tuple(ids[row] for row in kept)
+        whole = (one for row, one in enumerate(paths) if row not in reasons)
+        first = next(map(parallel_decoding.readable, whole), None)
     elif data.kind == "pixels":
         inputs = table_features.pixels(path, data, (data.id_column, *names), ADVICE)
     elif data.kind == "arrays":
@@ -148,7 +153,7 @@ def read_training(
         if show is not None:
             number = len(np.unique(groups))
             show(f"{len(ids):,} images in {number:,} groups of duplicates, which no split divides")
-    return Examples(ids, inputs, values, target, groups, encoding, broken, weights)
+    return Examples(ids, inputs, values, target, groups, encoding, broken, weights, first)
 
 
 def training_images(folder: Path, config: Config) -> parallel_decoding.Paths:

@@ -25,8 +25,9 @@ where the config asks for speed. Another version's JPEG decoder may differ by a 
 
 import io
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import PIL
@@ -118,10 +119,22 @@ class Shape:
         return self.decode == "reduced" and self.channels == 3
 
     @property
-    def rules(self) -> str:
-        """What the pixels depend on beside the file: equal texts, equal pixels."""
-        opencv = f" {reduced_jpeg.opencv_version()}" if self.may_use_opencv else ""
-        return f"{RULES} {PIL.__version__}{opencv} {self}"
+    def rules(self) -> dict[str, Any]:
+        """What the pixels depend on beside the file, as JSON holds it."""
+        opencv = {"OpenCV": reduced_jpeg.opencv_version()} if self.may_use_opencv else {}
+        return {"rules": RULES, "Pillow": PIL.__version__, **opencv, **asdict(self)}
+
+
+def differing(known: Mapping[str, Any], here: Mapping[str, Any], where: str) -> str:
+    """Return which `Shape.rules` differ, and how; "" if none does.
+
+    >>> differing({"alpha": "white", "Pillow": "13"}, {"alpha": "drop", "Pillow": "13"}, "there")
+    "alpha: 'white' there, 'drop' here"
+    """
+    names = [name for name in {**known, **here} if known.get(name) != here.get(name)]
+    return "; ".join(
+        f"{name}: {known.get(name)!r} {where}, {here.get(name)!r} here" for name in names
+    )
 
 
 def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.ndarray:

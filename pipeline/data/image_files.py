@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.config.data_layout import Data
+from pipeline.config.data_layout import PIXELS, Data
 from pipeline.data import file_images, parallel_decoding, tfrecords
-from pipeline.data.image_decoding import ENDINGS, Shape
+from pipeline.data.image_decoding import ENDINGS, Shape, differing
 from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
 from pipeline.runtime.mounts import PREPARED
@@ -80,12 +80,15 @@ def read(
 def _is_like(folder: Path, form: Shape, show: parallel_decoding.Show) -> bool:
     """Return whether the images in a folder were decoded by these rules, or show why not."""
     try:
-        rules = checksums.opened(checksums.read(folder / PREPARED))["rules"]
+        rules = dict(checksums.opened(checksums.read(folder / PREPARED))["rules"])
     except (OSError, ValueError, LookupError, RecursionError) as error:
         show(f"{folder / PREPARED} is corrupt ({error}): the images there are not used")
         return False
     if rules != form.rules:
-        show(f"{folder} is not used: its images are decoded by {rules}; expected {form.rules}")
+        show(
+            f"{folder} is not used, since its images are decoded by other rules; "
+            f"{differing(rules, form.rules, 'there')}"
+        )
     return bool(rules == form.rules)
 
 
@@ -138,7 +141,7 @@ def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
 
 def shape(data: Data) -> Shape:
     """Return the shape that each file is decoded to."""
-    return Shape(data.height, data.width, data.channels, data.resize, data.decode, data.alpha)
+    return Shape(**{name: getattr(data, name) for name in PIXELS})
 
 
 def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:

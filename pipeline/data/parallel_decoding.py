@@ -166,7 +166,7 @@ def _read(
 
     def work(row: int) -> tuple[Origin, str | None]:
         """Decode an image, unless its pixels are there: then the reason is None."""
-        found, before = _content(sources[row]), known[row]
+        found, before = readable(sources[row]), known[row]
         hashed = own is not None or before is not None
         digest = hashlib.sha256(found).hexdigest() if hashed else ""
         same = before is not None and before.sha256 == digest
@@ -311,12 +311,14 @@ def _threads(sources: Sequence[Source], shape: Shape) -> int:
 
 def decode_into(source: Source, shape: Shape, into: np.ndarray) -> str:
     """Write the pixels of an image, zeros of a broken one; return why it is broken, or ""."""
-    return _decode(_content(source), shape, into)
+    return _decode(readable(source), shape, into)
 
 
-def _content(source: Source) -> bytes:
-    with reading(_file(source), DataError, FIX):
-        return content(source)
+def readable(source: Source | os.PathLike[str]) -> bytes:
+    """Return the bytes of an image; raises `DataError` if they cannot be read."""
+    (known,) = as_sources([source])
+    with reading(_file(known), DataError, FIX):
+        return content(known)
 
 
 def _decode(found: bytes, shape: Shape, into: np.ndarray) -> str:

@@ -1,10 +1,10 @@
 """Inference: artifacts and a test set → one prediction an id, in time. Runs on TensorFlow or JAX.
 
 First it writes a valid file with the mean prediction for every id, which stays if anything fails.
-Before it predicts, it recomputes the artifact's golden outputs and compares them with those of the
-training run. Then it computes the test set block by block, so that memory grows with predictions
-alone; meanwhile it decodes the next blocks. Each of several GPUs has a process
-(`pipeline.inference.multi_gpu`). Members of an ensemble are computed one after the other.
+Before it predicts, it decodes the artifact's golden file, recomputes the golden outputs, and
+compares both with those of the training run. Then it computes the test set block by block, so that
+memory grows with predictions alone; meanwhile it decodes the next blocks. Each of several GPUs has
+a process (`pipeline.inference.multi_gpu`). Members of an ensemble are computed one after the other.
 """
 
 import json
@@ -19,8 +19,10 @@ import numpy as np
 from pipeline import competition_metric, ensemble
 from pipeline.artifact import Artifact
 from pipeline.config import Config, config_files, own_code
+from pipeline.config.data_layout import PIXELS
 from pipeline.data.test_set import TestSet, read_test
 from pipeline.errors import ConfigError, DataError, writing
+from pipeline.inference import restoring
 from pipeline.inference.block_prediction import Show
 from pipeline.inference.predictions import (
     SHARE,
@@ -137,6 +139,8 @@ def infer(
         processes = here.count if here.platform == "gpu" else 1
     work = Work(folder, precision, batch, processes, clock, show)
     try:
+        for each in placed:
+            restoring.check_decoding(each, show)
         predictions, had, checked = _averaged(placed, tests, shares, until, work)
         warn(predictions, show)
         refuse_broken(predictions.broken, len(test), len(test), first.config)
@@ -248,7 +252,7 @@ def _placed(trained: Config, given: Config | None) -> Config:
     """Return the config of the training, with the files where the given one says that they are."""
     if given is None:
         return trained
-    images = ("kind", "height", "width", "channels", "resize", "decode")
+    images = ("kind", *PIXELS)
     views = ("flip", "flip_vertical", "crop_padding")  # which views there may be
     tables = ("numeric_columns", "categorical_columns", "most_categories")
     own = ("own_inputs", "own_labels")

@@ -9,6 +9,9 @@ import numpy as np
 
 from pipeline import artifact as artifact_module
 from pipeline.artifact import Artifact
+from pipeline.config.data_layout import PIXELS
+from pipeline.data import image_decoding, image_files
+from pipeline.data.image_decoding import differing
 from pipeline.errors import ArtifactError, ConfigError
 from pipeline.inference import block_prediction
 from pipeline.inference.forward_pass import Forward
@@ -22,6 +25,12 @@ PRECISIONS = ("auto", FULL, HALF)
 # has 11 bits, and its errors grow through the layers (`invoke prove hardware` has what was measured
 # on held-out rows).
 TOLERANCE = {FULL: 1e-4, HALF: 2e-2}
+
+
+# Grey levels, in the mean over the golden file's pixels, that another version of Pillow or OpenCV
+# may differ by: what rounding each pixel in another way may do. Measured on photographs: 0 between
+# Pillow 10.4, 11.3, 12.0 and 13.0; 0.6 to 15 with another filter or decode="reduced".
+LEVELS = 0.5
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,41 @@ def restore(
             f"{2 * checked.difference:.1g} in the config; the submission's lineage will say so."
         )
     return forward, checked
+
+
+def check_decoding(artifact: Artifact, show: Callable[[str], None] = print) -> None:
+    """Refuse to predict where files become other pixels than in training.
+
+    Decodes the golden file and compares it with the first golden input. With the versions of the
+    training all pixels have to be equal, else within `LEVELS` in the mean. Inputs that are in no
+    image files have none to decode.
+
+    Raises:
+        ArtifactError: if the pixels differ; it names the rules that do.
+    """
+    if artifact.golden_file is None:
+        return
+    shape = image_files.shape(artifact.config.data)
+    known, here = artifact.manifest["golden"]["decoded_by"], shape.rules
+    other = differing(known, here, "in training")
+    try:
+        pixels = image_decoding.decode(artifact.golden_file, shape).astype(int)
+    except image_decoding.BrokenImage as error:
+        gap, found = np.inf, str(error)
+    else:
+        gap = float(np.abs(pixels - artifact.golden_inputs[0]).mean())
+        found = f"it is {gap:.3g} grey levels off in the mean"
+    same = all(known.get(name) == here.get(name) for name in ("Pillow", "OpenCV"))
+    most = 0.0 if same else LEVELS
+    if gap > most or any(known.get(name) != here[name] for name in PIXELS):
+        raise ArtifactError(
+            f"The artifact's golden file is decoded otherwise here than in training: {found};"
+            f" expected at most {most:g}, by the same rules. "
+            f"{other or 'The rules are the same: another build of the same versions decodes it'}.\n"
+            "Infer with the commit and the versions of the training, or train again."
+        )
+    if other:
+        show(f"The golden file decodes as in training ({gap:.3g} levels off), though {other}")
 
 
 def averaged(

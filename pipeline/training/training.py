@@ -223,6 +223,7 @@ def train(
     held = np.sort(np.concatenate([rows for _, rows in pairs]))
     # From all over the table: where it is sorted by label, its first rows are of one class.
     golden = held[np.unique(np.linspace(0, len(held) - 1, GOLDEN_ROWS).astype(int))]
+    golden[0] = 0  # whose file is known
     target = examples.target
     found = np.zeros((len(examples), *target.predictions(fitted[0].outputs).shape[1:]), np.float32)
     weights, outputs = [], []
@@ -264,6 +265,7 @@ def train(
         prior=found[held].mean(axis=0),
         golden_inputs=examples.inputs[golden],
         golden_outputs=target.mean(outputs),
+        golden_file=examples.first_file,
         details={
             "run_id": fitted[0].run_id,
             "status": "complete",

@@ -82,6 +82,7 @@ def test_equal_weights_make_equal_bytes(folder, tiny, tmp_path):
         prior=loaded.prior,
         golden_inputs=loaded.golden_inputs,
         golden_outputs=loaded.golden_outputs,
+        golden_file=loaded.golden_file,
         details={
             key: loaded.manifest[key]
             for key in loaded.manifest

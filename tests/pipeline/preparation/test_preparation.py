@@ -161,8 +161,8 @@ def no_marker_of_ours(config, output, patch):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (other_shape, "is not used: its images are decoded by"),
-        (other_pillow, "is not used: its images are decoded by"),
+        (other_shape, "is not used, since its images are decoded by"),
+        (other_pillow, "is not used, since its images are decoded by"),
         (torn_marker, "is corrupt"),
         (no_marker_of_ours, "is corrupt"),
     ],
