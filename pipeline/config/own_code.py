@@ -4,16 +4,16 @@
 `metric="weighted_dice"`, `augment="erased"`. A name is looked up in the config's own file first. A
 config of several files is a package, pipeline/configs/<name>/.
 
-`Config.code` is the sha256 of that code, without `CONFIG` itself, so that a changed number makes no
-other code, and without the functions that no weight follows from, so that an error in them costs no
-training. It is in checkpoint, artifact and journal. A process that has only the config's JSON
-finds the file by the config's name, and compares.
+`Config.code` is the sha256 of what that code computes: another comment or docstring makes no other
+code. It leaves out `CONFIG` itself, so that a changed number there makes none either, and the
+functions that no weight follows from, so that an error in them costs no training. It is in
+checkpoint, artifact and journal. A process that has only the config's JSON finds the file by the
+config's name, and compares.
 """
 
 import ast
 import dataclasses
 import hashlib
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -152,8 +152,8 @@ def fingerprint(
     """Return the sha256 of the code in a config's file and in modules beside it that it imports, or
     of all files of its package.
 
-    `CONFIG`, what stands between functions (comments, blank lines), and functions in `spared` with
-    those that only they call, do not count, unless code that counts refers to them.
+    `CONFIG`, what computes nothing (comments, docstrings, line breaks), and functions in `spared`
+    with those that only they call, do not count, unless code that counts refers to them.
 
     Args:
         spared: (file, name) of functions.
@@ -164,7 +164,7 @@ def fingerprint(
         (each, part)
         for each, text in texts.items()
         for part in ast.parse(text).body
-        if "CONFIG" not in _targets(part)
+        if "CONFIG" not in _targets(part) and not _is_text(part)
     ]
     left, kept = set(spared), set[str]()
 
@@ -192,16 +192,32 @@ def fingerprint(
             if free and helper[1] in read_by(own):
                 left.add(helper)
     digest = hashlib.sha256()
-    lines = {each: re.split(r"\r\n|\r|\n", text) for each, text in texts.items()}  # as Python's
     for each in texts:
         digest.update(each.relative_to(path.parent).as_posix().encode() + b"\0")
         for file, part in counted():
-            if file != each:
-                continue
-            first = min([part.lineno, *(d.lineno for d in getattr(part, "decorator_list", []))])
-            for line in lines[each][first - 1 : part.end_lineno]:
-                digest.update(line.rstrip().encode() + b"\n")
+            if file == each:
+                digest.update(_meaning(part).encode() + b"\n")
     return digest.hexdigest()
+
+
+def _meaning(node: Any) -> str:
+    """Return what a piece of code computes, as text: the same with other comments, docstrings,
+    blank lines or line breaks, and with every version of Python.
+    """
+    if isinstance(node, list):
+        told = (each for each in node if not _is_text(each))
+        return f"[{' '.join(map(_meaning, told))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    # Versions differ in the fields that they leave empty, and in how they are printed.
+    parts = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
+    inner = " ".join(f"{name}={_meaning(value)}" for name, value in parts if name != "type_comment")
+    return f"{type(node).__name__}({inner})"
+
+
+def _is_text(node: Any) -> bool:
+    """Return whether a statement is a constant alone, as a docstring is."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _names(part: ast.stmt) -> set[str]:
