@@ -206,8 +206,14 @@ class Target:
             return np.asarray(-np.log(likely[np.arange(len(labels)), labels]))
         if self.kind == "multilabel":
             return np.asarray(-np.log(np.where(labels > 0.5, likely, 1 - likely)).mean(axis=1))
-        errors = np.abs((predictions - self.truth(labels)) / np.array(self.spread))
-        return np.asarray(errors.mean(axis=1))
+        return np.asarray(np.abs(self.learned(predictions) - labels).mean(axis=1))
+
+    def learned(self, predictions: np.ndarray) -> np.ndarray:
+        """Return predictions of a regression as the labels are learned, float64 (n, k): in standard
+        deviations from the mean.
+        """
+        numbers = self._with_log(predictions.astype(np.float64))
+        return np.asarray((numbers - np.array(self.center)) / np.array(self.spread))
 
     def best(self, predictions: np.ndarray) -> list[str]:
         """Return each row's likeliest class, labels above 1/2, or numbers, as one text; of "own"

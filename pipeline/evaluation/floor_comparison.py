@@ -35,6 +35,8 @@ def compare(
     held: np.ndarray,
     found: np.ndarray,
     show: Callable[[str], None],
+    *,
+    few_rows: bool = False,
 ) -> dict[str, Any] | None:
     """Return the manifest's "floor", and show in one line how the run compares.
 
@@ -43,6 +45,7 @@ def compare(
         held: the held-out rows.
         found: float32 (n, k), a prediction for each example.
         show: takes the line.
+        few_rows: whether few rows carry the error: a longer training mends nothing then.
 
     Returns:
         The floor's own fields; `network` and `network_error`: score and standard error of the run
@@ -64,10 +67,15 @@ def compare(
     ahead = (score - floor.score) * (1 if metric.greater_is_better else -1)
     own = f"{score:.4g} ± {error:.2g} on {len(held):,} held-out rows"
     if ahead < 0:
+        advice = (
+            "Train longer, or take another model: `invoke inspect --budget` proposes one for the"
+            " time that you have."
+        )
+        if few_rows:
+            advice = "Look at the rows that carry the error first."
         show(
             f"Warning: below the floor. This run has {metric.name} {own}; {floor.model} has"
-            f" {floor.score:.4g} ± {floor.error:.2g}. Train longer, or take another model:"
-            " `invoke inspect --budget` proposes one for the time that you have."
+            f" {floor.score:.4g} ± {floor.error:.2g}. {advice}"
         )
     else:
         errors = ahead / (math.hypot(error, floor.error) or math.inf)

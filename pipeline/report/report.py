@@ -51,6 +51,7 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         found=found,
         headline=_headline(found, predictions),
         floor=_floor(found),
+        few_rows=[quoted(text, 1000) for text in (found.part("few_rows").get("text"),) if text],
         plan=plan_comparison.of(output, found),
         tiles=_tiles(found),
         lacks=_lacks(found, predictions),

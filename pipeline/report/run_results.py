@@ -33,7 +33,7 @@ MOST = 1e30  # matplotlib squares numbers; a curve of larger ones shows nothing
 TYPES: dict[str, type] = {
     **dict.fromkeys(("run_id", "status", "devices", "precision"), str),
     **dict.fromkeys(("config", "versions", "metrics", "files", "seconds", "applied"), dict),
-    **dict.fromkeys(("parameters", "target", "floor"), dict),
+    **dict.fromkeys(("parameters", "target", "floor", "few_rows"), dict),
     "classes": list,
 }
 FLOOR = ("score", "error", "network", "network_error")

@@ -20,7 +20,7 @@ from pipeline import artifact, competition_metric, warm_start
 from pipeline.config import Config
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, DivergedError, writing
-from pipeline.evaluation import floor_comparison, held_out_results
+from pipeline.evaluation import few_rows, floor_comparison, held_out_results
 from pipeline.evaluation.hard_examples import keep_examples, worst
 from pipeline.models import architectures
 from pipeline.models.backbones import published
@@ -251,7 +251,10 @@ def train(
         examples, pairs, [(one.steps, one.metrics) for one in fitted], found, metric, show
     )
     compared: list[str] = []
-    floor = floor_comparison.compare(config, examples, held, found, compared.append)
+    few = few_rows.find(config, examples, folder, held, found, metric)
+    floor = floor_comparison.compare(
+        config, examples, held, found, compared.append, few_rows=few is not None
+    )
     seconds["final evaluation"] = seconds.get("final evaluation", 0.0) + time.monotonic() - begun
     seconds["total"] = time.monotonic() - started
     origins = provenance or provenance_module.from_checkout()
@@ -283,12 +286,15 @@ def train(
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
             "metric": metric.name,
             "floor": floor,
+            "few_rows": few,
             **measured,
         },
     )
     score = manifest["metrics"].get(f"validation_{metric.name}")
     value = "has no value" if score is None else f"{score:.4f}"
     show(f"Artifact {fitted[0].run_id}: validation {metric.name} {value}, in {output / 'artifact'}")
+    if few is not None:
+        compared.append(f"Warning: {few['text']}")
     for line in compared:
         show(line)
     return Trained(output, "complete", applied[0], manifest, seconds)

@@ -1,6 +1,7 @@
 """Tables as people have them: typos, columns of mostly zeros, heavy tails, labels over decades."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pipeline.config import Config, Data, Floor
 from pipeline.data import table_features
 from pipeline.errors import ConfigError
 from pipeline.inference import inference, restoring
+from pipeline.report import report
 from pipeline.training import training
 
 STONES, TESTED = 600, 60
@@ -150,3 +152,36 @@ def test_a_heavy_tail_loses_less_than_a_hundredth(diamonds):
     for values in (random.pareto(1, 20_000), random.lognormal(0, 2, 20_000)):
         scale = table_features.scale_of(values)
         assert (values > scale.high).mean() < 0.01 and (values >= scale.low).all()
+
+
+def test_the_rows_that_carry_the_error_are_named_with_what_is_odd_about_them(diamonds, tmp_path):
+    """A price with three zeros too many: longer training would not help, looking at it does."""
+    folder, _, config, _ = diamonds
+    for name in ("train.csv", "test.csv", "sample_submission.csv"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    table = pd.read_csv(tmp_path / "train.csv", index_col="id")
+    table.loc["train3", "price"] *= 1000
+    table.to_csv(tmp_path / "train.csv")
+    lines: list[str] = []
+
+    made = training.train(
+        replace(config, metric="rmse", epochs=4), tmp_path, tmp_path / "out", show=lines.append
+    )
+
+    below, named = lines[-2:]
+    assert re.match(
+        r"Warning: 1 row carries \d\d% of the squared error on 600 held-out rows: train3"
+        r" \('y' is \d+ s\.d\. off, 'price' is 24 s\.d\. off\)\. rmse without it: ",
+        named,
+    )
+    assert "below the floor" in below and below.endswith("that carry the error first.")
+    assert "Train longer" not in below
+    assert made.manifest["few_rows"]["ids"] == ["train3"]
+    page = report.write(tmp_path / "out").read_text()
+    assert "Few rows carry the error" in page and "train3" in page and "Train longer" not in page
+
+
+def test_where_all_rows_are_alike_none_is_named(diamonds):
+    """Typos in inputs no longer carry the error."""
+    lines = diamonds[3]
+    assert not [line for line in lines if "squared error" in line]
