@@ -75,7 +75,8 @@ class Config:
         patience: epochs without a better one, by the same order, after which the run ends; None: it
             does not.
         folds: parts of the labelled images, stratified by label; a model is trained for each, on
-            all the others. None: one model, and `data.validation_fraction` is held out.
+            all the others. A label may have fewer rows than folds, which a line says. None: one
+            model, and `data.validation_fraction` is held out.
         limit_predictions: of a regression: no prediction is below the least label that this run
             trains on, nor above the greatest. False where labels may lie beyond, as of a trend.
         views: of an image, whose predictions are averaged in inference (test-time augmentation): as

@@ -94,7 +94,8 @@ class Data:
         mixup, cutmix: alpha of the Beta distribution of a mixture's shares
             (pipeline.augmentation.mixup); 0.2 and 1 are usual; 0: none.
         validation_fraction: share of the labelled examples in the held-out set, stratified by
-            label; not used with `Config.folds`.
+            label as far as that goes: a label with few rows may have none in it. Not used with
+            `Config.folds`.
         group_column: a column of train_csv; examples with the same text in it (of one patient, one
             scene) are never on both sides of a split. The share of the held-out set is then the
             nearest 1/n, as far as whole groups allow.

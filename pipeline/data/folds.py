@@ -1,7 +1,7 @@
 """Which labelled examples a run trains on and which are held out, fixed by the seed.
 
-Every fold has its share of each label, and a group of examples is never split between folds.
-Without folds there is one pair, by `data.validation_fraction`.
+Every fold has its share of each label, to within one row, and a group of examples is never split
+between folds. Without folds there is one pair, by `data.validation_fraction`.
 
 Duplicates (`data.group_duplicates`) count as one example: one of them is split, the others follow.
 So a few of them change neither the number of held-out images nor the share of any label.
@@ -10,6 +10,7 @@ So a few of them change neither the number of held-out images nor the share of a
 import hashlib
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -22,17 +23,22 @@ Pair = tuple[np.ndarray, np.ndarray]
 STREAM = 3  # of random numbers (`pipeline.data.dataset.ORDER`)
 
 
-def splits(examples: Examples, config: Config) -> list[Pair]:
+def splits(
+    examples: Examples, config: Config, show: Callable[[str], None] | None = None
+) -> list[Pair]:
     """Return (training rows, held-out rows) of each fold, int64 and sorted.
 
     Each row is held out in one fold. Without `config.folds` there is one pair.
 
+    Args:
+        show: takes a line that names the labels with fewer rows than folds.
+
     Raises:
-        DataError: if there are fewer groups than folds, or fewer examples of a label, or a fold
-            would train without some label.
+        DataError: if a label has no row, if there are fewer examples or groups than folds, or if
+            a group column leaves a fold without some label.
     """
     if not config.data.group_duplicates or config.data.group_column is not None:
-        return _splits(examples, config)  # a column's groups hold the duplicates, too
+        return _splits(examples, config, show)  # a column's groups hold the duplicates, too
     groups = _groups(examples, config)
     first = _one_of_each(examples, groups)
     ids, labels = tuple(examples.ids[row] for row in first), examples.labels[first]
@@ -41,7 +47,7 @@ def splits(examples: Examples, config: Config) -> list[Pair]:
     own = groups[first]
     return [
         (np.flatnonzero(np.isin(groups, own[rows])), np.flatnonzero(np.isin(groups, own[held])))
-        for rows, held in _splits(alone, config)
+        for rows, held in _splits(alone, config, show)
     ]
 
 
@@ -55,20 +61,37 @@ def _one_of_each(examples: Examples, groups: np.ndarray) -> np.ndarray:
     return np.asarray(rare_first[np.unique(groups[rare_first], return_index=True)[1]])
 
 
-def _splits(examples: Examples, config: Config) -> list[Pair]:
+def _splits(
+    examples: Examples, config: Config, show: Callable[[str], None] | None = None
+) -> list[Pair]:
     column = config.data.group_column
-    if config.folds is None and column is None:
+    _check(examples, config)
+    if column is not None:
+        return _by_groups(examples, config, column)
+    if config.folds is None:
         return [split(examples, config)]
-    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+    if show is not None:
+        _warn(examples, config.folds, show)
+    strata = examples.target.strata(examples.labels)
+    rows = _class_by_class(strata, np.random.default_rng((config.seed, STREAM)))
+    # Neighbours are in different folds: of each class two folds get the same, but for one row.
+    fold = np.empty(len(rows), np.int64)
+    fold[rows] = np.arange(len(rows)) % config.folds
+    return [
+        (np.flatnonzero(fold != number), np.flatnonzero(fold == number))
+        for number in range(config.folds)
+    ]
 
-    count = config.folds or max(round(1 / config.data.validation_fraction), 2)
-    _check(examples, config, count)
-    single = examples.target.single
+
+def _by_groups(examples: Examples, config: Config, column: str) -> list[Pair]:
+    """Return the pairs of `splits` by scikit-learn's StratifiedGroupKFold."""
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    count, single = _parts(config), examples.target.single
     strata = examples.target.strata(examples.labels)
     if not single and np.unique(strata, return_counts=True)[1].max() < count:
         strata = np.zeros(len(examples), int)  # too few of each for every fold
-    kind = StratifiedKFold if column is None else StratifiedGroupKFold
-    splitter = kind(count, shuffle=True, random_state=config.seed)
+    splitter = StratifiedGroupKFold(count, shuffle=True, random_state=config.seed)
     with warnings.catch_warnings():
         # With groups a label may have fewer examples than folds.
         warnings.simplefilter("ignore", UserWarning)
@@ -91,43 +114,68 @@ def _splits(examples: Examples, config: Config) -> list[Pair]:
 def split(examples: Examples, config: Config) -> Pair:
     """Return the training rows and the held-out rows, sorted and stratified by label.
 
-    Each class holds out `validation_fraction` of its examples, rounded, at least one. At least one
-    example of it trains. For other targets the classes are those of
-    `pipeline.data.labels.Target.strata`.
+    `validation_fraction` of all rows is held out, to within one row, and the same share of each
+    class, to within one row: a class with few rows may have none. At least one row of each class
+    trains, so a class with one row has none in the held-out set, and others stand in for it. For
+    other targets the classes are those of `pipeline.data.labels.Target.strata`.
 
     Raises:
-        DataError: if a class has no example, or nothing can be held out.
+        DataError: if nothing can be held out.
     """
     random = np.random.default_rng((config.seed, STREAM))
-    strata = examples.target.strata(examples.labels)
-    single = examples.target.single
-    held: list[np.ndarray] = []
-    for stratum in range(len(examples.classes)) if single else np.unique(strata):
-        members = np.flatnonzero(strata == stratum)
-        if not len(members) and single:
-            raise DataError(
-                f"The label {examples.classes[stratum]!r} has no row in {_source(config)}; "
-                "expected at least one to train on.\nAdd one, or drop the label."
-            )
-        # A single row trains: a model cannot predict a label that it has never seen.
-        share = round(len(members) * config.data.validation_fraction)
-        held.append(random.permutation(members)[: min(max(share, 1), len(members) - 1)])
-    validation = np.sort(np.concatenate(held))
-    if not len(validation):
+    _, codes, counts = np.unique(
+        examples.target.strata(examples.labels), return_inverse=True, return_counts=True
+    )
+    rows = _class_by_class(codes, random)
+    # A single row trains: a model cannot predict a label that it has never seen.
+    rows = rows[counts[codes[rows]] > 1]
+    if not len(rows):
         raise DataError(
             f"{len(examples)} examples are too few to hold any out; expected more.\n"
             "Complete the table."
         )
-    return np.setdiff1d(np.arange(len(examples)), validation), validation
+    wanted = max(round(len(examples) * config.data.validation_fraction), 1)
+    wanted = min(wanted, len(rows))
+    # Equal distances, in whole numbers: scikit-learn's StratifiedShuffleSplit refuses to hold out
+    # fewer rows than there are classes.
+    held = rows[(np.arange(wanted) * len(rows) + random.integers(len(rows))) // wanted]
+    spent = np.bincount(codes[held], minlength=len(counts)) == counts
+    first = np.unique(codes[held], return_index=True)[1]
+    held = np.sort(np.delete(held, first[spent[codes[held[first]]]]))
+    return np.setdiff1d(np.arange(len(examples)), held), held
 
 
-def fingerprint(examples: Examples, config: Config, pair: Pair) -> str:
-    """Return a sha256 over the examples and the split.
-
-    Another version of scikit-learn may split otherwise.
+def _class_by_class(strata: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return all rows, int64 (n,): the rows of a class lie together, classes and the rows of each
+    in a random order.
     """
-    if config.folds is None and config.data.group_column is None:
-        return examples.fingerprint
+    _, codes = np.unique(strata, return_inverse=True)
+    rows = random.permutation(len(strata))
+    places = random.permutation(int(codes.max(initial=-1)) + 1)
+    return np.asarray(rows[np.argsort(places[codes[rows]], kind="stable")])
+
+
+def _warn(examples: Examples, count: int, show: Callable[[str], None]) -> None:
+    """Name the labels that have fewer rows than there are folds."""
+    if not examples.target.single:
+        return
+    members = np.bincount(examples.labels, minlength=len(examples.classes))
+    rare = [code for code in np.argsort(members, kind="stable") if members[code] < count]
+    if not rare:
+        return
+    named = ", ".join(f"{examples.classes[code]!r} ({members[code]})" for code in rare[:12])
+    alone = " The fold that holds out a label's only row trains without it."
+    show(
+        f"Warning: {len(rare):,} of {len(members):,} labels have fewer rows than folds={count}: "
+        f"{named}{' …' if len(rare) > 12 else ''}. Some folds hold out none of them."
+        f"{alone if members[rare[0]] == 1 else ''}"
+    )
+
+
+def fingerprint(examples: Examples, pair: Pair) -> str:
+    """Return a sha256 over the examples and the split, which another version of this project or of
+    scikit-learn may make otherwise.
+    """
     digest = hashlib.sha256(examples.fingerprint.encode())
     digest.update(np.ascontiguousarray(pair[1], np.int64).data)
     return digest.hexdigest()
@@ -139,11 +187,16 @@ def held_out(examples: Examples, pair: Pair) -> str:
     return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
 
 
-def _check(examples: Examples, config: Config, count: int) -> None:
-    """Raise `DataError` if there are too few examples, groups or labels for `count` folds."""
-    column = config.data.group_column
+def _parts(config: Config) -> int:
+    """Return into how many parts groups are shared out."""
+    return config.folds or max(round(1 / config.data.validation_fraction), 2)
+
+
+def _check(examples: Examples, config: Config) -> None:
+    """Raise `DataError` if there are too few examples, groups or labels for the folds."""
+    column, count = config.data.group_column, _parts(config)
     if column is None:
-        number, what = len(examples), f"There are {len(examples)} examples"
+        number, what, count = len(examples), f"There are {len(examples)} examples", config.folds or 1
     else:
         number = len(np.unique(_groups(examples, config)))
         what = f"data.group_column={column!r} has {number} groups"
@@ -155,9 +208,13 @@ def _check(examples: Examples, config: Config, count: int) -> None:
     if not examples.target.single:
         return
     members = np.bincount(examples.labels, minlength=len(examples.classes))
-    # With groups a fold may hold out none of a rare label.
-    label = int(members.argmin() if column is None else members.argmax())
-    if members[label] < count:
+    if not members.all():
+        raise DataError(
+            f"The label {examples.classes[int(members.argmin())]!r} has no row in "
+            f"{_source(config)}; expected at least one to train on.\nAdd one, or drop the label."
+        )
+    label = int(members.argmax())  # a fold may hold out none of a rare label
+    if column is not None and members[label] < count:
         raise DataError(
             f"The label {examples.classes[label]!r} has {members[label]} rows in "
             f"{_source(config)}; expected at least {count}, one for each fold.\n"

@@ -101,7 +101,7 @@ def fit(
         begin = partial(warm_start.begin, first=first, config=config, fold=number, show=show)
     origin = {
         "config": config.to_json(),
-        "data": folds.fingerprint(examples, config, pair),
+        "data": folds.fingerprint(examples, pair),
         "batches": dataset.BATCHES_VERSION,
         "precision": keras.config.dtype_policy().name,
         "devices": str(devices.found()),

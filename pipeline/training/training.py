@@ -146,7 +146,7 @@ def train(
         writer = prediction_format.writer_of(config)
         Form(examples.target, metric, sample, positive, writer).check_labels()
         own_code_check.check_submission_of(config, sample)
-    pairs = folds.splits(examples, config)
+    pairs = folds.splits(examples, config, show)
     if config.target == "regression" and config.limit_predictions:
         # With folds these are all rows: predictions of all folds are averaged, so they have one
         # range.
