@@ -9,6 +9,7 @@ stopped and resumed anywhere.
 """
 
 import csv
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,6 +68,7 @@ class Result:
     def values(self) -> dict[str, Any]:
         """Return it for `json.dumps`. `rows`: of the submission, without its header."""
         file = self.inferred / submissions.FILE
+        csv.field_size_limit(sys.maxsize)  # a mask has more characters
         with file.open(encoding="utf-8", newline="") as lines:
             rows = sum(1 for row in csv.reader(lines) if row) - 1
         pictures = sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,7 @@ class Competition:
             ScoringError: if columns, rows, ids or values are not those that the sample asks for.
         """
         header = next(csv.reader(io.StringIO(self.hidden_test[self.sample].decode())))
+        csv.field_size_limit(sys.maxsize)  # a mask has more characters
         try:
             with submission.open(newline="", encoding="utf-8-sig") as file:
                 rows = list(csv.reader(file))

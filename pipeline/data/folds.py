@@ -196,7 +196,11 @@ def _check(examples: Examples, config: Config) -> None:
     """Raise `DataError` if there are too few examples, groups or labels for the folds."""
     column, count = config.data.group_column, _parts(config)
     if column is None:
-        number, what, count = len(examples), f"There are {len(examples)} examples", config.folds or 1
+        number, what, count = (
+            len(examples),
+            f"There are {len(examples)} examples",
+            config.folds or 1,
+        )
     else:
         number = len(np.unique(_groups(examples, config)))
         what = f"data.group_column={column!r} has {number} groups"

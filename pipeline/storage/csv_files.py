@@ -5,6 +5,7 @@ first field for an index and moves all others one column to the left.
 """
 
 import csv
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -45,6 +46,8 @@ def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
 
 def rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[str]]:
     """Yield the header, and then each row that is not blank."""
+    # A mask as run lengths has more characters than Python takes by itself.
+    csv.field_size_limit(sys.maxsize)
     with reading(path, kind, advice):
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
