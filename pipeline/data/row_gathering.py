@@ -7,6 +7,7 @@ again is there: a new array takes more than as long to come as to be filled (doc
 """
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
@@ -16,6 +17,7 @@ import numpy as np
 
 # Rows below that together are copied by one thread: to hand them over takes longer.
 PART = 1 << 20
+AHEAD = 2  # blocks that are read while the caller has one
 
 
 def take(inputs: np.ndarray, rows: np.ndarray, into: np.ndarray) -> None:
@@ -74,3 +76,34 @@ class Gatherer:
             self._pool.submit(take, self.inputs, rows[start:stop], into[start:stop])
             for start, stop in pairwise(cuts)
         ]
+
+
+def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield (`batch` rows of the inputs, how many of them are real), in order. The next blocks are
+    read meanwhile, so that neither the devices nor the CPUs wait for the other.
+
+    Rows that repeat fill the last block, so that all have one shape.
+
+    Args:
+        inputs: as `Gatherer` takes them.
+        rows: int64 (n,).
+        batch: rows of a block.
+
+    >>> [(block.tolist(), real) for block, real in blocks(np.arange(5), np.array([4, 0, 1]), 2)]
+    [([4, 0], 2), ([1, 1], 1)]
+    """
+    begun: deque[tuple[np.ndarray, int, Sequence[Future[Any]]]] = deque()
+    starts = iter(range(0, len(rows), batch))
+    with Gatherer(inputs) as gatherer:
+        while True:
+            while len(begun) <= AHEAD and (start := next(starts, None)) is not None:
+                chosen = rows[start : start + batch]
+                block = np.empty((batch, *inputs.shape[1:]), inputs.dtype)
+                futures = gatherer.begin(np.resize(chosen, batch), block)
+                begun.append((block, len(chosen), futures))
+            if not begun:
+                return
+            block, real, futures = begun.popleft()
+            for future in futures:
+                future.result()
+            yield block, real

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.data.row_gathering import blocks
 from pipeline.runtime import replicas
 from pipeline.session.time_limit import Session
 from pipeline.storage import atomic_file, npz
@@ -58,13 +59,10 @@ def compute(
         return time.monotonic() - begun
 
     slowest, start = 0.0, sum(map(len, done))
-    while start < len(rows):
-        chosen = rows[start : start + batch]
-        # Repeated rows fill the last batch (`np.resize`), so that all have one shape.
-        filled = np.resize(inputs[chosen], (batch, *inputs.shape[1:]))
-        (placed,) = replicas.put(mesh, filled)
-        flying.append((time.monotonic(), len(chosen), forward(placed)))
-        start += len(chosen)
+    for block, real in blocks(inputs, rows[start:], batch):
+        (placed,) = replicas.put(mesh, block)
+        flying.append((time.monotonic(), real, forward(placed)))
+        start += real
         if len(flying) > IN_FLIGHT:
             slowest = max(slowest, arrived())
         stop = session.over(2 * slowest)

@@ -46,8 +46,9 @@ def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, 
     if one.total:
         predicted = f"{_text(one.total)}, {one.time_basis[:20]}"
         compared.append(("training", predicted, "" if took is None else shown(took)))
-    if one.epoch:
-        usual = made.images / one.epoch.usual
+    if one.step:
+        usual = made.batch / one.step.usual
+        usual = usual if one.input is None else min(usual, one.input.have)
         compared.append(("images a second", f"{usual:,.0f}", f"{speed:,.0f}" if speed else ""))
     return compared
 

@@ -256,7 +256,8 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
         " help."
     )
     return charts.throughput(lines), (
-        f"{end}. Each point is the mean since the session began, without compilation."
+        f"{end}. Each point is the mean of the training steps since the session began, without"
+        " compilation."
         f"{verdict if idle >= INPUT_BOUND else ''}"
     )
 

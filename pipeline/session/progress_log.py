@@ -7,7 +7,8 @@ import io
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -131,7 +132,16 @@ class Progress:
     def restart_clock(self, step: int) -> None:
         """Count images per second from `step`: after the first step, which compiles."""
         self._started = self._last = time.monotonic()
-        self._first_step = step
+        self._first_step, self._aside = step, 0.0
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave this time out of `images_per_second`: no step runs in it."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._aside += time.monotonic() - begun
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
         """Write one line: step, steps, `values`, images_per_second and eta_seconds."""
@@ -154,8 +164,11 @@ class Progress:
         self._show(text)
 
     def images_per_second(self, step: int) -> float:
-        """Return the mean since the clock was restarted."""
-        return (step - self._first_step) * self._batch / max(time.monotonic() - self._started, 1e-9)
+        """Return the mean over the training steps since the clock was restarted: validation and
+        saving are left out.
+        """
+        seconds = time.monotonic() - self._started - self._aside
+        return (step - self._first_step) * self._batch / max(seconds, 1e-9)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Append one row to history.csv; its columns are those of `columns`."""

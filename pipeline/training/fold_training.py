@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline import competition_metric, losses, warm_start
 from pipeline.config import Config
-from pipeline.data import dataset, file_images, folds
+from pipeline.data import dataset, folds
 from pipeline.evaluation import held_out_outputs
 from pipeline.evaluation.epoch_score import EpochScore
 from pipeline.models import architectures
@@ -90,11 +90,10 @@ def fit(
     batches = dataset.Batches.of(examples, config, rows, losses.row_weights(examples, config, rows))
     architectures.seed(config.seed)
     spent: dict[str, float] = {}
-    validation = file_images.some(examples.inputs, held), examples.labels[held]
     score = None
     if config.compares_epochs:
         metric = competition_metric.of(config)
-        score = EpochScore(metric, examples.target, validation[1], show)
+        score = EpochScore(metric, examples.target, examples.labels[held], show)
     begin = None
     if first is not None and (fresh or not any((place / "checkpoints").glob("step-*"))):
         number = fold.number if fold else None
@@ -110,7 +109,7 @@ def fit(
     alike = {name: origin[name] for name in ("data", "batches", "precision", "code")}
     edit = "Give each the same --input, and the same version of this project."
     processes.refuse_differences("what they train on", alike, edit)
-    run = Loop(config, applied, batches, validation, place, show, spent, fold, score, begin)
+    run = Loop(config, applied, batches, held, place, show, spent, fold, score, begin)
     run.run_id, run.memory = run_id or run.run_id, memory
     with Session(config.session_hours, config.stall_seconds, place) as session:
         status = run.go(origin, session, max_steps=max_steps, fresh=fresh)

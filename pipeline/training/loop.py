@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.config import Config
 from pipeline.data import dataset
 from pipeline.data.labels import FIGURE
-from pipeline.data.row_gathering import padded
+from pipeline.data.row_gathering import blocks
 from pipeline.errors import DivergedError
 from pipeline.evaluation.epoch_score import EpochScore
 from pipeline.models import architectures, backbones, weight_names
@@ -49,7 +49,7 @@ class Loop:
     Args:
         config, applied: the run and its numbers.
         batches: of training.
-        validation: inputs (v, …) and labels (v,) or (v, k).
+        held: rows of the batches' inputs to validate on, int64 (v,).
         output: gets checkpoints/, progress.jsonl and history.csv.
         show: takes each line of text.
         seconds: gets the seconds of each phase.
@@ -63,7 +63,7 @@ class Loop:
         config: Config,
         applied: Applied,
         batches: dataset.Batches,
-        validation: tuple[np.ndarray, np.ndarray],
+        held: np.ndarray,
         output: Path,
         show: Callable[[str], None],
         seconds: dict[str, float],
@@ -72,7 +72,7 @@ class Loop:
         begin: Callable[[Any], dict[str, Any]] | None = None,
     ) -> None:
         self.config, self.applied, self.batches = config, applied, batches
-        self.validation, self.output, self.show = validation, output, show
+        self.held, self.output, self.show = held, output, show
         self.seconds, self.fold, self._score = seconds, fold, score
         self.model = architectures.build(config, applied.batchnorm_momentum)
         self.pretrained = backbones.load_published(self.model, config)
@@ -178,7 +178,9 @@ class Loop:
                 if stop:
                     break
                 if saver.due():
-                    self._save(folder, origin, saver)
+                    jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
+                    with progress.aside():
+                        self._save(folder, origin, saver)
                     saved_step = self.step
             newest = calls.last()
             if newest:  # no epoch ended with the last step
@@ -249,7 +251,8 @@ class Loop:
         """
         means = self._means(totals, self.step)
         begun = time.monotonic()
-        validated = self._validate(session.progress)
+        with progress.aside():
+            validated = self._validate(session.progress)
         self._validating = time.monotonic() - begun
         self.seconds["validate"] = self.seconds.get("validate", 0.0) + self._validating
         if not np.isfinite(loss := validated["validation_loss"]):
@@ -266,7 +269,8 @@ class Loop:
         progress.epoch(row)
         if progress.due() or epoch == self.config.epochs:
             progress.line(self.step, {"epoch": epoch, **self.metrics, "idle": calls.idle()})
-        self._compare(epoch)
+        with progress.aside():
+            self._compare(epoch)
         *rest, totals = self.state.tree
         # Put there, since computing them would be one more program to compile.
         zeros = [replicas.placed(np.zeros((), total.dtype), total.sharding) for total in totals]
@@ -308,11 +312,12 @@ class Loop:
     def _validate(self, progress: Callable[[], None]) -> dict[str, float]:
         """Return loss and figure of the held-out rows, and where epochs are compared the score."""
         trainable, other = self.state.inferring()
-        inputs, labels = self.validation
+        labels = self.batches.labels[self.held]
         # What fits with gradients fits without.
         size = self.compiled.micro_batch * self.compiled.replicas
-        starts, found = range(0, len(inputs), size), []
-        for start, (images, real) in zip(starts, padded(inputs, size), strict=True):
+        found: list[Any] = []
+        for images, real in blocks(self.batches.inputs, self.held, size):
+            start = len(found) * size
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:real] = labels[start : start + real]
             placed = replicas.put(self.compiled.mesh, images, expected)
@@ -321,11 +326,11 @@ class Loop:
                 found[-EVALUATIONS] = jax.device_get(found[-EVALUATIONS])
                 progress()
         *sums, outputs = zip(*jax.device_get(found), strict=True)
-        loss, figure = (sum(map(float, values)) / len(inputs) for values in sums)
+        loss, figure = (sum(map(float, values)) / len(labels) for values in sums)
         means = {"validation_loss": loss, f"validation_{self._figure}": figure}
         if self._score is None or not np.isfinite(loss):
             return means
-        return means | self._score.of(np.concatenate(outputs)[: len(inputs)])
+        return means | self._score.of(np.concatenate(outputs)[: len(labels)])
 
     # -- arrays in and out
 

@@ -82,7 +82,7 @@ def made(config: Config, found: dataset.Examples, output: Path) -> Loop:
     rows = np.arange(len(found) - 100)
     batches = dataset.Batches(found.inputs, found.labels, rows=rows, batch=config.batch, seed=0)
     keras.utils.set_random_seed(0)
-    held = found.inputs[-100:], found.labels[-100:]
+    held = np.arange(len(rows), len(found))
     applied = learning_rate.apply(config, len(rows))
     return Loop(config, applied, batches, held, output, lambda line: None, {})
 

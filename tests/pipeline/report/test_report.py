@@ -376,7 +376,7 @@ def test_a_submission_beside_the_run_is_named_with_its_sha256(tmp_path):
 def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runtime, shown):
     run(tmp_path, devices="2 x cpu (cpu)", seconds={"total": 150.0})
     one = Outlook(
-        runtime, "a machine", "", 64, "float32", 1e9, epoch=Interval(0.003, 0.003, 0.003),
+        runtime, "a machine", "", 64, "float32", 1e9, step=Interval(0.032, 0.032, 0.032),
         total=Interval(120.0, 120.0, 120.0), time_basis="measured",
     )  # fmt: skip
     made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
@@ -387,7 +387,7 @@ def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runti
 
     assert "ants: batch 64, 3 epochs, 9 images" in page.text
     assert ("beside the plan planned was training 2 min, measured 2 min" in page.text) is shown
-    assert ("images a second 3,000" in page.text) is shown
+    assert ("images a second 2,000" in page.text) is shown
 
 
 @pytest.mark.parametrize(
