@@ -100,6 +100,7 @@ def build(
         raise UsageError(f"--artifact is for {relay.INFER}, not {kernel}.\nLeave it out.")
     if model is None and kernel == relay.INFER:
         model = resolved_pushes(config).last_artifact()
+    check_own_code(ours.config, model)
     owner, note = (owner, "") if owner else owner_of_a_build()
     built = relay.build(ours, kernel, owner, artifact=model)
     if note:

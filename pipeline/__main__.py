@@ -251,7 +251,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
     edit = "Start each process with the same config and options."
     processes.refuse_differences("the run", config.to_json() | asked, edit)
     from pipeline.figures import training_figures
-    from pipeline.training import training
+    from pipeline.training import own_code_check, training
 
     with processes.folder(options.output) as output:
         trained = training.train(
@@ -260,6 +260,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
             output,
             max_steps=options.max_steps,
             fresh=options.fresh,
+            check=own_code_check.check if processes.first() else own_code_check.by_jax,
             show=_show if processes.first() else lambda line: None,
         )
     if trained.manifest is None or not processes.first():

@@ -1,8 +1,9 @@
 """The artifact: trained weights and a manifest, all that training hands to inference.
 
-Weights travel as arrays by name into a model that shared code rebuilds, never as a serialized
-model: Keras 3.15 on Kaggle's TPU image saves models that 3.13.2 on its GPU image cannot load, and
-loading a model can run code. No pickle is read or written.
+Weights travel as arrays, by their place in the model (`pipeline.models.weight_names`), into a model
+that shared code rebuilds, never as a serialized model: Keras 3.15 on Kaggle's TPU image saves
+models that 3.13.2 on its GPU image cannot load, and loading a model can run code. No pickle is read
+or written.
 """
 
 import errno
@@ -61,8 +62,8 @@ class Artifact:
         encoding: of a table, or the state of an own reader; None for images.
         prior: float32 (k,), or as an output of target="own": the mean prediction over the
             validation examples, which a corrupt input gets.
-        weights: arrays by name, in the model's order; with folds "fold-1/<name>" and so on, fold
-            after fold.
+        weights: arrays by key (`weight_names`), in the model's order; with folds "fold-1/<key>" and
+            so on, fold after fold.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
         golden_file: the bytes of the image file that the first golden input was decoded from; None
             where inputs are in no image files.
@@ -87,7 +88,7 @@ class Artifact:
 
     @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """The weights of each fold, by the model's own names; one without folds."""
+        """The weights of each fold, by the model's own keys; one without folds."""
         if self.config.folds is None:
             return (self.weights,)
         parts: dict[str, dict[str, np.ndarray]] = {}
@@ -98,11 +99,9 @@ class Artifact:
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
-    """Return the model's weights by name: float32 arrays, in the model's order."""
-    return {
-        weight_names.weight(weight): np.asarray(weight.numpy(), np.float32)
-        for weight in model.weights
-    }
+    """Return the model's weights by key (`weight_names`): float32 arrays, in the model's order."""
+    keys = weight_names.keys(model)
+    return {keys[id(one)]: np.asarray(one.numpy(), np.float32) for one in model.weights}
 
 
 def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
@@ -110,12 +109,14 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
 
     Args:
         model: a Keras model.
-        weights: arrays by name, as `weights_of` gives them.
+        weights: arrays by key, as `weights_of` gives them.
 
     Raises:
-        ArtifactError: if a name or a shape differs.
+        ArtifactError: if a place or a shape differs.
     """
-    wanted = {weight_names.weight(weight): tuple(weight.shape) for weight in model.weights}
+    keys = weight_names.keys(model)
+    weights = weight_names.matched(keys.values(), weights)
+    wanted = {keys[id(weight)]: tuple(weight.shape) for weight in model.weights}
     given = {name: tuple(array.shape) for name, array in weights.items()}
     differing = [
         f"{name}: weights {given.get(name)}, model {wanted.get(name)}"
@@ -125,18 +126,18 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
     if differing:
         raise ArtifactError(
             f"{len(differing)} weights do not fit the model: {'; '.join(differing[:5])}.\n"
-            "Expected the same names and shapes. "
+            "Expected the same layers, in the same order, with weights of the same shapes. "
             "Use the commit that the manifest names, or train again."
         )
     for weight in model.weights:
-        weight.assign(weights[weight_names.weight(weight)])
+        weight.assign(weights[keys[id(weight)]])
 
 
 def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the weights of each fold as one mapping.
 
-    >>> list(joined([{"a/kernel": np.zeros(1)}, {"a/kernel": np.ones(1)}]))
-    ['fold-1/a/kernel', 'fold-2/a/kernel']
+    >>> list(joined([{"0.0 a/kernel": np.zeros(1)}, {"0.0 a/kernel": np.ones(1)}]))
+    ['fold-1/0.0 a/kernel', 'fold-2/0.0 a/kernel']
     """
     return {
         f"fold-{number}/{name}": array

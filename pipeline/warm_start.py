@@ -164,8 +164,11 @@ def begin(
     """
     theirs = first.artifact
     own_fold = fold if theirs.config.folds else None
-    given = theirs.folds[(own_fold or 1) - 1]
-    ours = {weight_names.weight(weight): weight for weight in model.weights}
+    given = {
+        weight_names.name(key): array for key, array in theirs.folds[(own_fold or 1) - 1].items()
+    }
+    keys = weight_names.keys(model)
+    ours = {weight_names.name(keys[id(weight)]): weight for weight in model.weights}
     head = _layer(list(ours)[-1]) if theirs.config.outputs != config.outputs else None
     differing = [
         name for name in ours.keys() & given.keys() if tuple(ours[name].shape) != given[name].shape

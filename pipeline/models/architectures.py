@@ -3,7 +3,8 @@
 A model takes images, uint8 `(batch, height, width, channels)`, or rows of a table, float32 `(batch,
 features)` as `pipeline.data.table_features` makes them. It returns float32 outputs `(batch,
 Config.outputs)`, which `pipeline.data.labels` reads. It scales pixels and embeds categories itself,
-so that training and inference cannot differ. Layers have names, since weights are stored by name.
+so that training and inference cannot differ. Weights are stored by their place in the model
+(`pipeline.models.weight_names`), so layers need no names.
 
 A config's own file may hold a model of the same form (docs/own-code.md). The models of
 keras.applications are in `pipeline.models.backbones`.
@@ -25,7 +26,7 @@ from pipeline.config import Config, own_code
 from pipeline.data import packed_inputs
 from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, place
-from pipeline.models import backbones
+from pipeline.models import backbones, weight_names
 
 
 def small_cnn(
@@ -266,6 +267,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     try:
         logits = function(prepared, config.outputs, momentum, **options)
         model = keras.Model(inputs, logits, name=config.model)
+        weight_names.keys(model)  # refuses weights that no artifact would hold
         # Keras 3.15 refuses a pooling to no pixels. Keras 3.13 does not, and the loss is NaN.
         empty = [layer.name for layer in model.layers if 0 in layer.output.shape]
         if empty:

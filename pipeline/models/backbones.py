@@ -209,14 +209,15 @@ def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
     arXiv:2201.03545. A backbone's own factor, `backbone_rate`, comes on top.
     """
     variables, decay = model.trainable_variables, config.optimizer.layer_decay
-    of = {id(one): layer.name for layer in _layers(model) for one in layer.trainable_variables}
+    of = {id(one): id(layer) for layer in _layers(model) for one in layer.trainable_variables}
     layers_of = [of[id(variable)] for variable in variables]
-    names = list(dict.fromkeys(layers_of))[:-1]  # all but the head
-    parts = min(PARTS, len(names))
+    decaying = list(dict.fromkeys(layers_of))[:-1]  # all but the head
+    parts = min(PARTS, len(decaying))
     factors = {
-        name: decay ** (parts - place * parts // len(names)) for place, name in enumerate(names)
+        layer: decay ** (parts - place * parts // len(decaying))
+        for place, layer in enumerate(decaying)
     }
-    found = [factors.get(name, 1.0) for name in layers_of]
+    found = [factors.get(layer, 1.0) for layer in layers_of]
     if config.model in BACKBONES:
         rate = float(config.model_options.get("backbone_rate", 1.0))
         found = [

@@ -77,6 +77,7 @@ class Loop:
         self.model = architectures.build(config, applied.batchnorm_momentum)
         self.pretrained = backbones.load_published(self.model, config)
         self.init_from = begin(self.model) if begin else None
+        self._keys = weight_names.keys(self.model)
         self.compiled = Step(config, applied, self.model, replicas.mesh())
         self.state = self.compiled.initial()
         self.step, self._began, self._used = 0, 0.0, 0.0  # seconds of the sessions before
@@ -212,22 +213,25 @@ class Loop:
         """
         if self.config.keep == "best" and self._best_weights:
             return self._best_weights
-        values = dict(zip(self._names(), map(np.asarray, self._inferring()), strict=True))
-        return {name: values[name] for name in map(weight_names.weight, self.model.weights)}
+        values = dict(zip(map(id, self._variables()), self._inferring(), strict=True))
+        return {key: np.asarray(values[one]) for one, key in self._keys.items()}
 
     def forward(self) -> Callable[[Any], Any]:
         """Return the trained model, from inputs on the devices to outputs."""
         best = self._best_weights if self.config.keep == "best" else {}
         values = [
-            replicas.placed(best[name], value.sharding) if name in best else value
-            for name, value in zip(self._names(), self._inferring(), strict=True)
+            replicas.placed(best[key], value.sharding) if key in best else value
+            for key, value in zip(
+                (self._keys.get(id(one), "") for one in self._variables()),
+                self._inferring(),
+                strict=True,
+            )
         ]
         number = len(self.model.trainable_variables)
         return partial(self.compiled.forward, values[:number], values[number:])
 
-    def _names(self) -> list[str]:
-        variables = self.model.trainable_variables + self.model.non_trainable_variables
-        return list(map(weight_names.weight, variables))
+    def _variables(self) -> list[Any]:
+        return [*self.model.trainable_variables, *self.model.non_trainable_variables]
 
     def _inferring(self) -> list[Any]:
         trainable, other = self.state.inferring()
@@ -382,11 +386,13 @@ class Loop:
         if found is None:
             return origin
         earlier = run_origin.earlier(found, folder, origin)
-        arrays = {name: array for name, array in found.arrays.items() if not name.startswith(BEST)}
+        ours = [*self.state.names, *(f"{BEST}{key}" for key in self._keys.values())]
+        saved = weight_names.matched(ours, found.arrays)
+        arrays = {name: array for name, array in saved.items() if not name.startswith(BEST)}
         run_origin.refuse_differing(self.state.differing(arrays), found, folder)
         self.state = self.state.restored(arrays)
-        best = found.arrays.keys() - arrays.keys()
-        self._best_weights = {name.removeprefix(BEST): found.arrays[name] for name in best}
+        best = saved.keys() - arrays.keys()
+        self._best_weights = {name.removeprefix(BEST): saved[name] for name in best}
         self.step, self.run_id, self._used = found.step, earlier.run_id, earlier.seconds
         self.metrics, self.best = earlier.metrics, earlier.best
         self.init_from = found.details.get("init_from")

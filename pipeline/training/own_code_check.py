@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import competition_metric, losses, metrics
+from pipeline import artifact, competition_metric, losses, metrics
 from pipeline.config import Config, own_code
 from pipeline.config import load as load_config
 from pipeline.config.data_layout import Form, sizes
@@ -167,7 +167,6 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
 
     architectures.seed(config.seed)
     model = architectures.build(config)
-    _check_names(config, model)
     weights = [variable.value for variable in model.trainable_variables]
     other = [variable.value for variable in model.non_trainable_variables]
     losses_of = losses.of(config, training=True)
@@ -180,6 +179,7 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
     with own_code.telling(config, "model"):
         found = jax.jit(jax.value_and_grad(loss))(weights, _labels(config, 0))
     found_outputs = architectures.outputs(model, images, ROWS)
+    _check_whole(config, model, images, found_outputs)
     sums = found_outputs.sum(axis=-1)
     chances = found_outputs.min() >= 0 and np.abs(sums - 1).max() < SURE
     if config.target == "classes" and not own_code.function(config, "loss") and chances:
@@ -187,7 +187,8 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
             f"{own_code.described(config, 'model')} gives probabilities; the loss expects logits.\n"
             "Leave the softmax out."
         )
-    names = [weight_names.weight(variable) for variable in model.trainable_variables]
+    keys = weight_names.keys(model)
+    names = [weight_names.name(keys[id(variable)]) for variable in model.trainable_variables]
     pairs = zip(names, found[1], strict=True)
     bad = [name for name, gradient in pairs if not np.isfinite(np.asarray(gradient)).all()]
     if bad:
@@ -201,28 +202,31 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
     return f"{architectures.count(model)['total']:,} parameters, all gradients finite"
 
 
-def _check_names(config: Config, model: Any) -> None:
-    """Refuse layers that Keras would call otherwise when the model is built again: weights travel
-    by name.
-    """
-    from pipeline.models import architectures, weight_names
+def _check_whole(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
+    """Refuse a model that its weights do not make whole: built again, it gives other outputs."""
+    from pipeline.models import architectures
 
+    architectures.seed(config.seed + 1)
     again = architectures.build(config)
-    first, second = ({weight_names.weight(one) for one in each.weights} for each in (model, again))
-    if unnamed := sorted({name.rpartition("/")[0] for name in first - second}):
+    artifact.assign(again, artifact.weights_of(model))
+    apart = np.max(np.abs(architectures.outputs(again, images, ROWS) - outputs))
+    if not apart <= TOLERANCE * max(float(np.max(np.abs(outputs))), 1.0):
         raise ConfigError(
-            f"{own_code.described(config, 'model')} has layers without a name of their own:"
-            f" {', '.join(unnamed[:5])}; expected one for each, since weights travel by name.\n"
-            'Write name="…" in each layer that has weights.'
+            f"{own_code.described(config, 'model')} gives other outputs when it is built again with"
+            " the same weights, so inference could not repeat what was trained. A layer is not part"
+            " of the model (it is called on a constant, or kept where Keras does not find it), or a"
+            " constant is drawn at random.\n"
+            "Call such a layer within another layer's call, keep layers as attributes, in lists or"
+            " in dicts, and draw from a fixed seed."
         )
 
 
 def _by_tensorflow(config: Config) -> None:
     """Compare the model's outputs with those that TensorFlow computes in another process."""
-    from pipeline.models import architectures, weight_names
+    from pipeline.models import architectures
 
     model, images = architectures.build(config), _images(config)
-    weights: Any = {weight_names.weight(one): np.asarray(one.value) for one in model.weights}
+    weights: Any = artifact.weights_of(model)
     ours = architectures.outputs(model, images, ROWS)
     with tempfile.TemporaryDirectory(prefix="own-code-") as scratch:
         np.savez(Path(scratch) / "weights.npz", **weights)
@@ -305,14 +309,13 @@ def _labels(config: Config, apart: int) -> np.ndarray:
 
 def main(config: str, folder: Path) -> int:
     """Compute the outputs of a model for weights in a folder, by this process' backend."""
-    from pipeline.models import architectures, weight_names
+    from pipeline.models import architectures
 
     try:
         settings = load_config(config)
         model = architectures.build(settings)
         with np.load(folder / "weights.npz", allow_pickle=False) as weights:
-            for variable in model.weights:
-                variable.assign(weights[weight_names.weight(variable)])
+            artifact.assign(model, weights)
         with own_code.telling(settings, "model"):
             outputs = architectures.outputs(model, _images(settings), ROWS)
     except PipelineError as error:

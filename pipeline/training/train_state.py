@@ -84,19 +84,20 @@ def initial(model: Any, optimizer: Any, *, average: bool, counted: bool) -> Stat
     trainable, other, of_optimizer = (
         [variable.value for variable in group] for group in groups.values()
     )
-    leaves = [f"trainable/{weight_names.weight(variable)}" for variable in groups["trainable"]]
+    keys = weight_names.keys(model)
+    leaves = [f"trainable/{keys[id(variable)]}" for variable in groups["trainable"]]
     # Keras numbers seed generators and optimizers through a session (adam_2/…); their places are
     # what stays the same.
     for group in ("other", "optimizer"):
         leaves += [
-            f"{group}/{weight_names.place(number, variable)}"
+            f"{group}/{weight_names.of_optimizer(number, variable)}"
             for number, variable in enumerate(groups[group])
         ]
     averages, moves = [], moving(model)
     if average:
         averages = [jnp.array(value) for value in averaged(trainable, other, moves)]
         leaves += [
-            f"average/{weight_names.weight(variable)}"
+            f"average/{keys[id(variable)]}"
             for variable in averaged(groups["trainable"], groups["other"], moves)
         ]
     leaves += ["totals/loss", "totals/figure", "totals/count"]

@@ -89,6 +89,7 @@ def train(
     provenance: Provenance | None = None,
     max_steps: int | None = None,
     fresh: bool = False,
+    check: Callable[[Config, Callable[[str], None]], None] = own_code_check.by_jax,
     show: Callable[[str], None] = print,
 ) -> Trained:
     """Train, or resume from a checkpoint in `output`, and write the artifact.
@@ -104,6 +105,7 @@ def train(
         max_steps: stop after this step of the run, all folds counted, with status "partial". A call
             with a larger one, or with None, resumes from there.
         fresh: set earlier checkpoints aside, with their history and artifact, and start over.
+        check: tries the config's own functions, before anything is read.
         show: takes each line of text.
 
     Raises:
@@ -136,7 +138,7 @@ def train(
     floor_comparison.refuse(config)  # now, and not after hours
     first = warm_start.find(config, output, fresh=fresh)
     if config.code:
-        own_code_check.by_jax(config, show)
+        check(config, show)
     if examples is None:
         examples = read(config, folder, output / DECODED, show)
     sample = folder / config.data.sample_submission

@@ -57,10 +57,11 @@ def run(config: Config, folder: Path, output: Path) -> tuple[list[tuple[int, flo
 
     def noted(self: Step, tree: Any, *rest: Any) -> Any:
         if not given:
-            names = (*self.model.trainable_variables, *self.model.non_trainable_variables)
-            values = (*tree[0], *tree[1])
-            for variable, value in zip(names, values, strict=True):
-                given[weight_names.weight(variable)] = np.asarray(value)
+            variables = (*self.model.trainable_variables, *self.model.non_trainable_variables)
+            keys = weight_names.keys(self.model)
+            for variable, value in zip(variables, (*tree[0], *tree[1]), strict=True):
+                if id(variable) in keys:
+                    given[keys[id(variable)]] = np.asarray(value)
         return train(self, tree, *rest)
 
     Step.train = noted  # type: ignore[method-assign, assignment]

@@ -32,7 +32,7 @@ def write(
     """
     loaded = artifact.load(trained)
     weights = {
-        name: array * np.float32(sharper if name.startswith("logits/") else 1)
+        name: array * np.float32(sharper if " logits/" in name else 1)
         for name, array in loaded.weights.items()
     }
     config = replace(loaded.config, folds=2, **more)

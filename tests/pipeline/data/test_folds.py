@@ -23,7 +23,7 @@ from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 from pipeline.figures import training_figures
 from pipeline.inference import predictions, restoring
-from pipeline.models import architectures
+from pipeline.models import architectures, weight_names
 from pipeline.storage import checksums
 from pipeline.training import training
 from tests.pipeline import rounding
@@ -494,17 +494,17 @@ def test_a_group_that_changes_ends_a_run(folded, three, tmp_path):
 
 
 def test_an_artifact_holds_the_weights_of_every_fold(folded, three):
-    """By the model's own names, and no two folds alike; the golden outputs are their mean."""
+    """By the model's own keys, and no two folds alike; the golden outputs are their mean."""
     loaded = artifact.load(folded[1] / "artifact")
     built = architectures.build(three)
-    names = [weight.path for weight in built.weights]
+    names = list(weight_names.keys(built).values())
 
     assert loaded.config == three
     assert list(loaded.weights) == [
         f"fold-{number}/{name}" for number in (1, 2, 3) for name in names
     ]
     assert [list(part) for part in loaded.folds] == [names] * 3
-    assert len({part["logits/kernel"].tobytes() for part in loaded.folds}) == 3
+    assert len({part["2.0 logits/kernel"].tobytes() for part in loaded.folds}) == 3
 
 
 def test_inference_gives_the_mean_of_the_folds(folded):
@@ -597,7 +597,7 @@ def test_other_weights_in_one_fold_are_found_by_its_bytes_or_its_answers(folded,
     with pytest.raises(ArtifactError, match="other bytes"):
         artifact.load(folder)
 
-    weights["fold-2/logits/kernel"] = weights["fold-2/logits/kernel"][:, ::-1]
+    weights["fold-2/2.0 logits/kernel"] = weights["fold-2/2.0 logits/kernel"][:, ::-1]
     resealed(folder, weights)
     with pytest.raises(ArtifactError, match="other outputs here"):
         restoring.restore(artifact.load(folder))[0]

@@ -374,7 +374,9 @@ def test_an_average_of_the_weights_is_what_is_inferred_with(competition, tiny, t
     weights = artifact.load(tmp_path / "out" / "artifact").weights
     for name in weights:
         assert np.array_equal(weights[name], state.arrays[f"average/{name}"])
-    assert not np.array_equal(weights["logits/kernel"], state.arrays["trainable/logits/kernel"])
+    assert not np.array_equal(
+        weights["2.0 logits/kernel"], state.arrays["trainable/2.0 logits/kernel"]
+    )
     # 44 steps at 0.9998 would leave it at its random beginning.
     assert run.manifest is not None
     assert run.manifest["metrics"]["validation_accuracy"] == 1.0
@@ -477,9 +479,9 @@ def test_patience_and_keep_follow_the_competition_s_metric(
         pytest.approx((4 - epoch) / 10),
         pytest.approx(rows[epoch - 1]["loss"], rel=1e-5),
     )
-    assert np.array_equal(kept["logits/kernel"], state.arrays["trainable/logits/kernel"]) == (
-        keep == "last"
-    )
+    assert np.array_equal(
+        kept["2.0 logits/kernel"], state.arrays["trainable/2.0 logits/kernel"]
+    ) == (keep == "last")
     assert state.details["best"]["epoch"] == 1
     if keep == "best":
         other = replace(config, metric="accuracy")  # which may change otherwise

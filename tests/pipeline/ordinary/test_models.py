@@ -1,0 +1,245 @@
+"""Models as people write them: what was validated is what the artifact scores, and a run that was
+interrupted ends with the numbers of an unbroken one.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline import artifact
+from pipeline import config as configs
+from pipeline.errors import ConfigError
+from pipeline.models import architectures, weight_names
+from pipeline.training import own_code_check, training
+
+FILE = """
+import keras
+from keras import layers, ops
+
+from pipeline.config import from_json
+
+{code}
+
+CONFIG = from_json({config!r})
+"""
+
+MODELS = {
+    "two towers of one function": """
+def encoder(shape):
+    inputs = keras.Input(shape)
+    x = layers.Conv2D(6, 3, activation="relu", name="conv1")(inputs)
+    x = layers.BatchNormalization(momentum=0.8, name="norm1")(x)
+    return keras.Model(inputs, layers.Flatten(name="flat")(x))
+
+def made(images, num_classes, batchnorm_momentum):
+    halves = images[:, :4], images[:, 4:]
+    towers = [encoder(half.shape[1:])(half) for half in halves]
+    return layers.Dense(num_classes)(layers.Concatenate()(towers))
+""",
+    "an encoder that is called twice": """
+def made(images, num_classes, batchnorm_momentum):
+    inputs = keras.Input((4, 8, 1))
+    x = layers.Conv2D(6, 3, activation="relu")(inputs)
+    x = layers.BatchNormalization(momentum=0.8)(x)
+    encoder = keras.Model(inputs, layers.Flatten()(x))
+    x = layers.Concatenate()([encoder(images[:, :4]), encoder(images[:, 4:])])
+    return layers.Dense(num_classes)(x)
+""",
+    "Sequential blocks": """
+def block(width):
+    return keras.Sequential([layers.Conv2D(width, 3), layers.BatchNormalization(momentum=0.8),
+                             layers.ReLU(), layers.Dropout(0.1)])
+
+def made(images, num_classes, batchnorm_momentum):
+    x = block(4)(images)
+    x = block(4)(x)
+    return keras.Sequential([layers.Flatten(), layers.Dense(num_classes)])(x)
+""",
+    "layers in a list of a subclassed layer": """
+class Blocks(keras.layers.Layer):
+    def __init__(self, depth, **words):
+        super().__init__(**words)
+        self.blocks = [layers.Dense(16, activation="relu") for _ in range(depth)]
+        self.norms = {"first": layers.LayerNormalization(), "last": layers.LayerNormalization()}
+
+    def call(self, x):
+        x = self.norms["first"](self.blocks[0](x))
+        for block in self.blocks[1:]:
+            x = x + block(x)
+        return self.norms["last"](x)
+
+def made(images, num_classes, batchnorm_momentum):
+    return layers.Dense(num_classes)(Blocks(3)(layers.Flatten()(images)))
+""",
+    "a subclassed model": """
+class Net(keras.Model):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.conv, self.norm = layers.Conv2D(6, 3), layers.BatchNormalization(momentum=0.8)
+        self.flat, self.drop = layers.Flatten(), layers.Dropout(0.1)
+        self.head = layers.Dense(num_classes)
+
+    def call(self, images, training=None):
+        x = ops.relu(self.norm(self.conv(images), training=training))
+        return self.head(self.drop(self.flat(x), training=training))
+
+def made(images, num_classes, batchnorm_momentum):
+    return Net(num_classes)(images)
+""",
+    "the Linear layer of Keras' guide": """
+class Linear(keras.layers.Layer):
+    def __init__(self, units=32, input_dim=32):
+        super().__init__()
+        self.w = self.add_weight(shape=(input_dim, units), initializer="random_normal")
+        self.b = self.add_weight(shape=(units,), initializer="zeros")
+
+    def call(self, inputs):
+        return ops.matmul(inputs, self.w) + self.b
+
+def made(images, num_classes, batchnorm_momentum):
+    x = ops.relu(Linear(16, 64)(layers.Flatten()(images)))
+    return Linear(num_classes, 16)(x)
+""",
+    "a transformer block": """
+class Block(keras.layers.Layer):
+    def __init__(self, heads, size, **words):
+        super().__init__(**words)
+        self.attention = layers.MultiHeadAttention(heads, size // heads, dropout=0.1)
+        self.mlp = keras.Sequential([layers.Dense(size * 2, activation="gelu"), layers.Dense(size)])
+        self.norms = layers.LayerNormalization(), layers.LayerNormalization()
+        self.drop = layers.Dropout(0.1)
+
+    def call(self, x, training=None):
+        y = self.norms[0](x)
+        x = x + self.drop(self.attention(y, y, training=training), training=training)
+        return x + self.mlp(self.norms[1](x))
+
+class Places(keras.layers.Layer):
+    def __init__(self, length, size):
+        super().__init__()
+        self.embedding = layers.Embedding(length, size)
+        self.length = length
+
+    def call(self, x):
+        return x + self.embedding(ops.arange(self.length))
+
+def made(images, num_classes, batchnorm_momentum):
+    x = Places(8, 8)(layers.Dense(8)(layers.Reshape((8, 8))(images)))
+    for _ in range(2):
+        x = Block(2, 8)(x)
+    return layers.Dense(num_classes)(layers.GlobalAveragePooling1D()(x))
+""",
+    "a network of keras.applications, twice": """
+def cut(name):
+    whole = keras.applications.MobileNet((32, 32, 3), alpha=0.25, include_top=False, weights=None)
+    return keras.Model(whole.input, whole.get_layer("conv_pw_1_relu").output, name=name)
+
+def made(images, num_classes, batchnorm_momentum):
+    x = layers.Concatenate()([layers.UpSampling2D(4)(images)] * 3)
+    towers = [layers.GlobalAveragePooling2D()(cut(name)(x)) for name in ("left", "right")]
+    return layers.Dense(num_classes)(layers.Concatenate()(towers))
+""",
+    "recurrent layers": """
+def made(images, num_classes, batchnorm_momentum):
+    x = layers.Reshape((8, 8))(images)
+    x = layers.Bidirectional(layers.GRU(6, return_sequences=True))(x)
+    x = layers.TimeDistributed(layers.Dense(6))(x)
+    return layers.Dense(num_classes)(layers.LSTM(6)(x))
+""",
+}
+
+
+@pytest.fixture
+def written(tiny, tmp_path):
+    """Return a function: the config of a file that holds this code, with `made` as its model."""
+
+    def write(code, **fields):
+        config = replace(
+            tiny, epochs=2, batch=32, model="made", model_options={}, precision="float32", **fields
+        )
+        path = tmp_path / "tiny.py"
+        path.write_text(FILE.format(code=code, config=config.to_json()))
+        return configs.load(str(path))
+
+    return write
+
+
+@pytest.mark.parametrize("code", MODELS.values(), ids=MODELS)
+def test_the_artifact_scores_what_was_validated_and_a_resumed_run_ends_alike(
+    code, written, competition, tmp_path
+):
+    config, quiet = written(code), lambda line: None
+
+    whole = training.train(config, competition, tmp_path / "whole", show=quiet)
+    part = training.train(config, competition, tmp_path / "parts", max_steps=2, show=quiet)
+    parts = training.train(config, competition, tmp_path / "parts", show=quiet)
+
+    loaded = artifact.load(tmp_path / "whole" / "artifact")
+    model = architectures.build(loaded.config)
+    artifact.assign(model, loaded.weights)
+    examples = training.read(config, competition)
+    saved = np.load(tmp_path / "whole" / "validation.npz")["probabilities"]
+    ids = (tmp_path / "whole" / "validation.csv").read_text().splitlines()[1:]
+    rows = [examples.ids.index(line.split(",")[0]) for line in ids]
+    found = loaded.target.predictions(architectures.outputs(model, examples.inputs[rows], 16))
+    assert np.abs(found - saved).max() < 1e-4  # the same arithmetic, in other batches
+    assert part.status == "partial"
+    resumed = artifact.load(tmp_path / "parts" / "artifact").weights
+    assert resumed.keys() == loaded.weights.keys()
+    assert all(np.array_equal(resumed[key], loaded.weights[key]) for key in resumed)
+    metrics = [one.manifest["metrics"] for one in (whole, parts)]
+    assert metrics[0] == metrics[1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        """
+def made(images, num_classes, batchnorm_momentum):
+    x = layers.Dense(8)(layers.Reshape((8, 8))(images))
+    x = x + layers.Embedding(8, 8)(ops.arange(8))
+    return layers.Dense(num_classes)(layers.GlobalAveragePooling1D()(x))
+""",
+        """
+class Holder:
+    pass
+
+class Hidden(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.holder = Holder()
+        self.holder.dense = layers.Dense(8)
+
+    def call(self, x):
+        return self.holder.dense(x)
+
+def made(images, num_classes, batchnorm_momentum):
+    return layers.Dense(num_classes)(Hidden()(layers.Flatten()(images)))
+""",
+    ],
+    ids=["an embedding of a constant", "a layer that Keras does not find"],
+)
+def test_a_layer_outside_the_model_is_refused_before_training(code, written):
+    with pytest.raises(ConfigError, match="not part of the model"):
+        own_code_check.by_jax(written(code), lambda line: None)
+
+
+def test_places_are_the_same_under_every_keras(written):
+    """CI runs this under both images' Keras; the places are those that either one gives."""
+    keys = weight_names.keys(architectures.build(written(MODELS["a transformer block"])))
+
+    assert list(keys.values())[2:6] == [
+        "1.0.0 places/embedding/embeddings",
+        "2.0.0.0 block/multi_head_attention/query/kernel",
+        "2.0.0.1 block/multi_head_attention/query/bias",
+        "2.0.1.0 block/multi_head_attention/key/kernel",
+    ]
+    assert [key.split()[0] for key in keys.values()] == [
+        "0.0", "0.1", "1.0.0",
+        *(f"{block}.0.{part}.{one}" for block in (2,) for part in range(4) for one in (0, 1)),
+        "2.1.0.0", "2.1.0.1", "2.1.1.0", "2.1.1.1", "2.2.0", "2.2.1", "2.3.0", "2.3.1",
+        *(f"{block}.0.{part}.{one}" for block in (3,) for part in range(4) for one in (0, 1)),
+        "3.1.0.0", "3.1.0.1", "3.1.1.0", "3.1.1.1", "3.2.0", "3.2.1", "3.3.0", "3.3.1",
+        "4.0", "4.1",
+    ]  # fmt: skip
