@@ -544,11 +544,11 @@ def of_two_folds(loaded: artifact.Artifact) -> dict[str, np.ndarray]:
 
 
 def of_another_shape(loaded: artifact.Artifact) -> dict[str, np.ndarray]:
-    return {**loaded.weights, "fold-2/logits/bias": np.zeros(5, np.float32)}
+    return {**loaded.weights, "fold-2/2.1 logits/bias": np.zeros(5, np.float32)}
 
 
 def not_finite(loaded: artifact.Artifact) -> dict[str, np.ndarray]:
-    return {**loaded.weights, "fold-2/logits/bias": np.full(4, np.nan, np.float32)}
+    return {**loaded.weights, "fold-2/2.1 logits/bias": np.full(4, np.nan, np.float32)}
 
 
 def resealed(folder: Path, weights: dict[str, np.ndarray], **values: object) -> None:

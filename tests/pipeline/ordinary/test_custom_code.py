@@ -7,7 +7,7 @@ import pytest
 from pipeline import config as configs
 from pipeline.config import Config
 
-HEADER = '''
+HEADER = """
 import keras
 from keras import layers
 
@@ -24,7 +24,7 @@ CONFIG = Config(
     epochs=1,
     warmup_epochs=0,
 )
-'''
+"""
 NET = '''
 def net(images, num_classes, momentum):
     """A small network."""
