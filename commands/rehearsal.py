@@ -275,6 +275,7 @@ def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, interne
     from pipeline.config import budget as budgets
     from pipeline.config import rehearsal
     from pipeline.errors import PipelineError
+    from pipeline.evaluation import floor_comparison
     from pipeline.rehearsal import short_run
     from pipeline.rehearsal.hidden_test import HiddenTest
 
@@ -291,12 +292,15 @@ def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, interne
     made.limit(plan.train, plan.tests)
     tests = max(len(made.hidden), len(made.visible), len(made.test_ids))
     share = min((len(made.train) + tests) / made.labelled, 1.0)
+    # A floor in another metric would be a number that says nothing beside this one's score.
+    other = floor_comparison.differing(settings)
     lines = (
         f"{len(made.hidden):,} of {made.labelled:,} labelled rows are the hidden test set",
         *((SEEN,) if copied else ()),
         *plan.lines,
         *made.made_up,
         *(f"left out: {line}" for line in made.left_out),
+        *((other,) if other else ()),
     )
 
     def score(given: Any, _: Any) -> float:
@@ -318,10 +322,11 @@ def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, interne
         writer=made.write,
     )
     variables = {rehearsal.VARIABLE: json.dumps(plan.changes)} if plan.changes else {}
+    floor = f"; floor: {settings.floor}" if settings.floor and not other else ""
     about = (
         f"{made.metric.name} of {len(made.hidden):,} hidden rows,"
         f" {'lower' if made.lower_is_better else 'higher'} is better"
-        f"{f'; floor: {settings.floor}' if settings.floor else ''}"
+        f"{floor}"
         f"{SHORT * (plan.train is not None)}"
     )
     size = written_bytes(settings.data, folder, copied=copied)

@@ -10,8 +10,8 @@ class Floor:
     """The out-of-fold score of a simple model, as `invoke inspect` measured it.
 
     It stands in the config, since the config alone reaches the notebook, the checkpoint and the
-    manifest. It names its own metric: a config whose `metric` is corrected later still compares
-    like with like.
+    manifest. It names its own metric: where a config's `metric` is corrected later, the two are not
+    compared until `invoke inspect --metric NAME --write CONFIG` has renewed the floor.
 
     Attributes:
         model: in words.

@@ -1,4 +1,4 @@
-"""A run beside its floor: the held-out score by the floor's own metric, and which is better."""
+"""A run beside its floor: the held-out score by the competition's metric, and which is better."""
 
 import math
 from collections.abc import Callable
@@ -7,26 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import metrics
+from pipeline import competition_metric, metrics
 from pipeline.config import Config
 from pipeline.data.dataset import Examples
-from pipeline.errors import ConfigError, DataError
+from pipeline.errors import DataError
 
 
-def refuse(config: Config) -> None:
-    """Raise `ConfigError` if the config's floor was measured by a metric of another target."""
-    floor = config.floor
-    if floor is None:
-        return
-    try:
-        metrics.find(floor.metric, config.target)
-    except ConfigError as error:
-        raise ConfigError(
-            f"floor.metric={floor.metric!r} cannot work with target={config.target!r}; expected a"
-            " floor that was measured for this target.\n"
-            f"Remove floor= from pipeline/configs/{config.name}.py, or inspect the folder again:\n"
-            "invoke inspect --input DIR"
-        ) from error
+def differing(config: Config) -> str:
+    """Return that the config's floor is in another metric, and how to renew it; "" if it is not.
+
+    Two metrics' numbers cannot be compared.
+    """
+    metric = competition_metric.of(config).name
+    if config.floor is None or config.floor.metric == metric:
+        return ""
+    return (
+        f"The floor is in {config.floor.metric} and the config's metric is {metric}, so they are"
+        " not compared. Renew the floor:\n"
+        f"invoke inspect --input DIR --metric {metric} --write {config.name}"
+    )
 
 
 def compare(
@@ -50,12 +49,15 @@ def compare(
     Returns:
         The floor's own fields; `network` and `network_error`: score and standard error of the run
         by the same metric; `below`: whether the run is the worse one. None without a floor, or
-        where the metric has no value.
+        with one in another metric, or where the metric has no value.
     """
     floor = config.floor
     if floor is None:
         return None
-    metric = metrics.find(floor.metric, config.target)
+    if other := differing(config):
+        show(other)
+        return None
+    metric = competition_metric.of(config)
     truth = examples.target.truth(examples.labels[held])
     try:
         score = metric(truth, found[held])

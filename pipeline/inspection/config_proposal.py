@@ -8,7 +8,6 @@ import keyword
 import math
 import re
 import tempfile
-import textwrap
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from pipeline.data.dataset import Examples, read_training
 from pipeline.data.test_set import read_test
 from pipeline.errors import ConfigError, DataError, PipelineError
 from pipeline.inspection import config_writer, floor_model, recipes
-from pipeline.inspection.config_writer import LINE
 from pipeline.inspection.inspection import Inspection
 from pipeline.inspection.recipes import Recipe, Task
 from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, Finding
@@ -242,12 +240,12 @@ def text(found: Inspection, proposal: Proposal) -> str:
         f"Expect    training takes about {shown(proposal.seconds)} ({known}); write the score here",
     ]
     if config.floor is not None:
-        doc += textwrap.wrap(f"Floor     {config.floor}", LINE, subsequent_indent=" " * 10)
+        doc.append(config_writer.about_floor(config.floor))
     why = {finding.about: finding.text for finding in proposal.findings}
     comments = {
         "competition": "The last part of its address on Kaggle; assumed, unless --competition was "
         "given.",
-        "metric": "A default: the metric is only on the competition page. Correct it here.",
+        "metric": config_writer.METRIC_UNKNOWN.strip(" #\n") * (not found.target.sure),
         "epochs": f"A start: {why['epochs'].partition(':')[2].strip()}.",
     }
     return config_writer.write(config, doc, comments)
@@ -270,7 +268,8 @@ def refuse_existing(path: Path) -> None:
     if path.exists() or path.is_symlink():
         raise ConfigError(
             f"{path} exists; expected a new file, and this one stays as it is.\n"
-            "Give another name: --write NAME"
+            "Give another name, or renew its metric and floor alone:\n"
+            f"invoke inspect --input DIR --write {path.stem} --metric NAME"
         )
     if not path.parent.is_dir():
         raise ConfigError(

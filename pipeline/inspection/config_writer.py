@@ -7,9 +7,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.config import Config
+from pipeline.config import Config, Floor
 
 LINE, STEP = 100, 4  # characters
+# Above a metric that nobody gave. It and the lines on the floor go when the metric is renewed.
+METRIC_UNKNOWN = (
+    "    # A default: only the competition page has it. `invoke inspect --metric` sets it.\n"
+)
 # These come first; the other fields follow in the order of `Config`.
 FIRST = (
     "name", "competition", "num_classes", "target", "metric", "data", "model", "model_options",
@@ -35,12 +39,17 @@ def write(config: Config, doc: Sequence[str], comments: Mapping[str, str]) -> st
             comments.get(name, ""), LINE, initial_indent=indent, subsequent_indent=indent
         )
         if name in given:
-            lines += [*waiting, f"    {name}={_formatted(given[name], STEP, len(name) + 2)},"]
+            lines += [*waiting, f"    {name}={formatted(given[name], STEP, len(name) + 2)},"]
             waiting = []
     words = "\n".join(doc).replace("\\", "\\\\").replace('"""', "'''")
     names = "Config, Data, Optimizer" if config.floor is None else "Config, Data, Floor, Optimizer"
     head = [f'"""{words}\n"""', "", f"from pipeline.config import {names}", ""]
     return "\n".join([*head, "CONFIG = Config(", *lines, *waiting, ")", ""])
+
+
+def about_floor(floor: Floor) -> str:
+    """Return the lines of a docstring on a floor."""
+    return "\n".join(textwrap.wrap(f"Floor     {floor}", LINE, subsequent_indent=" " * 10))
 
 
 def _different(value: Any) -> dict[str, Any]:
@@ -54,7 +63,7 @@ def _different(value: Any) -> dict[str, Any]:
     return found
 
 
-def _formatted(value: Any, indent: int, beside: int) -> str:
+def formatted(value: Any, indent: int, beside: int) -> str:
     """Return a value in one line, or, where that is too long, with a line for each of its parts.
     `indent`: of its line. `beside`: characters before and after it in this line.
     """
@@ -69,14 +78,14 @@ def _formatted(value: Any, indent: int, beside: int) -> str:
         parts = [("", each) for each in value]
     else:
         return _literal(value)
-    inner = ", ".join(f"{name}{_formatted(each, 0, -(10**9))}" for name, each in parts)
+    inner = ", ".join(f"{name}{formatted(each, 0, -(10**9))}" for name, each in parts)
     comma = "," if isinstance(value, tuple) and len(value) == 1 else ""
     short = f"{opened}{inner}{comma}{closed}"
     if indent + beside + len(short) <= LINE:
         return short
     deeper = indent + STEP
     lines = [
-        f"{' ' * deeper}{name}{_formatted(each, deeper, len(name) + 1)}," for name, each in parts
+        f"{' ' * deeper}{name}{formatted(each, deeper, len(name) + 1)}," for name, each in parts
     ]
     return "\n".join([opened, *lines, " " * indent + closed])
 

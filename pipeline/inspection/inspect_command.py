@@ -2,11 +2,12 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import PipelineError
+from pipeline.config import config_files
+from pipeline.errors import ConfigError, PipelineError
 from pipeline.runtime import backend
 
 OPTIONS = {
@@ -20,6 +21,8 @@ OPTIONS = {
     "train": "the table with the labels, or the folder of class folders, if it is ambiguous",
     "test": "the table of the test set, if it is ambiguous",
     "label": "the column to predict, if it is ambiguous; several: with commas between",
+    "metric": "the competition's metric, in which the floor is measured; with --write EXISTING it "
+    "renews metric and floor of that config, and nothing else",
 }
 
 
@@ -42,13 +45,15 @@ def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> 
 
     plan = training_speed.plan(given["for"], given["budget"])
     path = config_proposal.place(given["write"]) if given["write"] else None
+    if path is not None and given["metric"] and path.is_file():
+        return _renew(folder, given, path, show)
     if path is not None:
         config_proposal.refuse_existing(path)
     page = inspection_page.place(given["page"])
     name, competition = config_proposal.names(folder, path, given["competition"])
     labels = tuple(filter(None, given["label"].split(",")))
     found = inspection.inspect(
-        folder, Given(given["sample"], given["train"], given["test"], labels)
+        folder, Given(given["sample"], given["train"], given["test"], labels, given["metric"])
     )
     if plan.machine == training_speed.CPU or found.inputs.data.kind == "table":
         # Networks are timed, and that of a table is trained. Every proposed batch is a multiple.
@@ -88,4 +93,57 @@ def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> 
         "page": given["page"] or None,
         "proposed": proposed.config.to_json(),
         "findings": [asdict(line) for line in lines],
+    }
+
+
+def _renew(
+    folder: Path, given: Mapping[str, str], path: Path, show: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure the floor of a config that exists by another metric, put both into its file, and
+    return what was found.
+    """
+    from pipeline import competition_metric
+    from pipeline.inspection import (
+        config_proposal,
+        floor_renewal,
+        image_networks,
+        inspection,
+        tables,
+        training_speed,
+    )
+
+    idle = [name for name in ("for", "budget", "competition", "page") if given[name]]
+    if idle:
+        raise ConfigError(
+            f"--{idle[0]} cannot work with --metric and a config that exists, {path}: its metric"
+            " and floor alone are renewed.\n"
+            f"Leave it out, or give a new name: --write NAME"
+        )
+    before = config_files.load(given["write"])
+    config = replace(before, metric=given["metric"])
+    competition_metric.of(config)  # refuses one that cannot score this target
+    if "own" in (config.data.kind, config.target):
+        raise ConfigError(
+            f"{path} has its own {'reader' if config.data.kind == 'own' else 'target'}, for which"
+            " no simple model is fitted; expected image files, arrays, TFRecords or a table.\n"
+            f'Set metric="{config.metric}" in it, and leave floor out.'
+        )
+    labels = tuple(filter(None, given["label"].split(","))) or config.data.labels
+    asked = tables.Given(given["sample"], given["train"], given["test"], labels)
+    found = inspection.inspect(folder, asked)
+    if config.data.kind == "table":
+        backend.use_every_core(image_networks.BASE)
+    proposed = config_proposal.Proposal(config, (), 0.0, training_speed.Plan())
+    proposed = config_proposal.with_floor(proposed, found)
+    for line in proposed.findings:
+        show(f"{line.level:9}{line.about:18}{line.text}")
+    floor_renewal.write(path, before, proposed.config)
+    show(f"wrote metric and floor into {path}; all else is as it was")
+    return {
+        "config": config.name,
+        "competition": config.competition,
+        "written": str(path),
+        "page": None,
+        "proposed": proposed.config.to_json(),
+        "findings": [asdict(line) for line in proposed.findings],
     }

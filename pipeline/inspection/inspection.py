@@ -83,10 +83,14 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     Raises:
         DataError: if there is no sample submission, no table with labels or nothing that a model
             could read, if a part is ambiguous, or if the labels cannot be learned.
-        ConfigError: if a file or column has a name that no config can hold.
+        ConfigError: if a file or column has a name that no config can hold, or the metric that is
+            given cannot score the labels.
     """
-    contents = tables.read(folder, given or Given())
+    given = given or Given()
+    contents = tables.read(folder, given)
     target = target_guess.read(contents)
+    if given.metric:
+        target = target_guess.scored_by(target, given.metric)
     inputs = image_inputs.find(contents) or input_kinds.find(contents)
     if inputs is None:
         raise DataError(_nothing_found(contents))

@@ -36,13 +36,14 @@ class Finding:
 @dataclass(frozen=True)
 class Given:
     """What the user chose: paths of tables below the folder (of `train` also a folder of class
-    folders), and label columns. "" and (): to be found.
+    folders), label columns, and the competition's metric. "" and (): to be found.
     """
 
     sample: str = ""
     train: str = ""
     test: str = ""
     labels: tuple[str, ...] = ()
+    metric: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from pipeline import metrics
 from pipeline.data import labels
 from pipeline.errors import DataError
 from pipeline.folders import unsupported
@@ -35,6 +36,7 @@ class TargetGuess:
         metric: a name of `pipeline.metrics`.
         findings: with the reasons.
         separator: between several labels in one text.
+        sure: whether somebody gave the metric.
     """
 
     kind: str
@@ -42,6 +44,7 @@ class TargetGuess:
     metric: str
     findings: tuple[Finding, ...]
     separator: str = " "
+    sure: bool = False
 
     @property
     def majority(self) -> float:
@@ -70,6 +73,18 @@ def read(contents: Contents) -> TargetGuess:
     if len(contents.labels) > 1:
         return _several(contents, table)
     return _one(contents, table[contents.labels[0]])
+
+
+def scored_by(target: TargetGuess, metric: str) -> TargetGuess:
+    """Return a target with the metric that somebody gave.
+
+    Raises:
+        ConfigError: if that cannot score it.
+    """
+    name = metrics.find(metric, target.kind).name
+    others = (finding for finding in target.findings if finding.about != "metric")
+    given = Finding(CHOSEN, "metric", f"{name}, as --metric says")
+    return replace(target, metric=name, findings=(*others, given), sure=True)
 
 
 def _several(contents: Contents, table: pd.DataFrame) -> TargetGuess:
@@ -259,7 +274,8 @@ def _guess(
     """Return a target with its findings. `reason`: for the metric."""
     default = (
         f"the metric is only on the competition page; defaulting to {metric} for {kind}"
-        f"{': ' + reason if reason else ''}. Correct metric in the config"
+        f"{': ' + reason if reason else ''}. Give it, and the floor is measured in it: "
+        "--metric NAME"
     )
     findings = (
         Finding(CHOSEN, "target", f"{kind}: {text}"),

@@ -51,6 +51,7 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         found=found,
         headline=_headline(found, predictions),
         floor=_floor(found),
+        other_floor=_other_floor(found),
         few_rows=[quoted(text, 1000) for text in (found.part("few_rows").get("text"),) if text],
         plan=plan_comparison.of(output, found),
         tiles=_tiles(found),
@@ -138,6 +139,20 @@ def _floor(found: Results) -> tuple[Markup, list[tuple[Markup, str]], bool] | No
         )
     ]
     return quoted(floor["metric"], 40), rows, floor.get("below") is True
+
+
+def _other_floor(found: Results) -> list[Markup]:
+    """Return that the floor is in another metric than the run, in a line; none if it is not."""
+    floor, metric = found.config.get("floor"), found.manifest.get("metric")
+    given = floor.get("metric") if isinstance(floor, dict) else None
+    if not found.complete or given is None or given == metric:
+        return []
+    text = (
+        f"The floor is in {given} and the run's metric is {metric}, so they are not compared."
+        f" invoke inspect --input DIR --metric {metric} --write {found.config.get('name')}"
+        " renews the floor."
+    )
+    return [quoted(text, 400)]
 
 
 def _tiles(found: Results) -> list[tuple[str, object]]:

@@ -135,7 +135,6 @@ def train(
         with writing(path):  # fails now if it cannot be made, and not after hours
             path.mkdir(parents=True, exist_ok=True)
     metric = competition_metric.of(config)
-    floor_comparison.refuse(config)  # now, and not after hours
     first = warm_start.find(config, output, fresh=fresh)
     if config.code:
         check(config, show)

@@ -12,7 +12,6 @@ from pipeline.__main__ import main
 from pipeline.config import Floor
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
-from pipeline.errors import ConfigError
 from pipeline.evaluation import floor_comparison
 from pipeline.report import report
 from pipeline.training import training
@@ -25,14 +24,16 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_RESAMPLES", 200)
 
 
-def compared(right: int, floor: Floor = FLOOR, rows: int = 100) -> tuple[dict | None, str]:
+def compared(
+    right: int, floor: Floor = FLOOR, rows: int = 100, metric: str = "accuracy"
+) -> tuple[dict | None, str]:
     """Return the manifest's part and the line of a run with so many right rows."""
     labels = np.arange(rows, dtype=np.int32) % 2
     found = np.eye(2, dtype=np.float32)[np.where(np.arange(rows) < right, labels, 1 - labels)]
     examples = Examples(
         tuple(map(str, range(rows))), np.zeros((rows, 1)), labels, Target("classes", ("a", "b"))
     )
-    config = replace(configs.load("digits"), num_classes=2, floor=floor)
+    config = replace(configs.load("digits"), num_classes=2, floor=floor, metric=metric)
     lines: list[str] = []
     part = floor_comparison.compare(config, examples, np.arange(rows), found, lines.append)
     return part, "\n".join(lines)
@@ -56,23 +57,27 @@ def test_a_run_says_on_which_side_of_the_floor_it_is(right, said, below):
 
 
 def test_a_metric_that_falls_is_better_below():
-    """The floor's own metric counts, whatever the config's is."""
-    part, line = compared(100, replace(FLOOR, metric="log_loss", score=0.5))
+    part, line = compared(100, replace(FLOOR, metric="log_loss", score=0.5), metric="log_loss")
 
     assert part is not None and not part["below"] and "Above the floor" in line
 
 
 def test_a_floor_without_a_value_on_the_held_out_rows_loses_no_training():
-    part, line = compared(1, replace(FLOOR, metric="auc"), rows=1)
+    part, line = compared(1, replace(FLOOR, metric="auc"), rows=1, metric="auc")
 
     assert part is None and "cannot be compared with its floor" in line
 
 
-def test_a_floor_of_another_target_is_refused_before_the_training(competition, tiny, tmp_path):
-    config = replace(tiny, floor=replace(FLOOR, metric="rmse"))
+def test_a_floor_in_another_metric_loses_no_training(competition, tiny, tmp_path):
+    """Nor is it set beside the run's score, on the page either."""
+    config = replace(tiny, epochs=1, floor=replace(FLOOR, metric="rmse"))
+    lines: list[str] = []
 
-    with pytest.raises(ConfigError, match=r"(?s)^floor\.metric='rmse'.*Remove floor= "):
-        training.train(config, competition, tmp_path / "out", show=lambda line: None)
+    made = training.train(config, competition, tmp_path / "out", show=lines.append)
+
+    assert made.manifest["floor"] is None
+    assert lines[-1].startswith("The floor is in rmse and the config's metric is accuracy")
+    assert "The floor is in another metric" in report.write(tmp_path / "out").read_text()
 
 
 def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(

@@ -1,6 +1,5 @@
 """Tables as people have them: typos, columns of mostly zeros, heavy tails, labels over decades."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -66,11 +65,10 @@ def test_one_row_with_a_typo_does_not_decide_the_score(diamonds):
     """The price of the stone with y=318 was 1e23 before inputs and predictions had limits."""
     output = diamonds[1]
     table = pd.read_csv(output / "validation.csv", index_col="id")
-    floor = json.loads((output / "artifact" / "manifest.json").read_text())["floor"]
 
     errors = (table["prediction"] - table["label"]).abs()
     assert errors["train3"] <= table["label"].max() - table["label"].min()
-    assert floor["network"] < 3 * table["label"].std()
+    assert (errors**2).mean() ** 0.5 < table["label"].std()  # what the mean price reaches
 
 
 def test_the_manifest_scores_what_the_artifact_predicts(diamonds):

@@ -1,0 +1,150 @@
+"""The competition's metric: inspect measures in it, and a config that exists can follow it."""
+
+import re
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline import config as configs
+from pipeline.__main__ import main
+from pipeline.config import Floor
+from pipeline.config.config_files import load
+from pipeline.evaluation import floor_comparison
+from pipeline.inspection import config_proposal, floor_renewal
+from pipeline.inspection.tables import FOUND, Finding
+
+STONES = Floor(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60)
+
+
+@pytest.fixture(scope="module")
+def prices(tmp_path_factory) -> Path:
+    """Return a folder with 60 stones, their weights and prices."""
+    folder = tmp_path_factory.mktemp("prices")
+    random = np.random.default_rng(0)
+    carat = random.lognormal(-0.4, 0.5, 70).round(2)
+    price = (4000 * carat**1.7 * random.lognormal(0, 0.1, 70)).round(1)
+    table = pd.DataFrame({"id": range(70), "carat": carat, "price": price})
+    table[:60].to_csv(folder / "train.csv", index=False)
+    table[60:].drop(columns="price").to_csv(folder / "test.csv", index=False)
+    table[60:][["id"]].assign(price=0.5).to_csv(folder / "sample_submission.csv", index=False)
+    return folder
+
+
+@contextmanager
+def untrained():
+    """No network is trained beside boosting: one test looks at that, and it takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        none = Finding(FOUND, "boosting", "")
+        patch.setattr(config_proposal, "_beside_boosting", lambda *given: none)
+        yield
+
+
+@pytest.fixture(scope="module")
+def written(prices, tmp_path_factory) -> tuple[Path, str]:
+    """Return a config that inspect wrote without knowing the metric, and what was shown."""
+    path, shown = tmp_path_factory.mktemp("configs") / "stones.py", StringIO()
+    with untrained(), redirect_stdout(shown):
+        assert main(["inspect", str(prices), "--write", str(path)]) == 0
+    return path, shown.getvalue()
+
+
+def test_a_metric_that_is_given_decides_floor_and_comparison(prices, tmp_path, capsys):
+    """It is the config's, too; nothing has to be corrected."""
+    path = tmp_path / "stones.py"
+
+    with untrained():
+        code = main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)])
+
+    made, told = load(str(path)), capsys.readouterr().out
+    assert code == 0 and made.floor is not None
+    assert (made.metric, made.floor.metric) == ("rmsle", "rmsle")
+    assert "only on the competition page" not in told + path.read_text()
+
+
+def test_a_metric_that_is_not_given_is_asked_for(written):
+    """The line about it names the option."""
+    (line,) = [each for each in written[1].splitlines() if " metric  " in each]
+    assert "only on the competition page" in line and "--metric NAME" in line
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "rmsl"])
+def test_a_metric_that_cannot_score_the_labels_is_refused(prices, metric, capsys):
+    """Before anything is fitted."""
+    assert main(["inspect", str(prices), "--metric", metric]) == 2
+    assert "rmse, rmsle" in capsys.readouterr().err
+
+
+def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, tmp_path, capsys):
+    """What its owner wrote into it stays, byte for byte."""
+    path = tmp_path / "stones.py"
+    before = written[0].read_text().replace("batch=", "batch = ", 1)  # as a person may write
+    before = re.sub("epochs=[0-9]+", "epochs=3", before)
+    before = before.replace("CONFIG =", "# my notes: é, 'x', \"y\"\nSEEN = 3  # mine\n\n\nCONFIG =")
+    path.write_text(before)
+    old = load(str(path))
+
+    code = main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)])
+
+    new = load(str(path))
+    assert code == 0 and "HistGradientBoosting rmsle" in capsys.readouterr().out
+    assert new.floor is not None and (new.metric, new.floor.metric) == ("rmsle", "rmsle")
+    assert replace(new, metric=old.metric, floor=old.floor) == old
+    lines = [set(text.splitlines()) for text in (before, path.read_text())]
+    about = "metric", "floor=", "Floor  ", "by Hist", "score=", "error=", "model=", "rows=", "),"
+    assert [line for line in lines[0] ^ lines[1] if not any(word in line for word in about)] == []
+    assert "rmse " not in path.read_text()
+
+
+def test_a_config_without_a_floor_gets_one():
+    """With the import that it needs."""
+    new = floor_renewal.renewed(
+        "from pipeline.config import Config, Data\n\nCONFIG = Config(\n    name='a',  # mine\n)\n",
+        "rmsle",
+        STONES,
+    )
+
+    assert new == (
+        "from pipeline.config import Config, Data, Floor\n\nCONFIG = Config(\n"
+        "    name='a',  # mine\n"
+        '    metric="rmsle",\n'
+        "    floor=Floor("
+        'model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60),\n)\n'
+    )
+
+
+def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp_path, capsys):
+    """Its owner gets the two lines to write."""
+    path = tmp_path / "stones.py"
+    config = load(str(written[0])).to_json()
+    text = f"from pipeline.config import from_json\n\nCONFIG = from_json({config!r})\n"
+    path.write_text(text)
+
+    with untrained():
+        code = main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)])
+
+    said = capsys.readouterr().err
+    assert code == 2 and path.read_text() == text
+    assert 'metric="rmsle"' in said and 'floor=Floor(model="Hist' in said
+
+
+def test_an_existing_config_is_refused_with_the_way_to_renew_its_floor(prices, written, capsys):
+    assert main(["inspect", str(prices), "--write", str(written[0])]) == 2
+    assert "--metric NAME" in capsys.readouterr().err
+
+
+def test_scores_of_two_metrics_are_not_set_side_by_side():
+    """One line says how to renew the floor."""
+    config = replace(configs.load("diabetes"), metric="mae")
+    lines: list[str] = []
+    none = np.zeros(0)
+
+    part = floor_comparison.compare(config, None, none, none, lines.append)  # type: ignore[arg-type]
+
+    assert part is None and len(lines) == 1
+    assert "floor is in rmse" in lines[0] and "metric is mae" in lines[0]
+    assert lines[0].endswith("invoke inspect --input DIR --metric mae --write diabetes")
