@@ -4,10 +4,11 @@ A row becomes float32 (features,): each number in standard deviations from its m
 missing; a 1 for each missing number; and the place of each category in the list that training has
 seen, 0 for any other. Numbers and list travel in the artifact, so that inference cannot differ.
 
-Numbers are limited first, to a range that a few wrong rows cannot move: from the 1st to the 99th
-percentile, with as much again on each side, and never beyond what the table holds. A value that
-most rows have does not count for the percentiles, so a column of mostly zeros keeps its range. One
-typo far out would otherwise be the mean, the deviation and, behind a logarithm, the whole score.
+Numbers are limited first, to a range that a few wrong rows cannot move: the least and the greatest
+value of the table that are no farther from its 1st and 99th percentile than these from each other.
+So a typo becomes a value that the model has seen. A value that most rows have does not count for
+the percentiles, so a column of mostly zeros keeps its range. One typo far out would otherwise be
+the mean, the deviation and, behind a logarithm, the whole score.
 """
 
 import json
@@ -180,7 +181,7 @@ def scale_of(values: np.ndarray) -> Scale:
 
     >>> typo = scale_of(np.array([*np.linspace(5, 6, 500), 318.0]))
     >>> typo.low, round(typo.high, 2)
-    (5.0, 6.97)
+    (5.0, 6.0)
     >>> mostly_zero = scale_of(np.array([0.0] * 5000 + [2.0, 3.0, 4.0]))
     >>> mostly_zero.low, mostly_zero.high
     (0.0, 4.0)
@@ -196,7 +197,8 @@ def scale_of(values: np.ndarray) -> Scale:
     last = len(others) - 1
     ends += [others[math.ceil(TAIL * last)], others[math.floor((1 - TAIL) * last)]]
     width = (max(ends) - min(ends)) or most - least  # of two or three rows there is no middle
-    low, high = float(max(least, min(ends) - width)), float(min(most, max(ends) + width))
+    near = values[(values >= min(ends) - width) & (values <= max(ends) + width)]
+    low, high = float(near.min()), float(near.max())
     limited = values.clip(low, high)
     mean = float(limited.mean())
     unit = max(float(limited.std()), (high - mean) / FARTHEST, (mean - low) / FARTHEST)

@@ -11,9 +11,10 @@ import pytest
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Config, Data, Floor
-from pipeline.data import table_features
+from pipeline.data import dataset, table_features
 from pipeline.errors import ConfigError
 from pipeline.inference import inference, restoring
+from pipeline.inspection import floor_model
 from pipeline.report import report
 from pipeline.training import training
 
@@ -62,13 +63,17 @@ def diamonds(tmp_path_factory) -> tuple[Path, Path, Config, list[str]]:
 
 
 def test_one_row_with_a_typo_does_not_decide_the_score(diamonds):
-    """The price of the stone with y=318 was 1e23 before inputs and predictions had limits."""
-    output = diamonds[1]
+    """The price of the stone with y=318 was 5e13 before inputs and predictions had limits; the rmse
+    is of the order of boosting's, which knows no straight lines.
+    """
+    folder, output, config, _ = diamonds
     table = pd.read_csv(output / "validation.csv", index_col="id")
 
-    errors = (table["prediction"] - table["label"]).abs()
-    assert errors["train3"] <= table["label"].max() - table["label"].min()
-    assert (errors**2).mean() ** 0.5 < table["label"].std()  # what the mean price reaches
+    floor = floor_model.fit(replace(config, metric="rmse"), dataset.read_training(folder, config))
+    errors = table["prediction"] - table["label"]
+
+    assert abs(errors["train3"]) <= table["label"].max() - table["label"].min()
+    assert (errors**2).mean() ** 0.5 < 10 * floor.score
 
 
 def test_the_manifest_scores_what_the_artifact_predicts(diamonds):
@@ -125,8 +130,8 @@ def test_a_regression_may_go_beyond_its_labels_if_the_config_says_so(diamonds):
 @pytest.mark.parametrize(
     ("values", "low", "high"),
     [
-        ([*np.linspace(0, 1, 999), 26.0], 0, 2),  # a typo
-        ([-26.0, *np.linspace(0, 1, 999)], -1, 1),
+        ([*np.linspace(0, 1, 999), 26.0], 0, 1),  # a typo
+        ([-26.0, *np.linspace(0, 1, 999)], 0, 1),
         ([0.0] * 5000 + [1.0, 2.0, 3.0, 4.0], 0, 4),  # mostly zeros
         ([0.0] * 9999 + [1.0], 0, 1),
         ([0.0, 1.0] * 30, 0, 1),
