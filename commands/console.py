@@ -225,8 +225,8 @@ def interpreter(machine: str, path: str) -> str:
     if lacking.startswith("["):
         raise UsageError(
             f"{option} has no {lacking.strip('[]')}; expected an environment that can run"
-            f" notebooks.\n{shlex.quote(path)} -m pip install papermill ipykernel"
-            f" -r constraints/{machine.lower()}-image.txt"
+            f" notebooks.\n{shlex.quote(path)} -m pip install -e ."
+            f" -c constraints/{machine.lower()}-image.txt"
         )
     raise UsageError(
         f"{option}: expected the interpreter of a Python environment.\n"

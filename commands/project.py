@@ -157,9 +157,11 @@ def resolved_pushes(config: str, **more: Any) -> Any:
 
     Kaggle is asked what came of a push that was interrupted.
     """
+    from deploy.client import credentials
     from deploy.relay import reconcile
     from deploy.relay.last_runs import Pushes
 
+    credentials.require_client()
     pushes = Pushes(project(config, **more))
     if pushes.unclear():
         reconcile.resolve(connect(), pushes, show=show)

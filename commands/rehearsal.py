@@ -144,8 +144,11 @@ def _rehearse(
     pythons: Mapping[str, str],
 ) -> dict[str, Any]:
     from deploy.bundle import rehearsed
+    from deploy.client import credentials
     from deploy.errors import Detached, RelayError, UsageError, writing
     from deploy.relay import relay
+
+    credentials.require_client()  # the local Kaggle is made of the client's parts, too
     from localkaggle.services.datasets import parse_published
 
     runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
+from packaging.requirements import Requirement
 
 from deploy.client import credential_lookup, file_transfer, secrets
 from deploy.client.credential_lookup import Found
@@ -169,8 +170,51 @@ def versions(timeouts: tuple[float, float]) -> dict[str, str]:
     return found
 
 
+def require_client() -> None:
+    """Refuse a client that is missing, or that the pins of another package have broken.
+
+    The installed versions tell. Nothing is imported, so nobody is logged in.
+
+    Raises:
+        UsageError: if it cannot be imported.
+    """
+    wrong = []
+    try:
+        needs = importlib.metadata.requires("kaggle") or []
+        for need in map(Requirement, [*needs, "six"]):  # it imports six and does not declare it
+            if need.marker is not None and not need.marker.evaluate():
+                continue
+            try:
+                version = importlib.metadata.version(need.name)
+            except importlib.metadata.PackageNotFoundError:
+                wrong.append(f"{need.name} is not installed")
+                continue
+            # Another version of any other package may well do.
+            if need.name == "kagglesdk" and version not in need.specifier:
+                pinned = "".join(f", as {name} pins it" for name in _pinning(need.name))
+                wrong.append(f"it needs {need}, and {version} is installed{pinned}")
+    except importlib.metadata.PackageNotFoundError:
+        wrong = ["it is not installed"]
+    if wrong:
+        raise UsageError(
+            f"The Kaggle client cannot be imported: {'; '.join(wrong)}.\n"
+            f"Expected kaggle 2.2.4 or newer, and what it needs. Run:\n{INSTALL}"
+        )
+
+
+def _pinning(package: str) -> list[str]:
+    """Return the installed packages that allow one version of a package, with their versions."""
+    return [
+        f"{found.name} {found.version}"
+        for found in importlib.metadata.distributions()
+        for text in found.requires or ()
+        if re.match(rf"{package}\s*\(?==", text)
+    ]
+
+
 def _api(timeouts: tuple[float, float]) -> Any:
     """Return a `KaggleApi` whose clients have timeouts and print nothing."""
+    require_client()
     try:
         version = importlib.metadata.version("kaggle")
         with _hidden_verbose():

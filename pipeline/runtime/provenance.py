@@ -21,6 +21,7 @@ DECIDING = tuple(
 )
 LIBRARIES = (
     "keras",
+    "keras-hub",
     "jax",
     "jaxlib",
     "tensorflow",

@@ -204,7 +204,7 @@ def test_a_python_that_cannot_run_notebooks_is_named_with_the_command_that_fixes
     done = invoke("dry-run", "--gpu-python", str(bare / "bin" / "python"))
 
     assert done.returncode == 2 and "has no 'papermill', 'ipykernel'" in done.stderr
-    assert "-m pip install papermill ipykernel -r constraints/gpu-image.txt" in done.stderr
+    assert "-m pip install -e . -c constraints/gpu-image.txt" in done.stderr
 
 
 def test_a_notebook_is_built_without_an_account(tmp_path):

@@ -1,0 +1,63 @@
+"""A client that another package's pins have broken is refused before anything else is done."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.client import credentials
+from deploy.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def installed(folder: Path, name: str, version: str, *needs: str) -> None:
+    """Make a package look installed in a folder."""
+    place = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    place.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {need}" for need in needs]
+    (place / "METADATA").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def pinned(tmp_path: Path) -> Path:
+    """Return a folder in which keras-hub has an old kagglesdk installed."""
+    installed(tmp_path, "kagglesdk", "0.1.28")
+    installed(tmp_path, "keras-hub", "0.31.1", "keras>=3.15", "kagglesdk==0.1.28")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["dry-run", "push-train", "doctor"])
+def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(pinned, command):
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", command],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(pinned)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    said = done.stdout + done.stderr
+    assert done.returncode in (2, 3)  # a doctor that finds no credentials, too, ends with 3
+    assert "The Kaggle client cannot be imported: it needs kagglesdk" in said
+    assert "0.1.28 is installed, as keras-hub 0.31.1 pins it" in said
+    assert "pip install 'kaggle>=2.2.4,<2.3' six" in said
+    assert "Started a local Kaggle" not in said and "Logging in" not in said
+
+
+def test_a_client_that_is_installed_with_what_it_needs_is_taken():
+    credentials.require_client()
+
+
+def test_a_client_that_is_not_installed_is_named_with_the_command(monkeypatch):
+    def requires(name: str) -> list[str]:
+        raise credentials.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(credentials.importlib.metadata, "requires", requires)
+
+    with pytest.raises(UsageError, match=r"not installed\.\n.*\npip install 'kaggle"):
+        credentials.require_client()
