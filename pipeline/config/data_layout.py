@@ -19,12 +19,14 @@ AUGMENTATIONS = (
     "crop_padding", "flip", "flip_vertical", "rotate", "crop_scale", "rand_augment", "mixup",
     "cutmix",
 )  # fmt: skip
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP", "", "*")
+_SMALL = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+ENDINGS = (*_SMALL, *map(str.upper, _SMALL))  # of image files
+SUFFIXES = (*ENDINGS, "", "*")
 # Pixels a side. Decoding smaller images again takes less time than checking a cache.
 CACHED_ABOVE = 64
 # What decides the pixels of an image file: the fields of `pipeline.data.image_decoding.Shape`.
 # Inference takes them from the artifact.
-PIXELS = ("height", "width", "channels", "resize", "decode", "alpha")
+PIXELS = ("height", "width", "channels", "resize", "decode", "alpha", "white")
 # What says which images are decoded, and how.
 DECODING = (
     *PIXELS, "kind", "suffix",
@@ -54,6 +56,10 @@ class Data:
             and less exact (`pipeline.data.image_decoding.Shape`).
         alpha: of image files with transparent parts: "drop" ignores the alpha channel, "white" or
             "black" lays the image on that colour. Some pictures are drawn in alpha alone.
+        white: of grey image files with more than 8 bits: the value that becomes 255. Larger ones do
+            too, 0 and less become 0. 4095 for 12 bits in files of 16 bits, as of X-rays and
+            microscopes; 1.0 for floats from 0 to 1. None: 65535, and floats are refused.
+            `invoke inspect` measures it.
         train_csv: a table with one row an example: `id_column`, the label columns, and with
             "pixels" and "table" the inputs. None, with "images": there is no table, and each folder
             below train_images is a label (train/cats/1.jpg). An id is then the file's path.
@@ -79,7 +85,7 @@ class Data:
             `invoke inspect` proposes them.
         most_categories: that are distinguished in one column; rarer ones count as unknown.
         suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg,
-            .jpeg and .webp, in small letters or capitals.
+            .jpeg, .jfif, .webp, .bmp, .gif, .tif and .tiff, in small letters or capitals.
         crop_padding: pixels of zeros around an image before a random crop of the original size; 0:
             no crop.
         flip: mirror half of the images left to right.
@@ -114,6 +120,7 @@ class Data:
     resize: str = "exact"
     decode: str = "full"
     alpha: str = "drop"
+    white: float | None = None
     train_csv: str | None = "train.csv"
     test_csv: str = "test.csv"
     train_images: str | tuple[str, ...] = "train"
@@ -156,6 +163,8 @@ class Data:
         one_of("data.resize", self.resize, RESIZES)
         one_of("data.decode", self.decode, DECODES)
         one_of("data.alpha", self.alpha, ALPHAS)
+        if self.white is not None:
+            within("data.white", self.white, 0, 2**32, open_ends=True)
         one_of("data.suffix", self.suffix, SUFFIXES)
         self._check_shape()
         self._check_columns()

@@ -1,29 +1,32 @@
 """Images in a folder for each label (train/cats/1.jpg): paths become ids and labels."""
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from pipeline.config.data_layout import Data
-from pipeline.data.image_decoding import ENDINGS
+from pipeline.config.data_layout import ENDINGS, Data
 from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
 
 DEPTH = 6  # levels of folders that are read: links may lead in a circle
 
 
-def read(folder: Path, data: Data) -> tuple[list[str], pd.DataFrame]:
+def read(
+    folder: Path, data: Data, show: Callable[[str], None] | None = None
+) -> tuple[list[str], pd.DataFrame]:
     """Return the path of each image below `data.train_images`, and its row of ids and labels.
 
     The label is the first folder below `train_images`. The id is the path below `folder`, ending
     included, so no two images have the same one. Images beside the folders of labels have no label
-    and are not read.
+    and are not read. Files with other endings than those of images are not read either.
 
     Args:
         folder: of the competition.
         data: with `train_images`, and the names of the two columns.
+        show: takes a line that counts and names what is not read, if there is any.
 
     Returns:
         n paths, and a table of texts with the columns `id_column` and `label_column`, in the order
@@ -34,10 +37,16 @@ def read(folder: Path, data: Data) -> tuple[list[str], pd.DataFrame]:
     """
     paths: list[str] = []
     rows: list[tuple[str, str]] = []
+    loose: list[str] = []
+    skipped: list[str] = []
     for place in several(data.train_images):
         before = len(paths)
         for inside, names in walk(folder / place):
-            for name in images(names) if inside.parts else ():
+            if not inside.parts:
+                loose += images(names)
+                continue
+            skipped += [str(inside / name) for name in others(names)]
+            for name in images(names):
                 # No Path: a hundred thousand of them cost seconds.
                 path = os.path.normpath(os.path.join(place, inside, name))  # noqa: PTH118
                 paths.append(os.path.join(folder, path))  # noqa: PTH118
@@ -48,6 +57,11 @@ def read(folder: Path, data: Data) -> tuple[list[str], pd.DataFrame]:
                 "as train/cats/1.jpg, since data.train_csv is None.\n"
                 "Set data.train_images or data.train_csv in the config, or complete the download."
             )
+    left_out = [described(skipped)] if skipped else []
+    if loose:
+        left_out.append(f"{len(loose):,} images in no folder of a label, for example {loose[0]}")
+    if left_out and show is not None:
+        show(f"Not read from {', '.join(several(data.train_images))}: {'; '.join(left_out)}")
     return paths, pd.DataFrame(rows, columns=[data.id_column, *data.labels], dtype=object)
 
 
@@ -56,6 +70,25 @@ def images(names: list[str]) -> list[str]:
     return sorted(
         name for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")
     )
+
+
+def others(names: list[str]) -> list[str]:
+    """Return the names of files that are no images, without a system's hidden ones."""
+    return [
+        name for name in names if not name.lower().endswith(ENDINGS) and not name.startswith(".")
+    ]
+
+
+def described(names: Sequence[str]) -> str:
+    """Return what files that are no images are, by their endings.
+
+    >>> described(["cats/a.txt", "cats/b.dcm", "cats/c.txt"])
+    '3 files with other endings (2 .txt, 1 .dcm), for example cats/a.txt'
+    """
+    counts = Counter(os.path.splitext(name)[1] or "without one" for name in names)  # noqa: PTH122
+    listed = ", ".join(f"{count:,} {ending}" for ending, count in counts.most_common(6))
+    more = ", …" if len(counts) > 6 else ""
+    return f"{len(names):,} files with other endings ({listed}{more}), for example {names[0]}"
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:

@@ -115,7 +115,7 @@ def read_training(
     data = config.data
     if data.kind == "own":
         return _own(folder, config, show or print)
-    path, table, ids, parts = _rows(folder, config)
+    path, table, ids, parts = _rows(folder, config, show)
     names = _columns(config)
     encoding, broken, first = None, {}, None
     if data.kind in ("images", "tfrecords"):
@@ -168,7 +168,7 @@ def _columns(config: Config) -> list[str]:
 
 
 def _rows(
-    folder: Path, config: Config
+    folder: Path, config: Config, show: Callable[[str], None] | None = None
 ) -> tuple[Path, pd.DataFrame, tuple[str, ...], parallel_decoding.Paths | None]:
     """Return the path of the table, the table, its ids, and where images lie, if no id says it."""
     data, names = config.data, _columns(config)
@@ -179,7 +179,7 @@ def _rows(
         parts, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
     elif data.train_csv is None:
         path = folder / ", ".join(tfrecords.several(data.train_images))
-        parts, table = class_folders.read(folder, data)
+        parts, table = class_folders.read(folder, data, show)
     else:
         path = folder / data.train_csv
         # Only image files are found by id.

@@ -1,22 +1,22 @@
 """From the bytes of an image file to uint8 pixels, by one rule for training and inference.
 
-PNG, JPEG and WebP, and no other format: each parser is one more way in. The rules:
+PNG, JPEG, WebP, BMP, GIF and TIFF, by the file's first bytes. The rules:
 
-grey         1 (black and white: 0 and 255), L, LA; I;16, I;16B and I, which have 16 bits: divided
-             by 257 and rounded, never clipped
-colour       RGB, RGBA, P and PA (the palette's colours), CMYK (Pillow's formula; Adobe's inverted
-             inks are inverted back), YCbCr
+grey         1 (black and white: 0 and 255), L, LA; I;16, I;16B, I and F, which have 16 or 32 bits:
+             `white` becomes 255, and what is between is rounded. Without it 65535 does
+colour       RGB, RGBA, RGBX, P and PA (the palette's colours), CMYK (Pillow's formula; Adobe's
+             inverted inks are inverted back), YCbCr
 16 bits      of a colour, or with alpha: Pillow keeps the high byte, at most one level from the
              rounded value
-refused      F, and I beyond 16 bits: nothing says which value is white. None of the three formats
-             holds such pixels
+refused      F, and I beyond 16 bits, without `white`: nothing says which value is white. LAB
 alpha        "drop" drops it; the colours below it stay as stored. Keras (`load_img`), TensorFlow,
              torchvision and fastai do the same, so weights and results from there hold here. A
              palette's transparent colour is a colour like the others. "white" and "black" lay the
              image on that colour, for pictures that are drawn in the alpha channel
 to grey      ITU-R 601 luma, (299 R + 587 G + 114 B) / 1000. To colour: three equal channels
 orientation  that of the EXIF tag, all eight; one that cannot be read counts as upright
-animations   the first frame
+pages        several pages or frames are refused. Of a JPEG with more pictures behind it, as phones
+             write, the first is taken
 profiles     ICC profiles and gamma are ignored, as in the loaders above
 
 Equal bytes give equal pixels with one version of Pillow, and of OpenCV, which decodes some JPEGs
@@ -32,16 +32,25 @@ from typing import Any
 import numpy as np
 import PIL
 
-# This import registers WebP. Without it Pillow would import every parser it has to look for WebP.
-from PIL import Image, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
+# These imports register TIFF and WebP. Without them Pillow would import every parser it has.
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
 from pipeline.config.data_layout import ALPHAS, DECODES, RESIZES
 from pipeline.data import reduced_jpeg
 from pipeline.errors import ConfigError
 
 # Raise this with every change of the pixels, so that no cache keeps those of an older rule.
-RULES = 1
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".PNG", ".JPG", ".JPEG", ".WEBP")
+RULES = 2
+# The first bytes of each format. All have others behind these that are no text.
+HEADS = {
+    "PNG": (b"\x89PNG\r\n\x1a\n",),
+    "JPEG": (b"\xff\xd8\xff",),
+    "WEBP": (b"RIFF",),
+    "BMP": (b"BM",),
+    "GIF": (b"GIF87a", b"GIF89a"),
+    "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+}
+DEEP = ("I;16", "I;16B", "I", "F")  # modes of grey pixels with more than 8 bits
 # 0.7 GB once decoded. Pillow's own limit, which the process may have changed.
 MOST_PIXELS = 178_956_970
 # Bilinear over all pixels that a new one covers, so that nothing is aliased: half the work of
@@ -89,6 +98,7 @@ class Shape:
             the whole; "reduced" decodes at half, a quarter or an eighth of its size, if that is at
             least REDUCED_GAP times the new size: faster, and 2 levels off in the mean.
         alpha: "drop" ignores transparency; "white" or "black" is the colour below an image.
+        white: the value of grey pixels with more than 8 bits that becomes 255; None: 65535.
 
     Raises:
         ConfigError: if a value is none of these, or OpenCV is needed and missing.
@@ -100,6 +110,7 @@ class Shape:
     resize: str
     decode: str = "full"
     alpha: str = "drop"
+    white: float | None = None
 
     def __post_init__(self) -> None:
         known = self.resize in RESIZES and self.decode in DECODES and self.alpha in ALPHAS
@@ -144,9 +155,9 @@ def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.n
         into: takes the pixels, and is returned; None: a new array. A broken image writes nothing.
 
     Raises:
-        BrokenImage: if it is empty, of another format, truncated, larger than MOST_PIXELS, or (with
-            "exact") of another size. Flipped bits in the pixels of a JPEG go unnoticed, since the
-            format has no checksum.
+        BrokenImage: if it is empty, of another format, truncated, larger than MOST_PIXELS, of
+            several pages, or (with "exact") of another size. Flipped bits in the pixels of a JPEG
+            go unnoticed, since the format has no checksum.
 
     >>> file = io.BytesIO()
     >>> Image.new("RGBA", (40, 30), (255, 0, 0, 128)).save(file, "PNG")
@@ -187,14 +198,18 @@ def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.n
 
 
 def _open(content: bytes, kind: str) -> Image.Image:
-    """Return an image with its header read; a PNG is decoded, since EXIF may follow its pixels."""
+    """Return an image with its header read. A PNG is decoded, since EXIF may follow its pixels, and
+    a TIFF, which Pillow then turns upright itself.
+    """
     try:
         image: Image.Image = Image.open(io.BytesIO(content), formats=(kind,))
     except Image.DecompressionBombError as error:
         raise BrokenImage(str(error)) from error
     except UnidentifiedImageError as error:
         raise BrokenImage(f"it is {kind} by its first bytes, and its header is corrupt") from error
-    if kind == "PNG" and image.width * image.height <= MOST_PIXELS:
+    if kind != "JPEG" and getattr(image, "is_animated", False):
+        raise BrokenImage(f"it has {getattr(image, 'n_frames', 2)} pages or frames; expected one")
+    if kind in ("PNG", "TIFF") and image.width * image.height <= MOST_PIXELS:
         image.load()
     return image
 
@@ -211,7 +226,8 @@ def _resized(
     drafted = image.draft(None, least)
     reduced = 1.0 if drafted is None else drafted[1][2] / width
     image.load()
-    image = eight_bits(image if shape.alpha == "drop" else laid_on(image, shape.alpha))
+    image = image if shape.alpha == "drop" else laid_on(image, shape.alpha)
+    image = eight_bits(image, shape.white)
     if shape.channels == 1:
         image = image.convert("L")
     left, top, right, bottom = (edge * reduced for edge in box)
@@ -238,27 +254,37 @@ def laid_on(image: Image.Image, colour: str) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", over.size, colour), over).convert("RGB")
 
 
-def eight_bits(image: Image.Image) -> Image.Image:
+def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
     """Return an image of any mode as grey or colour of 8 bits a channel, modes L or RGB.
+
+    Args:
+        image: of any mode.
+        white: as in `Shape`.
 
     Raises:
         BrokenImage: if no rule says what the values mean.
 
-    >>> eight_bits(Image.fromarray(np.array([[0, 128, 129, 257, 65535]], np.uint16))).tobytes()
-    b'\\x00\\x00\\x01\\x01\\xff'
+    >>> deep = Image.fromarray(np.array([[0, 128, 129, 4095, 65535]], np.uint16))
+    >>> list(eight_bits(deep).tobytes()), list(eight_bits(deep, 4095).tobytes())
+    ([0, 0, 1, 16, 255], [0, 8, 8, 255, 255])
     """
     if image.mode in ("L", "RGB"):
         return image
-    if image.mode in ("I;16", "I;16B", "I"):
-        values = np.asarray(image).astype(np.int64)
-        if values.min() < 0 or values.max() > 65535:
+    if image.mode in DEEP:
+        values = np.asarray(image).astype(np.float64)
+        low, high = values.min(), values.max()
+        if not np.isfinite([low, high]).all():
+            raise BrokenImage("some of its values are not finite")
+        if white is None and (image.mode == "F" or low < 0 or high > 65535):
             raise BrokenImage(
-                f"its values, {values.min()} to {values.max()}, are not those of 16 bits"
+                f"its values, {'floats' if image.mode == 'F' else 'whole numbers'} from {low:g} to "
+                f"{high:g}, are not those of 16 bits; set data.white to the value that is white"
             )
-        return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+        levels = np.clip(values * 255 / (white or 65535), 0, 255)
+        return Image.fromarray(np.floor(levels + 0.5).astype(np.uint8))
     if image.mode in ("1", "LA"):
         return image.convert("L")
-    if image.mode in ("P", "PA", "RGBA", "CMYK", "YCbCr"):
+    if image.mode in ("P", "PA", "RGBA", "RGBX", "CMYK", "YCbCr"):
         image.info.pop("transparency", None)  # Pillow would warn that it is dropped
         return image.convert("RGB")
     raise BrokenImage(f"its pixels are of the kind {image.mode}, for which there is no rule")
@@ -266,22 +292,21 @@ def eight_bits(image: Image.Image) -> Image.Image:
 
 def _format(content: bytes) -> str:
     """Return the format by the first bytes, whatever the file's name says."""
-    if content.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "PNG"
-    if content.startswith(b"\xff\xd8\xff"):
-        return "JPEG"
-    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
-        return "WEBP"
     if not content:
         raise BrokenImage("it is empty")
     head = content[:60].strip()
     if head[:1] in (b"<", b"{") or (head.isascii() and head.decode("ascii").isprintable()):
         raise BrokenImage(f"it is text, not an image: {head.decode('utf-8', 'replace')!r}")
-    raise BrokenImage("it is neither PNG, JPEG nor WebP by its first bytes")
+    for kind, heads in HEADS.items():
+        if content.startswith(heads) and (kind != "WEBP" or content[8:12] == b"WEBP"):
+            return kind
+    raise BrokenImage("it is neither PNG, JPEG, WebP, BMP, GIF nor TIFF by its first bytes")
 
 
 def _turn(image: Image.Image) -> int:
     """Return the orientation in the file's EXIF, 1 (upright) if there is none."""
+    if image.format == "TIFF":
+        return 1
     try:
         found = image.getexif().get(ORIENTATION)
     except Exception:  # of corrupt EXIF; viewers show such images upright

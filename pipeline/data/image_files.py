@@ -3,6 +3,7 @@
 import errno
 import functools
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.config.data_layout import PIXELS, Data
+from pipeline.config.data_layout import ENDINGS, PIXELS, Data
 from pipeline.data import file_images, parallel_decoding, tfrecords
-from pipeline.data.image_decoding import ENDINGS, Shape, differing
+from pipeline.data.image_decoding import Shape, differing
 from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
 from pipeline.runtime.mounts import PREPARED
@@ -250,12 +251,42 @@ def _check_missing(
             "Expected a record for every row. Set test_records and id_column in the config, or "
             "complete the download."
         )
-    ending = " or ".join(_endings(data)[:4])  # the other four are these in capitals
+    ending = "" if data.suffix == "*" else data.suffix
     shown = ", ".join(f"{name}{ending}" for name in missing[:3])
+    expected = "the ending of an image" if data.suffix == "*" else f"suffix={data.suffix!r}"
+    found = other_endings(missing, [folder / place for place in several(places)])
+    if found:
+        readable = all(ending in ENDINGS for ending in found)
+        edit = (
+            'Set data.suffix="*" in the config, which reads all of these.'
+            if readable
+            else "Convert these files to PNG, or read them by a reader of your own."
+        )
+        raise DataError(
+            f"{start} missing in {where}, for example {shown}: {sum(found.values()):,} ids have a "
+            f"{' or '.join(found)}.\nExpected a file of an id and {expected} for every row. {edit}"
+        )
     raise DataError(
-        f"{start} missing in {where}, for example {shown}.\nExpected <id><suffix> for every row. "
-        "Set train_images, test_images and suffix in the config, or complete the download."
+        f"{start} missing in {where}, for example {shown}.\nExpected a file of an id and {expected}"
+        " for every row. Set train_images, test_images and suffix in the config, or complete the "
+        "download."
     )
+
+
+def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
+    """Return with which endings the files of ids lie in folders, the most frequent first."""
+    found: Counter[str] = Counter()
+    endings_in = functools.cache(_endings_by_stem)
+    for name in ids:
+        inside, _, own = name.rpartition("/")
+        endings = (endings_in(os.fspath(folder / inside)).get(own) for folder in folders)
+        found.update(filter(None, [next(filter(None, endings), None)]))
+    return Counter(dict(found.most_common()))
+
+
+def _endings_by_stem(folder: str) -> dict[str, str]:
+    parts = (name.rpartition(".") for name in sorted(_names(folder)))
+    return {stem: f".{ending}" for stem, _, ending in parts if stem}
 
 
 def _check_files_have_ids(folder: Path, places: Places, ids: Sequence[str], data: Data) -> None:

@@ -17,7 +17,8 @@ TESTS = re.compile("test", re.IGNORECASE)
 TRAINS = re.compile("train", re.IGNORECASE)
 # Folders that accompany images.
 EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
-RECORDS = (".tfrec", ".tfrecord", ".tfrecords")
+TABLE, ARRAYS, RECORDS = ".csv", (".npy", ".npz"), (".tfrec", ".tfrecord", ".tfrecords")
+READ = (TABLE, *ARRAYS, *RECORDS)
 PACKED = (".zip", ".7z", ".gz", ".tar", ".rar", ".parquet", ".tsv", ".json", ".feather")
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder
 
@@ -45,12 +46,14 @@ class Files:
         images: {folder: names of its image files}.
         arrays: .npy and .npz files.
         records: TFRecord files.
+        others: {folder: names of its files that are none of these}.
     """
 
     tables: tuple[str, ...]
     images: Images
     arrays: tuple[str, ...]
     records: tuple[str, ...]
+    others: Images
 
 
 def read(folder: Path) -> Files:
@@ -60,16 +63,20 @@ def read(folder: Path) -> Files:
         DataError: if there is no table, or a folder cannot be read.
     """
     images: dict[str, frozenset[str]] = {}
+    others: dict[str, frozenset[str]] = {}
     paths = []
     for inside, names in class_folders.walk(folder):
         paths += [str(inside / name) for name in names]
         if pictures := class_folders.images(names):
             images[str(inside)] = frozenset(pictures)
+        rest = [name for name in class_folders.others(names) if not name.lower().endswith(READ)]
+        if rest:
+            others[str(inside)] = frozenset(rest)
 
     def ending(*ends: str) -> tuple[str, ...]:
         return tuple(path for path in paths if path.lower().endswith(ends))
 
-    if not (tables := ending(".csv")):
+    if not (tables := ending(TABLE)):
         packed = ending(*PACKED)
         more = f" There is {shortened(packed)}: unpack archives, and convert other tables to CSV."
         raise DataError(
@@ -77,7 +84,7 @@ def read(folder: Path) -> Files:
             " submission, with ids and a column to predict."
             f"{more if packed else ''}\n{ADVICE}"
         )
-    return Files(tables, images, ending(".npy", ".npz"), ending(*RECORDS))
+    return Files(tables, images, ending(*ARRAYS), ending(*RECORDS), others)
 
 
 def shortened(names: Sequence[str] | pd.Index, most: int = 6) -> str:

@@ -15,9 +15,8 @@ from pipeline.data import image_decoding
 from pipeline.data.parallel_decoding import Part, Source, content
 from pipeline.errors import DataError, reading
 
-GREY = {"1", "L", "LA", "I", "I;16", "I;16B"}
-FORMATS = ("PNG", "JPEG", "WEBP")
-MOST_ALPHA = 200  # files with an alpha channel that are decoded to see what it holds
+GREY = {"1", "L", "LA", *image_decoding.DEEP}
+MOST_SEEN = 200  # files with an alpha channel, or of more than 8 bits, that are decoded to see them
 FLAT, CARRIED = 6.0, 4.0  # levels of contrast, and how many times as much of it alpha must add
 
 
@@ -30,12 +29,14 @@ class Headers:
         modes: number of files by Pillow's name of the mode.
         formats: number of files by format.
         transparent: the files with an alpha channel or a transparent colour.
+        deep: the grey files with more than 8 bits.
     """
 
     sizes: Counter[tuple[int, int]]
     modes: Counter[str]
     formats: Counter[str]
     transparent: list[Source] = field(default_factory=list)
+    deep: list[Source] = field(default_factory=list)
 
     @property
     def grey(self) -> bool:
@@ -78,6 +79,8 @@ def headers(sources: Sequence[Source]) -> Headers:
                 found.formats[str(image.format)] += 1
                 if image.has_transparency_data:
                     found.transparent.append(source)
+                if image.mode in image_decoding.DEEP:
+                    found.deep.append(source)
         except Exception:  # noqa: S112 - Pillow raises a dozen kinds; the decoder names them
             continue
     return found
@@ -85,7 +88,7 @@ def headers(sources: Sequence[Source]) -> Headers:
 
 def _opened(source: Source) -> Image.Image:
     file = io.BytesIO(content(source)) if isinstance(source, Part) else source
-    return Image.open(file, formats=FORMATS)
+    return Image.open(file, formats=tuple(image_decoding.HEADS))
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class Alpha:
 def alpha(sources: Sequence[Source]) -> Alpha:
     """Return what is seen of these images, or of every n-th of them where there are many."""
     transparent, contrasts = 0, []
-    for source in sources[:: max(len(sources) // MOST_ALPHA, 1)]:
+    for source in sources[:: max(len(sources) // MOST_SEEN, 1)]:
         try:
             with _opened(source) as image:
                 image.load()
@@ -128,6 +131,22 @@ def alpha(sources: Sequence[Source]) -> Alpha:
         contrasts.append({name: np.asarray(way.convert("L")).std() for name, way in ways.items()})
     mean = {name: float(np.mean([each[name] for each in contrasts] or 0)) for name in ALPHAS}
     return Alpha(transparent, mean)
+
+
+def extremes(sources: Sequence[Source]) -> tuple[float, float] | None:
+    """Return the least and the largest value of these images' pixels, or of every n-th where there
+    are many; None if none can be read.
+    """
+    found = []
+    for source in sources[:: max(len(sources) // MOST_SEEN, 1)]:
+        try:
+            with _opened(source) as image:
+                values = np.asarray(image)
+        except Exception:  # noqa: S112 - as in `headers`
+            continue
+        if np.isfinite(values).all():
+            found.append((float(values.min()), float(values.max())))
+    return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
 def digests(sources: Sequence[Source]) -> list[bytes | None]:

@@ -15,10 +15,10 @@ import pandas as pd
 from PIL import Image
 
 from pipeline.data import tfrecords
+from pipeline.data.image_decoding import HEADS
 from pipeline.data.parallel_decoding import Part
 from pipeline.errors import DataError
 from pipeline.folders.folder_files import TESTS, TRAINS, holds_extras, shortened
-from pipeline.folders.image_headers import FORMATS
 
 FIRST = 20  # records of a set that are described
 LABELS = {"label", "labels", "target", "class", "category", "y"}
@@ -183,7 +183,7 @@ def _size(values: list[Any]) -> str:
     if len(values) != 1 or not isinstance(values[0], bytes):
         return ""
     try:
-        with Image.open(io.BytesIO(values[0]), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(values[0]), formats=tuple(HEADS)) as image:
             return f"{image.format} {image.width}x{image.height} {image.mode}"
     except Exception:  # Pillow raises a dozen kinds of errors
         return ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.data.image_decoding import ENDINGS
+from pipeline.config.data_layout import ENDINGS
 from pipeline.errors import DataError
 from pipeline.folders.folder_files import ADVICE, TESTS, shortened
 from pipeline.storage import csv_files

@@ -3,16 +3,17 @@
 The pipeline's own decoder reads all of them, or a sample where there are very many.
 """
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from pipeline.config import Data
-from pipeline.data import image_files, parallel_decoding
-from pipeline.data.image_decoding import ENDINGS
+from pipeline.config.data_layout import ENDINGS
+from pipeline.data import class_folders, image_files, parallel_decoding
 from pipeline.data.parallel_decoding import Source
 from pipeline.errors import DataError
 from pipeline.folders import image_headers
@@ -30,6 +31,7 @@ from pipeline.inspection.input_kinds import Inputs
 from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Contents, Finding
 
 SMALL = 64  # pixels: the longest side to read without an accelerator
+WHITE = 65535  # what `Data.white` is without a value
 ROUND = 4  # pixels: sides are multiples, so that they can be halved twice
 LONG = 2.0  # proportions that differ by less are stretched; the others are padded with zeros
 
@@ -75,7 +77,7 @@ def find(contents: Contents) -> Inputs | None:
         "suffix": suffix,
     }
     text = f"image files: {_listed(train)} to train, {_listed(test)} to test; {_naming(suffix)}"
-    findings = [Finding(CHOSEN, "inputs", text)]
+    findings = [Finding(CHOSEN, "inputs", text), *_skipped(contents, {*train, *test})]
     if missing_test:
         text = (
             f"{len(missing_test):,} of {len(test_ids):,} test images have no file, for example "
@@ -141,12 +143,14 @@ def _decoded(
     complete = len(rows) == len(ids) and len(test_rows) == len(test_ids)
     size, why = _size(headers, complete=complete)
     background, alpha_findings = _alpha(headers)
-    data = Data(**input_kinds.base(contents), **places, **size, **background)
+    white, white_findings = _white(headers)
+    data = Data(**input_kinds.base(contents), **places, **size, **background, **white)
     findings = [
         findings[0],
         Finding(FOUND, "sizes", headers.describe()),
         Finding(CHOSEN, "size", why),
         *alpha_findings,
+        *white_findings,
         *findings[1:],
     ]
     if len(rows) < len(ids):
@@ -201,6 +205,42 @@ def _alpha(headers: Headers) -> tuple[dict[str, Any], list[Finding]]:
         f'({shown}); alpha="{background}" lays them on that colour'
     )
     return {"alpha": background}, [Finding(CHOSEN, "alpha", text)]
+
+
+def _white(headers: Headers) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the field white of `Data` for images with more than 8 bits, and why."""
+    found = image_headers.extremes(headers.deep)
+    if found is None or found[1] <= 0:
+        return {}, []
+    low, high = found
+    bits = max(math.ceil(math.log2(high + 1)), 1)
+    white: float = 1.0 if high <= 1 else 2**bits - 1
+    seen = min(len(headers.deep), image_headers.MOST_SEEN)
+    text = (
+        f"{len(headers.deep):,} images have more than 8 bits, with values from {low:g} to {high:g} "
+        f"({seen:,} looked at)"
+    )
+    findings = []
+    if low < 0:
+        findings.append(Finding(WARNING, "white", f"{text}; those below 0 become black"))
+    if white == WHITE:
+        return {}, [*findings, Finding(FOUND, "white", f"{text}: all of 16 bits")]
+    named = f"{bits} bits" if white > 1 else "fractions"
+    text += f", so white={white:g} ({named}) becomes 255, and not {WHITE:,}"
+    return {"white": white}, [*findings, Finding(CHOSEN, "white", text)]
+
+
+def _skipped(contents: Contents, places: Collection[str]) -> list[Finding]:
+    """Return a finding on files in these folders, or below, that nothing here reads."""
+    names = [
+        str(PurePosixPath(place) / name)
+        for place, files in sorted(contents.others.items())
+        for name in sorted(files)
+        if not {place, *map(str, PurePosixPath(place).parents)}.isdisjoint(places)
+    ]
+    if not names:
+        return []
+    return [Finding(WARNING, "skipped", f"not read: {class_folders.described(names)}")]
 
 
 def _nested(images: Images) -> Images:
@@ -304,7 +344,7 @@ def _size(headers: Headers, *, complete: bool) -> tuple[dict[str, Any], str]:
     """Return height, width, channels and resize for these images, and why."""
     if not headers.sizes:
         raise DataError(
-            "None of the images could be opened; expected PNG, JPEG or WebP.\n"
+            "None of the images could be opened; expected PNG, JPEG, WebP, BMP, GIF or TIFF.\n"
             "Complete the download."
         )
     channels = 1 if headers.grey else 3

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data import duplicates as copies
+from pipeline.data import image_files
 from pipeline.errors import DataError
 from pipeline.folders.folder_files import TRAINS
 from pipeline.inspection import (
@@ -118,12 +119,18 @@ def _nothing_found(contents: Contents) -> str:
     if places and contents.ids is not None:  # the user sees how the two differ
         name, known = min(contents.images[places[0]]), contents.train_table[contents.ids].iloc[0]
         example = f" An image file is called {name!r}, an id {known!r}."
+    if contents.ids is not None:
+        folders = [contents.folder / place for place in contents.others]
+        endings = image_files.other_endings(list(contents.train_table[contents.ids]), folders)
+        if endings:
+            found = f"{sum(endings.values()):,} ids have a {' or '.join(endings)}"
+            example += f" {found}, which is not read as an image."
     return (
         f"{mounts.listing(contents.folder)}; {contents.train} has "
         f"{len(contents.train_table):,} rows, and nothing to learn from was found for them."
         f"{example} Expected image files named by its ids (whole names, or what is before .png, "
-        ".jpg, .jpeg or .webp; with folders or without), columns of pixels, an array of as many "
-        "images, or columns that the test set has, too.\n"
+        ".jpg, .webp, .bmp, .gif or .tif; with folders or without), columns of pixels, an array of "
+        "as many images, or columns that the test set has, too.\n"
         "Complete the download, unpack archives, rename files or ids, or name other tables: "
         "--train FILE, --test FILE"
     )

@@ -58,6 +58,7 @@ class Contents:
         labels: the label columns of `train_table`, in the order of a submission.
         pixels: columns of the training table that are pixels, by their names.
         images: {folder: names of its image files}.
+        others: {folder: names of files that nothing here reads}.
         arrays: .npy and .npz files.
         class_folders: whether the training table was made of folders named after labels.
         records: whose ids and labels the training table has; None: of no TFRecords.
@@ -78,6 +79,7 @@ class Contents:
     findings: tuple[Finding, ...] = field(repr=False)
     class_folders: bool = False
     records: Records | None = None
+    others: Images = field(default_factory=dict, repr=False)
 
     @property
     def sample_ids(self) -> list[str]:
@@ -172,6 +174,7 @@ def read(folder: Path, given: Given) -> Contents:
         images=files.images,
         arrays=files.arrays,
         findings=tuple(findings),
+        others=files.others,
     )
 
 
@@ -244,6 +247,7 @@ def _without_table(
         findings=(Finding(FOUND, "sample submission", _described(sample, wanted)), *findings),
         class_folders=found is not None,
         records=held,
+        others=files.others,
     )
 
 

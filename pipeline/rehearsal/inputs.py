@@ -14,9 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.config.data_layout import Data
+from pipeline.config.data_layout import ENDINGS, Data
 from pipeline.data import image_files, table_features, tfrecords
-from pipeline.data.image_decoding import ENDINGS
 from pipeline.errors import DataError, writing
 from pipeline.storage import csv_files
 

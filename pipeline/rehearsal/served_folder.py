@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from pipeline.data.image_decoding import ENDINGS
+from pipeline.config.data_layout import ENDINGS
 from pipeline.errors import DataError, reading
 
 READABLE = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".md", ".yaml", ".yml", ".xml", ".html")

@@ -55,7 +55,7 @@ def pictures() -> Iterator[Mutant]:
         "empty",
         "a web page",
         "20,000 x 20,000 by its header",
-        "a GIF",
+        "a PDF",
         "9 x 8",
         "cut at 1/2",
     ):
@@ -147,15 +147,15 @@ def _strange() -> dict[str, Change]:
         "a NUL": lambda png, draw: b"\0" * 100,
         **{f"noise ({number})": lambda png, draw: draw.randbytes(200) for number in range(3)},
         **{f"noise behind {name}": partial(_behind, head=head) for name, head in HEADS.items()},
-        **{
-            f"a {name}": partial(_as, kind=name)
-            for name in ("GIF", "BMP", "TIFF", "ICO", "PPM", "PDF")
-        },
+        **{f"a {name}": partial(_as, kind=name) for name in ("ICO", "PPM", "PDF")},
         "20,000 x 20,000 by its header": partial(_claims, width=20_000, height=20_000),
         "2,147,483,647 wide by its header": partial(_claims, width=2**31 - 1, height=1),
         "0 x 0 by its header": partial(_claims, width=0, height=0),
         "20,000 x 20,000 of zeros in 400 kB": _bomb,
         "a PNG with a profile of 64 MB": _profile,
+        "an animation": lambda png, draw: _png(
+            _opened(png), save_all=True, append_images=[Image.new("L", (8, 8), 255)]
+        ),
         "9 x 8": lambda png, draw: _png(_opened(png).resize((9, 8))),
         "1 x 1": lambda png, draw: _png(_opened(png).resize((1, 1))),
         "8 x 8,000": lambda png, draw: _png(_opened(png).resize((8, 8000))),
@@ -170,6 +170,9 @@ HEADS = {
     "a PNG's first bytes": b"\x89PNG\r\n\x1a\n",
     "a JPEG's": b"\xff\xd8\xff\xe0",
     "a WebP's": b"RIFF\x00\x01\x00\x00WEBPVP8 ",
+    "a BMP's": b"BM",
+    "a GIF's": b"GIF89a",
+    "a TIFF's": b"II*\x00",
 }
 
 
@@ -257,13 +260,11 @@ KEEPING: dict[str, Change] = {
     },
     "RGBA, half of it seen through": _seen_through,
     "16 bits": _sixteen,
+    **{f"{kind} called .png": partial(_as, kind=kind) for kind in ("GIF", "BMP", "TIFF")},
     "WebP called .png": lambda png, draw: _saved(
         _opened(png).convert("RGB"), "WEBP", lossless=True
     ),
     **{f"turned as tag {tag} says": partial(_oriented, tag=tag, kind="PNG") for tag in TURNED},
-    "of an animation": lambda png, draw: _png(
-        _opened(png), save_all=True, append_images=[Image.new("L", (8, 8), 255)]
-    ),
     "interlaced or not, by Pillow's own": lambda png, draw: _png(_opened(png), optimize=True),
 }
 LOSSY: dict[str, Change] = {

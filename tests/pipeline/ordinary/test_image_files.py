@@ -1,5 +1,6 @@
 """Folders of image files as people have them: any format, any bits, with alpha or without."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,9 +14,11 @@ from pipeline import config as configs
 from pipeline.artifact import Artifact
 from pipeline.config import Config, Data
 from pipeline.config.data_layout import PIXELS
-from pipeline.data import image_decoding
-from pipeline.errors import ArtifactError
+from pipeline.data import dataset, image_decoding
+from pipeline.data.test_set import read_test
+from pipeline.errors import ArtifactError, DataError
 from pipeline.inference import inference
+from pipeline.inspection import inspection
 from pipeline.training import training
 
 LABELS = ("cat", "dog")
@@ -98,3 +101,199 @@ def test_an_artifact_holds_a_file_that_must_decode_as_in_training(trained, tmp_p
 
     with pytest.raises(ArtifactError, match="alpha: 'white' in training, 'drop' here"):
         inference.infer(other, folder, tmp_path, show=lambda line: None)
+
+
+def picture(number: int, bits: int = 8) -> np.ndarray:
+    """Return a noisy image whose bright half, left or right, tells the label: (8, 8), of up to 16
+    bits.
+    """
+    most = 2**bits - 1
+    kind = np.uint8 if bits == 8 else np.uint16
+    pixels = np.random.default_rng(number).integers(0, most // 4, (8, 8)).astype(kind)
+    pixels[:, 4 * (number % 2) :][:, :4] += kind(most - most // 4)
+    return pixels
+
+
+def class_folders(folder: Path, endings: tuple[str, ...], *, count: int = 24) -> Path:
+    """Write a folder for each of two labels, and a test set, whose files have these endings in
+    turn.
+    """
+    rows = ["id,label"]
+    for number in range(count):
+        ending = endings[number % len(endings)]
+        for place, letter in ((Path("train", LABELS[number % 2]), "i"), (Path("test"), "t")):
+            (folder / place).mkdir(parents=True, exist_ok=True)
+            image = Image.fromarray(picture(number + 1000 * (letter == "t")))
+            path = folder / place / f"{letter}{number:02d}{ending}"
+            image.save(path, format=FORMATS[ending.lower()])
+        rows.append(f"t{number:02d},cat")
+    (folder / "sample_submission.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def by_id(folder: Path) -> Path:
+    """Move the images of class folders beside each other, and write a table of their labels."""
+    rows = ["id,label"]
+    for path in sorted((folder / "train").glob("*/*")):
+        rows.append(f"{path.stem},{path.parent.name}")
+        path.rename(folder / "train" / path.name)
+    for label in LABELS:
+        (folder / "train" / label).rmdir()
+    (folder / "train.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+FORMATS = {
+    ".png": "PNG",
+    ".bmp": "BMP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".gif": "GIF",
+    ".webp": "WEBP",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".jfif": "JPEG",
+}
+LOSSLESS = [".bmp", ".tif", ".tiff", ".gif", ".BMP", ".TIF", ".GIF"]
+
+
+@pytest.mark.parametrize("ending", LOSSLESS)
+def test_a_tif_bmp_or_gif_folder_is_read_like_a_png_folder(ending, tmp_path):
+    """As class folders and by id, for training and test set."""
+    read = []
+    for each in (".png", ending):
+        folder = class_folders(tmp_path / each, (each,))
+        found = [dataset.read_training(folder, settings(train_csv=None))]
+        found.append(dataset.read_training(by_id(folder), settings(suffix=each)))
+        tests = read_test(folder, settings(suffix=each))
+        read.append((*(one.inputs for one in found), tests.inputs(np.arange(24))))
+
+    assert all(np.array_equal(png, other) for png, other in zip(*read, strict=True))
+    assert len(read[0][0]) == 24
+
+
+def test_a_folder_with_every_ending_is_read_whole(tmp_path):
+    """By id with suffix="*", and as class folders; a .jfif is a JPEG."""
+    endings = tuple(FORMATS) + tuple(map(str.upper, FORMATS))
+    folder = class_folders(tmp_path, endings)
+
+    assert len(dataset.read_training(folder, settings(train_csv=None))) == 24
+    config = settings(suffix="*")
+    assert len(dataset.read_training(by_id(folder), config)) == 24
+    assert len(read_test(folder, config).inputs(np.arange(24))) == 24
+
+
+def test_an_image_of_several_pages_is_named_and_left_out(tmp_path):
+    """An animated GIF, WebP or PNG, a TIFF: nothing says which page is meant."""
+    folder = class_folders(tmp_path, (".png",), count=400)
+    pages = [Image.fromarray(picture(number)) for number in range(3)]
+    for ending in (".gif", ".tif", ".webp", ".png"):
+        path = folder / "train" / "cat" / f"pages{ending}"
+        pages[0].save(path, save_all=True, append_images=pages[1:])
+
+    found = dataset.read_training(folder, settings(train_csv=None))
+
+    assert len(found) == 400 and len(found.broken) == 4
+    assert set(found.broken.values()) == {"it has 3 pages or frames; expected one"}
+
+
+def test_a_turned_tif_stands_upright(tmp_path):
+    """Pillow turns a TIFF by its orientation, and this template the others."""
+    upright = np.arange(48, dtype=np.uint8).reshape(8, 6)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the file's rows are the picture's columns, from the right
+    turned = Image.fromarray(np.ascontiguousarray(np.rot90(upright)))
+    shape = image_decoding.Shape(8, 6, 1, "exact")
+    for kind in ("TIFF", "PNG"):
+        file = io.BytesIO()
+        turned.save(file, kind, exif=exif)
+        assert np.array_equal(image_decoding.decode(file.getvalue(), shape)[:, :, 0], upright)
+
+
+def test_files_that_are_not_read_are_counted_and_named(tmp_path):
+    """In the log of a training, and by inspect."""
+    folder = class_folders(tmp_path, (".tif",))
+    for name in ("cat/notes.txt", "cat/a.dcm", "dog/b.dcm"):
+        (folder / "train" / name).write_bytes(b"no image")
+    picture_beside = folder / "train" / "beside.tif"
+    picture_beside.write_bytes((folder / "test" / "t00.tif").read_bytes())
+    shown: list[str] = []
+    what = "3 files with other endings (2 .dcm, 1 .txt), for example {}cat/a.dcm"
+
+    dataset.read_training(folder, settings(train_csv=None), show=shown.append)
+    found = inspection.inspect(folder)
+
+    beside = "1 images in no folder of a label, for example beside.tif"
+    assert shown == [f"Not read from train: {what.format('')}; {beside}"]
+    assert f"not read: {what.format('train/')}" in [each.text for each in found.findings]
+
+
+def test_inspect_proposes_what_reads_files_of_several_endings(tmp_path):
+    """As in a folder that many people filled."""
+    folder = by_id(class_folders(tmp_path, (".png", ".bmp", ".tif", ".GIF")))
+
+    found = inspection.inspect(folder).inputs
+
+    assert found.data.suffix == "*" and not found.broken and len(found.pixels) == 24
+
+
+@pytest.mark.parametrize("ending", [".bmp", ".dcm"])
+def test_missing_images_that_have_another_ending_are_named(ending, tmp_path):
+    """ "Complete the download" would send its reader the wrong way."""
+    folder = by_id(class_folders(tmp_path, (".png",)))
+    for path in sorted((folder / "train").iterdir())[:5]:
+        path.rename(path.with_suffix(ending))
+    edit = "Convert" if ending == ".dcm" else r'Set data\.suffix="\*"'
+
+    with pytest.raises(DataError, match=rf"(?s)5 of 24 images .*5 ids have a {ending}\..*{edit}"):
+        dataset.read_training(folder, settings())
+    if ending == ".dcm":
+        with pytest.raises(DataError, match=r"5 ids have a \.dcm"):
+            inspection.inspect(folder)
+        for path in (folder / "train").glob("*.png"):
+            path.rename(path.with_suffix(ending))
+        with pytest.raises(DataError, match=r"24 ids have a \.dcm"):
+            inspection.inspect(folder)
+
+
+def test_an_x_ray_of_12_bits_keeps_its_grey_levels(tmp_path):
+    """In a PNG or TIFF of 16 bits; beside ordinary images, which stay as they are."""
+    folder = class_folders(tmp_path, (".png",))
+    deep = np.linspace(0, 4095, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(deep).save(folder / "train" / "cat" / "i00.png")
+    Image.fromarray(deep).save(folder / "train" / "cat" / "i02.tif")
+    (folder / "train" / "cat" / "i02.png").unlink()
+
+    found = inspection.inspect(folder)
+    read = dataset.read_training(folder, replace(settings(), data=found.inputs.data))
+
+    assert found.inputs.data.white == 4095
+    reasons = [each.text for each in found.findings if each.about == "white"]
+    assert len(reasons) == 1 and "white=4095 (12 bits)" in reasons[0]
+    levels = np.floor(deep / 4095 * 255 + 0.5)
+    assert np.array_equal(read.inputs[0][:, :, 0], levels)
+    assert np.array_equal(read.inputs[1][:, :, 0], levels)
+    assert np.array_equal(read.inputs[2][:, :, 0], picture(4))
+
+
+def test_all_of_16_bits_needs_no_field(tmp_path):
+    """65535 is white, as without inspect."""
+    folder = class_folders(tmp_path, (".png",))
+    Image.fromarray(picture(0, bits=16)).save(folder / "train" / "cat" / "i00.png")
+
+    assert inspection.inspect(folder).inputs.data.white is None
+
+
+def test_a_tif_of_floats_needs_to_know_what_is_white(tmp_path):
+    """Without the field it is refused by name; inspect measures it."""
+    folder = class_folders(tmp_path, (".tif",))
+    for path in folder.glob("train/*/*.tif"):
+        Image.fromarray((np.asarray(Image.open(path)) / 255).astype(np.float32)).save(path)
+
+    with pytest.raises(DataError, match=r"floats from .* set data\.white"):
+        dataset.read_training(folder, settings(train_csv=None))
+    data = inspection.inspect(folder).inputs.data
+    read = dataset.read_training(folder, replace(settings(), data=data))
+
+    assert data.white == 1.0
+    assert np.array_equal(read.inputs[0][:, :, 0], picture(0))
