@@ -35,7 +35,7 @@ def encoder(shape):
 def made(images, num_classes, batchnorm_momentum):
     halves = images[:, :4], images[:, 4:]
     towers = [encoder(half.shape[1:])(half) for half in halves]
-    return layers.Dense(num_classes)(layers.Concatenate()(towers))
+    return layers.Dense(num_classes, name="head")(layers.Concatenate(name="both")(towers))
 """,
     "an encoder that is called twice": """
 def made(images, num_classes, batchnorm_momentum):
@@ -165,15 +165,24 @@ def written(tiny, tmp_path):
     return write
 
 
+def unchecked(config, show):
+    """Stand for the check of custom code, which the first training has passed."""
+
+
 @pytest.mark.parametrize("code", MODELS.values(), ids=MODELS)
 def test_the_artifact_scores_what_was_validated_and_a_resumed_run_ends_alike(
     code, written, competition, tmp_path
 ):
-    config, quiet = written(code), lambda line: None
+    config = written(code)
 
-    whole = training.train(config, competition, tmp_path / "whole", show=quiet)
-    part = training.train(config, competition, tmp_path / "parts", max_steps=2, show=quiet)
-    parts = training.train(config, competition, tmp_path / "parts", show=quiet)
+    def train(output, **words):
+        return training.train(
+            config, competition, tmp_path / output, show=lambda line: None, **words
+        )
+
+    whole = train("whole")
+    part = train("parts", max_steps=2, check=unchecked)
+    parts = train("parts", check=unchecked)
 
     loaded = artifact.load(tmp_path / "whole" / "artifact")
     model = architectures.build(loaded.config)
