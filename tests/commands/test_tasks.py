@@ -221,6 +221,20 @@ def test_a_notebook_is_built_without_an_account(tmp_path):
     assert "No Kaggle credentials were found. The owner is the placeholder 'owner'" in done.stdout
 
 
+def test_a_custom_function_that_cannot_work_is_not_built(tmp_path):
+    """A bundle built by hand is pushed by hand, so the build checks what a push checks."""
+    path = tmp_path / "broken.py"
+    text = (ROOT / "pipeline" / "configs" / "digits.py").read_text()
+    path.write_text(
+        text.replace('"digits"', '"broken"').replace("    batch=", '    loss="mine",\n    batch=')
+        + "\ndef mine(labels, outputs):\n    return outputs.sum(1)\n"
+    )
+
+    done = invoke("build", "--config", str(path), "--owner", "somebody")
+
+    assert done.returncode == 2 and "does not depend on the labels" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline import artifact
 from pipeline import config as configs
+from pipeline.__main__ import main
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, weight_names
 from pipeline.training import own_code_check, training
@@ -232,6 +233,30 @@ def made(images, num_classes, batchnorm_momentum):
 def test_a_layer_outside_the_model_is_refused_before_training(code, written):
     with pytest.raises(ConfigError, match="not part of the model"):
         own_code_check.by_jax(written(code), lambda line: None)
+
+
+def test_train_checks_a_model_with_tensorflow_too(written, competition, tmp_path, capsys):
+    """What infers on a GPU is TensorFlow; a training would be spent before that is found."""
+    written("""
+import jax.numpy as jnp
+
+class Jax(keras.layers.Layer):
+    def call(self, x):
+        return jnp.asarray(x) * 2
+
+    def compute_output_shape(self, shape):
+        return shape
+
+def made(images, num_classes, batchnorm_momentum):
+    return layers.Dense(num_classes)(Jax()(layers.Flatten()(images)))
+""")
+
+    given = {"config": tmp_path / "tiny.py", "input": competition, "output": tmp_path / "out"}
+    code = main(["train", *(f"--{name}={path}" for name, path in given.items())])
+
+    assert code == 2
+    assert "works with JAX and not with TensorFlow" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("checkpoints/*"))
 
 
 def test_places_are_the_same_under_every_keras(written):
