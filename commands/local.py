@@ -36,7 +36,7 @@ SUBJECTS = (
         **CONFIG,
         **JSON,
         "input": "the competition's folder; default: a new copy of the embedded one",
-        "batch": "images a step to scale from; default: the config's base_batch",
+        "batch": "rows a step to scale from; default: the config's base_batch",
     }
 )
 @reported
@@ -175,7 +175,7 @@ def inspect(
         **JSON,
         "for_": "runtimes, with commas between; all shows their names; default: tpu-v5e-8,gpu-t4x2",
         "input": "the competition's folder, whose labelled rows are counted",
-        "images": "labelled images, in place of those in --input",
+        "images": "labelled images or rows, in place of those in --input",
         "probe": "output folders of earlier trainings, whose speed counts; default: those in runs/",
         "output": "the output folder of a training, whose report compares it with the plan",
         "page": "HTML file to write, with the table and a picture",

@@ -151,32 +151,32 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
         show(f"plan        unknown: {one['why']}")
         return
     least, usual, most = (shown(one["total"][name]) for name in ("least", "usual", "most"))
-    rows = f"{made['images']:,} images to train on ({made['images_basis']})"
+    rows = f"{made['images']:,} {made['noun']} to train on ({made['images_basis']})"
     done = ", of which a part is done" if resumes else ""
     show(f"plan        {usual} ({least} to {most}) in all{done}, with {rows}")
     if one["fits"] is False and one["memory_basis"] == COMPILED and not resumes:
         raise UsageError(
             f"A step of {made['config']} does not fit into a TPU core's memory, as its compiler"
-            f" says; nothing was pushed.\n{_edit(one)}, in the config."
+            f" says; nothing was pushed.\n{_edit(one, made['noun'])}, in the config."
         )
-    for warning in _warnings(one, left):
+    for warning in _warnings(one, left, made["noun"]):
         show(f"Warning: {warning}")
 
 
-def _edit(one: dict[str, Any]) -> str:
+def _edit(one: dict[str, Any], noun: str) -> str:
     if one["micro_batch"]:
         return f"Set micro_batch={one['micro_batch']}, which changes no result"
-    return "Take smaller images or a smaller model"
+    return f"Take {'smaller images or ' * (noun == 'images')}a smaller model"
 
 
-def _warnings(one: dict[str, Any], left: float | None) -> list[str]:
+def _warnings(one: dict[str, Any], left: float | None, noun: str) -> list[str]:
     from pipeline.plan import cost
     from pipeline.plan.accelerators import RUNTIMES
 
     found, hours, runtime = [], one["spent"]["hours"], RUNTIMES[one["runtime"]]
     if one["fits"] is False:
         core = "TPU core" if runtime.quota == "TPU" else "GPU"
-        found.append(f"a step may not fit into a {core}'s memory (estimated). {_edit(one)}")
+        found.append(f"a step may not fit into a {core}'s memory (estimated). {_edit(one, noun)}")
     weeks = cost.of(runtime, 3600 * hours, left=left).weeks
     if weeks is not None and weeks > 1:
         quota = runtime.weekly_hours if left is None else left

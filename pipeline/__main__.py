@@ -104,7 +104,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
     describe = add("describe", _describe, "print parameters, shapes and learning rate", config)
     describe.add_argument(
-        "--images", type=int, help=f"training images to count steps with (default: {IMAGES})"
+        "--images", type=int, help=f"training rows to count steps with (default: {IMAGES})"
     )
     artifact = "of a training with this config: shows its score beside the floor"
     describe.add_argument("--artifact", type=Path, help=artifact)
@@ -135,7 +135,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     infer.add_argument("--precision", default="", help=precision)
     scale = "check the scaled learning rate, in nine runs; exit 1 if it does not hold"
     add("scale-check", _scale_check, scale, run).add_argument(
-        "--batch", type=int, help="images per step to scale from; default: the config's base_batch"
+        "--batch", type=int, help="rows per step to scale from; default: the config's base_batch"
     )
     report = add("report", _report, "write one page of a training, complete or not", common)
     report.add_argument(
@@ -192,11 +192,12 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
     if images < 1:
         raise ConfigError(
             f"--images {images}: expected 1 or more.\n"
-            "Give the number of labelled images, or omit the option."
+            f"Give the number of labelled {config.data.noun}, or omit the option."
         )
     if options.images is None:
         print(
-            f"Steps are counted with {images} training images, an assumption; --images N sets it.",
+            f"Steps are counted with {images} training {config.data.noun}, an assumption;"
+            " --images N sets it.",
             file=sys.stderr,
         )
     from pipeline.models import architectures

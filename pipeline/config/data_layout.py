@@ -334,6 +334,11 @@ class Data:
         return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[-1] in (1, 3)
 
     @property
+    def noun(self) -> str:
+        """What examples are called: "images", "rows" of a table, or "examples" of a reader."""
+        return called(self.kind)
+
+    @property
     def decoding(self) -> str:
         """Equal texts where the same files are decoded alike; "" where nothing is kept decoded:
         there are no image files, or small ones.
@@ -354,6 +359,15 @@ class Data:
         if len(self.own_inputs) == 1:
             return str(next(iter(self.own_inputs.values()))[0])
         return "float32" if self.kind == "table" else "uint8"
+
+
+def called(kind: str) -> str:
+    """Return what examples of a kind of data are called in messages.
+
+    >>> called("table"), called("own"), called("pixels")
+    ('rows', 'examples', 'images')
+    """
+    return {"table": "rows", "own": "examples"}.get(kind, "images")
 
 
 def sizes(form: Form) -> tuple[int, ...]:

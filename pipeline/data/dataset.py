@@ -218,7 +218,7 @@ def group_codes(column: pd.Series, path: Path) -> np.ndarray:
     if empty:
         raise DataError(
             f"{path} has {empty} rows without a text in {column.name!r}; expected the group of "
-            "each image.\nFill it in (an image without a group gets a text of its own), or set "
+            "each row.\nFill it in (a row without a group gets a text of its own), or set "
             "data.group_column=None."
         )
     return np.unique(column.to_numpy(str), return_inverse=True)[1].astype(np.int32)

@@ -222,7 +222,7 @@ def _check(examples: Examples, config: Config) -> None:
         raise DataError(
             f"The label {examples.classes[label]!r} has {members[label]} rows in "
             f"{_source(config)}; expected at least {count}, one for each fold.\n"
-            f"{_fewer(config)}, add images, or drop the label."
+            f"{_fewer(config)}, add {config.data.noun}, or drop the label."
         )
 
 
@@ -232,7 +232,8 @@ def _groups(examples: Examples, config: Config) -> np.ndarray:
         column = config.data.group_column
         by = "group_duplicates=True" if column is None else f"group_column={column!r}"
         raise DataError(
-            f"The images have no groups; expected those of data.{by}.\nRead them with this config."
+            f"The {config.data.noun} have no groups; expected those of data.{by}.\n"
+            "Read them with this config."
         )
     return examples.groups
 

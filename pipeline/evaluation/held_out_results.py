@@ -118,8 +118,8 @@ def metrics_of(
     overall |= {f"{name}_sd": float(np.std(value, ddof=1)) for name, value in values.items()}
     per_fold = [
         {
-            "training_images": len(rows),
-            "validation_images": len(held),
+            "training_rows": len(rows),
+            "validation_rows": len(held),
             "steps": steps,
             "metrics": metrics,
         }

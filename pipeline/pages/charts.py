@@ -100,8 +100,8 @@ def rate(histories: Sequence[pd.DataFrame]) -> Markup:
     return _chart(draw, "rate", "learning rate by epoch")
 
 
-def throughput(lines: Sequence[Sequence[Mapping[str, float]]]) -> Markup:
-    """Draw images per second by step, a line for each fold."""
+def throughput(lines: Sequence[Sequence[Mapping[str, float]]], noun: str) -> Markup:
+    """Draw images, or what examples are called, per second by step, a line for each fold."""
 
     def draw(axis: Axes) -> None:
         most = 0.0
@@ -113,7 +113,7 @@ def throughput(lines: Sequence[Sequence[Mapping[str, float]]]) -> Markup:
         _format(axis, "step")
         axis.set_ylim(0, 1.08 * most or 1)
 
-    return _chart(draw, "throughput", "images per second by step", WIDE)
+    return _chart(draw, "throughput", f"{noun} per second by step", WIDE)
 
 
 def intervals(

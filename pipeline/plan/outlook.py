@@ -148,6 +148,7 @@ def here(work: Work, show: Callable[[str], None]) -> Outlook:
     law, own = probe.law(config, count, show, work.files if again else None)
     step = law.of(config.batch)
     given = Verdict(config.batch / own.alone, config.batch / step, own.waits)
+    waits = _waits(given, devices.cores(), config.data.noun)
     # Nothing is learned from held-out images, and they are read like others.
     validating = step - (1 - VALIDATES) * own.alone
     seconds = work.steps * (step + validating * work.held)
@@ -158,7 +159,7 @@ def here(work: Work, show: Callable[[str], None]) -> Outlook:
         plain, memory=memory, computing=computing, memory_basis=COMPILED,
         fits=memory <= (plain.room or 0), step=exact,
         epoch=epoch, total=epoch.times(work.trainings).plus(2 * own.setup), time_basis=MEASURED,
-        input=given, why="; ".join(filter(None, (_waits(given, devices.cores()), why))),
+        input=given, why="; ".join(filter(None, (waits, why))),
     )  # fmt: skip
 
 
@@ -191,13 +192,13 @@ def of(
     waits = 0.0 if given is None else config.batch / given.have
     epoch = step.at_least(waits).times(work.steps * (1 + VALIDATES * work.held))
     total = epoch.times(work.trainings).plus(STARTS + COMPILES)
-    notes = [why, "" if given is None else _waits(given, runtime.cpus or 0)]
+    notes = [why, "" if given is None else _waits(given, runtime.cpus or 0, config.data.noun)]
     micro = None
     if fits is False and room is not None:
         group = min(config.batchnorm_batch or config.optimizer.base_batch, config.batch)
         sizes = (size for size in range(group, part, group) if plain.share % size == 0)
         micro = max((size for size in sizes if size <= room), default=0)
-        small = f"not even {group} images that BatchNorm normalizes together fit"
+        small = f"not even {group} {config.data.noun} that BatchNorm normalizes together fit"
         less = min(room, part // 2)
         small = f"{small}: set batchnorm_batch to {less} or less" if less else ""
         notes.append(f"set micro_batch={micro}" if micro else small or _smaller(config, core, law))
@@ -231,7 +232,8 @@ def _step(
 
 def _smaller(config: Config, core: Accelerator, law: AffineLaw | None) -> str:
     """Return which images, or which model, would fit where one image of a core does not."""
-    none, data = "not even one image of a core fits", config.data
+    data = config.data
+    none = f"not even one {data.noun[:-1]} of a core fits"
     left = 0.0 if law is None else core.memory - law.fixed
     if law is None or left <= 0:
         return f"{none}, nor do the weights alone: take a smaller model, as convnext_tiny"
@@ -242,11 +244,11 @@ def _smaller(config: Config, core: Accelerator, law: AffineLaw | None) -> str:
     return f"{none}: set height={height} and width={width}, which would, or take a smaller model"
 
 
-def _waits(given: Verdict, cpus: int) -> str:
+def _waits(given: Verdict, cpus: int, noun: str) -> str:
     """Return by how much a training is input-bound; "" where it is not."""
     if not given.bound:
         return ""
     return (
-        f"input-bound: {cpus} CPUs give {given.have:,.0f} images a second, and it could take"
-        f" {given.need:,.0f}; smaller images mend it"
+        f"input-bound: {cpus} CPUs give {given.have:,.0f} {noun} a second, and it could take"
+        f" {given.need:,.0f}{'; smaller images mend it' * (noun == 'images')}"
     )

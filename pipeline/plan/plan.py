@@ -77,6 +77,7 @@ class Plan:
         inference: of the submission; None: the network cannot be built.
         advice: in one sentence.
         warnings: what went wrong on the way to it.
+        noun: what its examples are called.
     """
 
     config: str
@@ -94,6 +95,7 @@ class Plan:
     inference: Inference | None
     advice: str
     warnings: tuple[str, ...]
+    noun: str = "images"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan for `json.dumps`."""
@@ -152,7 +154,7 @@ def make(
         None if counts is None else inference_time.of(
             config, counts, given.test_images, work.decodes
         ),
-        advice(outlooks), tuple(warnings),
+        advice(outlooks, config.data.noun), tuple(warnings), config.data.noun,
     )  # fmt: skip
 
 
@@ -203,7 +205,7 @@ def _of(
     return one if most is None else replace(one, largest=most)
 
 
-def advice(outlooks: Sequence[Outlook]) -> str:
+def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
     """Return in one sentence where to train, or what keeps the training from fitting."""
     there = [one for one in outlooks if not one.retired and one.total is not None]
     fit = [one for one in there if one.fits or one.micro_batch]
@@ -218,14 +220,14 @@ def advice(outlooks: Sequence[Outlook]) -> str:
         )
     best = min(fit, key=lambda one: one.total.usual if one.total else math.inf)
     assert best.total is not None  # noqa: S101 - of those that have one
+    less = f"fewer epochs{', smaller images' * (noun == 'images')} or a smaller model"
     said = f"Train on {best.title}: about {shown(best.total.usual)}"
     if best.spent and best.spent.weeks and best.spent.weeks > 1:
-        said += f", which is the quota of {best.spent.weeks:,} weeks: take fewer epochs, smaller"
-        said += " images or a smaller model"
+        said += f", which is the quota of {best.spent.weeks:,} weeks: take {less}"
     elif best.spent and best.spent.sessions and best.spent.sessions > 1:
         said += f" in {best.spent.sessions} sessions (push-train --until-done)"
     elif best.total.usual > LONG:
-        said += ": take fewer epochs, smaller images or a smaller model"
+        said += f": take {less}"
     return f"{said}{'' if best.fits else f', with micro_batch={best.micro_batch}'}."
 
 

@@ -121,7 +121,7 @@ def _given(
     if said and not (re.fullmatch("[0-9]{1,13}", said) and 1 <= int(said) <= most):
         raise ConfigError(
             f"--images {said[:40]}: expected a number from 1 to {most:,}.\n"
-            "Give the number of labelled images, or the folder: --input DIR"
+            f"Give the number of labelled {config.data.noun}, or the folder: --input DIR"
         )
     images = int(said) if said else ASSUMED_IMAGES
     basis = "as --images says" if said else "assumed; --input DIR or --images N sets it"

@@ -39,20 +39,22 @@ def lines(made: Plan) -> list[str]:
 
 def about(made: Plan) -> list[str]:
     """Return what is to be trained, and what a run keeps."""
-    found = [f"{made.config}: batch {made.batch}, {made.epochs} epochs, {made.images:,} images to"
-             f" train on ({made.images_basis})"]  # fmt: skip
+    found = [f"{made.config}: batch {made.batch}, {made.epochs} epochs, {made.images:,} {made.noun}"
+             f" to train on ({made.images_basis})"]  # fmt: skip
     if made.counts is not None:
         inside = f", {_short(made.counts.in_bounds)} without the taps beyond its edge"
         found.append(
-            f"{made.counts.parameters:,} parameters; an image takes {_short(made.counts.nominal)}"
-            f" operations in training{inside * (made.counts.in_bounds < made.counts.nominal)}"
+            f"{made.counts.parameters:,} parameters; {_one(made.noun)} takes"
+            f" {_short(made.counts.nominal)} operations in training"
+            f"{inside * (made.counts.in_bounds < made.counts.nominal)}"
         )
     if made.files is not None:
         files = made.files
+        decoded = f" decoded images take {_short(files.decoded)}B;"
         limit = f", more than the {_short(MOST_BYTES)}B that Kaggle keeps"
         found.append(
             f"A checkpoint has {_short(files.checkpoint)}B, at most one in {shown(files.every)};"
-            f" decoded images take {_short(files.decoded)}B; checkpoints on the disk"
+            f"{decoded * (made.noun == 'images')} checkpoints on the disk"
             f" {_short(files.disk)}B{limit * (files.disk > MOST_BYTES)}"
         )
     return [*found, *_inference(made)]
@@ -65,7 +67,7 @@ def notes(made: Plan) -> list[str]:
         seen = one.time_source and f"its time is as that of {one.time_source}"
         note = "; ".join(filter(None, (one.retired, one.why, seen)))
         found += [f"{one.title}: {note}"] if note else []
-    if any(one.input and one.input.bound for one in made.outlooks):
+    if made.noun == "images" and any(one.input and one.input.bound for one in made.outlooks):
         found.append(f"One CPU decodes {made.decodes:,.0f} images a second: {made.decodes_basis}")
     return found + [_compiled(one.title, one.compiled) for one in made.outlooks if one.compiled]
 
@@ -147,14 +149,18 @@ def _inference(made: Plan) -> list[str]:
     if found.images is None or found.total is None:
         if found.limit is None or found.most is None:
             return ["Inference on two T4: the config sets no limit to its time"]
-        most = f"{found.most:,} images fit" if found.most else "no image fits"
+        most = f"{found.most:,} {made.noun} fit" if found.most else f"no {made.noun[:-1]} fits"
         if found.most >= MANY:
-            most = f"more than {MANY:,} images fit"
+            most = f"more than {MANY:,} {made.noun} fit"
         return [f"Inference on two T4: {most} into {shown(found.limit)}{reads}"]
     late = found.limit is not None and found.total.usual > found.limit
     verdict = f", more than the {shown(found.limit or 0)} there are" if late else ""
-    what = f"{found.images:,} images in {_interval(found.total, shown)}"
+    what = f"{found.images:,} {made.noun} in {_interval(found.total, shown)}"
     return [f"Inference on two T4: {what}{verdict}{reads}"]
+
+
+def _one(noun: str) -> str:
+    return f"a{'n' * (noun[0] in 'ei')} {noun[:-1]}"
 
 
 def _compiled(title: str, found: dict[str, Any]) -> str:

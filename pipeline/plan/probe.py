@@ -128,7 +128,7 @@ def law(
     other = config.batch // less if less else 2 * config.batch
     found = {}
     for batch in (other, config.batch):
-        show(f"Timing some steps of {batch} images on this machine")
+        show(f"Timing some steps of {batch} {config.data.noun} on this machine")
         sized = replace(config, batch=batch, micro_batch=None)
         found[batch] = of_step(sized, LEAST, files)
     own = found[config.batch]

@@ -218,7 +218,7 @@ def _said(config: Config, short: Config, rows: tuple[int, int], tests: tuple[int
         "epochs": (short.epochs, config.epochs),
         "folds": (short.folds or 1, config.folds or 1),
         "pixels a side": (short.data.height, config.data.height),
-        "images a step": (short.batch, config.batch),
+        f"{config.data.noun} a step": (short.batch, config.batch),
         "views": (short.views, config.views),
         "rows to predict": tests,
     }

@@ -49,7 +49,9 @@ def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, 
     if one.step:
         usual = made.batch / one.step.usual
         usual = usual if one.input is None else min(usual, one.input.have)
-        compared.append(("images a second", f"{usual:,.0f}", f"{speed:,.0f}" if speed else ""))
+        compared.append(
+            (f"{made.noun} a second", f"{usual:,.0f}", f"{speed:,.0f}" if speed else "")
+        )
     return compared
 
 

@@ -255,8 +255,9 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     lines = [fold for fold in found.lines if fold]
     if not lines:
         return None
+    noun = found.noun
     last = [fold[-1]["images_per_second"] for fold in lines]
-    end = f"{sum(last) / len(last):,.0f} images per second at the end"
+    end = f"{sum(last) / len(last):,.0f} {noun} per second at the end"
     end += " on average" if len(last) > 1 else ""
     waits = [
         (line["idle"], max(line["step"] - before, 0))
@@ -270,7 +271,7 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
         ' A feed other than "files", a larger steps_per_call for short steps, or more CPU cores'
         " help."
     )
-    return charts.throughput(lines), (
+    return charts.throughput(lines, noun), (
         f"{end}. Each point is the mean of the training steps since the session began, without"
         " compilation."
         f"{verdict if idle >= INPUT_BOUND else ''}"

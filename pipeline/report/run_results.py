@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.config.data_layout import called
 from pipeline.errors import ConfigError, ReportError, reading
 from pipeline.evaluation import hard_examples
 from pipeline.evaluation.hard_examples import Examples
@@ -78,6 +79,12 @@ class Results:
     def config(self) -> Mapping[str, Any]:
         """The config of the run; {} where it is unknown."""
         return self.part("config")
+
+    @property
+    def noun(self) -> str:
+        """What the run's examples are called."""
+        data = self.config.get("data")
+        return called(str(data.get("kind")) if isinstance(data, dict) else "")
 
     def part(self, key: str) -> Mapping[str, Any]:
         """Return a mapping of the manifest; {} where it has none."""
@@ -326,7 +333,7 @@ def _validation(
     if "fold" in texts:
         convert("fold", lambda values: (values >= 1) & (values % 1 == 0), "a whole number")
     if not len(texts):
-        raise ReportError(f"{path} has no rows; expected those of the validation images.\n{FIX}")
+        raise ReportError(f"{path} has no rows; expected the validation rows.\n{FIX}")
     return pd.DataFrame(found), names
 
 

@@ -30,8 +30,9 @@ WORDS = {
     "validation_accuracy": "  validation {:.3f}",
     "absolute_error": "  error {:.3f} s.d.",
     "validation_absolute_error": "  validation {:.3f}",
-    "images_per_second": "  {:,.0f} images/s",
+    "images_per_second": "  {:,.0f} {noun}/s",
 }
+NOUNS = ("images", "rows", "examples")  # a line names the later two
 # Share of the time that devices wait for the host, from which on a run is called input-bound.
 INPUT_BOUND = 0.1
 
@@ -56,6 +57,8 @@ def in_words(line: Mapping[str, Any]) -> str:
 
     >>> in_words({"step": 43, "steps": 337, "loss": 0.25, "eta_seconds": 7200.9})
     'step 43 of 337  loss 0.2500  2:00:00 to go'
+    >>> in_words({"step": 43, "images_per_second": 1200.0, "noun": "rows"})
+    'step 43  1,200 rows/s'
     >>> in_words({"step": 43, "idle": 0.42})
     'step 43  input-bound: devices wait 42%'
     """
@@ -64,7 +67,10 @@ def in_words(line: Mapping[str, Any]) -> str:
         for name, value in line.items()
         if isinstance(value, (int, float)) and abs(value) < 1e9  # NaN is not, either
     }
-    parts = [words.format(numbers[name]) for name, words in WORDS.items() if name in numbers]
+    noun = line.get("noun") if line.get("noun") in NOUNS else NOUNS[0]
+    parts = [
+        words.format(numbers[name], noun=noun) for name, words in WORDS.items() if name in numbers
+    ]
     if numbers.get("idle", 0) >= INPUT_BOUND:
         parts.append(f"  input-bound: devices wait {numbers['idle']:.0%}")
     if numbers.get("eta_seconds", -1) >= 0:
@@ -101,6 +107,7 @@ class Progress:
         show: takes each line of text.
         figure: of the target, as `pipeline.data.labels.FIGURE` has it.
         score: what compares epochs, as `columns` takes it.
+        noun: what examples are called.
         fold: which each line then names; its `eta_seconds` are those to the end of the last one.
     """
 
@@ -116,11 +123,13 @@ class Progress:
         fold: Fold | None = None,
         figure: str = "accuracy",
         score: str = "",
+        noun: str = NOUNS[0],
     ) -> None:
         self._columns = columns(figure, score)
         self._lines, self._history = folder / LINES, folder / HISTORY
         self._seconds, self._total, self._batch, self._show = seconds, total_steps, batch, show
         self._fold = {"fold": fold.number, "folds": fold.count} if fold else {}
+        self._noun = {} if noun == NOUNS[0] else {"noun": noun}
         self._last_step = total_steps + (fold.steps_after if fold else 0)
         self.restart_clock(step)
         self._remove_after(step)
@@ -155,6 +164,7 @@ class Progress:
             "steps": self._total,
             **{name: round(float(value), 6) for name, value in values.items()},
             "images_per_second": round(rate, 1),
+            **self._noun,
             "eta_seconds": round((self._last_step - step) * elapsed / done, 1),
         }
         self._last = now

@@ -81,7 +81,7 @@ def tried(config: Config, replicas: int, group: int | None, pixels: int = 1) -> 
     if wanted in sizes:
         begun = Cut(share // wanted)
         return [begun, *(cut for cut in cuts if cut.accumulation > begun.accumulation or cut.remat)]
-    groups = "" if group is None else f" and groups of {group} images for BatchNorm"
+    groups = "" if group is None else f" and groups of {group} {config.data.noun} for BatchNorm"
     raise ConfigError(
         f"micro_batch={wanted} cannot work with batch={config.batch} on {replicas} replicas"
         f"{groups}: expected one of {', '.join(map(str, sizes))}.\n"

@@ -28,7 +28,7 @@ from pipeline.runtime import devices, replicas
 from pipeline.training.train_step import Step
 
 WORDS = {
-    "device": "the devices hold the images and gather each batch",
+    "device": "the devices hold all inputs and gather each batch",
     "host": "this machine's cores gather each batch",
     "files": "this machine's cores decode each batch",
 }
@@ -56,7 +56,7 @@ def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
         return asked, "as the config says"
     stats = jax.devices()[0].memory_stats() if jax.devices()[0].platform != "cpu" else None
     room, part = (stats or {}).get("bytes_limit", 0), inputs.nbytes / count
-    size = f"{_bytes(inputs.nbytes)} of images"
+    size = f"{_bytes(inputs.nbytes)} of inputs"
     if not room:
         return "host", f"{size} lie in this machine's memory"
     if part <= SHARE * room:
@@ -91,10 +91,10 @@ def begin(
             raise
         if config.feed == "device":
             raise DeviceError(
-                "The images do not fit into the memory of the devices.\n"
+                "The inputs do not fit into the memory of the devices.\n"
                 'Set feed="host" or "auto" in the config; batches stay the same.'
             ) from error
-    show(f"The devices have no room for the images after all: {WORDS['host']}")
+    show(f"The devices have no room for the inputs after all: {WORDS['host']}")
     return Feed(batches, step, config.steps_per_call, "host")
 
 
@@ -165,7 +165,7 @@ class Feed:
         """
         if not self.held or self._asked == "device":
             return None
-        show(f"Out of memory; the images leave the devices: {WORDS['host']}")
+        show(f"Out of memory; the inputs leave the devices: {WORDS['host']}")
         self.held = ()
         if self._large:
             self._gatherer = Gatherer(self._batches.inputs)

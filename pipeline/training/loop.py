@@ -128,6 +128,7 @@ class Loop:
             fold=self.fold,
             figure=self._figure,
             score=self._score.name if self._score else "",
+            noun=self.config.data.noun,
         )
         begun = self._began = time.monotonic()
         epoch, stop, first = self._epoch(self.step), None, True

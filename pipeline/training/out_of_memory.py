@@ -57,19 +57,21 @@ def first_call(
             if not devices.exhausted(error):
                 raise
             tried, state = step.micro_batch, state.restored(before)
+            noun = step.config.data.noun
             exact = any(cut.passes == 1 for cut in step.smaller)
             if not exact and (fed := release()):
                 given = *fed, given[-1]
                 continue
             if not step.smaller:
+                some = noun if tried > 1 else noun[:-1]
                 raise DeviceError(
-                    f"A micro-batch of {tried} image{'s' * (tried > 1)} a replica does not fit into"
+                    f"A micro-batch of {tried} {some} a replica does not fit into"
                     f" the memory of the devices: {_first_line(error)}\n"
-                    "Use a smaller model, or smaller images."
+                    f"Use a smaller model{', or smaller images' * (noun == 'images')}."
                 ) from error
             step.begin_with(step.smaller[0])
             show(
-                f"Out of memory at {tried} images a replica; retrying with micro-batches of"
+                f"Out of memory at {tried} {noun} a replica; retrying with micro-batches of"
                 f" {step.micro_batch}, {step.cut.accumulation} to a step{_cost(step.cut)}."
                 f" Batch {step.config.batch} and the learning rate stay."
             )

@@ -104,7 +104,7 @@ def check(
     rows = len(folds.splits(examples, configs["base"])[0][0])
     if factor * batch > rows:
         raise ConfigError(
-            f"A batch of {batch} cannot be checked with {rows} training images:"
+            f"A batch of {batch} cannot be checked with {rows} training {config.data.noun}:"
             f" an epoch needs at least {factor} x {batch} of them.\n"
             f"Give --batch {max(rows // factor, 1)} or less."
         )
@@ -251,7 +251,7 @@ def _losses(
                 ) from error
         if theirs != origin:
             raise ConfigError(
-                f"{path} is of another check: it has another config, or other images.\n"
+                f"{path} is of another check: it has another config, or other data.\n"
                 "Choose another --output, or remove that folder."
             )
         return losses

@@ -126,7 +126,7 @@ def train(
         below = config.batch // here.count * here.count
         raise ConfigError(
             f"batch={config.batch} does not split evenly over {here.count} replicas"
-            f" ({config.batch / here.count:.2f} images each).\n"
+            f" ({config.batch / here.count:.2f} {config.data.noun} each).\n"
             f"Set batch to {below or here.count} or {below + here.count}"
             f" in pipeline/configs/{config.name}.py."
         )
@@ -185,7 +185,7 @@ def train(
                 fold = Fold(number, config.folds, after)
                 rows, held = pair
                 show(
-                    f"Fold {number} of {fold.count}: {len(rows)} images to train,"
+                    f"Fold {number} of {fold.count}: {len(rows)} {config.data.noun} to train,"
                     f" {len(held)} to validate"
                 )
             if max_steps is not None:
@@ -308,7 +308,7 @@ def _show_plan(
     applied: Applied,
     show: Callable[[str], None],
 ) -> None:
-    what = "images" if config.data.images else "rows"
+    what = config.data.noun
     kinds = {"regression": "numbers to predict", "multilabel": "labels, any of them"}
     rows, held = pairs[0]
     split = f"{len(rows)} {what} to train, {len(held)} to validate"

@@ -10,12 +10,17 @@ import pytest
 
 from pipeline import artifact
 from pipeline import config as configs
+from pipeline.__main__ import main
 from pipeline.config import Config, Data, Floor
 from pipeline.data import dataset, table_features
 from pipeline.errors import ConfigError
 from pipeline.inference import inference, restoring
 from pipeline.inspection import floor_model
+from pipeline.plan import outlook
+from pipeline.plan.input_rate import Verdict
+from pipeline.rehearsal import short_run
 from pipeline.report import report
+from pipeline.session import progress_log
 from pipeline.training import training
 
 STONES, TESTED = 600, 60
@@ -188,3 +193,28 @@ def test_where_all_rows_are_alike_none_is_named(diamonds):
     """Typos in inputs no longer carry the error."""
     lines = diamonds[3]
     assert not [line for line in lines if "squared error" in line]
+
+
+def test_no_message_about_a_table_speaks_of_images(diamonds, capsys, tmp_path):
+    """Training, plan, report, describe, and what a rehearsal leaves out."""
+    folder, output, config, lines = diamonds
+    file = tmp_path / "stones.py"
+    text = f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
+    file.write_text(text)
+    words = ["--config", str(file)]
+
+    assert main(["plan", *words, "--input", str(folder), "--for", "gpu-t4x2"]) == 0
+    assert main(["describe", *words, "--images", "600"]) == 0
+    told = capsys.readouterr().out.replace('"images', "").splitlines()  # the names of keys
+    told += [progress_log.readable(line) for line in lines]
+    smaller = replace(config, batch=32)
+    told.append(short_run._said(config, smaller, (300, 600), (30, 60)))
+    with pytest.raises(ConfigError) as caught:
+        training.train(replace(config, batch=63), folder, tmp_path, show=told.append)
+    told.append(str(caught.value))
+    page = re.sub("(?s)<(style|svg|pre).*?</\\1>", "", report.write(output).read_text())
+    told += [page, outlook._waits(Verdict(9.0, 3.0, 2), 2, config.data.noun)]
+
+    assert any("rows/s" in line for line in told)
+    assert "Rows per second" in page and "training rows" in page
+    assert [line for line in told if re.search("(?i)\\bimages?\\b(?!\\.)", line)] == []

@@ -93,7 +93,7 @@ def test_images_leave_the_devices_before_a_cut_that_changes_results(
     trained = training.train(tiny, competition, tmp_path / "out", show=lines.append)
 
     assert trained.status == "complete" and held.index(False) >= 1
-    assert any("the images leave the devices" in line for line in lines)
+    assert any("the inputs leave the devices" in line for line in lines)
     assert not any("changes results" in line for line in lines)
 
     asked = replace(tiny, feed="device")
