@@ -172,6 +172,7 @@ def _measure(
     epochs: int,
     about: dict[str, Any],
 ) -> Measured:
+    import jax
     import keras
 
     from pipeline.bench import fit_way, own_way
@@ -188,7 +189,8 @@ def _measure(
             keras.distribution.DataParallel() if count > 1 else None
         )
         keras.config.set_dtype_policy(about["precision"])
-        times = way(cell, images, files, config, epochs)
+        with jax.default_matmul_precision(devices.matmul_precision(about["precision"])):
+            times = way(cell, images, files, config, epochs)
     except (ConfigError, DeviceError) as error:
         return Measured(cell, None, str(error).splitlines()[0], about)
     except Exception as error:

@@ -83,7 +83,7 @@ class Config:
             it is, mirrored if data.flip is set, upside down if data.flip_vertical is, moved by a
             pixel if data.crop_padding is. They are left out first if time is short.
         precision: of training. "auto" takes bfloat16 if the hardware computes it, but for tables
-            and other float32 inputs.
+            and other float32 inputs. "float32" is multiplied as such on every device.
         feed: "device" lets the devices hold all images, "host" sends each batch to them, "files"
             decodes each batch anew; "auto" takes the first that fits (pipeline.training.feed).
             Batches are the same.

@@ -67,11 +67,12 @@ class Runtime:
 # Peaks: Google's pages on TPU v3, v5e and v6e (read 2026-11-21); of a v2 the Scaling Book of the
 # JAX team (23e12 a core), and 700 GB/s a chip (assumed, from Google's papers). Memory of a v5e:
 # what libtpu 0.0.51 allots at most (measured); of the others: assumed, in the same proportion.
-# libtpu multiplies float32 in bfloat16 passes: three of them are assumed for float32.
-V5E = Accelerator(15.75 * GIB, 197 * TFLOPS, 66 * TFLOPS, 819e9, True, "v5e:2x4", "v5litepod-8")
-V6E = Accelerator(31.25 * GIB, 918 * TFLOPS, 306 * TFLOPS, 1.64e12, True, "v6e:2x4", "v6e-8")
-V3 = Accelerator(15.75 * GIB, 61.5 * TFLOPS, 20.5 * TFLOPS, 450e9, True, "v3:2x2", "v3-8")
-V2 = Accelerator(7.875 * GIB, 22.5 * TFLOPS, 7.5 * TFLOPS, 350e9, True, "v2:2x2", "v2-8")
+# float32 takes a TPU six passes in bfloat16 (`pipeline.runtime.devices.matmul_precision`): for a
+# v5e libtpu 0.0.51 estimates 5.8 times the cycles of one pass, for a product of 4,096 x 4,096.
+V5E = Accelerator(15.75 * GIB, 197 * TFLOPS, 32.8 * TFLOPS, 819e9, True, "v5e:2x4", "v5litepod-8")
+V6E = Accelerator(31.25 * GIB, 918 * TFLOPS, 153 * TFLOPS, 1.64e12, True, "v6e:2x4", "v6e-8")
+V3 = Accelerator(15.75 * GIB, 61.5 * TFLOPS, 10.2 * TFLOPS, 450e9, True, "v3:2x2", "v3-8")
+V2 = Accelerator(7.875 * GIB, 22.5 * TFLOPS, 3.75 * TFLOPS, 350e9, True, "v2:2x2", "v2-8")
 # NVIDIA's datasheets, dense, by way of third parties (read 2026-11-21). Memory: nine tenths, since
 # CUDA and XLA keep the rest (assumed). A P100 has no tensor cores.
 T4 = Accelerator(0.9 * 16e9, 65 * TFLOPS, 8.1 * TFLOPS, 320e9, bfloat16=False)

@@ -140,7 +140,9 @@ def compile_step(
         traffic=traffic,
         collectives=collectives(text),
         gathered=gathered(text),
-        least_seconds=laws.roofline(target, operations, traffic),
+        least_seconds=laws.roofline(
+            target, operations, traffic, half=precision(config, target) != "float32"
+        ),
         compile_seconds=round(seconds, 1),
         libtpu=version,
         program=program,

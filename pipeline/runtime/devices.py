@@ -209,6 +209,17 @@ def precision(wanted: str, here: Devices, *, table: bool = False) -> str:
     return "float32"
 
 
+def matmul_precision(policy: str) -> str | None:
+    """Return how JAX has to multiply under a Keras dtype policy; None: as it does by itself.
+
+    By itself a TPU rounds float32 to bfloat16, and an NVIDIA GPU from Ampere on to TF32. "highest"
+    is float32 on both, for products and convolutions alike: six passes in bfloat16 on a TPU. It is
+    also how golden outputs and inference are computed. JAX's presets of three passes
+    ("BF16_BF16_F32_X3") leave the convolutions of a TPU as they are.
+    """
+    return "highest" if policy == "float32" else None
+
+
 def memory_left() -> int:
     """Return how many bytes of memory are free or can be freed, where Linux says so."""
     try:

@@ -11,10 +11,13 @@ Each replica adds up its own images, and one all-reduce adds up the replicas. A 
 than a replica's share of the batch spans several replicas, which then all-reduce BatchNorm's sums.
 """
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import keras
 import numpy as np
 from jax.sharding import PartitionSpec
 
@@ -26,7 +29,7 @@ from pipeline.data import labels as target
 from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
 from pipeline.models import backbones, batch_layers, rematerialization
-from pipeline.runtime import replicas
+from pipeline.runtime import devices, replicas
 from pipeline.training import batch_cuts, learning_rate
 from pipeline.training import train_state as states
 from pipeline.training.batch_cuts import Cut
@@ -61,6 +64,7 @@ class Step:
         self.mesh = mesh
         self.replicas = mesh.size if mesh else 1
         self._platform = replicas.platform(mesh)
+        self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self._share_size, self._group = config.batch // self.replicas, applied.batchnorm_batch
         # Whether every group lies on one replica.
         self._apart = self._share_size % self._group == 0
@@ -131,7 +135,8 @@ class Step:
         """Return the training step for such arrays as JAX lowers it, not compiled."""
         # XLA may write the new state over the old one; it stays where it is, on all devices.
         places = jax.tree.map(lambda leaf: leaf.sharding, tree), None
-        train = jax.jit(self._several, donate_argnums=0, out_shardings=places, keep_unused=True)
+        several = self._exact(self._several)
+        train = jax.jit(several, donate_argnums=0, out_shardings=places, keep_unused=True)
         return train.lower(tree, held, given, np.int32(0))
 
     @property
@@ -152,8 +157,21 @@ class Step:
         self._kept = rematerialization.kept_layers(self.model) if cut.remat else []
         where = replicas.everywhere(self.mesh)
         self.evaluate, self.forward = (
-            jax.jit(function, out_shardings=where) for function in (self._evaluated, self._outputs)
+            jax.jit(self._exact(function), out_shardings=where)
+            for function in (self._evaluated, self._outputs)
         )
+
+    def _exact(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that multiplies float32 in float32 when it is traced, if that is the
+        policy.
+        """
+
+        @wraps(function)
+        def traced(*given: Any) -> Any:
+            with jax.default_matmul_precision(self._matmul):
+                return function(*given)
+
+        return traced
 
     # -- what is compiled
 

@@ -1,0 +1,63 @@
+"""float32 is float32: a TPU multiplies it in bfloat16 unless it is told not to."""
+
+import re
+from dataclasses import replace
+from importlib.util import find_spec
+
+import jax
+import keras
+import pytest
+
+from pipeline import config as configs
+from pipeline.models import architectures
+from pipeline.plan import lowered_step, tpu_compiler
+from pipeline.plan.accelerators import RUNTIMES
+from pipeline.training import learning_rate
+from pipeline.training.train_step import Step
+
+IMAGES = replace(
+    configs.load("digits"), batch=16, batchnorm_batch=8, model="wide_resnet",
+    model_options={"k": 1, "n": 1, "kernel_size": 3},
+)  # fmt: skip
+TABLE = configs.load("breast_cancer")
+PRODUCT = r"(?:dot_general|convolution)\b.*?precision = \[(?:#stablehlo<precision )?(\w+)"
+
+
+def precisions(lowered):
+    """Return how the products of a program are computed, as a set of names."""
+    found = re.findall(PRODUCT, lowered.as_text())
+    assert found
+    return set(found)
+
+
+@pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu compiles for a TPU")
+def test_a_table_trains_in_float32_on_a_tpu():
+    """In the very step that `plan` compiles."""
+    lowered = tpu_compiler._lowered(TABLE, RUNTIMES["tpu-v5e-8"].core, 0)
+
+    assert precisions(lowered) == {"HIGHEST"}
+    compiled = lowered.compile().as_text().splitlines()
+    products = [line for line in compiled if re.search(r" (dot|convolution)\(", line)]
+    assert products and all("operand_precision={highest,highest}" in line for line in products)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("float32", "HIGHEST"), ("mixed_bfloat16", "DEFAULT")]
+)
+def test_images_train_in_the_precision_that_the_config_asks_for(policy, expected):
+    lowered = lowered_step.of(IMAGES, jax.devices("cpu")[:1], policy)
+
+    assert precisions(lowered) == {expected}
+
+
+def test_validation_is_computed_as_the_golden_outputs_are():
+    """Else validation and inference would be those of two models."""
+    assert keras.config.dtype_policy().name == "float32"
+    applied = learning_rate.apply(TABLE, 320)
+    step = Step(TABLE, applied, architectures.build(TABLE), None)
+    tree = step.initial().tree
+    rows = jax.ShapeDtypeStruct((8, *TABLE.data.shape), TABLE.data.dtype)
+    labels = jax.ShapeDtypeStruct((8,), "int32")
+
+    assert precisions(step.forward.lower(tree[0], tree[1], rows)) == {"HIGHEST"}
+    assert precisions(step.evaluate.lower(tree[0], tree[1], rows, labels, 8)) == {"HIGHEST"}
