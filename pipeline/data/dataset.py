@@ -184,7 +184,9 @@ def _rows(
         path = folder / data.train_csv
         # Only image files are found by id.
         needed = [data.id_column, *names] if data.kind == "images" else names
-        table = table_features.read_table(path, needed, ADVICE, optional=(data.id_column,))
+        table = table_features.read_table(
+            path, needed, ADVICE, optional=(data.id_column,), data=data
+        )
     ids = tuple(map(str, range(len(table))))
     if data.id_column in table.columns:
         ids = table_features.unique_ids(table[data.id_column], path)

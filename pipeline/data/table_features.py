@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from pipeline.config.data_layout import Data
 from pipeline.errors import DataError, reading
 from pipeline.storage import csv_files
+from pipeline.storage.csv_files import MISSING
 
-MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 ROWS = 2048  # read at a time, as numbers, which take four times the memory of pixels
 MOST = 1e150  # of a number, so that its square is finite
 FARTHEST = 10.0  # from 0, of an input. A value in one row of 10,000 is 100 deviations away, and
@@ -36,14 +37,21 @@ WHOLE = re.compile(r"(-?\d+)\.0+")  # pandas writes whole numbers so in a column
 
 
 def read_table(
-    path: Path, names: Sequence[str], advice: str, *, optional: Collection[str] = ()
+    path: Path,
+    names: Sequence[str],
+    advice: str,
+    *,
+    optional: Collection[str] = (),
+    data: Data | None = None,
 ) -> pd.DataFrame:
-    """Return columns of a CSV as texts, as written ("001" stays "001", "NA" stays "NA").
+    """Return columns of a table as texts, as written ("001" stays "001", "NA" stays "NA").
 
     Args:
         names: the columns that must exist.
         advice: the edit that fixes a wrong path.
         optional: columns that are returned if they exist.
+        data: whose numeric columns are numbers, as far as their texts are, and whose categorical
+            ones are pandas' categoricals (`pipeline.storage.csv_files.read`); None: all are texts.
 
     Raises:
         DataError: if the file is missing, cannot be parsed, has no rows or lacks one of `names`.
@@ -56,7 +64,14 @@ def read_table(
                 f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
                 f"Expected a table with the columns {', '.join(names)}. {advice}"
             )
-    table = csv_files.read(path, DataError, advice, {*names, *optional})
+    table = csv_files.read(
+        path,
+        DataError,
+        advice,
+        {*names, *optional},
+        numbers=data.numeric_columns if data else (),
+        categories=data.categorical_columns if data else (),
+    )
     missing = [name for name in names if name not in table.columns]
     if missing:
         header = ", ".join(csv_files.header(path, DataError, advice)[:20])
@@ -144,7 +159,7 @@ class Encoding:
 
 
 def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
-    """Return the encoding of a training table of texts.
+    """Return the encoding of a training table, as `read_table` returns it.
 
     Raises:
         DataError: if a numeric column has a text that is not a number, or no number at all.
@@ -168,8 +183,8 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
     categories = {}
     for name in data.categorical_columns:
         counts = _texts(table[name]).value_counts()
-        order = sorted(counts.index, key=lambda text: (-counts[text], text))
-        categories[name] = tuple(order[: data.most_categories - 1])
+        order = sorted((-count, str(text)) for text, count in counts.items() if count)
+        categories[name] = tuple(text for _, text in order[: data.most_categories - 1])
     return Encoding(numbers, categories)
 
 
@@ -217,17 +232,19 @@ def encode(
     Raises:
         DataError: if a numeric column has a text that is not a number.
     """
-    parts, codes = [], []
-    for name, scale in encoding.numbers.items():
+    numbers, categories = encoding.numbers, encoding.categories
+    found = np.empty((len(table), 2 * len(numbers) + len(categories)), np.float32)
+    for column, (name, scale) in enumerate(numbers.items()):
         values = _numbers(table[name], path, lenient=lenient)
         missing = ~np.isfinite(values)
         scaled = (values.clip(scale.low, scale.high) - scale.mean) / scale.unit
-        parts.append(np.where(missing, 0.0, scaled))
-        codes.append(missing)
-    for name, texts in encoding.categories.items():
+        found[:, column] = np.where(missing, 0.0, scaled)
+        found[:, len(numbers) + column] = missing
+    for column, (name, texts) in enumerate(categories.items(), start=2 * len(numbers)):
         places = {text: place for place, text in enumerate(texts, start=1)}
-        codes.append(np.array([places.get(text, 0) for text in _texts(table[name])], float))
-    return np.asarray(np.stack(parts + codes, axis=1), np.float32)
+        known = _texts(table[name]).map(lambda text, own=places: own.get(text, 0))
+        found[:, column] = known.to_numpy(np.float32)
+    return found
 
 
 def deviations(table: pd.DataFrame, encoding: Encoding, path: Path) -> dict[str, np.ndarray]:
@@ -365,11 +382,17 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
 
 def _texts(texts: pd.Series) -> pd.Series:
     """Return categories as they are compared: no blanks around them, and "3" for "3.0"."""
-    return texts.str.strip().str.replace(WHOLE, r"\1", regex=True)
+    return texts.map(lambda text: WHOLE.sub(r"\1", text.strip()))
 
 
 def _numbers(texts: pd.Series, path: Path, *, lenient: bool = False) -> np.ndarray:
-    """Return float64 (n,), not a number where the text means a missing one."""
+    """Return float64 (n,), not a number where the text means a missing one.
+
+    Args:
+        texts: or the numbers themselves.
+    """
+    if is_numeric_dtype(texts):
+        return texts.to_numpy(np.float64)
     texts = texts.str.strip()
     missing = texts.isin(MISSING)
     values = pd.to_numeric(texts.where(~missing), errors="coerce").to_numpy(np.float64, copy=True)

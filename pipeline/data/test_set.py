@@ -83,7 +83,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | State | None = 
 
     others = (*id_columns, *data.row_columns, *data.labels)
     names = (*data.numeric_columns, *data.categorical_columns)
-    table = table_features.read_table(path, names, advice, optional=others)
+    table = table_features.read_table(path, names, advice, optional=others, data=data)
     rerun = bool(os.environ.get(image_files.RERUN))  # nobody is there to fix the table
     broken: dict[int, str] = {}
     if data.kind == "pixels":

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pipeline.data.table_features import MISSING
 from pipeline.folders import unsupported
+from pipeline.storage.csv_files import MISSING
 
 NUMBER, CATEGORY, OUT = "number", "category", "left out"
 FEW = 12  # distinct whole numbers: up to so many are a category

@@ -65,6 +65,7 @@ def tiny() -> Config:
         batch=16,
         epochs=8,
         warmup_epochs=1,
+        data=replace(digits.data, validation_fraction=1 / 12),  # two rows of each label
         model="mlp",
         model_options={"width": 16, "depth": 1, "dropout": 0.1},
         batchnorm_batch=None,
