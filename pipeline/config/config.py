@@ -62,9 +62,10 @@ class Config:
         epochs: passes over the training images.
         warmup_epochs: passes in which the learning rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
-        batchnorm_batch: images that BatchNorm normalizes together; None takes the optimizer's
-            `base_batch`, or the next smaller divisor of `batch`. It changes the result; the number
-            of replicas does not, nor the memory while a group fits.
+        batchnorm_batch: images that BatchNorm normalizes together, and that an own loss compares
+            where it compares rows; None takes the optimizer's `base_batch`, or the next smaller
+            divisor of `batch`. It changes the result; the number of replicas does not, nor the
+            memory while a group fits.
         micro_batch: images per forward and backward pass on one replica; None takes what fits,
             beginning with a replica's whole share.
         steps_per_call: steps in one call to the devices; more than 1 pays where a step takes less

@@ -34,8 +34,9 @@ def possible(share: int, group: int | None, pixels: int = 1) -> list[Cut]:
 
     Args:
         share: images of a replica.
-        group: that BatchNorm normalizes together; None: nothing is normalized.
-        pixels: of an image, where the fewest are normalized.
+        group: that is computed together, by BatchNorm or by a loss that compares rows; None: each
+            image is computed by itself.
+        pixels: of an image, where the fewest are normalized; 0: a group stays whole.
 
     >>> [cut.accumulation for cut in possible(6, None)]
     [1, 2, 6, 6]
@@ -62,7 +63,7 @@ def possible(share: int, group: int | None, pixels: int = 1) -> list[Cut]:
     ]
 
 
-def tried(config: Config, replicas: int, group: int | None, pixels: int = 1) -> list[Cut]:
+def tried(config: Config, replicas: int, group: int | None, pixels: int | None) -> list[Cut]:
     """Return the cuts of a run: the one to begin with, which `config.micro_batch` may name, and
     those of `possible` that need less memory.
 
@@ -70,7 +71,7 @@ def tried(config: Config, replicas: int, group: int | None, pixels: int = 1) -> 
         ConfigError: if such micro-batches are none of equal size, or would change results.
     """
     share, wanted = config.batch // replicas, config.micro_batch
-    cuts = possible(share, group, pixels)
+    cuts = possible(share, group, pixels or 0)
     if wanted is None or wanted >= share:
         return cuts
     sizes = [
@@ -81,7 +82,9 @@ def tried(config: Config, replicas: int, group: int | None, pixels: int = 1) -> 
     if wanted in sizes:
         begun = Cut(share // wanted)
         return [begun, *(cut for cut in cuts if cut.accumulation > begun.accumulation or cut.remat)]
-    groups = "" if group is None else f" and groups of {group} {config.data.noun} for BatchNorm"
+    groups = ""
+    if group is not None:
+        groups = f" and groups of {group} {config.data.noun} that are computed together"
     raise ConfigError(
         f"micro_batch={wanted} cannot work with batch={config.batch} on {replicas} replicas"
         f"{groups}: expected one of {', '.join(map(str, sizes))}.\n"

@@ -317,25 +317,29 @@ class Loop:
     def _validate(self, progress: Callable[[], None]) -> dict[str, float]:
         """Return loss and figure of the held-out rows, and where epochs are compared the score."""
         trainable, other = self.state.inferring()
-        labels = self.batches.labels[self.held]
+        # The first rows fill up the last group, where the loss compares rows.
+        together, count = self.compiled.together or 1, len(self.held)
+        rows = np.resize(self.held, -(-count // together) * together)
+        labels = self.batches.labels[rows]
         # What fits with gradients fits without.
         size = self.compiled.micro_batch * self.compiled.replicas
         found: list[Any] = []
-        for images, real in blocks(self.batches.inputs, self.held, size):
+        for images, read in blocks(self.batches.inputs, rows, size):
             start = len(found) * size
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
-            expected[:real] = labels[start : start + real]
+            expected[:read] = labels[start : start + read]
             placed = replicas.put(self.compiled.mesh, images, expected)
+            real = min(read, count - start)
             found.append(self.compiled.evaluate(trainable, other, *placed, real))
             if len(found) > EVALUATIONS:  # waits for it, and takes it off the devices
                 found[-EVALUATIONS] = jax.device_get(found[-EVALUATIONS])
                 progress()
         *sums, outputs = zip(*jax.device_get(found), strict=True)
-        loss, figure = (sum(map(float, values)) / len(labels) for values in sums)
+        loss, figure = (sum(map(float, values)) / count for values in sums)
         means = {"validation_loss": loss, f"validation_{self._figure}": figure}
         if self._score is None or not np.isfinite(loss):
             return means
-        return means | self._score.of(np.concatenate(outputs)[: len(labels)])
+        return means | self._score.of(np.concatenate(outputs)[:count])
 
     # -- arrays in and out
 

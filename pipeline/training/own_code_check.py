@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,10 @@ def by_jax(config: Config, show: Callable[[str], None]) -> None:
         show(f"{own_code.described(config, 'augment')}: images stay {images.dtype} {images.shape}")
     if own_code.function(config, "loss"):
         _check_loss(config)
-        show(f"{own_code.described(config, 'loss')}: a number a row, which depends on the labels")
+        told = f"{own_code.described(config, 'loss')}: a number a row, which depends on the labels"
+        if compares_rows(config, _outputs(config).shape[1:]):
+            told += f"; it compares rows: it gets groups of {_together(config)} (batchnorm_batch)"
+        show(told)
     if own_code.function(config, "metric"):
         show(f"{own_code.described(config, 'metric')}: {_check_metric(config)}")
     show(f"{own_code.described(config, 'model')}: {_check_gradients(config, images)}")
@@ -100,8 +104,10 @@ def _check_loss(config: Config) -> None:
     outputs = _outputs(config)
     import jax
 
+    labels = _labels(config, 0)
+    others = labels[np.random.default_rng(0).permutation(ROWS)], _labels(config, 1)
     with own_code.telling(config, "loss"):
-        found = [np.asarray(jax.jit(loss)(_labels(config, apart), outputs)) for apart in (0, 1)]
+        found = [np.asarray(jax.jit(loss)(each, outputs)) for each in (labels, *others)]
     if found[0].shape != (ROWS,) or not np.issubdtype(found[0].dtype, np.floating):
         raise ConfigError(
             f"{told} returns {found[0].dtype} {found[0].shape} for {ROWS} rows; expected a float"
@@ -112,8 +118,57 @@ def _check_loss(config: Config) -> None:
             f"{told} returns numbers that are not finite for outputs around 0.\n"
             "Add a small number within logarithms and divisions."
         )
-    if np.array_equal(found[0], found[1]):
+    # A loss of which labels are equal (contrastive) does not depend on their names.
+    if all(np.array_equal(found[0], other) for other in found[1:]):
         raise ConfigError(f"{told} does not depend on the labels.\nLet it compare with them.")
+
+
+def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
+    """Return whether an own loss gives a row another number when other rows change, or their
+    number.
+
+    Args:
+        shape: of the model's outputs for a row.
+
+    Raises:
+        ConfigError: if the loss fails.
+    """
+    import jax
+
+    loss, half = own_code.function(config, "loss"), ROWS // 2
+    if loss is None:
+        return False
+    labels, random = _labels(config, 0), np.random.default_rng(2)
+    outputs, others = random.standard_normal((2, ROWS, *shape), np.float32)
+    others[:half] = outputs[:half]
+    other_labels = np.concatenate([labels[:half], random.permutation(_labels(config, 1))[half:]])
+    compiled = jax.jit(loss)
+    # Of several sizes, since a loss with a margin is 0 where rows are far apart.
+    for size in (0.1, 1, 10):
+        with own_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
+            found = [
+                np.asarray(compiled(truth, size * each))
+                for truth, each in ((labels, outputs), (other_labels, others))
+            ]
+            found.append(np.asarray(compiled(labels[:half], size * outputs[:half])))
+        if found[0].shape != (ROWS,):
+            return False  # `check` refuses it
+        if any(_differ(found[0][:half], other[:half]) for other in found[1:]):
+            return True
+    return False
+
+
+def _differ(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two arrays differ by more than rounding, or in where they are not finite."""
+    largest = np.abs(one[np.isfinite(one)]).max(initial=0.0)
+    return not np.allclose(one, other, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
+
+
+def _together(config: Config) -> int:
+    """Return how many rows a loss that compares rows gets at once."""
+    from pipeline.training import learning_rate
+
+    return learning_rate.apply(config, config.batch).batchnorm_batch
 
 
 def _check_metric(config: Config) -> str:
@@ -167,6 +222,8 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
 
     architectures.seed(config.seed)
     model = architectures.build(config)
+    if own_code.function(config, "model"):
+        _refuse_mixed_rows(config, model)
     weights = [variable.value for variable in model.trainable_variables]
     other = [variable.value for variable in model.non_trainable_variables]
     losses_of = losses.of(config, training=True)
@@ -200,6 +257,78 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
             " 0."
         )
     return f"{architectures.count(model)['total']:,} parameters, all gradients finite"
+
+
+def _refuse_mixed_rows(config: Config, model: Any) -> None:
+    """Refuse a layer, BatchNormalization aside, that computes a row from other rows, too: all rows
+    but the first are replaced, and the first one's numbers are compared in each layer.
+    """
+    import jax
+    from keras import Sequential
+    from keras.layers import BatchNormalization
+
+    from pipeline.models import batch_layers
+
+    called: list[Any] = []
+
+    def layers(of: Any) -> Iterator[Any]:
+        # What other layers call may run in a loop of theirs, whose numbers none sees outside.
+        for one in of.layers:
+            nested = isinstance(one, Sequential) or type(one) is type(model)
+            yield from layers(one) if nested else (one,)
+
+    def first(tensors: Any) -> list[Any]:
+        leaves = jax.tree.leaves(tensors)
+        return [one[0] for one in leaves if getattr(one, "shape", ())[:1] == (ROWS,)]
+
+    def watched(layer: Any, seen: list[Any], *given: Any, **words: Any) -> Any:
+        call = alone if isinstance(layer, BatchNormalization) else type(layer).call
+        outputs = call(layer, *given, **words)
+        called.append(layer)
+        seen.append((first((given, words)), first(outputs)))
+        return outputs
+
+    def alone(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        return type(layer).call(layer, inputs, training=False, mask=mask)  # it has its groups
+
+    every = batch_layers.layers_of(model)
+
+    def computed(images: Any) -> list[Any]:
+        seen: list[Any] = []
+        try:
+            for layer in every:
+                if isinstance(layer, BatchNormalization):
+                    layer.__dict__["call"] = partial(alone, layer)
+            for layer in layers(model):
+                layer.__dict__["call"] = partial(watched, layer, seen)
+            weights, other = model.trainable_variables, model.non_trainable_variables
+            values = [[one.value for one in part] for part in (weights, other)]
+            outputs, _ = model.stateless_call(*values, images, training=True)
+        finally:
+            for layer in every:
+                layer.__dict__.pop("call", None)
+        return [*seen, ([], first(outputs))]
+
+    images, others = _images(config), _images(config, 1)
+    others[0] = images[0]
+    with own_code.telling(config, "model"), jax.default_matmul_precision("highest"):
+        program = jax.jit(computed)
+        pairs = zip(program(images), program(others), strict=True)
+    for layer, (one, other) in zip([*called, None], pairs, strict=True):
+        before, after = (
+            any(map(_differ, map(np.asarray, left), map(np.asarray, right)))
+            for left, right in zip(one, other, strict=True)
+        )
+        if before or after:
+            where = "what leads to its outputs" if layer is None else f"the layer {layer.name!r}"
+            raise ConfigError(
+                f"{own_code.described(config, 'model')}: {'what leads to ' * before}{where} gives a"
+                " row other numbers when other rows of the batch change. A step computes a batch in"
+                " parts, whatever fits, and a layer that draws at random row by row, so the machine"
+                " would decide what is mixed.\nCompute each row by itself. To mix rows, set"
+                " data.mixup or data.cutmix; to compare them, do it in the loss, which gets whole"
+                " groups; BatchNormalization gets them, too."
+            )
 
 
 def _check_whole(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
@@ -258,8 +387,8 @@ def _path(config: Config) -> str:
     return own_code.elsewhere(config) or config.name
 
 
-def _images(config: Config) -> np.ndarray:
-    random = np.random.default_rng(0)
+def _images(config: Config, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
     if config.data.kind == "own":
         return packed_inputs.pack(
             {name: _made_up(form, random) for name, form in config.data.own_inputs.items()}
@@ -302,7 +431,8 @@ def _labels(config: Config, apart: int) -> np.ndarray:
         found = _made_up(config.data.own_labels, np.random.default_rng(apart))
         return found % 2 if found.dtype != np.float32 else found
     if config.target in metrics.CLASSES:
-        return (rows % config.num_classes).astype(np.int32)
+        # Several rows of each, since a loss may compare rows of one class.
+        return (rows % min(config.num_classes, ROWS // 4)).astype(np.int32)
     several = np.add.outer(rows, np.arange(config.outputs)).astype(np.float32)
     return several % 2 if config.target == "multilabel" else several / ROWS - 0.5
 

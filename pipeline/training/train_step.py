@@ -9,6 +9,9 @@ do it in one: only the order of additions differs.
 
 Each replica adds up its own images, and one all-reduce adds up the replicas. A group that is larger
 than a replica's share of the batch spans several replicas, which then all-reduce BatchNorm's sums.
+
+An own loss that compares rows (contrastive, of ranks) gets the outputs and labels of whole groups,
+which replicas exchange where a group spans several.
 """
 
 from collections.abc import Callable
@@ -30,7 +33,7 @@ from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
 from pipeline.models import backbones, batch_layers, rematerialization
 from pipeline.runtime import devices, replicas
-from pipeline.training import batch_cuts, learning_rate
+from pipeline.training import batch_cuts, learning_rate, own_code_check
 from pipeline.training import train_state as states
 from pipeline.training.batch_cuts import Cut
 from pipeline.training.learning_rate import Applied
@@ -48,10 +51,12 @@ class Step:
     Attributes:
         mesh: as given. optimizer: of Keras. replicas: accelerator cores that share the work.
         cut: how a share of the batch is computed.
+        together: images that the loss compares; None: it is that of each by itself.
         evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
     """
 
     cut: Cut
+    together: int | None = None
     evaluate: Any
     forward: Any
     _program: Any
@@ -91,9 +96,12 @@ class Step:
         # 2026-11-21), but frees no memory between micro-batches there. So a CPU loops only after it
         # ran out of memory.
         self._loops = self._platform != "cpu"
-        pixels = batch_layers.fewest_pixels(model)
+        shape = tuple(model.output.shape[1:])
+        across = own_code_check.compares_rows(config, shape)
+        self.together = self._group if across else None
+        pixels = 0 if across else batch_layers.fewest_pixels(model)
         group = None if pixels is None else self._group
-        self._cuts = batch_cuts.tried(config, self.replicas, group, pixels or 1)
+        self._cuts = batch_cuts.tried(config, self.replicas, group, pixels)
         self._set(self._cuts[0])
 
     def initial(self) -> State:
@@ -353,7 +361,7 @@ class Step:
             own: the share of each image that is its own, (n,); None: nothing is mixed.
             training: smooth the labels, if the config says so.
         """
-        loss = losses.of(self.config, training=training)
+        loss = self._grouped(losses.of(self.config, training=training), training=training)
         kind, named = self.config.target, bool(self.config.loss)
         weighted = isinstance(labels, Weighted)
 
@@ -373,6 +381,26 @@ class Step:
         if truth.ndim == 1:
             most = jnp.where(own >= 0.5, truth, theirs)
         return own * first + (1 - own) * second, target.figure(kind, most, logits)
+
+    def _grouped(self, loss: Callable[[Any, Any], Any], *, training: bool) -> Callable[..., Any]:
+        """Return a loss that gives each row its number in its group, if the loss compares rows."""
+        if self.together is None:
+            return loss
+        # A validation sees all replicas at once.
+        axis = replicas.AXIS if training and self.mesh is not None and not self._apart else None
+
+        def each(labels: Any, outputs: Any) -> Any:
+            own = len(outputs)
+            if axis is not None:
+                labels, outputs = jax.lax.all_gather((labels, outputs), axis, tiled=True)
+            parts = [a.reshape(-1, self.together, *a.shape[1:]) for a in (labels, outputs)]
+            found = jax.vmap(loss)(*parts).reshape(-1)
+            if axis is not None:
+                first = jax.lax.axis_index(axis) * own
+                found = jax.lax.dynamic_slice_in_dim(found, first, own)
+            return found
+
+        return each
 
     def _outputs(self, trainable: Any, other: Any, images: Any) -> Any:
         logits, _ = self.model.stateless_call(trainable, other, images, training=False)

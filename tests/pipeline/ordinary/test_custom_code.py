@@ -1,11 +1,19 @@
 """Functions as competitors write them into the file of their config."""
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pipeline import config as configs
-from pipeline.config import Config
+from pipeline.config import Config, Optimizer, own_code
+from pipeline.data import dataset
+from pipeline.errors import ConfigError
+from pipeline.models import architectures
+from pipeline.training import learning_rate, own_code_check
+from pipeline.training.loop import Loop
+from tests.pipeline.training.test_train_step import after, apart, made, rounding
 
 HEADER = """
 import keras
@@ -64,3 +72,153 @@ def test_a_comment_in_a_function_is_no_other_code_and_a_number_is(own, before, a
 
     assert before in NET
     assert (own(NET.replace(before, after, 1)).code == first) is same
+
+
+CONTRAST = '''
+def contrast(labels, outputs):
+    """Supervised contrastive loss (Khosla et al. 2020, 2004.11362): rows of a label are drawn
+    together, and others pushed away."""
+    ops = keras.ops
+    rows = outputs / ops.sqrt(ops.sum(ops.square(outputs), axis=-1, keepdims=True) + 1e-6)
+    other = 1 - ops.eye(ops.shape(rows)[0])
+    alike = (rows @ ops.transpose(rows)) / 0.5
+    same = ops.cast(labels[:, None] == labels[None], "float32") * other
+    chance = alike - ops.log(ops.sum(ops.exp(alike) * other, axis=-1, keepdims=True))
+    return -ops.sum(same * chance, axis=-1) / ops.maximum(ops.sum(same, axis=-1), 1)
+'''
+IN_BATCH = '''
+def ranked(labels, outputs):
+    """Every row with a greater label should score higher (a soft area under the curve)."""
+    score = keras.ops.sum(keras.ops.square(outputs), axis=-1)
+    above = keras.ops.cast(labels[:, None] > labels[None], "float32")
+    return keras.ops.sum(above * keras.ops.softplus(score[None] - score[:, None]), axis=-1)
+'''
+FOCAL = """
+def focal(labels, outputs):
+    losses = keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=True)
+    return (1 - keras.ops.exp(-losses)) ** 2 * losses
+"""
+
+
+@pytest.fixture
+def rows():
+    """Return images uint8 (1, 64, 8, 8, 1) and labels int32 (1, 64) of a step."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 4, (1, 64)).astype(np.int32)
+    return random.integers(0, 256, (1, 64, 8, 8, 1), np.uint8), labels
+
+
+@pytest.mark.parametrize(
+    ("code", "loss"), [(CONTRAST, "contrast"), (IN_BATCH, "ranked")], ids=["contrast", "ranks"]
+)
+def test_a_loss_that_compares_rows_is_the_same_whatever_the_machine(own, rows, code, loss):
+    """It gets groups of 16, also where a replica has 8 rows, and a micro-batch could be smaller."""
+    config = own(
+        NET + code, loss=loss, batch=64, batchnorm_batch=16,
+        optimizer=Optimizer(name="sgd", base_rate=0.1, base_batch=16),
+    )  # fmt: skip
+    bound = rounding(config, rows)
+
+    for micro_batch, replicas in ((16, 1), (None, 8)):
+        other = after(replace(config, micro_batch=micro_batch), rows, replicas)
+        assert apart(other, after(config, rows)) < bound
+
+
+def test_out_of_memory_cuts_no_group_of_a_loss_that_compares_rows(own):
+    step, _ = made(own(NET + CONTRAST, loss="contrast", batch=64, batchnorm_batch=16))
+
+    assert [(cut.accumulation, cut.passes) for cut in step.smaller] == [(2, 1), (4, 1), (4, 1)]
+
+
+def test_a_loss_of_each_row_by_itself_is_cut_as_memory_asks_for(own):
+    step, _ = made(own(NET + FOCAL, loss="focal", batch=64, batchnorm_batch=16))
+
+    assert max(cut.accumulation for cut in step.smaller) == 64
+
+
+def test_the_validation_of_a_loss_that_compares_rows_is_the_same_whatever_the_machine(
+    own, competition, tmp_path
+):
+    """Its last group is filled up with the first rows."""
+    config = own(NET + CONTRAST, loss="contrast", batch=64, batchnorm_batch=16)
+    examples = dataset.read_training(competition, config)
+    held = np.random.default_rng(0).permutation(len(examples))[:40]
+    batches = dataset.Batches.of(examples, config, np.arange(len(examples)))
+    found = []
+    for micro_batch in (None, 32, 16):
+        parts = replace(config, micro_batch=micro_batch)
+        architectures.seed(0)
+        applied = learning_rate.apply(parts, len(examples))
+        loop = Loop(parts, applied, batches, held, tmp_path, str, {})
+        found.append(loop._validate(str)["validation_loss"])
+
+    rows, loss = np.resize(held, 48), own_code.function(config, "loss")
+    outputs, labels = np.asarray(loop.forward()(examples.inputs[rows])), examples.labels[rows]
+    each = [loss(labels[at : at + 16], outputs[at : at + 16]) for at in (0, 16, 32)]
+    assert found == pytest.approx([float(np.concatenate(each)[:40].mean())] * 3, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [(CONTRAST, "compares rows: it gets groups of 8"), (FOCAL, "depends on the labels$")],
+)
+def test_the_check_takes_losses_of_a_row_and_of_rows(own, code, says):
+    """The supervised contrastive loss depends on which labels are equal, and not on their names."""
+    told = []
+    own_code_check.by_jax(own(NET + code, loss=code.split("(")[0].split()[-1]), told.append)
+
+    assert re.search(says, told[0])
+
+
+SHUFFLE = '''
+class Shuffled(layers.Layer):
+    """Mixes each row with another one, in training (manifold mixup, 1806.05236)."""
+
+    def __init__(self, **words):
+        super().__init__(**words)
+        self.random = keras.random.SeedGenerator(0)
+
+    def call(self, x, training=False):
+        return 0.5 * (x + keras.random.shuffle(x, seed=self.random)) if training else x
+'''
+CENTER = """
+class Centered(layers.Layer):
+    def call(self, x):
+        return x - keras.ops.mean(x, axis=0)
+"""
+ATTENDED = """
+class Attended(layers.Layer):
+    def call(self, x, training=False):
+        near = keras.ops.softmax(x @ keras.ops.transpose(x))
+        return near @ x if training else x
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "layer", "says"),
+    [
+        (SHUFFLE, 'Shuffled(name="mixed")(x)', r"the layer 'mixed' gives .*row by row"),
+        (CENTER, 'Centered(name="centered")(x)', "the layer 'centered' gives"),
+        (ATTENDED, 'Attended(name="attended")(x)', "the layer 'attended' gives"),
+        ("", "x - keras.ops.mean(x, axis=0)", "what leads to the layer 'logits' gives"),
+    ],
+    ids=["draws", "centers", "attends", "no layer"],
+)
+def test_a_layer_that_mixes_rows_is_refused_before_training(own, code, layer, says):
+    config = own(code + NET.replace("    return", f"    x = {layer}\n    return"))
+
+    with pytest.raises(ConfigError, match=says):
+        own_code_check.by_jax(config, str)
+
+
+def test_layers_of_each_row_by_itself_are_taken(own):
+    """BatchNormalization and what draws are computed by groups and by place."""
+    text = """
+    x = keras.ops.reshape(x, (-1, 4, 2))
+    x = layers.MultiHeadAttention(2, 4, dropout=0.1, name="attention")(x, x)
+    x = layers.BatchNormalization(name="norm")(x)
+    x = layers.SimpleRNN(4, dropout=0.1, name="steps", return_sequences=True)(x)
+    x = layers.Dropout(0.5)(x)
+    x = layers.Flatten()(layers.LayerNormalization(name="of_row")(x))
+    return"""
+    own_code_check.by_jax(own(NET.replace("\n    return", text)), str)
