@@ -60,9 +60,10 @@ class Data:
             too, 0 and less become 0. 4095 for 12 bits in files of 16 bits, as of X-rays and
             microscopes; 1.0 for floats from 0 to 1. None: 65535, and floats are refused.
             `invoke inspect` measures it.
-        train_csv: a table with one row an example: `id_column`, the label columns, and with
-            "pixels" and "table" the inputs. None, with "images": there is no table, and each folder
-            below train_images is a label (train/cats/1.jpg). An id is then the file's path.
+        train_csv: a table (.csv or .parquet) with one row an example: `id_column`, the label
+            columns, and with "pixels" and "table" the inputs. None, with "images": there is no
+            table, and each folder below train_images is a label (train/cats/1.jpg). An id is then
+            the file's path.
         test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows
             are in the order of sample_submission.
         train_images, test_images: a folder of `<id><suffix>`, or a tuple of folders, tried in turn.
@@ -72,7 +73,7 @@ class Data:
             "tfrecords/train*.tfrec", or a tuple of patterns. There is no train_csv then:
             `id_column`, `label_column` and `group_column` are names of features.
         image_feature: of TFRecords, the feature with the bytes of an image file.
-        sample_submission: the table whose ids, order, columns and types the submission repeats.
+        sample_submission: the CSV whose ids, order, columns and types the submission repeats.
         id_column: of the tables; train_csv may lack it, except with "images", where an id may be a
             path below the folder ("cats/1").
         label_column: of train_csv; a tuple of names for several labels or targets. The submission
@@ -171,6 +172,13 @@ class Data:
         for name in ("train_csv", "test_csv", "train_array", "test_array", "sample_submission"):
             if name != "train_csv" or self.train_csv is not None:
                 file_name(f"data.{name}", getattr(self, name))
+        expect(
+            not self.sample_submission.lower().endswith(".parquet"),
+            "data.sample_submission",
+            self.sample_submission,
+            "a CSV, as Kaggle takes one",
+            "Write its ids and columns to a CSV.",
+        )
         for name in places:
             value = getattr(self, name)
             expected = (

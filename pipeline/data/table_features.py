@@ -14,7 +14,7 @@ the mean, the deviation and, behind a logarithm, the whole score.
 import json
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from pandas.api.types import is_numeric_dtype
 
 from pipeline.config.data_layout import Data
 from pipeline.errors import DataError, reading
-from pipeline.storage import csv_files
+from pipeline.storage import csv_files, parquet_files
 from pipeline.storage.csv_files import MISSING
 
 ROWS = 2048  # read at a time, as numbers, which take four times the memory of pixels
@@ -281,7 +281,7 @@ def pixels(
     """
     size = data.height * data.width * data.channels
     with reading(path, DataError, advice):
-        header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
+        header = csv_files.header(path, DataError, advice)
         names = [name for name in header if name not in others]
         if len(names) != size:
             raise DataError(
@@ -291,11 +291,16 @@ def pixels(
             )
 
         def read(kind: type) -> list[np.ndarray]:
-            # pandas skips blank lines, as `pipeline.storage.csv_files` does, which has already
-            # counted the fields of each row.
-            parts = pd.read_csv(
-                path, usecols=names, dtype=kind, encoding="utf-8-sig", engine="c", chunksize=ROWS
-            )
+            parts: Iterable[pd.DataFrame]
+            if parquet_files.is_one(path):
+                table = csv_files.read(path, DataError, advice, names, numbers=names)
+                parts = (table[start : start + ROWS] for start in range(0, len(table), ROWS))
+            else:
+                # pandas skips blank lines, as `pipeline.storage.csv_files` does, which has already
+                # counted the fields of each row.
+                parts = pd.read_csv(
+                    path, usecols=names, dtype=kind, encoding="utf-8-sig", chunksize=ROWS
+                )
             return [
                 _levels(
                     part.apply(pd.to_numeric, errors="coerce") if kind is str else part,

@@ -11,14 +11,16 @@ import pandas as pd
 from pipeline.data import class_folders
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
+from pipeline.storage import parquet_files
 
 ADVICE = "Give a folder as Kaggle mounts it, with a sample submission, a table of labels, and data."
 TESTS = re.compile("test", re.IGNORECASE)
 TRAINS = re.compile("train", re.IGNORECASE)
 # Folders that accompany images.
 EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
-TABLE, ARRAYS, RECORDS = ".csv", (".npy", ".npz"), (".tfrec", ".tfrecord", ".tfrecords")
-READ = (TABLE, *ARRAYS, *RECORDS)
+CSV, ARRAYS, RECORDS = ".csv", (".npy", ".npz"), (".tfrec", ".tfrecord", ".tfrecords")
+TABLES = (CSV, parquet_files.ENDING)
+READ = (*TABLES, *ARRAYS, *RECORDS)
 PACKED = (".zip", ".7z", ".gz", ".tar", ".rar", ".parquet", ".tsv", ".json", ".feather")
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder
 
@@ -42,7 +44,7 @@ class Files:
     """The files of a folder, as sorted paths below it.
 
     Attributes:
-        tables: CSVs.
+        tables: CSVs and parquet tables.
         images: {folder: names of its image files}.
         arrays: .npy and .npz files.
         records: TFRecord files.
@@ -60,7 +62,7 @@ def read(folder: Path) -> Files:
     """Return the files below `folder`.
 
     Raises:
-        DataError: if there is no table, or a folder cannot be read.
+        DataError: if there is no CSV, or a folder cannot be read.
     """
     images: dict[str, frozenset[str]] = {}
     others: dict[str, frozenset[str]] = {}
@@ -76,7 +78,7 @@ def read(folder: Path) -> Files:
     def ending(*ends: str) -> tuple[str, ...]:
         return tuple(path for path in paths if path.lower().endswith(ends))
 
-    if not (tables := ending(TABLE)):
+    if not ending(CSV):
         packed = ending(*PACKED)
         more = f" There is {shortened(packed)}: unpack archives, and convert other tables to CSV."
         raise DataError(
@@ -84,7 +86,7 @@ def read(folder: Path) -> Files:
             " submission, with ids and a column to predict."
             f"{more if packed else ''}\n{ADVICE}"
         )
-    return Files(tables, images, ending(*ARRAYS), ending(*RECORDS), others)
+    return Files(ending(*TABLES), images, ending(*ARRAYS), ending(*RECORDS), others)
 
 
 def shortened(names: Sequence[str] | pd.Index, most: int = 6) -> str:

@@ -1,11 +1,13 @@
 """Columns of a table that are the pixels of one image a row."""
 
-import csv
 import math
 import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+
+from pipeline.errors import DataError
+from pipeline.storage import csv_files
 
 PIXEL = re.compile(  # pixel7, px_7, x7, 7, pixel_3_4 or 3x4
     r"(?:(pi?x(?:el)?s?|[a-z])[ _-]?)?(\d+)(?:[ _x-](\d+))?", re.IGNORECASE
@@ -30,11 +32,12 @@ def _levels(path: Path, names: Sequence[str]) -> bool:
     small ones: columns that are only numbered may be any features.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(islice(csv.DictReader(file), 100))
-    except (OSError, ValueError, csv.Error):  # reading the whole table names the problem
+        lines = csv_files.rows(path, DataError, "")
+        header, rows = next(lines), list(islice(lines, 100))
+    except DataError:  # reading the whole table names the problem
         return True
-    texts = {(row[name] or "").strip().removesuffix(".0") for row in rows for name in names}
+    places = [place for place, name in enumerate(header) if name in set(names)]
+    texts = {row[place].strip().removesuffix(".0") for row in rows for place in places}
     return texts <= LEVELS and not texts <= FEW
 
 

@@ -95,7 +95,9 @@ def read(folder: Path, given: Given) -> Contents:
             header, if a part is ambiguous, or if masks are to be predicted.
     """
     files = folder_files.read(folder)
-    sample = table_roles.find_sample(folder, files.tables, given.sample)
+    # Kaggle takes CSVs alone.
+    samples = [name for name in files.tables if name.lower().endswith(folder_files.CSV)]
+    sample = table_roles.find_sample(folder, samples, given.sample)
     wanted = csv_files.read(folder / sample, DataError, ADVICE)
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(

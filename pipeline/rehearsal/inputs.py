@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.config.data_layout import ENDINGS, Data
 from pipeline.data import image_files, table_features, tfrecords
 from pipeline.errors import DataError, writing
-from pipeline.storage import csv_files
+from pipeline.storage import csv_files, parquet_files
 
 ADVICE = "Correct the folder, or the config."
 Place = Callable[[Path, Path], None]
@@ -125,7 +125,7 @@ class Images(Inputs):
 
 
 class Tables(Inputs):
-    """Rows of a CSV, which hold the inputs themselves: a table, or pixels in columns."""
+    """Rows of a table, which hold the inputs themselves: a table, or pixels in columns."""
 
     def __init__(self, folder: Path, data: Data, ids: Sequence[str], place: Place) -> None:
         self._folder, self._data = folder, data
@@ -141,7 +141,7 @@ class Tables(Inputs):
         given = csv_files.header(self._folder / self._train, DataError, ADVICE)
         labels = set(self._data.labels)
         inputs = set(given) - labels - {self._data.id_column, *self._data.row_columns}
-        tables = [name for name in names if name.lower().endswith(".csv")]
+        tables = [name for name in names if name.lower().endswith((".csv", parquet_files.ENDING))]
         found = (set(csv_files.header(self._folder / name, DataError, ADVICE)) for name in tables)
         pairs = zip(tables, found, strict=True)
         return next((name for name, has in pairs if inputs <= has and not labels <= has), "")
@@ -325,11 +325,14 @@ def new_file(path: Path) -> str:
 
 def _write(target: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     with writing(target), Path(new_file(target)).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows((header, *rows))
+        if parquet_files.is_one(target):
+            parquet_files.write(target, header, rows)
+        else:
+            csv.writer(file, lineterminator="\n").writerows((header, *rows))
 
 
 def _table(source: Path, target: Path, kept: np.ndarray) -> None:
-    """Copy the rows of a CSV with these numbers, from 0, in its own order."""
+    """Copy the rows of a table with these numbers, from 0, in its own order."""
     rows, wanted = csv_files.rows(source, DataError, ADVICE), set(kept.tolist())
     header = next(rows)
     _write(target, header, (row for number, row in enumerate(rows) if number in wanted))

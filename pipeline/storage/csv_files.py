@@ -126,7 +126,12 @@ def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
 
 
 def rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[str]]:
-    """Yield the header of a CSV, and then each row that is not blank, as texts."""
+    """Yield the header, and then each row that is not blank, as texts."""
+    if parquet_files.is_one(path):
+        table = parquet_files.read(path, kind, advice, None, (), ())
+        yield list(table.columns)
+        yield from map(list, zip(*(table[name] for name in table), strict=True))
+        return
     with _told(path, kind, advice) as lines:
         yield (names := _header(lines))
         _different(names)

@@ -1,6 +1,6 @@
 """Parquet tables, by pyarrow, which both of Kaggle's images have. It is an extra here (170 MB)."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,15 @@ def read(
                     f"its column {name!r} holds {column.type}; expected numbers, texts or truths"
                 ) from error
         return pd.DataFrame(found, copy=False)
+
+
+def write(path: Path, names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a table of texts."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    parquet.write_table(pa.table([pa.array(c, pa.string()) for c in columns], list(names)), path)
 
 
 def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:

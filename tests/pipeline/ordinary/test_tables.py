@@ -2,10 +2,12 @@
 
 import csv
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,12 +16,17 @@ from deploy.kernel.push_and_watch import Run
 from deploy.relay.relay import Result
 from deploy.relay.submit import Submission
 from localkaggle.competitions import EMBEDDED, ScoringError
+from pipeline import artifact
 from pipeline import config as configs
 from pipeline.data import dataset, table_features
-from pipeline.errors import DataError
-from pipeline.inspection import inspection
+from pipeline.data.test_set import read_test
+from pipeline.errors import ConfigError, DataError
+from pipeline.inference import inference
+from pipeline.inspection import config_proposal, inspection
+from pipeline.rehearsal import inputs
 from pipeline.storage import csv_files
 from pipeline.submission import submission_csv
+from pipeline.training import training
 
 MASK = " ".join(f"{start} 3" for start in range(1, 150_000, 7))  # as of a picture of 10^8 pixels
 
@@ -185,3 +192,152 @@ def test_a_table_as_other_programs_write_it_is_read(tmp_path, content, rows):
     (tmp_path / "x.csv").write_bytes(content)
 
     assert csv_files.read(tmp_path / "x.csv", DataError, "").to_numpy().tolist() == rows
+
+
+# -- parquet
+
+
+NUMERIC, CATEGORICAL = ("size", "age", "count"), ("port", "code", "sure")
+LAYOUT = configs.load("breast_cancer")
+LAYOUT = replace(
+    LAYOUT,
+    data=replace(
+        LAYOUT.data,
+        label_column="label",
+        numeric_columns=NUMERIC,
+        categorical_columns=CATEGORICAL,
+        train_csv="train.parquet",
+        test_csv="test.parquet",
+    ),
+)
+
+
+def passengers(rows: int, seed: int) -> pd.DataFrame:
+    """Return a table of each type that people keep in parquet, with gaps in each column."""
+    random = np.random.default_rng(seed)
+    size = np.where(random.random(rows) < 0.2, np.nan, random.normal(0, 10, rows))
+    port = random.choice(["S", "C", ""], rows).astype(object)
+    return pd.DataFrame(
+        {
+            "id": [f"{number:03d}" for number in range(rows)],
+            "size": size,
+            "age": pd.array(random.integers(0, 90, rows), "Int64"),
+            "count": (random.normal(0, 10, rows)).astype(np.float32),
+            "port": pd.Categorical(np.where(port == "", None, port)),
+            "code": pd.array(random.integers(0, 3, rows), "Int64"),
+            "sure": random.random(rows) < 0.5,
+        }
+    )
+
+
+@pytest.fixture
+def voyage(tmp_path):
+    """Return a folder with the same tables as CSV and as parquet."""
+    pytest.importorskip("pyarrow", reason="pip install -e '.[parquet]'")
+    for name, rows in (("train", 60), ("test", 20)):
+        table = passengers(rows, rows)
+        table.loc[3, ["age", "code"]] = pd.NA
+        if name == "train":
+            table["label"] = np.where(np.nan_to_num(table["size"]) > 0, "yes", "no")
+        table.to_parquet(tmp_path / f"{name}.parquet")
+        # As pandas reads numbers that have 32 bits, and as parquet's truths are called.
+        table.assign(
+            count=table["count"].astype(np.float64), sure=np.where(table["sure"], "true", "false")
+        ).to_csv(tmp_path / f"{name}.csv", index=False)
+    ids = "".join(f"{number:03d},no\n" for number in range(20))
+    (tmp_path / "sample_submission.csv").write_text(f"id,label\n{ids}")
+    return tmp_path
+
+
+def test_a_parquet_table_is_read_like_the_same_table_as_csv(voyage):
+    """Inputs, labels and ids, of the training and of the test set, to the bit."""
+    data = replace(LAYOUT.data, train_csv="train.csv", test_csv="test.csv")
+
+    found = dataset.read_training(voyage, LAYOUT)
+
+    assert found.ids[:2] == ("000", "001") and found.classes == ("no", "yes")
+    assert (
+        found.fingerprint == dataset.read_training(voyage, replace(LAYOUT, data=data)).fingerprint
+    )
+    assert np.isfinite(found.inputs).all() and found.inputs[:, 3:6].sum() > 1
+    (both,) = {
+        read_test(voyage, replace(LAYOUT, data=each), found.encoding)
+        .inputs(np.arange(20))
+        .tobytes()
+        for each in (LAYOUT.data, data)
+    }
+    assert len(both) == 20 * 9 * 4
+
+
+def test_a_parquet_folder_is_inspected_trained_and_inferred(voyage, tmp_path):
+    for name in ("train", "test"):
+        (voyage / f"{name}.csv").unlink()
+
+    found = inspection.inspect(voyage)
+    made = config_proposal.propose(found, "voyage", "voyage")
+    assert "would be accepted" in config_proposal.check(made, found).text
+    assert (found.inputs.data.train_csv, found.inputs.data.test_csv) == (
+        "train.parquet",
+        "test.parquet",
+    )
+    short = replace(made.config, epochs=2, warmup_epochs=1, folds=None)
+    training.train(short, voyage, tmp_path / "out", show=lambda line: None)
+    inference.infer(
+        artifact.load(tmp_path / "out" / "artifact"), voyage, tmp_path / "out", show=print
+    )
+    assert submission_csv.check(
+        tmp_path / "out" / "submission.csv", voyage / "sample_submission.csv", constant=True
+    )
+
+
+def test_a_parquet_folder_is_rehearsed(voyage, tmp_path):
+    """The hidden rows and the others are parquet tables of the same columns."""
+    ids = [f"{number:03d}" for number in range(60)]
+    made = inputs.Tables(voyage, LAYOUT.data, ids, inputs.copy)
+
+    made.write_training(tmp_path / "seen", np.arange(0, 60, 2))
+    made.write_test(tmp_path / "seen", np.array([1, 3]), ["x", "y"])
+
+    seen = dataset.read_training(tmp_path / "seen", LAYOUT)
+    assert seen.ids == tuple(ids[::2])
+    hidden = csv_files.read(tmp_path / "seen" / "test.parquet", DataError, "")
+    assert list(hidden["id"]) == ["x", "y"] and "label" not in hidden
+    whole = csv_files.read(voyage / "train.parquet", DataError, "")
+    assert list(hidden["size"]) == list(whole["size"][[1, 3]])
+
+
+def test_a_parquet_table_of_pixels_is_read(tmp_path):
+    pytest.importorskip("pyarrow", reason="pip install -e '.[parquet]'")
+    data = replace(configs.load("digits_csv").data, height=2, width=2)
+    pd.DataFrame({"label": ["a"], **{f"p{n}": [n] for n in range(4)}}).to_parquet(
+        tmp_path / "x.parquet"
+    )
+
+    found = table_features.pixels(tmp_path / "x.parquet", data, ("label",), "")
+
+    assert found.ravel().tolist() == [0, 1, 2, 3]
+
+
+def test_a_column_of_lists_and_a_file_that_is_no_parquet_are_refused(tmp_path):
+    pytest.importorskip("pyarrow", reason="pip install -e '.[parquet]'")
+    pd.DataFrame({"id": ["a"], "boxes": [[1, 2]]}).to_parquet(tmp_path / "x.parquet")
+    (tmp_path / "y.parquet").write_text("id,label\n")
+
+    with pytest.raises(DataError, match=r"x\.parquet .* column 'boxes' holds list<.*; expected"):
+        csv_files.read(tmp_path / "x.parquet", DataError, "")
+    with pytest.raises(DataError, match=r"y\.parquet could not be read as a parquet table"):
+        csv_files.read(tmp_path / "y.parquet", DataError, "")
+
+
+def test_without_pyarrow_a_parquet_table_is_refused_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    with pytest.raises(
+        DataError, match=r"pyarrow is not installed.*\npip install -e '.\[parquet]'"
+    ):
+        csv_files.read(tmp_path / "x.parquet", DataError, "")
+
+
+def test_a_sample_submission_as_parquet_is_refused():
+    with pytest.raises(ConfigError, match=r"sample_submission=.*expected a CSV, as Kaggle takes"):
+        replace(LAYOUT.data, sample_submission="sample.parquet")
