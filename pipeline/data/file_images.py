@@ -1,7 +1,7 @@
 """File images: pictures that are decoded each time that they are asked for, like an array of them.
 
 For a set that neither memory nor a cache on the disk can hold. Each epoch decodes it again, by
-every CPU.
+every CPU. What is needed of all of them before the first epoch is kept from one look at each.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data import parallel_decoding
+from pipeline.data import duplicates, parallel_decoding
 from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
 
@@ -25,6 +25,8 @@ class FileImages:
     Args:
         paths: n files, or parts of files.
         form: that all images get.
+        row_digests, thumbnails: what `pipeline.data.duplicates` needs of their pixels; None: they
+            are decoded for it.
 
     Attributes:
         shape, dtype, ndim, nbytes: as if they were in memory.
@@ -32,8 +34,15 @@ class FileImages:
 
     dtype, ndim = np.dtype(np.uint8), 4
 
-    def __init__(self, paths: parallel_decoding.Paths, form: Shape) -> None:
+    def __init__(
+        self,
+        paths: parallel_decoding.Paths,
+        form: Shape,
+        row_digests: list[bytes] | None = None,
+        thumbnails: np.ndarray | None = None,
+    ) -> None:
         self._paths, self._form = list(paths), form
+        self.row_digests, self.thumbnails = row_digests, thumbnails
         self.shape = (len(self._paths), form.height, form.width, form.channels)
         self.nbytes = int(np.prod(self.shape, dtype=object))
         self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
@@ -52,7 +61,13 @@ class FileImages:
 
     def subset(self, rows: np.ndarray) -> "FileImages":
         """Return some of the images, still in their files."""
-        return FileImages([self._paths[row] for row in rows], self._form)
+        digests, thumbs = self.row_digests, self.thumbnails
+        return FileImages(
+            [self._paths[row] for row in rows],
+            self._form,
+            None if digests is None else [digests[row] for row in rows],
+            None if thumbs is None else thumbs[rows],
+        )
 
     def begin(
         self, pool: ThreadPoolExecutor, rows: np.ndarray, into: np.ndarray
@@ -82,22 +97,34 @@ def checked(
     show: parallel_decoding.Show,
     most: float,
     why: str,
+    *,
+    thumbnails: bool = False,
 ) -> tuple[FileImages, dict[int, str]]:
     """Return the images, and the reason for each broken one, after decoding each once; or until
-    more than `most` are broken. `why` they stay in their files is shown.
+    more than `most` are broken.
+
+    Args:
+        why: they stay in their files; it is shown.
+        thumbnails: keep these too, for `pipeline.data.duplicates`.
     """
     images, broken, shown = FileImages(paths, form), dict[int, str](), time.monotonic()
+    digests, thumbs = list[bytes](), list[np.ndarray]()
     show(
         f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) are decoded as the run goes: {why}"
     )
     size = max(BLOCK * len(images) // max(images.nbytes, 1), 1)
-    for first, _, found in parallel_decoding.blocks(paths, form, size):
+    for first, block, found in parallel_decoding.blocks(paths, form, size):
         broken |= found
         if len(broken) > most:
-            break
+            return images, broken
+        digests += duplicates.row_digests(block)
+        if thumbnails:
+            thumbs.append(duplicates.thumbnails(block))
         if time.monotonic() - shown > parallel_decoding.SHOW_SECONDS:
             shown = time.monotonic()
             show(f"Looked at {first + size:,} of {len(images):,} images")
+    images.row_digests = digests
+    images.thumbnails = np.concatenate(thumbs) if thumbs else None
     return images, broken
 
 

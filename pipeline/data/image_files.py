@@ -66,7 +66,12 @@ def read(
         why = 'feed="files"' if in_files else "neither memory nor disk can hold them"
         why += "; what was prepared is not used" if prepared else ""
         found: tuple[Any, dict[int, str]] = file_images.checked(
-            paths, form, show, MOST_SKIPPED * len(paths), why
+            paths,
+            form,
+            show,
+            MOST_SKIPPED * len(paths),
+            why,
+            thumbnails=data.group_duplicates,
         )
     else:
         prepared = [folder for folder in prepared if _is_like(folder, form, show)]

@@ -1,6 +1,7 @@
 """Images that are one picture to a person are found in their pixels, whatever their order."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -35,6 +36,42 @@ def test_copies_are_one_group_whatever_their_order(sources, random):
     )
 
     assert same_parts(duplicates.groups(pixels), np.array(sources))
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(2, 30),
+    st.sampled_from([(8, 8, 1), (20, 20, 1), (20, 11, 3), (3, 5, 1)]),
+    st.sampled_from([4, 12, 60]),
+)
+def test_no_pair_is_missed_that_comparing_all_pairs_finds(seed, count, form, contrast):
+    """Copies of few pictures, lighter or noisier by about as much as is allowed, and of any
+    contrast.
+    """
+    random = np.random.default_rng(seed)
+    sources = random.normal(128, contrast, (4, *form))
+    pixels = sources[random.integers(0, 4, count)]
+    pixels = (
+        pixels + random.uniform(-3, 3, (count, 1, 1, 1)) + random.normal(0, 1.5, (count, *form))
+    )
+    pixels = np.clip(pixels, 0, 255).astype(np.uint8)
+    thumbs = duplicates.thumbnails(pixels)
+    seen = np.flatnonzero(thumbs.std(axis=1) > duplicates.FLAT)
+    every = np.array(list(combinations(seen, 2)), np.int64).reshape(-1, 2)
+
+    assert duplicates.near(pixels) == duplicates.alike(pixels, thumbs, every)
+
+
+def test_many_copies_of_one_picture_are_compared_once(monkeypatch):
+    """As of "no image available": each copy has the neighbours of the first."""
+    compared = []
+    alike = duplicates.alike
+    monkeypatch.setattr(duplicates, "alike", lambda *given: compared.append(given) or alike(*given))
+    pixels = np.concatenate([pictures(2), pictures(1).repeat(300, axis=0) + np.uint8(1)])
+
+    assert same_parts(duplicates.groups(pixels), np.array([0, 1] + [0] * 300))
+    assert len(compared[0][2]) == 1
 
 
 def test_flat_images_are_one_only_if_they_are_equal():

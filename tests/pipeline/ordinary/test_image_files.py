@@ -14,7 +14,7 @@ from pipeline import config as configs
 from pipeline.artifact import Artifact
 from pipeline.config import Config, Data
 from pipeline.config.data_layout import PIXELS
-from pipeline.data import dataset, image_decoding
+from pipeline.data import dataset, image_decoding, parallel_decoding
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, DataError
 from pipeline.inference import inference
@@ -297,3 +297,23 @@ def test_a_tif_of_floats_needs_to_know_what_is_white(tmp_path):
 
     assert data.white == 1.0
     assert np.array_equal(read.inputs[0][:, :, 0], picture(0))
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_images_that_stay_in_their_files_are_decoded_once_before_the_first_step(
+    group, tmp_path, monkeypatch
+):
+    """But for a few that are timed. What a run is known by comes from the same look."""
+    folder = class_folders(tmp_path, (".png",), count=40)
+    config = settings(train_csv=None, group_duplicates=group)
+    decodes: list[int] = []
+    decode = parallel_decoding.decode
+    monkeypatch.setattr(
+        parallel_decoding, "decode", lambda *given: decodes.append(1) or decode(*given)
+    )
+
+    found = dataset.read_training(folder, replace(config, feed="files"))
+    fingerprint = found.fingerprint
+
+    assert 40 <= len(decodes) <= 40 + parallel_decoding.SAMPLES
+    assert fingerprint == dataset.read_training(folder, config).fingerprint
