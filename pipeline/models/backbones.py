@@ -114,10 +114,11 @@ def logits(
         pretrained: "imagenet" (what keras.applications publishes), such a file, or "none": random
             weights. See `published`.
         batchnorm: "frozen" keeps BatchNormalization's published statistics and scales, "groups"
-            trains them (docs/decisions/0010), "auto" freezes those of pretrained weights.
+            trains them (docs/decisions/0010), "auto" freezes those of pretrained weights, and all
+            of a frozen backbone.
         dropout: share of the features dropped before the logits, in training.
-        backbone_rate: factor of the learning rate for all but the head, 0 to 1. 0 trains the head
-            alone.
+        backbone_rate: factor of the learning rate for all but the head, 0 to 1. 0 freezes that: the
+            head trains alone, for about a third of the computing.
 
     Raises:
         ValueError: if an argument cannot work.
@@ -130,6 +131,10 @@ def logits(
         raise ValueError(f"batchnorm={batchnorm!r}; expected 'auto', 'frozen' or 'groups'")
     if not 0 <= backbone_rate <= 1:
         raise ValueError(f"backbone_rate={backbone_rate}; expected 0 to 1")
+    if batchnorm == "groups" and not backbone_rate:
+        raise ValueError(
+            "batchnorm='groups' trains what backbone_rate=0 freezes; leave one of them out"
+        )
     if not pretrained:
         raise ValueError("pretrained=''; expected 'imagenet', a file of weights, or 'none'")
     if images.shape[-1] == 1:
@@ -147,16 +152,20 @@ def logits(
     )
     frozen = batchnorm == "frozen" or (batchnorm == "auto" and pretrained != RANDOM)
     for layer in network.layers:
+        if not backbone_rate:
+            layer.trainable = False
         if isinstance(layer, layers.BatchNormalization):
             layer.momentum = batchnorm_momentum
-            layer.trainable = not frozen
+            layer.trainable = layer.trainable and not frozen
     # ConvNeXt ends with a normalization of the mean, which Keras names by counting. Ours replaces
     # it, and takes its weights.
     norm = network.layers[-1]
     ends = isinstance(norm, layers.LayerNormalization)
     x = layers.GlobalAveragePooling2D(name="pool")(norm.input if ends else network.output)
     if ends:
-        x = layers.LayerNormalization(epsilon=norm.epsilon, name="pool_norm")(x)
+        x = layers.LayerNormalization(
+            epsilon=norm.epsilon, trainable=bool(backbone_rate), name="pool_norm"
+        )(x)
     x = layers.Dropout(dropout, name="head_dropout")(x)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 

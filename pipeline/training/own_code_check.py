@@ -222,6 +222,11 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
 
     architectures.seed(config.seed)
     model = architectures.build(config)
+    if not model.trainable_variables:
+        raise ConfigError(
+            f"{own_code.described(config, 'model')}: no weight of it trains; expected those of the"
+            " last layer at least.\nSet trainable=True there, or make a layer with weights."
+        )
     if own_code.function(config, "model"):
         _refuse_mixed_rows(config, model)
     weights = [variable.value for variable in model.trainable_variables]

@@ -387,12 +387,12 @@ def test_frozen_statistics_stay_to_the_bit_and_trained_ones_move(small, tmp_path
 
 
 def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
-    """After one step of plain SGD it has gone so much less far; at 0 it stays, and the head learns
-    alone.
+    """After one step of plain SGD it has gone so much less far. At 0 the head alone trains
+    (tests/pipeline/ordinary/test_freezing.py).
     """
     plain = replace(small, warmup_epochs=0, optimizer=replace(small.optimizer, momentum=0.0))
     changes, bound = {}, SUMMED * rounding.EPS
-    for rate in (1.0, 0.25, 0.0):
+    for rate in (1.0, 0.25):
         before, after = stepped(
             replace(plain, model_options={"pretrained": "none", "backbone_rate": rate}), steps=1
         )
@@ -402,9 +402,8 @@ def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
 
     for name, change in changes[1.0].items():
         head = " logits/" in name
-        for rate in (0.25, 0.0):
-            wanted = change * (1 if head else rate)
-            assert np.allclose(changes[rate][name], wanted, rtol=bound, atol=bound)
+        wanted = change * (1 if head else 0.25)
+        assert np.allclose(changes[0.25][name], wanted, rtol=bound, atol=bound)
     (stem,) = (name for name in changes[1.0] if name.endswith(" stem_conv/kernel"))
     assert np.abs(changes[1.0][stem]).max() > 4 * bound
 

@@ -1,0 +1,162 @@
+"""What is frozen is neither computed for, nor kept track of, nor changed by a bit."""
+
+from dataclasses import replace
+
+import jax
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from pipeline import artifact
+from pipeline import config as configs
+from pipeline.config import Data, Optimizer
+from pipeline.errors import ConfigError
+from pipeline.models import architectures, weight_names
+from pipeline.models.backbones import BACKBONES, Backbone
+from pipeline.plan import lowered_step
+from pipeline.training import learning_rate, own_code_check, training
+from pipeline.training.train_step import Step
+from tests.pipeline.rounding import EPS
+
+FROZEN = '''
+import keras
+from keras import layers
+
+from pipeline.config import Config, Data, Optimizer
+
+
+def body():
+    images = keras.Input((8, 8, 1))
+    x = layers.Conv2D(4, 3)(images)
+    x = layers.BatchNormalization(momentum=0.5)(x)
+    return keras.Model(images, layers.GlobalAveragePooling2D()(layers.Activation("relu")(x)))
+
+
+def net(images, num_classes, momentum, *, frozen: bool = True, head: bool = True):
+    """A head on a body that does not train, as in Keras' guide to transfer learning."""
+    backbone = body()
+    backbone.trainable = not frozen
+    return layers.Dense(num_classes, trainable=head)(backbone(images))
+
+
+CONFIG = Config(
+    name="own",
+    competition="own-letters",
+    num_classes=4,
+    data=Data(height=8, width=8, channels=1),
+    model="net",
+    optimizer=Optimizer(name="adam", base_rate=1e-2, base_batch=8, ema_momentum=0.9),
+    batch=16,
+    batchnorm_batch=8,
+    epochs=2,
+    warmup_epochs=0,
+    session_hours=None,
+)
+'''
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Return the config of that file."""
+    path = tmp_path / "own.py"
+    path.write_text(FROZEN)
+    return configs.load(str(path))
+
+
+def weights(folder):
+    """Return an artifact's weights by key."""
+    return artifact.load(folder / "artifact").folds[0]
+
+
+def test_a_frozen_part_of_an_own_model_stays_to_the_bit(own, competition, tmp_path):
+    """Its BatchNormalization, too, and the average of the weights; also in a run that resumes."""
+    architectures.seed(own.seed)
+    first = artifact.weights_of(architectures.build(own))
+
+    training.train(own, competition, tmp_path / "whole", show=str)
+    training.train(own, competition, tmp_path / "parts", max_steps=4, show=str)
+    training.train(own, competition, tmp_path / "parts", show=str)
+
+    found, resumed = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    assert {name for name in first if not np.array_equal(first[name], found[name])} == {
+        name for name in first if weight_names.name(name).startswith("dense/")
+    }
+    assert all(np.array_equal(found[name], resumed[name]) for name in found)
+
+
+def network(*, input_tensor, **words):
+    """A network of the form of those in keras.applications; one of theirs takes 20 s to trace."""
+    x = input_tensor
+    for number in range(4):
+        x = layers.Conv2D(16, 3, padding="same", name=f"conv{number}")(x)
+        x = layers.BatchNormalization(name=f"norm{number}")(x)
+    x = layers.LayerNormalization(epsilon=1e-5)(x)
+    return keras.Model(keras.utils.get_source_inputs(input_tensor), x)
+
+
+@pytest.fixture
+def pretrained(monkeypatch):
+    """Return a config of that network, whose backbone is frozen."""
+    monkeypatch.setattr(keras.applications, "Network", network, raising=False)
+    monkeypatch.setitem(BACKBONES, "network", Backbone("Network", (1 / 127.5,), (-1.0,)))
+    return replace(
+        configs.load("digits_mobilenet"),
+        model="network",
+        data=Data(height=32, width=32, channels=3),
+        batch=8,
+        batchnorm_batch=8,
+        warmup_epochs=0,
+        optimizer=Optimizer(name="sgd", base_rate=0.1, momentum=0.0, base_batch=8, clip_norm=1e-3),
+        model_options={"pretrained": "none", "backbone_rate": 0.0},
+    )
+
+
+def test_the_step_of_a_frozen_backbone_computes_no_gradient_for_it(pretrained):
+    """A forward pass is a third of a step."""
+    whole = replace(pretrained, model_options={"pretrained": "none"})
+    frozen, trained = (
+        lowered_step.of(config, jax.devices()[:1], "float32").cost_analysis()["flops"]
+        for config in (pretrained, whole)
+    )
+
+    assert frozen < 0.45 * trained
+
+
+def test_a_frozen_backbone_has_no_optimizer_state_and_clips_nothing(pretrained):
+    """Else the head would go less far than the clipped norm, since the backbone had a share."""
+    architectures.seed(0)
+    applied = learning_rate.apply(pretrained, 800)
+    step = Step(pretrained, applied, architectures.build(pretrained), None)
+    state = step.initial()
+    kept = [name for name in state.names if name.startswith(("trainable/", "optimizer/"))]
+    assert [name.split("/", 1)[1].split()[1] for name in kept] == [
+        "logits/kernel", "logits/bias", "iteration"
+    ]  # fmt: skip
+    state.tree = jax.device_put(state.tree, jax.devices()[0])
+    before = state.arrays()
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (1, 8, 32, 32, 3), np.uint8)
+    given = images, np.arange(8, dtype=np.int32)[None], step.augmentation.draws(0)[None]
+    state.tree, _ = step.train(state.tree, (), given, 1)
+    after = state.arrays()
+
+    moved = [after[name] - before[name] for name in before if name.startswith("trainable/")]
+    norm = np.sqrt(sum(np.square(one).sum() for one in moved))
+    # A weight near 1 loses up to half an EPS of what is added to it.
+    lost = EPS * np.sqrt(sum(one.size for one in moved))
+    assert norm == pytest.approx(0.1 * 1e-3, abs=lost)
+    real = [name for name in before if name.startswith("other/") and before[name].dtype.kind == "f"]
+    assert real and all(np.array_equal(before[name], after[name]) for name in real)
+
+
+def test_a_frozen_backbone_with_batchnorm_in_groups_is_refused(pretrained):
+    options = {**pretrained.model_options, "batchnorm": "groups"}
+    with pytest.raises(ConfigError, match="trains what backbone_rate=0 freezes; leave one of them"):
+        architectures.build(replace(pretrained, model_options=options))
+
+
+def test_an_own_model_that_freezes_all_is_refused(own):
+    config = replace(own, model_options={"frozen": True, "head": False})
+    with pytest.raises(ConfigError, match="no weight of it trains"):
+        own_code_check.by_jax(config, str)
