@@ -24,7 +24,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from pipeline.config.data_layout import Data
-from pipeline.errors import DataError, reading
+from pipeline.errors import ConfigError, DataError, reading
 from pipeline.storage import csv_files, parquet_files
 from pipeline.storage.csv_files import MISSING
 
@@ -54,7 +54,8 @@ def read_table(
             ones are pandas' categoricals (`pipeline.storage.csv_files.read`); None: all are texts.
 
     Raises:
-        DataError: if the file is missing, cannot be parsed, has no rows or lacks one of `names`.
+        ConfigError: if the table lacks one of `names`.
+        DataError: if the file is missing, cannot be parsed or has no rows.
     """
     with reading(path, DataError, advice):
         if not path.is_file():
@@ -75,7 +76,7 @@ def read_table(
     missing = [name for name in names if name not in table.columns]
     if missing:
         header = ", ".join(csv_files.header(path, DataError, advice)[:20])
-        raise DataError(
+        raise ConfigError(
             f"{path} has the columns {header[:1000]}; expected also {', '.join(missing)[:1000]}.\n"
             "Set id_column, label_column and the other columns in the config to the table's own."
         )

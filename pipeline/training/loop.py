@@ -407,9 +407,10 @@ class Loop:
             )
         for problem in found.skipped:
             self.show(f"Warning: a newer checkpoint is corrupt and skipped: {problem}")
+        complete = found.step >= self.applied.total_steps or self.ended
         self.show(
-            f"Resuming from step {found.step} of {self.applied.total_steps}, run {self.run_id},"
-            f" after {self._used:.0f} s of training"
+            f"{'Complete already: step' if complete else 'Resuming from step'} {found.step} of"
+            f" {self.applied.total_steps}, run {self.run_id}, after {self._used:.0f} s of training"
         )
         for line in run_origin.differences(earlier.origin, origin):
             self.show(line)

@@ -265,7 +265,7 @@ def test_groups_are_read_as_the_texts_that_they_are(competition, tiny):
 def test_a_missing_group_column_and_a_row_without_a_group_are_named(competition, tiny):
     """An empty text would make one group of all whose group is not known."""
     grouped = replace(tiny, data=replace(tiny.data, group_column="patient"))
-    with pytest.raises(DataError, match=r"expected also patient\.\nSet .*the other columns"):
+    with pytest.raises(ConfigError, match=r"expected also patient\.\nSet .*the other columns"):
         dataset.read_training(competition, grouped)
 
     with_patients(competition, ["a", ""] * 48)

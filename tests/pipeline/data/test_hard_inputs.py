@@ -63,7 +63,7 @@ def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tm
     """A CSV without a header has a row of data for one, and a config may name anything."""
     (tmp_path / "x.csv").write_text(f"{'long ' * 1000},b\n1,2\n")
 
-    with pytest.raises(DataError, match=r"expected also y+\.\nSet id_column") as caught:
+    with pytest.raises(ConfigError, match=r"expected also y+\.\nSet id_column") as caught:
         table_features.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
 
     assert len(str(caught.value)) < 2500

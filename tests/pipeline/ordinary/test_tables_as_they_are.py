@@ -218,3 +218,27 @@ def test_no_message_about_a_table_speaks_of_images(diamonds, capsys, tmp_path):
     assert any("rows/s" in line for line in told)
     assert "Rows per second" in page and "training rows" in page
     assert [line for line in told if re.search("(?i)\\bimages?\\b(?!\\.)", line)] == []
+
+
+def test_a_column_that_the_table_lacks_is_a_mistake_of_the_config(diamonds, tmp_path, capsys):
+    """As a misspelt field is: exit code 2."""
+    folder, _, config, _ = diamonds
+    data = replace(config.data, numeric_columns=("carat", "width"))
+    file = tmp_path / "stones.py"
+    text = replace(config, data=data).to_json()
+    file.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({text!r})\n")
+    words = ["--config", str(file), "--input", str(folder), "--output", str(tmp_path / "out")]
+
+    assert main(["train", *words]) == 2
+    assert "expected also width" in capsys.readouterr().err
+
+
+def test_a_training_that_is_complete_says_so(diamonds):
+    """Nothing resumes there."""
+    folder, output, config, _ = diamonds
+    lines: list[str] = []
+
+    training.train(config, folder, output, show=lines.append)
+
+    complete = [line for line in lines if line.startswith("Complete already: step ")]
+    assert len(complete) == config.folds and not [line for line in lines if "Resuming" in line]
