@@ -62,12 +62,7 @@ class HiddenTest:
         self._written: tuple[Path, tuple[Path, ...]] | None = None
         data = config.data
         if data.kind == "own":
-            raise ConfigError(
-                f"Only {own_code.described(config, 'read_training')} knows the files of {folder};"
-                " a rehearsal expects a data.kind whose labels it can hide.\n"
-                "Train and infer here instead, without a score (docs/own-code.md):\n"
-                f"python -m pipeline train --config {config.name} --input {folder} --output run"
-            )
+            _require_table(config, folder)
         table, path = _labelled(config, folder)
         self.labelled = len(table)
         self._target, values = labels.read(table, config, path)
@@ -267,6 +262,27 @@ class HiddenTest:
         ), linked
 
 
+def _require_table(config: Config, folder: Path) -> None:
+    """Refuse a custom reader whose labels are in no table: they could not be hidden.
+
+    Raises:
+        ConfigError: if they are not.
+    """
+    table = config.data.train_csv
+    if config.target == "own":
+        lacking = 'with target="own" only the reader knows the labels'
+    elif table is None or not (folder / table).is_file():
+        lacking = f"data.train_csv={table!r} is no file of {folder}"
+    else:
+        return
+    raise ConfigError(
+        f"The labels that {own_code.described(config, 'read_training')} reads cannot be hidden:"
+        f" {lacking}. A rehearsal expects a table with {config.data.id_column!r} and the labels.\n"
+        "Set data.train_csv, or train and infer here without a score (docs/own-code.md):\n"
+        f"python -m pipeline train --config {config.name} --input {folder} --output run"
+    )
+
+
 def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
     """Return ids, labels and groups of the labelled rows, as texts, and where they are from."""
     data = config.data
@@ -279,7 +295,7 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
         return class_folders.read(folder, data)[1], folder
     path = folder / data.train_csv
     advice = "Set data.train_csv in the config."
-    names += [data.id_column] if data.kind == "images" else []
+    names += [data.id_column] if data.kind in ("images", "own") else []
     return table_features.read_table(path, names, advice, optional=(data.id_column,)), path
 
 

@@ -7,7 +7,7 @@ set of labelled rows are copied in its order, so that inodes and times tell no m
 import csv
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -159,6 +159,72 @@ class Tables(Inputs):
         _some(self._folder, self._data, out, ids)
 
 
+class OwnFiles(Inputs):
+    """What a custom reader reads: rows of the tables, and files that are named by id.
+
+    It has to find them where the config says: `data.train_csv` and `train_images`, `data.test_csv`
+    and `test_images`. A file `<id>`, or `<id>` with any ending, belongs to that row.
+    """
+
+    def __init__(self, folder: Path, data: Data, ids: Sequence[str], place: Place) -> None:
+        self._folder, self._data, self._ids, self._place = folder, data, ids, place
+        self._train, self._test = str(data.train_csv), folder / data.test_csv
+        self._files = self._named_by(ids, data.train_images)
+        self._tests: dict[str, list[tuple[str, str]]] = {}
+        self.named = {self._train, data.test_csv} | self._names(self._files)
+
+    def has_test(self, ids: Sequence[str]) -> bool:
+        """Return whether the folder has a table of the test set, or files for any of these ids."""
+        self._tests = self._named_by(ids, self._data.test_images)
+        self.named |= self._names(self._tests)
+        return bool(ids) and (self._test.is_file() or bool(self._tests))
+
+    def write_training(self, out: Path, rows: np.ndarray) -> None:
+        """Write what a session trains on."""
+        _table(self._folder / self._train, out / self._train, rows)
+        self._put(out, self._files, [self._ids[row] for row in rows])
+
+    def write_test(self, out: Path, rows: np.ndarray, names: Sequence[str]) -> None:
+        """Write labelled rows as a test set, with these ids."""
+        _as_test_table(self._folder, self._data, out, rows, names)
+        place = tfrecords.several(self._data.test_images)[0]
+        for row, name in zip(rows, names, strict=True):
+            for path, ending in self._files.get(self._ids[row], ()):
+                copy(self._folder / path, out / place / f"{name}{ending}")
+
+    def write_own_test(self, out: Path, ids: Sequence[str]) -> None:
+        """Write the folder's own test set, cut to these ids."""
+        if self._test.is_file():
+            _some(self._folder, self._data, out, ids)
+        self._put(out, self._tests, ids)
+
+    def _put(
+        self, out: Path, files: Mapping[str, Sequence[tuple[str, str]]], ids: Sequence[str]
+    ) -> None:
+        for name in ids:
+            for path, _ in files.get(name, ()):
+                self._place(self._folder / path, out / path)
+
+    def _named_by(
+        self, ids: Sequence[str], places: str | tuple[str, ...]
+    ) -> dict[str, list[tuple[str, str]]]:
+        """Return the files of each id that has any: (path in the folder, what follows the id)."""
+        known, found = set(ids), dict[str, list[tuple[str, str]]]()
+        for place in tfrecords.several(places):
+            for path in sorted((self._folder / place).rglob("*")):
+                name = whole = path.relative_to(self._folder / place).as_posix()
+                while name not in known and "." in name.rpartition("/")[2]:
+                    name = name.rpartition(".")[0]  # a.tar.gz may be of the id a
+                if name in known and path.is_file():
+                    relative = path.relative_to(self._folder).as_posix()
+                    found.setdefault(name, []).append((relative, whole.removeprefix(name)))
+        return found
+
+    @staticmethod
+    def _names(files: Mapping[str, Sequence[tuple[str, str]]]) -> set[str]:
+        return {path for some in files.values() for path, _ in some}
+
+
 class Arrays(Inputs):
     """Images in one array, and a table with their labels."""
 
@@ -282,6 +348,7 @@ KINDS: dict[str, Callable[[Path, Data, Sequence[str], Place], Inputs]] = {
     "table": Tables,
     "arrays": Arrays,
     "tfrecords": Records,
+    "own": OwnFiles,
 }
 
 
