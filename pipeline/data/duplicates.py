@@ -149,7 +149,7 @@ def thumbnails(pixels: Any) -> np.ndarray:
 
 
 def _shrunk(pixels: np.ndarray) -> np.ndarray:
-    shrunk = pixels.mean(axis=3, dtype=np.float32)
+    shrunk: np.ndarray = pixels.mean(axis=3, dtype=np.float32)
     for axis in (1, 2):
         length = shrunk.shape[axis]
         edges = np.linspace(0, length, min(length, SIDE) + 1).astype(int)

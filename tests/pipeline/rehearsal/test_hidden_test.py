@@ -445,8 +445,9 @@ def test_a_group_is_on_one_side(competition: Path, tiny: Config) -> None:
     table = pd.read_csv(competition / "train.csv", dtype=str)
     table["patient"] = [f"p{row // 8}" for row in range(len(table))]
     table.to_csv(competition / "train.csv", index=False)
-    config = replace(tiny, data=replace(tiny.data, group_column="patient"))
-    hidden = HiddenTest(config, competition)
+    # A tenth is held out of 12 patients, so that two of them can be hidden.
+    data = replace(tiny.data, group_column="patient", validation_fraction=0.1)
+    hidden = HiddenTest(replace(tiny, data=data), competition)
     patients = table["patient"].to_numpy()
     assert not set(patients[hidden.train]) & set(patients[hidden.hidden])
 
