@@ -202,19 +202,21 @@ def scale_of(values: np.ndarray) -> Scale:
     >>> mostly_zero.low, mostly_zero.high
     (0.0, 4.0)
     """
-    least, most = float(values.min()), float(values.max())
+    values = np.sort(values)
+    others, ends = values, list[float]()
+    least, most = float(values[0]), float(values[-1])
     if least == most:  # the mean of equal numbers may be rounded
         return Scale(least, 1.0, least, most)
-    others, ends = np.sort(values), list[float]()
-    common = others[len(others) // 2]
-    if (values == common).sum() * 2 > len(values):
-        others, ends = others[others != common], [common]
+    common = values[len(values) // 2]
+    first, end = np.searchsorted(values, common), np.searchsorted(values, common, "right")
+    if (end - first) * 2 > len(values):
+        others, ends = np.delete(values, slice(first, end)), [common]
     # Towards the middle: of fewer than 100 rows the outermost one on each side does not count.
     last = len(others) - 1
     ends += [others[math.ceil(TAIL * last)], others[math.floor((1 - TAIL) * last)]]
     width = (max(ends) - min(ends)) or most - least  # of two or three rows there is no middle
-    near = values[(values >= min(ends) - width) & (values <= max(ends) + width)]
-    low, high = float(near.min()), float(near.max())
+    low = float(values[np.searchsorted(values, min(ends) - width)])
+    high = float(values[np.searchsorted(values, max(ends) + width, "right") - 1])
     limited = values.clip(low, high)
     mean = float(limited.mean())
     unit = max(float(limited.std()), (high - mean) / FARTHEST, (mean - low) / FARTHEST)
