@@ -306,7 +306,6 @@ def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ('name="hidden")', ")", r"layers without a name of their own: dense"),
         (
             '"picture": picture}, labels',
             '"picture": picture}',
