@@ -105,7 +105,7 @@ class PushPlan:
             config = str(Path(config).resolve())
         runtime = next((name for name, held in SHAPES.items() if held == shape), TPU)
         words = ["plan", "--config", config, "--for", runtime, "--json"]
-        basis = "assumed; invoke plan --input DIR counts them"
+        basis = ""
         runs = [str(one.folder) for one in speed_records.pulled(self._runs)]
         words += ["--probe", ",".join(runs)] if runs else []
         with suppress(OSError, ValueError, LookupError, TypeError):  # it can be counted again
@@ -126,7 +126,9 @@ class PushPlan:
         if "outlooks" not in made:
             show(f"Warning: there is no plan: {made.get('error', 'see above')}")
             return None
-        return made | {"images_basis": basis}
+        if not basis and made["images_basis"].startswith("assumed"):
+            basis = "assumed; invoke plan --input DIR counts them"
+        return made | {"images_basis": basis or made["images_basis"]}
 
 
 def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) -> None:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from pipeline.config.field_checks import text, whole, within
 
+# Images, and rows of a table, that a floor is fitted on at most: of more, a random sample.
+MOST_IMAGES, MOST_ROWS = 6_000, 20_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
@@ -18,7 +21,8 @@ class Floor:
         metric: a name in pipeline.metrics.
         score: by that metric.
         error: its standard error, over other rows of the same kind.
-        rows: labelled rows that were predicted, each by a model that had not seen it.
+        rows: labelled rows that were predicted, each by a model that had not seen it: all, or a
+            sample of `MOST_IMAGES` or `MOST_ROWS`.
     """
 
     model: str

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pipeline import competition_metric, metrics
 from pipeline.config import Config
-from pipeline.config.floor import Floor
+from pipeline.config.floor import MOST_IMAGES, MOST_ROWS, Floor
 from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
 
@@ -23,7 +23,6 @@ FOREST = "a random forest on thumbnails and colour histograms"
 BOOSTING = "HistGradientBoosting"
 SIDE = 12  # pixels of a thumbnail
 TREES = 100
-MOST_IMAGES, MOST_ROWS = 6_000, 20_000  # that are fitted; of more, a random sample
 MOST_BOOSTED = 1_000  # trees of one fit: with many classes, boosting has to stop sooner
 LEAST_ROWS = 10
 FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # with more rows than `FEW`, the fewer folds

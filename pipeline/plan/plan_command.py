@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
+from pipeline.config.floor import MOST_IMAGES, MOST_ROWS
 from pipeline.data import dataset
 from pipeline.data.parallel_decoding import Paths
 from pipeline.errors import ConfigError, PipelineError, writing
@@ -123,8 +124,11 @@ def _given(
             f"--images {said[:40]}: expected a number from 1 to {most:,}.\n"
             f"Give the number of labelled {config.data.noun}, or the folder: --input DIR"
         )
-    images = int(said) if said else ASSUMED_IMAGES
-    basis = "as --images says" if said else "assumed; --input DIR or --images N sets it"
+    images, basis = ASSUMED_IMAGES, "assumed; --input DIR or --images N sets it"
+    if config.floor and config.floor.rows not in (MOST_IMAGES, MOST_ROWS):
+        images, basis = config.floor.rows, "as the config's floor says"
+    if said:
+        images, basis = int(said), "as --images says"
     if not given["input"]:
         return known(images, basis), ""
     folder, data = Path(given["input"]), config.data

@@ -10,6 +10,7 @@ import pytest
 from commands import push_plan
 from deploy.errors import UsageError
 from deploy.kernel.push_and_watch import Run
+from pipeline import config as configs
 from pipeline.plan import cost, plan, plan_command
 from pipeline.plan.accelerators import RUNTIMES
 from pipeline.plan.input_rate import verdict
@@ -127,3 +128,23 @@ def test_a_plan_that_knows_nothing_says_why(capsys):
     assert "unknown: the model is not built" in judged(
         capsys, total=None, spent=None, why="the model is not built"
     )
+
+
+@pytest.mark.parametrize(("rows", "planned"), [(369, 369), (20_000, plan_command.ASSUMED_IMAGES)])
+def test_a_push_is_planned_with_the_rows_that_inspect_counted(tmp_path, capsys, rows, planned):
+    """Of more than 20,000 rows it counts a sample."""
+    config = configs.load("breast_cancer")
+    path = tmp_path / "cancer.py"
+    config = replace(config, name="cancer", floor=replace(config.floor, rows=rows))
+    path.write_text(
+        f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
+    )
+
+    push_plan.PushPlan(str(path), lambda preview: None, runs=tmp_path)(
+        preview(machine_shape="NvidiaTeslaT4")
+    )
+
+    said = capsys.readouterr().out
+    held = 1 / config.folds if config.folds else config.data.validation_fraction
+    assert f"with {round(planned * (1 - held)):,} rows to train on" in said
+    assert ("(as the config's floor says)" in said) is (planned == rows)
