@@ -53,7 +53,7 @@ def refuse_masks(
             column that is called as masks are.
     """
     for name in columns:
-        texts = table[name].str.strip()
+        texts = table[name].map(str.strip)
         called = bool(ENCODED.search(name))
         filled = texts[~texts.isin(("", "-1"))][:MOST]
         if (called and all(map(_are_runs, filled))) or (not sample and _run_lengths(filled)):

@@ -6,6 +6,7 @@ label shows how the data were made.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -63,24 +64,27 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
     'in the training table alone'
     """
     present, missing = _present(train)
-    distinct = present.nunique()
-    values = numbers(present)
+    distinct = len(present)
+    values = numbers(present.index)
     number = bool(len(values)) and bool(np.isfinite(values).all())
-    shown = ", ".join(f"{text!s:.24}" for text in present.value_counts().index[:3])
+    shown = ", ".join(f"{text!s:.24}" for text in present.index[:3])
     if number and distinct > FEW:
-        shown = " … ".join(f"{value:.4g}" for value in np.quantile(values, (0, 0.5, 1)))
+        middle = np.quantile(np.repeat(values, present), (0, 0.5, 1))
+        shown = " … ".join(f"{value:.4g}" for value in middle)
     if test is None:
         why = "in the training table alone"
         return Column(str(train.name), OUT, why, distinct, missing, None, shown)
     present_test, missing_test = _present(test)
-    number = number and bool(np.isfinite(numbers(present_test)).all())
-    use, why = _use(present, values if number else None, distinct, missing)
+    number = number and bool(np.isfinite(numbers(present_test.index)).all())
+    use, why = _use(present, values if number else None, missing)
     both = pd.concat([present, present_test])
-    odd = both[~np.isfinite(numbers(both))].tolist()
-    if use == OUT and 0 < len(odd) <= SPOILED * len(both):
-        why = f"numbers, except {', '.join(map(repr, odd[:3]))}: correct the tables to have it read"
-    elif use != NUMBER and commas(both):
-        why = f"{WITH_COMMAS}, such as {odd[0]!r}: {WITHOUT_COMMAS}"
+    odd = both[~np.isfinite(numbers(both.index))]
+    shown_odd = list(dict.fromkeys(odd.index))
+    if use == OUT and 0 < odd.sum() <= SPOILED * both.sum():
+        named = ", ".join(map(repr, shown_odd[:3]))
+        why = f"numbers, except {named}: correct the tables to have it read"
+    elif use != NUMBER and commas(pd.Series(both.index, dtype=object)):
+        why = f"{WITH_COMMAS}, such as {shown_odd[0]!r}: {WITHOUT_COMMAS}"
     return Column(str(train.name), use, why, distinct, missing, missing_test, shown)
 
 
@@ -97,11 +101,15 @@ def commas(column: pd.Series) -> bool:
     return bool(texts) and all(COMMAS.fullmatch(text) for text in texts)
 
 
-def _use(
-    present: pd.Series, values: np.ndarray | None, distinct: int, missing: float
-) -> tuple[str, str]:
-    """Return the use of a column, and why. `values`: None where some text is no number."""
-    rows = len(present)
+def _use(present: pd.Series, values: np.ndarray | None, missing: float) -> tuple[str, str]:
+    """Return the use of a column, and why.
+
+    Args:
+        present: as `_present` returns it.
+        values: of its texts; None where one is no number.
+        missing: share of the rows without a value.
+    """
+    rows, distinct = int(present.sum()), len(present)
     if not distinct:
         return OUT, "no value in any row"
     if distinct == 1 and not missing:
@@ -115,22 +123,34 @@ def _use(
             return OUT, "it counts the rows"
         return NUMBER, "numbers"
     if rows < REPEATS * distinct:
-        if words := unsupported.prose(present):
+        if words := unsupported.prose(pd.Series(present.index, dtype=object)):
             return OUT, f"{PROSE}, {distinct:,} distinct texts of about {words} words"
         return OUT, f"{distinct:,} distinct texts in {rows:,} rows: almost none repeats"
     return CATEGORY, f"{distinct:,} distinct texts"
 
 
-def numbers(texts: pd.Series) -> np.ndarray:
+def numbers(texts: pd.Series | pd.Index) -> np.ndarray:
     """Return float64 (n,), NaN where a text is no number."""
-    return pd.to_numeric(texts.str.strip(), errors="coerce").to_numpy(np.float64, copy=True)
+    if isinstance(texts.dtype, pd.CategoricalDtype):
+        values = pd.Categorical(texts)
+        return np.asarray(numbers(values.categories)[values.codes])
+    stripped = pd.Series([text.strip() for text in texts], dtype=object)
+    return pd.to_numeric(stripped, errors="coerce").to_numpy(np.float64, copy=True)
 
 
 def _present(texts: pd.Series) -> tuple[pd.Series, float]:
-    """Return the values of a column, stripped, and the share of rows without one."""
-    texts = texts.str.strip()
-    missing = texts.isin(MISSING)
-    return texts[~missing], float(missing.mean()) if len(texts) else 0.0
+    """Return how many rows have each value of a column, {text without blanks around it: rows}, the
+    most frequent first, and the share of rows without a value.
+    """
+    values, rows = pd.Categorical(texts), defaultdict[str, int](int)
+    counts = np.bincount(values.codes, minlength=len(values.categories))
+    for text, count in zip(values.categories, counts.tolist(), strict=True):
+        if count:
+            rows[text.strip()] += count
+    found = {text: count for text, count in rows.items() if text not in MISSING}
+    present = pd.Series(list(found.values()), pd.Index(list(found), dtype=object), dtype=np.int64)
+    present = present.sort_values(ascending=False, kind="stable")
+    return present, 1 - float(present.sum() / len(texts)) if len(texts) else 0.0
 
 
 def leaking(table: pd.DataFrame, columns: Collection[Column], labels: np.ndarray) -> list[str]:
@@ -145,14 +165,15 @@ def leaking(table: pd.DataFrame, columns: Collection[Column], labels: np.ndarray
     found = []
     classes = labels.dtype.kind in "iu"
     for column in columns:
-        texts = table[column.name].str.strip()
-        if len(texts) < LEAST or column.distinct < 2:
+        if len(table) < LEAST or column.distinct < 2:
             continue
-        if column.use == CATEGORY and classes and len(texts) >= 5 * column.distinct:
-            if (pd.Series(labels, index=texts.index).groupby(texts).nunique() == 1).all():
+        if column.use == CATEGORY and classes and len(table) >= 5 * column.distinct:
+            codes, texts = pd.factorize(table[column.name].map(str.strip))
+            pairs = np.unique(codes * (int(labels.max()) + 1) + labels)
+            if len(pairs) == len(texts):  # each text has one label
                 found.append(column.name)
         elif column.use == NUMBER:
-            values = numbers(texts)
+            values = numbers(table[column.name])
             finite = np.isfinite(values)
             if finite.sum() >= LEAST and _separates(values[finite], labels[finite]):
                 found.append(column.name)
@@ -185,18 +206,16 @@ def groups(
     found = []
     for name in map(str, train):
         present, _ = _present(train[name])
-        distinct = present.nunique()
-        if name in skip or not 2 < distinct <= len(present) / REPEATS:
+        distinct, rows = len(present), int(present.sum())
+        if name in skip or not 2 < distinct <= rows / REPEATS:
             continue
         apart = False
         if test is not None and name in test and distinct > FEW:
-            fractions = (numbers(present) % 1 > 0).any()
-            apart = not fractions and not set(present) & set(_present(test[name])[0])
+            fractions = (numbers(present.index) % 1 > 0).any()
+            apart = not fractions and not set(present.index) & set(_present(test[name])[0].index)
         if apart or GROUPS.search(name):
             sign = "none of them is in the test set" if apart else "its name"
-            found.append(
-                (name, f"{distinct:,} distinct texts in {len(present):,} rows, and {sign}")
-            )
+            found.append((name, f"{distinct:,} distinct texts in {rows:,} rows, and {sign}"))
     return found
 
 

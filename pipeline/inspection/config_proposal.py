@@ -96,9 +96,12 @@ def _rarest(found: Inspection) -> int:
     return min(counts[name] for name, _ in found.target.classes)
 
 
-def check(proposal: Proposal, found: Inspection) -> Finding:
+def check(proposal: Proposal, found: Inspection, examples: Examples | None = None) -> Finding:
     """Read the folder with the proposed config as training and inference do, write a submission,
     and return the result.
+
+    Args:
+        examples: as `read_examples` returns them; None: they are read here.
 
     Raises:
         DataError: as training and inference would.
@@ -112,7 +115,7 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
         ):
             if len(broken) > most * count:
                 raise DataError(image_files.describe_broken(broken, count, config.data))
-    examples = _examples(config, found)
+    examples = examples or read_examples(config, found)
     pairs = folds.splits(examples, config)
     tests = read_test(contents.folder, config, examples.encoding)
     truth = examples.target.truth(examples.labels)
@@ -133,7 +136,7 @@ def check(proposal: Proposal, found: Inspection) -> Finding:
     return Finding(FOUND, "checked", text)
 
 
-def _examples(config: Config, found: Inspection) -> Examples:
+def read_examples(config: Config, found: Inspection) -> Examples:
     """Return the labelled examples. Those of images hold no pixels, which are decoded already."""
     contents, inputs, data = found.contents, found.inputs, config.data
     if data.kind != "images":
@@ -149,13 +152,13 @@ def _examples(config: Config, found: Inspection) -> Examples:
     return Examples(ids, pixels, labels[kept], target, groups, broken=inputs.broken)
 
 
-def with_floor(proposal: Proposal, found: Inspection) -> Proposal:
+def with_floor(proposal: Proposal, found: Inspection, examples: Examples | None = None) -> Proposal:
     """Return the proposal with the score of a simple model, which its config keeps.
 
     Of a table the proposed network is trained, too, and the two are compared.
     """
     config, inputs = proposal.config, found.inputs
-    examples = _examples(config, found)
+    examples = examples or read_examples(config, found)
     if inputs.pixels is not None:
         row_of = {name: row for row, name in enumerate(examples.ids)}
         seen = [

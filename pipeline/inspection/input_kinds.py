@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from pandas.api.types import union_categoricals
 
 from pipeline.config import Data
 from pipeline.data import duplicates, table_features
@@ -254,14 +256,14 @@ def _table(contents: Contents) -> Inputs | None:
         categorical_columns=categories,
         most_categories=min(most + 2, MOST_CATEGORIES) if categories else MOST_CATEGORIES,
     )
-    test_keys = _keys(tested[read])
+    keys, test_keys = _keys(labelled[read], tested[read])
     if contents.ids in tested:
         order = {name: place for place, name in enumerate(tested[contents.ids])}
         test_keys = [test_keys[order[name]] for name in contents.sample_ids if name in order]
     return Inputs(
         data,
         _column_findings(columns, numbers, categories),
-        _keys(labelled[read]),
+        keys,
         test_keys,
         np.arange(len(labelled)),
         np.arange(len(test_keys)),
@@ -269,8 +271,27 @@ def _table(contents: Contents) -> Inputs | None:
     )
 
 
-def _keys(table: Any) -> list[tuple[str, ...]]:
-    return [tuple(row) for row in table.itertuples(index=False)]
+def _keys(one: pd.DataFrame, other: pd.DataFrame) -> tuple[list[Hashable], list[Hashable]]:
+    """Return the keys of the rows of two tables of the same columns: None for a row that no other
+    one equals.
+    """
+    numbers = np.zeros(len(one) + len(other), np.int64)
+    for name in one:
+        both = union_categoricals([_coded(one[name]), _coded(other[name])])
+        numbers = pd.factorize(numbers * len(both.categories) + both.codes)[0]
+    shared = np.bincount(numbers)[numbers] > 1
+    keys: list[Hashable] = [
+        each if more else None for each, more in zip(numbers.tolist(), shared, strict=True)
+    ]
+    return keys[: len(one)], keys[len(one) :]
+
+
+def _coded(column: pd.Series) -> pd.Categorical:
+    """Return a column of texts as a categorical whose categories are objects, for pandas 3 makes
+    them objects or its own texts, and unites only equal types.
+    """
+    given = pd.Categorical(column)
+    return pd.Categorical.from_codes(given.codes, pd.Index(given.categories, dtype=object))
 
 
 def _column_findings(

@@ -60,8 +60,9 @@ def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> 
         backend.use_every_core(image_networks.BASE)
     proposed, problem = config_proposal.propose(found, name, competition, plan), None
     try:
-        checked = [config_proposal.check(proposed, found)]
-        proposed = config_proposal.with_floor(proposed, found)
+        examples = config_proposal.read_examples(proposed.config, found)
+        checked = [config_proposal.check(proposed, found, examples)]
+        proposed = config_proposal.with_floor(proposed, found, examples)
     except PipelineError as error:
         checked, problem = [], error  # raised below, after the findings are shown
     text = config_proposal.text(found, proposed)

@@ -53,7 +53,8 @@ class Contents:
     Attributes:
         sample, train, test: paths of tables below `folder`; test may be None. Without a training
             table, `train` is the folder of class folders, or the patterns of TFRecords.
-        sample_table, train_table, test_table: these tables as texts, without pixels.
+        sample_table, train_table, test_table: these tables as texts, without pixels; of the last
+            two the columns may be categoricals of texts.
         ids: the column of ids in `train_table`; None where it has none.
         labels: the label columns of `train_table`, in the order of a submission.
         pixels: columns of the training table that are pixels, by their names.
@@ -125,7 +126,8 @@ def read(folder: Path, given: Given) -> Contents:
     pixels = pixel_columns.find(folder / train, headers[train])
 
     def read_table(name: str) -> pd.DataFrame:
-        return csv_files.read(folder / name, DataError, ADVICE, set(headers[name]) - set(pixels))
+        kept = set(headers[name]) - set(pixels)
+        return csv_files.read(folder / name, DataError, ADVICE, kept, categories=None)
 
     labelled = read_table(train)
     if not len(labelled):

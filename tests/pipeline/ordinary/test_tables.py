@@ -194,6 +194,26 @@ def test_a_table_as_other_programs_write_it_is_read(tmp_path, content, rows):
     assert csv_files.read(tmp_path / "x.csv", DataError, "").to_numpy().tolist() == rows
 
 
+def test_a_table_that_is_parsed_in_several_parts_is_inspected_as_in_one(tmp_path, monkeypatch):
+    """With rows that training and test set share, and a column whose texts differ by part."""
+    rows = "".join(f"{n},{n % 50}.5,{'xyz'[n // 30]},{'ab'[n % 3 > 0]}\n" for n in range(90))
+    put(
+        tmp_path,
+        train=f"id,size,port,label\n{rows}",
+        test="id,size,port\n900,7.5,x\n901,0.25,q\n",
+        sample_submission="id,label\n900,a\n901,a\n",
+    )
+    whole = inspection.inspect(tmp_path)
+    monkeypatch.setattr(csv_files, "ROWS", 7)
+
+    parts = inspection.inspect(tmp_path)
+
+    assert parts.findings == whole.findings and parts.inputs.data == whole.inputs.data
+    assert [pair.test for pair in parts.duplicates] == [pair.test for pair in whole.duplicates]
+    (leak,) = [line.text for line in parts.findings if line.about == "leak"]
+    assert "1 test examples have the same values" in leak and "7 and 900" in leak
+
+
 # -- parquet
 
 
