@@ -109,7 +109,8 @@ class Data:
         weight_column: a column of train_csv with numbers of 0 or more: how much the loss of each
             row counts in training. A loss is still divided by the number of rows.
         group_duplicates: keep images that are the same to a person on one side of each split.
-            Training finds them in the pixels (`pipeline.data.duplicates`).
+            Training finds them in the pixels (`pipeline.data.duplicates`). A label whose images
+            are all one group has none in the held-out set.
     """
 
     kind: str = "images"

@@ -3,8 +3,9 @@
 Every fold has its share of each label, to within one row, and a group of examples is never split
 between folds. Without folds there is one pair, by `data.validation_fraction`.
 
-Duplicates (`data.group_duplicates`) count as one example: one of them is split, the others follow.
-So a few of them change neither the number of held-out images nor the share of any label.
+Duplicates (`data.group_duplicates`) stay together. Without folds whole groups are held out until
+about `data.validation_fraction` of the rows is reached; with folds one of each group is split and
+the others follow.
 """
 
 import hashlib
@@ -31,15 +32,65 @@ def splits(
     Each row is held out in one fold. Without `config.folds` there is one pair.
 
     Args:
-        show: takes a line that names the labels with fewer rows than folds.
+        show: takes a line that names the labels with fewer rows than folds, and one that says that
+            far fewer rows are held out than were asked for.
 
     Raises:
         DataError: if a label has no row, if there are fewer examples or groups than folds, or if
             a group column leaves a fold without some label.
     """
+    pairs = _pairs(examples, config, show)
+    if show is not None and (text := few_held_out(examples, config, pairs)):
+        show(f"Warning: {text}")
+    return pairs
+
+
+def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
+    """Return how many rows are held out, why, and what to edit, where these are less than half of
+    what `data.validation_fraction` asks for; else "".
+    """
+    data, held = config.data, len(pairs[0][1])
+    wanted = round(len(examples) * data.validation_fraction)
+    if config.folds is not None or 2 * held >= wanted:
+        return ""
+    why = "a label with one row only trains. Merge labels, or set folds"
+    if data.group_column is not None:
+        why = f"the groups of data.group_column={data.group_column!r} are too uneven. Set folds, so"
+        why += " that each row validates once, or choose another group_column"
+    elif data.group_duplicates:
+        number = len(np.unique(_groups(examples, config)))
+        why = f"the rows lie in {number:,} groups of duplicates, and a label with one group only "
+        why += "trains. Set group_duplicates=False, or folds if each label has several groups"
+    return (
+        f"{held:,} of {len(examples):,} rows are held out, where data.validation_fraction="
+        f"{data.validation_fraction:g} asks for {wanted:,}. A score on so few says little: {why}"
+    )
+
+
+def _pairs(examples: Examples, config: Config, show: Callable[[str], None] | None) -> list[Pair]:
     if not config.data.group_duplicates or config.data.group_column is not None:
         return _splits(examples, config, show)  # a column's groups hold the duplicates, too
     groups = _groups(examples, config)
+    number = len(np.unique(groups))
+    if config.folds is None:
+        _check(examples, config)
+        of_rows = whole_groups(
+            examples.target.strata(examples.labels),
+            groups,
+            config.data.validation_fraction,
+            config.seed,
+        )
+        if of_rows.any():
+            return [(np.flatnonzero(~of_rows), np.flatnonzero(of_rows))]
+        what = "too few to hold any out, since one of each label trains; expected more"
+    else:
+        what = f"too few for folds={config.folds}; expected at least as many"
+    if config.folds is None or number < config.folds:
+        raise DataError(
+            f"The {len(examples):,} rows lie in {number:,} groups of duplicates, {what}.\n"
+            "Set data.group_duplicates=False in the config (copies may then be on both sides of a "
+            "split), or complete the table."
+        )
     first = _one_of_each(examples, groups)
     ids, labels = tuple(examples.ids[row] for row in first), examples.labels[first]
     # No split looks at the inputs.
@@ -49,6 +100,52 @@ def splits(
         (np.flatnonzero(np.isin(groups, own[rows])), np.flatnonzero(np.isin(groups, own[held])))
         for rows, held in _splits(alone, config, show)
     ]
+
+
+def whole_groups(strata: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Return which rows are held out, bool (n,), if groups stay whole.
+
+    About `share` of all rows is, and of each stratum, as far as whole groups allow. At least one
+    group of each stratum trains, so a stratum in a single group has none in the held-out set, and
+    others stand in for it.
+
+    Args:
+        strata: (n,), what is kept in proportion.
+        groups: int (n,), equal for rows that stay together.
+        share: of the rows.
+        seed: of the choice.
+
+    >>> whole_groups(np.zeros(6), np.array([0, 0, 1, 1, 2, 2]), 0.3, seed=0).sum()
+    np.int64(2)
+    >>> whole_groups(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1]), 0.5, seed=0).any()
+    np.False_
+    """
+    random = np.random.default_rng((seed, STREAM))
+    _, codes, left = np.unique(strata, return_inverse=True, return_counts=True)
+    _, groups, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    cells, rows = np.unique(groups * len(left) + codes, return_counts=True)
+    of_group, of_code = cells // len(left), cells % len(left)
+    starts = np.searchsorted(of_group, np.arange(len(sizes) + 1))
+    # One that alone holds a stratum trains.
+    free = np.minimum.reduceat(np.bincount(of_code)[of_code], starts[:-1]) > 1
+    most = int(sizes[free].sum())
+    rate = min(max(round(len(groups) * share), 1) / max(most, 1), 1)
+    # Of each stratum the small groups come last: they make up for what the large ones left.
+    rarest = np.minimum.reduceat(left[of_code] * len(left) + of_code, starts[:-1]) % len(left)
+    order = random.permutation(np.flatnonzero(free))
+    places = random.permutation(len(left))[rarest[order]]
+    order = order[np.lexsort((-sizes[order], places))]
+    held, debt = np.zeros(len(sizes), bool), random.random() - 0.5
+    for group in order:
+        debt += rate * sizes[group]
+        if 2 * debt >= sizes[group]:
+            part = slice(starts[group], starts[group + 1])
+            if (left[of_code[part]] > rows[part]).all():
+                left[of_code[part]] -= rows[part]
+                held[group], debt = True, debt - sizes[group]
+    if len(order) and not held.any():
+        held[order[sizes[order].argmin()]] = True
+    return np.asarray(held[groups])
 
 
 def _one_of_each(examples: Examples, groups: np.ndarray) -> np.ndarray:

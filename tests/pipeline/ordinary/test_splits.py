@@ -12,6 +12,7 @@ from pipeline.config import Config
 from pipeline.data import folds
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
+from pipeline.errors import DataError
 
 DIGITS = configs.load("digits")
 
@@ -109,3 +110,79 @@ def test_enough_rows_of_each_label_make_no_warning():
     folds.splits(of_sizes([1, 2]), config(), lines.append)
 
     assert lines == []
+
+
+# Copies of pictures
+
+
+def of_groups(sizes: list[list[int]]) -> Examples:
+    """Return images without pixels: of each class groups of duplicates, so many in each."""
+    images = of_sizes([sum(each) for each in sizes])
+    groups, rows = np.zeros(len(images), np.int32), np.argsort(images.labels, kind="stable")
+    flat = [size for each in sizes for size in each]
+    groups[rows] = np.repeat(np.arange(len(flat)), flat)
+    return replace(images, groups=groups)
+
+
+def grouped(share: float = 0.1, seed: int = 0) -> Config:
+    made = config(share, seed=seed)
+    return replace(made, data=replace(made.data, group_duplicates=True))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(1, 12), min_size=4, max_size=12), min_size=1, max_size=12),
+    st.floats(0.05, 0.3),
+    st.integers(0, 2**32 - 1),
+)
+def test_whole_groups_of_copies_are_held_out_until_the_share_of_the_rows_is_reached(
+    sizes, share, seed
+):
+    """To within the largest group; and each class trains."""
+    images = of_groups(sizes)
+
+    ((rows, held),) = folds.splits(images, grouped(share, seed))
+
+    assert sorted([*rows, *held]) == list(range(len(images)))
+    assert not set(images.groups[rows]) & set(images.groups[held])
+    assert set(images.labels[rows]) == set(range(len(sizes)))
+    assert abs(len(held) - share * len(images)) <= max(max(each) for each in sizes) + 1
+
+
+def test_many_copies_of_few_pictures_leave_the_share_as_it_is():
+    """Half of the rows are copies of ten pictures."""
+    images = of_groups([[10] * 5 + [1] * 50] * 2)
+
+    ((_, held),) = folds.splits(images, grouped(0.2))
+
+    assert np.bincount(images.labels[held]).tolist() == [20, 20]
+
+
+def test_classes_of_one_group_train_and_the_few_held_out_rows_are_named():
+    """As of 200 near pictures in a class: nearly nothing is left to validate."""
+    images, lines = of_groups([[3]] * 200 + [[1, 1]]), []
+
+    ((rows, held),) = folds.splits(images, grouped(), lines.append)
+
+    assert set(images.labels[rows]) == set(range(201)) and len(held) == 1
+    (line,) = lines
+    assert "1 of 602 rows are held out, where data.validation_fraction=0.1 asks for 60" in line
+    assert "202 groups of duplicates" in line and "Set group_duplicates=False" in line
+
+
+def test_uneven_groups_of_a_column_that_hold_out_too_little_are_named():
+    images, lines = of_groups([[400, *[1] * 12]]), []
+    by_patient = replace(DIGITS.data, group_column="patient", validation_fraction=0.3)
+
+    folds.splits(images, replace(DIGITS, folds=None, data=by_patient), lines.append)
+
+    (line,) = lines
+    assert "rows are held out" in line and "data.group_column='patient'" in line
+
+
+@pytest.mark.parametrize("count", [None, 6])
+def test_copies_that_leave_nothing_to_hold_out_are_named_with_the_edit(count):
+    images = of_groups([[10], [8], [6], [4], [2]])
+
+    with pytest.raises(DataError, match=r"30 rows lie in 5 groups of duplicates.*(?s:.)*=False"):
+        folds.splits(images, replace(grouped(), folds=count))
