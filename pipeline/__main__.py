@@ -246,7 +246,11 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
             "Leave it out to train to the end."
         )
     refuse_missing_input(options.input)
-    backend.use_every_core(config.batch)
+    if not backend.use_every_core(config.batch):
+        _show(
+            f"Warning: a layer outside of functions in {config.name}'s file started JAX when the"
+            " file was read, so this CPU is one device.\nMake layers within the model's function."
+        )
     processes.join(options.processes, options.process_id, options.coordinator)
     asked = {"--max-steps": options.max_steps, "--fresh": options.fresh}
     edit = "Start each process with the same config and options."

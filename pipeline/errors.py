@@ -3,16 +3,35 @@
 Each message says what happened, what was expected, and the edit that fixes it.
 """
 
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+# Of a text in quotes, as a field of a table may be, a message shows the beginning.
+LONG, SHOWN = 200, 60
+QUOTED = re.compile(rf"""'[^'\n]{{{LONG},}}'|"[^"\n]{{{LONG},}}\"""")
 
 
 class PipelineError(Exception):
     """The run failed; the base class of all errors here."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """Return the message, with the beginnings of long quoted texts.
+
+        >>> print(PipelineError(f"the label {'1 2 ' * 100!r}; expected one of 'a' and 'b'"))
+        the label '1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …' (400 \
+characters); expected one of 'a' and 'b'
+        """
+
+        def shortened(found: re.Match[str]) -> str:
+            text = found[0]
+            return f"{text[: SHOWN + 1].rstrip()} …{text[0]} ({len(text) - 2} characters)"
+
+        return QUOTED.sub(shortened, super().__str__())
 
 
 class ConfigError(PipelineError):

@@ -4,6 +4,7 @@ import difflib
 import importlib
 import importlib.util
 import os
+import random
 import re
 import sys
 from dataclasses import fields
@@ -42,6 +43,8 @@ def load(config: str) -> Config:
             f" {', '.join(named_files())}, or the path of a .py file of the same form.\n"
             "Correct the name, or copy pipeline/configs/digits.py and edit it."
         )
+    drawn = random.getstate()
+    random.seed(0)  # a layer outside of functions takes its seed from it, when it is made
     try:
         module = importlib.import_module(f"pipeline.configs.{config}") if named else _run(path)
     except ConfigError as error:
@@ -52,6 +55,8 @@ def load(config: str) -> Config:
             f"{_meant(str(error))}\n"
             "Expected a Python file of the form of pipeline/configs/digits.py. Correct that line."
         ) from error
+    finally:
+        random.setstate(drawn)
     value = getattr(module, "CONFIG", None)
     if not isinstance(value, Config):
         raise ConfigError(

@@ -269,7 +269,11 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         model = keras.Model(inputs, logits, name=config.model)
         weight_names.keys(model)  # refuses weights that no artifact would hold
         # Keras 3.15 refuses a pooling to no pixels. Keras 3.13 does not, and the loss is NaN.
-        empty = [layer.name for layer in model.layers if 0 in layer.output.shape]
+        empty = [
+            layer.name
+            for layer in model.layers
+            if any(0 in one.shape for one in keras.tree.flatten(layer.output))
+        ]
         if empty:
             raise ValueError(f"nothing is left of the image in {empty[0]}")
         shape = tuple(logits.shape)
@@ -280,9 +284,9 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     except Exception as error:
         if own is None and not isinstance(error, FAILURES):
             raise
+        given = "" if own else f"model_options={dict(config.model_options)!r} cannot work: "
         raise ConfigError(
-            f"model_options={dict(config.model_options)!r} cannot work: {told}"
-            f"{place(error, file)} ended with {type(error).__name__}: {error}.\n"
+            f"{given}{told}{place(error, file)} ended with {type(error).__name__}: {error}.\n"
             f"Correct {'model_options' if own else 'model_options, height and width'} in the"
             f" config, or {'the function in' if own else 'that line of'} {file.name}."
         ) from error

@@ -30,7 +30,7 @@ def _accelerators() -> bool:
     return any(path for paths in found for path in paths)
 
 
-def use_every_core(batch: int) -> None:
-    """Choose JAX, with devices for a batch (`devices.use_cores`), before Keras is imported."""
+def use_every_core(batch: int) -> bool:
+    """Choose JAX before Keras is imported, with devices for a batch (`devices.use_cores`)."""
     choose("jax")
-    devices.use_cores(batch)
+    return devices.use_cores(batch)

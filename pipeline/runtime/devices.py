@@ -5,7 +5,6 @@ or when a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-2
 """
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -49,7 +48,7 @@ class Devices:
         return f"{self.count} x {self.kind} ({self.platform}){note}"
 
 
-def use_cores(batch: int) -> None:
+def use_cores(batch: int) -> bool:
     """Let JAX split this CPU into as many devices as it has cores. Call it before JAX computes.
 
     JAX makes one device of a CPU, and many operations of a small model use one core. Replicas
@@ -58,16 +57,22 @@ def use_cores(batch: int) -> None:
 
     Args:
         batch: images a step; the number of devices divides it.
+
+    Returns:
+        Whether that could be; False if JAX computes already.
     """
     import jax
 
     chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     if FORCED in os.environ.get("XLA_FLAGS", "") or chosen >= 0:
-        return
+        return True
     # XLA has a thread a core, and needs a spare one from 33 calls in flight on: `Loop` has fewer
     # (`pipeline.training.async_dispatch.EVALUATIONS`).
-    with suppress(RuntimeError):  # JAX computes already
+    try:
         jax.config.update("jax_num_cpu_devices", cpu_devices(batch, cores()))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return False
+    return True
 
 
 def share_memory() -> None:

@@ -14,7 +14,9 @@ def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             member = io.BytesIO()
-            np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+            # `ascontiguousarray` would give a single number the shape (1,).
+            one = np.asarray(array, order="C")
+            np.lib.format.write_array(member, one, allow_pickle=False)
             # A fixed date: numpy's own savez may write the time.
             info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
             archive.writestr(info, member.getvalue())

@@ -86,7 +86,8 @@ def tried(config: Config, replicas: int, group: int | None, pixels: int | None) 
     if group is not None:
         groups = f" and groups of {group} {config.data.noun} that are computed together"
     raise ConfigError(
-        f"micro_batch={wanted} cannot work with batch={config.batch} on {replicas} replicas"
+        f"micro_batch={wanted} cannot work with batch={config.batch} on {replicas}"
+        f" replica{'s' * (replicas > 1)}"
         f"{groups}: expected one of {', '.join(map(str, sizes))}.\n"
         f"Set micro_batch in pipeline/configs/{config.name}.py to one of these, or to None, which"
         " finds one that fits."

@@ -342,6 +342,12 @@ def _check_whole(config: Config, model: Any, images: np.ndarray, outputs: np.nda
 
     architectures.seed(config.seed + 1)
     again = architectures.build(config)
+    if {id(one) for one in again.weights} & {id(one) for one in model.weights}:
+        raise ConfigError(
+            f"{own_code.described(config, 'model')} gives one and the same layer to every model"
+            " that is built, so folds and inference would share its weights.\nMake the layers that"
+            " have weights within the function."
+        )
     artifact.assign(again, artifact.weights_of(model))
     apart = np.max(np.abs(architectures.outputs(again, images, ROWS) - outputs))
     if not apart <= TOLERANCE * max(float(np.max(np.abs(outputs))), 1.0):

@@ -267,6 +267,7 @@ def _row(claim: str, count: int, missed: list[str], unharmed: bool, seed: int) -
 class _Weight:
     path: str
     value: np.ndarray
+    name: str = "weight"
 
     def numpy(self) -> np.ndarray:
         return self.value
@@ -275,6 +276,9 @@ class _Weight:
 @dataclass(frozen=True)
 class _Model:
     weights: tuple[_Weight, ...]
+
+    def _flatten_layers(self, **words: bool) -> tuple[()]:
+        return ()
 
 
 def _artifact(folder: Path) -> Path:

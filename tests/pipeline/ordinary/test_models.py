@@ -141,6 +141,31 @@ def made(images, num_classes, batchnorm_momentum):
     towers = [layers.GlobalAveragePooling2D()(cut(name)(x)) for name in ("left", "right")]
     return layers.Dense(num_classes)(layers.Concatenate()(towers))
 """,
+    "layers and models with several outputs": """
+def made(images, num_classes, batchnorm_momentum):
+    x = layers.Reshape((8, 8))(images)
+    rows, last, cell = layers.LSTM(6, return_sequences=True, return_state=True)(x)
+    seen, scores = layers.MultiHeadAttention(2, 3)(rows, rows, return_attention_scores=True)
+    inputs = keras.Input((6,))
+    outputs = {"small": layers.Dense(2)(inputs), "large": layers.Dense(4)(inputs)}
+    heads = keras.Model(inputs, outputs)
+    both = heads(last)
+    x = layers.Concatenate()([layers.Flatten()(seen), both["small"], both["large"]])
+    return layers.Dense(num_classes)(x)
+""",
+    "weights that are one number": """
+class Gain(keras.layers.Layer):
+    def build(self, shape):
+        self.gain = self.add_weight(shape=(), initializer="ones")
+        self.offset = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        return x * self.gain + self.offset
+
+def made(images, num_classes, batchnorm_momentum):
+    x = layers.Dense(8, activation="relu")(layers.Flatten()(images))
+    return Gain()(layers.Dense(num_classes)(Gain()(x)))
+""",
     "recurrent layers": """
 def made(images, num_classes, batchnorm_momentum):
     x = layers.Reshape((8, 8))(images)
@@ -233,6 +258,38 @@ def made(images, num_classes, batchnorm_momentum):
 def test_a_layer_outside_the_model_is_refused_before_training(code, written):
     with pytest.raises(ConfigError, match="not part of the model"):
         own_code_check.by_jax(written(code), lambda line: None)
+
+
+AUGMENTATION = """
+augmentation = keras.Sequential([layers.RandomFlip("horizontal"), layers.RandomRotation(0.02)])
+
+def made(images, num_classes, batchnorm_momentum):
+    return layers.Dense(num_classes)(layers.Flatten()(augmentation(images)))
+"""
+
+
+def test_layers_outside_of_functions_draw_by_a_seed_that_is_fixed(written):
+    """They are made when the file is read, before a training has seeded anything."""
+    states = []
+    for _ in range(2):
+        model = architectures.build(written(AUGMENTATION))
+        states.append([np.asarray(one.value) for one in model.non_trainable_variables])
+
+    assert len(states[0]) == 2
+    assert all(map(np.array_equal, *states))
+
+
+def test_weights_outside_of_functions_are_refused(written):
+    """All folds would share them, and inference builds one model for each."""
+    config = written("""
+encoder = layers.Dense(8)
+
+def made(images, num_classes, batchnorm_momentum):
+    return layers.Dense(num_classes)(encoder(layers.Flatten()(images)))
+""")
+
+    with pytest.raises(ConfigError, match="within the function"):
+        own_code_check.by_jax(config, lambda line: None)
 
 
 def test_train_checks_a_model_with_tensorflow_too(written, competition, tmp_path, capsys):
