@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline import competition_metric
 from pipeline import config as configs
-from pipeline.config import Config
+from pipeline.config import Config, Data
 from pipeline.config.budget import shown
 from pipeline.config.config_files import CONFIGS
 from pipeline.data import folds, image_files
@@ -27,7 +27,7 @@ from pipeline.errors import ConfigError, DataError, PipelineError
 from pipeline.inspection import config_writer, floor_model, recipes
 from pipeline.inspection.inspection import Inspection
 from pipeline.inspection.recipes import Recipe, Task
-from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, Finding
+from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Finding
 from pipeline.inspection.training_speed import CPU, Plan
 from pipeline.storage import atomic_file
 from pipeline.submission import prediction_format
@@ -80,25 +80,52 @@ def propose(found: Inspection, name: str, competition: str, plan: Plan | None = 
         "metric": target.metric,
     }
     plan = plan or Plan()
-    task = Task(given, data, rows, _rarest(found), found.inputs.headers)
+    task = Task(given, data, rows, _rarest(found, data), found.inputs.headers)
+    findings = []
+    if data.group_duplicates:
+        why = _ungrouped(found, task, plan)
+        text = "True: the copies stay on one side of each split"
+        if why:
+            text = f"False, since with True {why}. So a split may divide copies, and validation "
+            text += "scores may be too good: delete copies, or name a data.group_column"
+            data = replace(data, group_duplicates=False)
+            task = replace(task, data=data, rarest=_rarest(found, data))
+        findings.append(Finding(WARNING if why else CHOSEN, "group_duplicates", text))
     made: Recipe = recipes.recipe(task, plan)
-    findings = tuple(Finding(CHOSEN, key, text) for key, text in made.reasons.items())
-    return Proposal(made.config, findings, made.seconds, plan)
+    findings += [Finding(CHOSEN, key, text) for key, text in made.reasons.items()]
+    return Proposal(made.config, tuple(findings), made.seconds, plan)
 
 
-def _rarest(found: Inspection) -> int:
+def _ungrouped(found: Inspection, task: Task, plan: Plan) -> str:
+    """Return why a split cannot keep the duplicates together; "" if it can."""
+    # For a CPU networks are timed; without that the labels can be read, too.
+    config = recipes.recipe(task, Plan() if plan.machine == CPU else plan).config
+    config = replace(config, data=task.data) if plan.machine == CPU else config
+    examples = _without_pixels(config, found)
+    for count in task.folds:
+        tried = replace(config, folds=count if count > 1 else None)
+        try:
+            few = folds.few_held_out(examples, tried, folds.splits(examples, tried))
+        except DataError as error:
+            few = str(error)
+        if few:
+            return re.split(r"\. |\.?\n", few)[0]
+    return ""
+
+
+def _rarest(found: Inspection, data: Data) -> int:
     """Return the rows of the rarest label, duplicates counted once; all rows without labels."""
     if found.target.kind not in ("classes", "ordinal"):
         return len(found.ids)
-    groups = found.groups if found.inputs.data.group_duplicates else np.arange(len(found.ids))
+    groups = found.groups(data) if data.group_duplicates else np.arange(len(found.ids))
     first = np.unique(groups, return_index=True)[1]
     counts = Counter(found.labels[row] for row in first)
     return min(counts[name] for name, _ in found.target.classes)
 
 
-def check(proposal: Proposal, found: Inspection, examples: Examples | None = None) -> Finding:
+def check(proposal: Proposal, found: Inspection, examples: Examples | None = None) -> list[Finding]:
     """Read the folder with the proposed config as training and inference do, write a submission,
-    and return the result.
+    and return the result, last, after what the split warns of.
 
     Args:
         examples: as `read_examples` returns them; None: they are read here.
@@ -116,7 +143,8 @@ def check(proposal: Proposal, found: Inspection, examples: Examples | None = Non
             if len(broken) > most * count:
                 raise DataError(image_files.describe_broken(broken, count, config.data))
     examples = examples or read_examples(config, found)
-    pairs = folds.splits(examples, config)
+    lines: list[str] = []
+    pairs = folds.splits(examples, config, lines.append)
     tests = read_test(contents.folder, config, examples.encoding)
     truth = examples.target.truth(examples.labels)
     count = len(examples.classes)
@@ -133,7 +161,8 @@ def check(proposal: Proposal, found: Inspection, examples: Examples | None = Non
         f"read with this config: {len(examples):,} examples, {len(pairs[0][1]):,} of them held "
         f"out, {len(tests):,} to predict; a submission of {written:,} rows would be accepted"
     )
-    return Finding(FOUND, "checked", text)
+    warned = [Finding(WARNING, "split", line.removeprefix("Warning: ")) for line in lines]
+    return [*warned, Finding(FOUND, "checked", text)]
 
 
 def read_examples(config: Config, found: Inspection) -> Examples:
@@ -142,11 +171,21 @@ def read_examples(config: Config, found: Inspection) -> Examples:
     if data.kind != "images":
         # As small as the inspection read them: nothing here looks at TFRecords in full size.
         size = {name: getattr(inputs.data, name) for name in ("height", "width", "resize")}
-        return read_training(contents.folder, replace(config, data=replace(data, **size)))
+        read = read_training(contents.folder, replace(config, data=replace(data, **size)))
+        if data.kind != "tfrecords" or not data.group_duplicates:
+            return read
+        row_of = {name: row for row, name in enumerate(found.ids)}
+        return replace(read, groups=found.groups(data)[[row_of[name] for name in read.ids]])
+    return _without_pixels(config, found)
+
+
+def _without_pixels(config: Config, found: Inspection) -> Examples:
+    """Return the examples with labels and groups alone."""
+    contents, inputs, data = found.contents, found.inputs, config.data
     path = contents.folder / contents.train
     target, labels = targets.read(contents.train_table, config, path)
     kept = [place for place, name in enumerate(found.ids) if name not in inputs.broken]
-    groups = found.groups[kept] if data.group_duplicates else None
+    groups = found.groups(data)[kept] if data.group_duplicates else None
     ids = tuple(found.ids[place] for place in kept)
     pixels = np.zeros((len(ids), 1), np.uint8)
     return Examples(ids, pixels, labels[kept], target, groups, broken=inputs.broken)

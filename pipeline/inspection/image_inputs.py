@@ -182,6 +182,7 @@ def _decoded(
         headers,
         broken=broken,
         test_broken=test_broken,
+        sources=paths,
     )
 
 

@@ -15,6 +15,7 @@ from pandas.api.types import union_categoricals
 
 from pipeline.config import Data
 from pipeline.data import duplicates, table_features
+from pipeline.data.parallel_decoding import Source
 from pipeline.errors import DataError
 from pipeline.folders import unsupported
 from pipeline.folders.folder_files import TESTS, TRAINS, shortened
@@ -42,6 +43,7 @@ class Inputs:
         headers: of image files.
         columns: of a table.
         broken, test_broken: {id: why its file cannot be decoded}.
+        sources: of image files and TFRecords: where these rows were decoded from.
     """
 
     data: Data
@@ -56,6 +58,7 @@ class Inputs:
     columns: tuple[Column, ...] = ()
     broken: dict[str, str] = field(default_factory=dict)
     test_broken: dict[str, str] = field(default_factory=dict)
+    sources: Sequence[Source] = field(default=(), repr=False)
 
 
 def find(contents: Contents) -> Inputs | None:

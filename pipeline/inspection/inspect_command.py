@@ -61,7 +61,7 @@ def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> 
     proposed, problem = config_proposal.propose(found, name, competition, plan), None
     try:
         examples = config_proposal.read_examples(proposed.config, found)
-        checked = [config_proposal.check(proposed, found, examples)]
+        checked = config_proposal.check(proposed, found, examples)
         proposed = config_proposal.with_floor(proposed, found, examples)
     except PipelineError as error:
         checked, problem = [], error  # raised below, after the findings are shown

@@ -8,11 +8,14 @@ result, `pipeline.inspection.inspection_page` a page.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from pipeline.config import Data
 from pipeline.data import duplicates as copies
-from pipeline.data import image_files
+from pipeline.data import file_images, image_files
+from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
 from pipeline.folders.folder_files import TRAINS
 from pipeline.inspection import (
@@ -69,13 +72,27 @@ class Inspection:
     labels: tuple[str, ...] = field(repr=False)
     duplicates: tuple[Duplicate, ...] = field(repr=False)
     findings: tuple[Finding, ...] = field(repr=False)
+    _groups: dict[Shape, np.ndarray] = field(default_factory=dict, repr=False)
 
-    @property
-    def groups(self) -> np.ndarray:
-        """A number for each training example, equal for duplicates of each other: int32 (n,)."""
-        rows = self.inputs.rows
-        pairs = ((rows[each.one], rows[each.other]) for each in self.duplicates if not each.test)
-        return copies.joined(pairs, len(self.ids))
+    def groups(self, data: Data) -> np.ndarray:
+        """Return a number for each training example, equal for duplicates of each other, as a
+        training with this data finds them: int32 (n,). What was not read, or cannot be decoded, is
+        alone.
+
+        Args:
+            data: of a config; in another size than `inputs.data` the images are decoded again.
+        """
+        inputs, form = self.inputs, image_files.shape(data)
+        if form not in self._groups:
+            pixels: Any = inputs.pixels
+            if form != image_files.shape(inputs.data):
+                pixels, _ = image_files.read(inputs.sources, data, cache=None, show=None)
+            rows = inputs.rows
+            kept = np.array([self.ids[row] not in inputs.broken for row in rows], bool)
+            found = np.arange(len(self.ids), dtype=np.int32) + len(rows)
+            found[rows[kept]] = copies.groups(file_images.some(pixels, np.flatnonzero(kept)))
+            self._groups[form] = found
+        return self._groups[form]
 
 
 def inspect(folder: Path, given: Given | None = None) -> Inspection:
@@ -184,7 +201,7 @@ def _duplicate_findings(
         text += (
             "validation scores may be too good"
             if inputs.pixels is None
-            else "group_duplicates=True keeps them on one side of each split"
+            else "a split that divides them makes validation scores too good"
         )
         if conflicting := sum(pair.conflicting for pair in some):
             text += f". {conflicting:,} of these pairs have different labels"

@@ -295,7 +295,7 @@ def test_a_parquet_folder_is_inspected_trained_and_inferred(voyage, tmp_path):
 
     found = inspection.inspect(voyage)
     made = config_proposal.propose(found, "voyage", "voyage")
-    assert "would be accepted" in config_proposal.check(made, found).text
+    assert "would be accepted" in config_proposal.check(made, found)[-1].text
     assert (found.inputs.data.train_csv, found.inputs.data.test_csv) == (
         "train.parquet",
         "test.parquet",

@@ -1,0 +1,89 @@
+"""What inspect says of an ordinary folder is true of the training with its config."""
+
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline.data import folds
+from pipeline.data.dataset import read_training
+from pipeline.inspection import config_proposal, inspection
+
+
+def pictures(folder, labels, images):
+    """Write a competition of PNG files; the last four images are its test set."""
+    for part in ("train", "test"):
+        (folder / part).mkdir(parents=True)
+    for number, image in enumerate(images):
+        part = "train" if number < len(labels) else "test"
+        Image.fromarray(image).save(folder / part / f"p{number}.png")
+    rows = [f"p{number},{label}" for number, label in enumerate(labels)]
+    (folder / "train.csv").write_text("\n".join(["id,kind", *rows]) + "\n")
+    rows = [f"p{number},{labels[0]}" for number in range(len(labels), len(images))]
+    (folder / "sample_submission.csv").write_text("\n".join(["id,kind", *rows]) + "\n")
+    return folder
+
+
+def near(number, side=24, seed=0):
+    """Return so many pictures that are nearly the same, uint8 (number, side, side, 3)."""
+    random = np.random.default_rng(seed)
+    base = np.kron(random.integers(0, 255, (4, 4, 3)), np.ones((side // 4, side // 4, 1)))
+    return (base + random.integers(-4, 5, (number, side, side, 3))).clip(0, 255).astype(np.uint8)
+
+
+def said(folder):
+    """Return the lines of inspect after a config was proposed and checked, and the config."""
+    found = inspection.inspect(folder)
+    made = config_proposal.propose(found, "pictures", "pictures")
+    lines = [*found.findings, *made.findings, *config_proposal.check(made, found)]
+    return "\n".join(f"{line.level} {line.about}: {line.text}" for line in lines), made.config
+
+
+@pytest.mark.parametrize("classes", [5, 40])
+def test_copies_that_a_split_cannot_keep_together_are_named_and_not_grouped(classes, tmp_path):
+    """Each class is one picture, nearly; grouped, no class could both train and validate."""
+    images = [image for seed in range(classes) for image in near(6, seed=seed)]
+    labels = [f"w{number // 6}" for number in range(6 * classes)]
+    folder = pictures(tmp_path, labels, [*images, *near(4, seed=99)])
+
+    text, config = said(folder)
+
+    assert not config.data.group_duplicates
+    assert f"{classes} groups of duplicates" in text
+    assert "warning group_duplicates: False, since" in text
+    assert f"{6 * classes:,} examples, {0.6 * classes:.0f} of them held out" in text
+
+
+def test_few_copies_are_grouped_and_inspect_says_so(tmp_path):
+    random = np.random.default_rng(0)
+    images = random.integers(0, 255, (44, 24, 24, 3), np.uint8)
+    images[10] = images[0]
+    folder = pictures(tmp_path, ["a", "b"] * 20, images)
+
+    text, config = said(folder)
+
+    assert config.data.group_duplicates
+    assert "chosen group_duplicates: True: the copies stay on one side" in text
+
+
+def held_out(text):
+    return int(re.search(r"([\d,]+) of them held out", text)[1].replace(",", ""))
+
+
+def test_the_held_out_rows_of_inspect_are_those_of_the_training(tmp_path):
+    """In another size, and where test pictures join training pictures that are not near."""
+    random = np.random.default_rng(1)
+    images = np.kron(random.integers(0, 255, (60, 4, 4, 3)), np.ones((40, 40, 1)))
+    for number in range(0, 40, 2):  # a little brighter, again and again: a chain
+        images[number + 1] = np.clip(images[number] + random.integers(0, 9), 0, 255)
+    folder = pictures(tmp_path, ["a", "b", "b", "a"] * 14, images.astype(np.uint8))
+
+    text, config = said(folder)
+
+    assert config.data.group_duplicates and config.data.height != 64
+    read = read_training(folder, config)
+    pairs = folds.splits(read, config)
+    assert held_out(text) == len(pairs[0][1])
+    found = inspection.inspect(folder)
+    assert found.groups(config.data).tolist() == read.groups.tolist()
