@@ -13,12 +13,13 @@ from pipeline.errors import DataError
 from pipeline.folders.folder_files import Images
 
 SUPPORTED = (
-    "Expected labels or numbers to predict, of images or of a table of numbers and categories. "
-    'README.md lists what is not supported ("Not supported yet").'
+    "Expected labels or numbers to predict, of images or of a table of numbers and categories.\n"
+    "Write the config by hand, as {} shows."
 )
 MASKS = re.compile("mask|segmentation", re.IGNORECASE)
-ENCODED = re.compile(r"rle|encoded.?pixels|mask|segmentation", re.IGNORECASE)
+ENCODED = re.compile(r"rle|encoding|encoded.?pixels|mask|segmentation", re.IGNORECASE)
 NUMBERS = re.compile(r"\d+( \d+)+")
+LONG = 400  # characters of numbers: longer than the name of any class
 MOST = 1000  # texts of a column that are looked at
 SHARE = 0.9  # of the texts that are run lengths
 WORDS = 5  # of the median text: with fewer it is a name or a code
@@ -26,22 +27,29 @@ REPEATS = 2  # rows for each distinct text: with more it may be a category
 
 
 def segmentation(what: str) -> DataError:
-    """Return the error that says that masks are not supported; `what` shows them."""
+    """Return the error that says that inspect cannot describe masks; `what` shows them."""
     return DataError(
-        f"{what}. This looks like a segmentation competition (a mask for each image), which is not "
-        f"supported.\n{SUPPORTED} If a column has other labels, name it: --label COLUMN"
+        f"{what}. This looks like a segmentation competition (a mask for each image), for which "
+        f"inspect has no config.\n{SUPPORTED.format('docs/segmentation.md')} If a column has other "
+        "labels, name it: --label COLUMN"
     )
 
 
 def text(what: str) -> DataError:
-    """Return the error that says that texts are not supported; `what` shows them."""
+    """Return the error that says that inspect cannot describe texts; `what` shows them."""
     return DataError(
-        f"{what}. This looks like a text competition, which is not supported.\n{SUPPORTED}"
+        f"{what}. This looks like a text competition, for which inspect has no config.\n"
+        f"{SUPPORTED.format('docs/text.md')}"
     )
 
 
 def refuse_masks(
-    path: Path, table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False
+    path: Path,
+    table: pd.DataFrame,
+    columns: Sequence[str],
+    *,
+    sample: bool = False,
+    called: bool = False,
 ) -> None:
     """Raise `DataError` if some of these columns are masks, as numbers of pixels and run lengths.
 
@@ -51,14 +59,18 @@ def refuse_masks(
         columns: to look at.
         sample: whether the texts are placeholders of a sample submission, which count only in a
             column that is called as masks are.
+        called: whether something else than its name says that a column may hold masks, as rows
+            without a label do: then one run is enough.
     """
     for name in columns:
         texts = table[name].map(str.strip)
-        called = bool(ENCODED.search(name))
+        likely = called or bool(ENCODED.search(name))
         filled = texts[~texts.isin(("", "-1"))][:MOST]
-        if (called and all(map(_are_runs, filled))) or (not sample and _run_lengths(filled)):
+        if (likely and all(map(_are_runs, filled))) or (not sample and _run_lengths(filled)):
             shown = f", such as {filled.iloc[0][:40]!r}" if len(filled) else ""
-            raise segmentation(f"{path} has masks as run lengths in {name!r}{shown}")
+            empty = 0 if sample else int((texts == "").sum())
+            without = f" ({empty:,} rows are empty: images without a mask)" if empty else ""
+            raise segmentation(f"{path} has masks as run lengths in {name!r}{shown}{without}")
 
 
 def mask_folder(images: Images) -> str:
@@ -98,6 +110,9 @@ def prose(texts: pd.Series, least: int = WORDS) -> int:
 
 def _run_lengths(texts: pd.Series) -> bool:
     """Return whether texts are run lengths. Labels that are numbers repeat from row to row."""
+    long = [text for text in texts if len(text) >= LONG and NUMBERS.fullmatch(text)]
+    if len(long) >= max(SHARE * len(texts), 1):
+        return True  # damaged, or of another form
     runs = [text.split() for text in set(texts) if _are_runs(text)]
     if len(runs) < max(SHARE * len(texts), 1) or np.median(list(map(len, runs))) < 4:
         return False

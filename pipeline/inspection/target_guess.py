@@ -18,6 +18,7 @@ from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Contents
 
 SOME = 50  # distinct whole numbers: up to so many are classes
 RARE = 10  # rows: a class with fewer is named
+SHOWN = 40  # characters of a label in a message
 # Between several labels of a row; labels may hold those that come later.
 SEPARATORS = ("|", ";", ",", " ")
 FIX = "Correct the table, or name another column: --label COLUMN"
@@ -66,6 +67,7 @@ def read(contents: Contents) -> TargetGuess:
     if count == len(table):
         raise DataError(f"{path} has no label in {name!r} in any row; expected one in each.\n{FIX}")
     if count and len(contents.labels) == 1 and not _separator(table[name]):
+        unsupported.refuse_masks(path, table, [name], called=True)
         raise DataError(
             f"{path} has {count:,} rows without a label in {name!r}; expected one in each.\n"
             f"Fill them in, or remove those rows. {FIX}"
@@ -187,12 +189,13 @@ def _classes(
         findings.append(Finding(UNKNOWN, "order", text))
     (most, most_rows), (least, least_rows) = classes[0], classes[-1]
     text = (
-        f"{most!r} has {most_rows / rows:.1%} of the rows, {least!r} {least_rows / rows:.1%}; "
+        f"{_shown(most)} has {most_rows / rows:.1%} of the rows, {_shown(least)} "
+        f"{least_rows / rows:.1%}; "
         f"majority-class baseline: {most_rows / rows:.1%}"
     )
     findings.append(Finding(FOUND, "balance", text))
     single = [name for name, count in classes if count < 2]
-    examples = ", ".join(map(repr, single[:3]))
+    examples = ", ".join(map(_shown, single[:3]))
     if len(single) * 2 > len(classes):
         raise DataError(
             f"{contents.folder / contents.train} has {len(single)} labels in only one row, for "
@@ -205,7 +208,7 @@ def _classes(
         findings.append(Finding(WARNING, "single", text + examples))
     rare = [name for name, count in classes if 2 <= count < RARE]
     if rare:
-        shown = ", ".join(map(repr, rare[:3]))
+        shown = ", ".join(map(_shown, rare[:3]))
         text = f"{len(rare)} labels have fewer than {RARE} rows, for example {shown}"
         findings.append(Finding(WARNING, "rare", text))
     metric, reason = _metric(dict(classes), asked)
@@ -218,6 +221,15 @@ def _classes(
         findings.append(Finding(UNKNOWN, "positive", text))
     text = f"{len(classes)} labels in {rows:,} rows"
     return _guess("classes", classes, metric, text, *findings, reason=reason)
+
+
+def _shown(label: str) -> str:
+    """Return a label for a message, in quotes: the beginning of a long one.
+
+    >>> _shown("cat"), _shown("1 2 " * 9_000)
+    ("'cat'", "'1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …'")
+    """
+    return repr(label if len(label) <= SHOWN else f"{label[:SHOWN].rstrip()} …")
 
 
 def _metric(classes: dict[str, int], asked: pd.DataFrame) -> tuple[str, str]:

@@ -301,13 +301,13 @@ ANSWERS = [
     ],
 )
 def test_what_is_not_supported_is_told_by_what_it_is(files, what, tmp_path):
-    """Not by what is missing for something else; and README.md says what is supported."""
+    """Not by what is missing for something else; and a worked example is named."""
     with pytest.raises(DataError) as refused:
         proposed(put(tmp_path, files))
 
     said = str(refused.value)
-    assert f"looks like a {what} competition" in said and "which is not supported" in said
-    assert "Expected labels or numbers to predict" in said and "README.md" in said
+    assert f"looks like a {what} competition" in said and "inspect has no config" in said
+    assert "Expected labels or numbers to predict" in said and f"docs/{what}.md" in said
 
 
 def test_another_column_than_that_of_the_masks_can_be_given(tmp_path):

@@ -8,6 +8,7 @@ from PIL import Image
 
 from pipeline.data import folds
 from pipeline.data.dataset import read_training
+from pipeline.errors import DataError
 from pipeline.inspection import config_proposal, inspection
 
 
@@ -87,3 +88,51 @@ def test_the_held_out_rows_of_inspect_are_those_of_the_training(tmp_path):
     assert held_out(text) == len(pairs[0][1])
     found = inspection.inspect(folder)
     assert found.groups(config.data).tolist() == read.groups.tolist()
+
+
+# Masks
+
+
+def masks(folder, texts, column="encoding"):
+    """Write a competition of small pictures with a mask each, as text."""
+    noise = np.random.default_rng(0).integers(0, 255, (len(texts) + 4, 8, 8, 3), np.uint8)
+    folder = pictures(folder, texts, noise)
+    for name in ("train.csv", "sample_submission.csv"):
+        text = (folder / name).read_text().replace("kind", column, 1)
+        (folder / name).write_text(text)
+    return folder
+
+
+def numbers(first, count):
+    return " ".join(map(str, range(first, first + count)))
+
+
+@pytest.mark.parametrize(
+    ("texts", "empty"),
+    [
+        ([numbers(n, 40_000) for n in range(1, 9)], 0),  # no runs of pixels, but long
+        ([numbers(1, 39_999) if n % 3 else "" for n in range(1, 9)], 2),
+        (["", "5 10", "", "7 3", "9 4", ""], 3),  # one run each
+    ],
+)
+def test_masks_as_numbers_are_told_and_their_example_is_named(texts, empty, tmp_path):
+    folder = masks(tmp_path, texts, "shape")
+
+    with pytest.raises(DataError) as refused:
+        inspection.inspect(folder)
+
+    said = str(refused.value)
+    assert len(said) < 700 and "docs/segmentation.md" in said
+    assert "masks as run lengths in 'shape'" in said and "remove those rows" not in said
+    assert (f"{empty} rows are empty: images without a mask" in said) == bool(empty)
+
+
+def test_long_labels_are_shortened_in_what_is_said(tmp_path):
+    long = [f"{'genus of a plant with a long name, ' * 40}{kind}" for kind in "ab"]
+    noise = np.random.default_rng(0).integers(0, 255, (24, 12, 12, 3), np.uint8)
+    folder = pictures(tmp_path, [f'"{text}"' for text in long] * 10, noise)
+
+    balance = next(x for x in inspection.inspect(folder).findings if x.about == "balance")
+
+    assert "'genus of a plant with a long name, genus …' has 50.0%" in balance.text
+    assert len(balance.text) < 250
