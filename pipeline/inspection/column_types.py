@@ -25,6 +25,8 @@ SIGMAS, SHUFFLES = 6.0, 20
 COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # "12,50"; "1,234,567.8"
 WITH_COMMAS = "numbers with commas"
 PROSE = "free text"
+MOSTLY = "mostly numbers"
+SHOWN = 24  # characters of a text in a message
 WITHOUT_COMMAS = "write decimals with a point, and thousands without a separator"
 GROUPS = re.compile(
     "patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|"
@@ -85,6 +87,10 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
         why = f"numbers, except {named}: correct the tables to have it read"
     elif use != NUMBER and commas(pd.Series(both.index, dtype=object)):
         why = f"{WITH_COMMAS}, such as {shown_odd[0]!r}: {WITHOUT_COMMAS}"
+    elif use == CATEGORY and 2 * odd.sum() < both.sum() and len(set(both.index)) > FEW + len(odd):
+        named = ", ".join(f"{text[:SHOWN]!r}" for text in shown_odd[:3])
+        named += f" and {len(shown_odd) - 3:,} other texts" if len(shown_odd) > 3 else ""
+        why = f"{MOSTLY} ({1 - odd.sum() / both.sum():.0%}), and {named}"
     return Column(str(train.name), use, why, distinct, missing, missing_test, shown)
 
 

@@ -23,7 +23,7 @@ from pipeline.folders.image_headers import Headers
 from pipeline.folders.pixel_columns import grid
 from pipeline.inspection import column_types
 from pipeline.inspection.column_types import CATEGORY, NUMBER, OUT, Column
-from pipeline.inspection.tables import CHOSEN, FOUND, WARNING, Contents, Finding
+from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Contents, Finding
 
 MOST_IMAGES = 20_000  # that are read; of more, a random sample
 MOST_CATEGORIES = 64  # of a column
@@ -310,6 +310,10 @@ def _column_findings(
         if column.why.startswith(column_types.WITH_COMMAS):
             use = "left out" if column.use == OUT else "read as a category"
             findings.append(Finding(WARNING, "commas", f"{column.name} is {use}: {column.why}"))
+        elif column.why.startswith(column_types.MOSTLY):
+            text = f"{column.name} is read as a category: {column.why}. To have it read as numbers,"
+            text += " leave these cells empty, or write a number, in copies of both tables"
+            findings.append(Finding(UNKNOWN, "mixed", text))
         elif column.why.startswith(column_types.PROSE):
             text = f"{column.name} is left out, since text is not supported: {column.why}"
             findings.append(Finding(WARNING, "text", text))

@@ -156,6 +156,7 @@ def _on_cpu(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> Recip
     candidate, speed, folds, epochs = chosen(tried, task, plan)
     config = _config(task, candidate, folds, epochs)
     seconds = speed.seconds(*task.split(folds), epochs, folds)
+    fixed = speed.fixed(*task.split(folds), folds)
     measured = "; ".join(f"{each}: {1 / found.image:,.0f}" for each, found in reversed(tried))
     fits = f"the largest of those tried whose {candidate.enough} epochs fit"
     if epochs < candidate.enough:
@@ -165,7 +166,8 @@ def _on_cpu(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> Recip
         f"{measured})",
         **_reasons(task, config),
         "epochs": f"{epochs}: about {shown(seconds)} of the {shown(plan.seconds)} of --budget at "
-        f"{1 / speed.image:,.0f} images/s, measured on this machine",
+        f"{1 / speed.image:,.0f} images/s after {shown(fixed)} to start, read the images and "
+        "compile, measured on this machine",
     }
     return Recipe(config, reasons, seconds)
 

@@ -60,7 +60,7 @@ class Speed:
             epochs: in each fold.
             folds: 1 without cross-validation.
         """
-        return self._fixed(rows, held, folds) + folds * epochs * self._epoch(rows, held)
+        return self.fixed(rows, held, folds) + folds * epochs * self._epoch(rows, held)
 
     def epochs(self, rows: int, held: int, folds: int, seconds: float) -> int:
         """Return the most epochs that fit, 0 if none does.
@@ -68,14 +68,15 @@ class Speed:
         >>> Speed(image=0.01, setup=5, start=10).epochs(900, 100, 1, 120)
         9
         """
-        left = FILLED * seconds - self._fixed(rows, held, folds)
+        left = FILLED * seconds - self.fixed(rows, held, folds)
         return max(int(left / (folds * self._epoch(rows, held))), 0)
 
     def slower(self, times: float) -> "Speed":
         """Return the speed of a network with so many times the operations."""
         return replace(self, image=self.image * times)
 
-    def _fixed(self, rows: int, held: int, folds: int) -> float:
+    def fixed(self, rows: int, held: int, folds: int) -> float:
+        """Return the seconds that are no epoch: to start, to read the images and to compile."""
         setups = self.setup * (1 + AGAIN * (folds - 1))
         return self.start + setups + (rows + held) / self.decodes
 

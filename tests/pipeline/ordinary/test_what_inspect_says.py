@@ -3,13 +3,18 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
+from pipeline.config import Data
+from pipeline.config.budget import shown
 from pipeline.data import folds
 from pipeline.data.dataset import read_training
 from pipeline.errors import DataError
-from pipeline.inspection import config_proposal, inspection
+from pipeline.inspection import column_types, config_proposal, inspection, recipes
+from pipeline.inspection.training_speed import CPU, Plan, Speed
+from pipeline.plan.laws import VALIDATES
 
 
 def pictures(folder, labels, images):
@@ -136,3 +141,45 @@ def test_long_labels_are_shortened_in_what_is_said(tmp_path):
 
     assert "'genus of a plant with a long name, genus …' has 50.0%" in balance.text
     assert len(balance.text) < 250
+
+
+# Time
+
+
+def test_the_reason_for_the_epochs_says_what_start_and_compilation_take():
+    given = {
+        "name": "small",
+        "competition": "small",
+        "num_classes": 2,
+        "target": "classes",
+        "metric": "accuracy",
+    }
+    task = recipes.Task(given, Data(height=24, width=24, channels=3), rows=200, rarest=4)
+    speed = Speed(image=1 / 250, setup=40.0)
+
+    made = recipes.recipe(task, Plan(CPU, 120), lambda config: speed)
+
+    start = made.seconds - made.config.epochs * speed.image * (180 + 20 * VALIDATES)
+    assert f"at 250 images/s after {shown(start)} to start" in made.reasons["epochs"]
+
+
+# Columns that are nearly numbers
+
+
+def test_a_column_of_numbers_with_a_few_texts_is_named(tmp_path):
+    random = np.random.default_rng(0)
+    score = random.integers(2, 50, 200).astype(str)
+    score[:12] = ["unknown", "<2", "n/a"] * 4
+    kind = np.array(["1", "2", "A", "B7"])[random.integers(0, 4, 200)]
+    table = pd.DataFrame({"id": range(200), "score": score, "kind": kind, "sold": score > "3"})
+    table[:150].to_csv(tmp_path / "train.csv", index=False)
+    table[150:].drop(columns="sold").to_csv(tmp_path / "test.csv", index=False)
+    table[150:][["id", "sold"]].to_csv(tmp_path / "sample_submission.csv", index=False)
+
+    found = inspection.inspect(tmp_path)
+
+    (line,) = [each for each in found.findings if each.about == "mixed"]
+    assert line.level == "unknown" and "score is read as a category" in line.text
+    assert "mostly numbers (96%), and '<2', 'unknown'. To have it read as numbers" in line.text
+    uses = {column.name: column.use for column in found.inputs.columns}
+    assert uses == {"score": column_types.CATEGORY, "kind": column_types.CATEGORY}
