@@ -28,7 +28,7 @@ from pipeline.inspection import config_writer, floor_model, recipes
 from pipeline.inspection.inspection import Inspection
 from pipeline.inspection.recipes import Recipe, Task
 from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Finding
-from pipeline.inspection.training_speed import CPU, Plan
+from pipeline.inspection.training_speed import CPU, Plan, Speed
 from pipeline.storage import atomic_file
 from pipeline.submission import prediction_format
 
@@ -98,9 +98,8 @@ def propose(found: Inspection, name: str, competition: str, plan: Plan | None = 
 
 def _ungrouped(found: Inspection, task: Task, plan: Plan) -> str:
     """Return why a split cannot keep the duplicates together; "" if it can."""
-    # For a CPU networks are timed; without that the labels can be read, too.
-    config = recipes.recipe(task, Plan() if plan.machine == CPU else plan).config
-    config = replace(config, data=task.data) if plan.machine == CPU else config
+    # Whatever the network, its images have this size; so none is timed.
+    config = recipes.recipe(task, plan, measure=lambda config: Speed(1.0, 0.0)).config
     examples = _without_pixels(config, found)
     for count in task.folds:
         tried = replace(config, folds=count if count > 1 else None)

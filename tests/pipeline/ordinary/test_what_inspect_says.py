@@ -1,6 +1,7 @@
 """What inspect says of an ordinary folder is true of the training with its config."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from pipeline.data import folds
 from pipeline.data.dataset import read_training
 from pipeline.errors import DataError
 from pipeline.inspection import column_types, config_proposal, inspection, recipes
-from pipeline.inspection.training_speed import CPU, Plan, Speed
+from pipeline.inspection.training_speed import CPU, TPU, Plan, Speed
 from pipeline.plan.laws import VALIDATES
 
 
@@ -38,10 +39,10 @@ def near(number, side=24, seed=0):
     return (base + random.integers(-4, 5, (number, side, side, 3))).clip(0, 255).astype(np.uint8)
 
 
-def said(folder):
+def said(folder, plan=None):
     """Return the lines of inspect after a config was proposed and checked, and the config."""
     found = inspection.inspect(folder)
-    made = config_proposal.propose(found, "pictures", "pictures")
+    made = config_proposal.propose(found, "pictures", "pictures", plan)
     lines = [*found.findings, *made.findings, *config_proposal.check(made, found)]
     return "\n".join(f"{line.level} {line.about}: {line.text}" for line in lines), made.config
 
@@ -61,13 +62,16 @@ def test_copies_that_a_split_cannot_keep_together_are_named_and_not_grouped(clas
     assert f"{6 * classes:,} examples, {0.6 * classes:.0f} of them held out" in text
 
 
-def test_few_copies_are_grouped_and_inspect_says_so(tmp_path):
+@pytest.mark.parametrize("machine", [TPU, CPU])
+def test_few_copies_are_grouped_and_inspect_says_so(machine, tmp_path, monkeypatch):
+    speed = partial(recipes.recipe, measure=lambda config: Speed(0.002, 5.0))
+    monkeypatch.setattr(recipes, "recipe", speed)
     random = np.random.default_rng(0)
     images = random.integers(0, 255, (44, 24, 24, 3), np.uint8)
     images[10] = images[0]
     folder = pictures(tmp_path, ["a", "b"] * 20, images)
 
-    text, config = said(folder)
+    text, config = said(folder, Plan(machine, 300))
 
     assert config.data.group_duplicates
     assert "chosen group_duplicates: True: the copies stay on one side" in text
