@@ -34,6 +34,7 @@ def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> 
         given: a value for each of `OPTIONS`, "" for the default.
         show: prints a line.
     """
+    backend.choose("jax")  # TensorFlow, which reads TFRecords, imports Keras
     from pipeline.inspection import (
         config_proposal,
         image_networks,
