@@ -67,6 +67,7 @@ class Data:
         test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows
             are in the order of sample_submission.
         train_images, test_images: a folder of `<id><suffix>`, or a tuple of folders, tried in turn.
+            A folder without images of its own is searched in all folders below it.
         train_array, test_array: .npy files (or .npz with one array): uint8 (n, height, width), or
             with channels as a fourth axis.
         train_records, test_records: TFRecord files, with * and ?, for example

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.config.data_layout import ENDINGS, PIXELS, Data
-from pipeline.data import file_images, parallel_decoding, tfrecords
+from pipeline.data import class_folders, file_images, parallel_decoding, tfrecords
 from pipeline.data.image_decoding import Shape, differing
 from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
@@ -164,11 +164,15 @@ def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
 def paths_of(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[str | None]:
     """Return the path of each id's first file, or None.
 
-    An id may name folders: `cats/1` is in the folder `cats` of a place.
+    An id may name folders: `cats/1` is in the folder `cats` of a place. A place without images of
+    its own is searched in all folders below it.
+
+    Raises:
+        DataError: if an id cannot be a file name, or two folders below a place have a file of it.
     """
     folders = [os.fspath(folder / place) for place in several(places)]
     endings = _endings(data)
-    names_in = functools.cache(_names)
+    names_in, folders_of = functools.cache(_names), functools.cache(_below)
     paths: list[str | None] = []
     for name in ids:
         # The table comes from somebody else. An id must not lead out of its place.
@@ -184,8 +188,41 @@ def paths_of(folder: Path, places: Places, ids: Sequence[str], data: Data) -> li
             for ending in endings
             if f"{own}{ending}" in names_in(f"{path}/{inside}" if inside else path)
         )
-        paths.append(next(matching, None))
+        deeper = (_only(folders_of(path), name, endings, path) for path in folders)
+        paths.append(next(matching, None) or next(filter(None, deeper), None))
     return paths
+
+
+def _below(place: str) -> dict[str, list[str]]:
+    """Return the folders below a place by the names of their files; {} where the place has images
+    of its own: those below may be other ones, as masks are.
+    """
+    if not Path(place).is_dir() or class_folders.images(list(_names(place))):
+        return {}
+    found: dict[str, list[str]] = {}
+    for inside, names in class_folders.walk(Path(place)):
+        for name in names if inside.parts else ():
+            found.setdefault(name, []).append(f"{place}/{inside}")
+    return found
+
+
+def _only(
+    folders_of: Mapping[str, Sequence[str]], name: str, endings: Sequence[str], place: str
+) -> str | None:
+    """Return the path of an id's file in one of the folders below a place, or None."""
+    found = {  # of several endings in a folder the first one
+        folder: f"{folder}/{name}{ending}"
+        for ending in reversed(endings)
+        for folder in folders_of.get(f"{name}{ending}", ())
+    }
+    if len(found) > 1:
+        raise DataError(
+            f"{' and '.join(sorted(found)[:2])} both have an image of the id {name[:80]!r}; "
+            f"expected it in one folder below {place}.\n"
+            "Set train_images and test_images in the config to the folders to read, or remove the "
+            "copies."
+        )
+    return next(iter(found.values()), None)
 
 
 def _find_records(
@@ -301,7 +338,13 @@ def _check_files_have_ids(folder: Path, places: Places, ids: Sequence[str], data
     known = set(ids)
     parents = {name.rpartition("/")[0] for name in known}
     for place in several(places):
+        below = _below(os.fspath(folder / place)) if parents == {""} else {}
         found = {
+            name.removesuffix(ending)
+            for ending in _endings(data)
+            for name in below
+            if name.endswith(ending)
+        } | {
             f"{parent}/{name.removesuffix(ending)}" if parent else name.removesuffix(ending)
             for parent in parents
             for name in _names(os.fspath(folder / place / parent))

@@ -4,6 +4,7 @@ The pipeline's own decoder reads all of them, or a sample where there are very m
 """
 
 import math
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -71,12 +72,19 @@ def find(contents: Contents) -> Inputs | None:
             "Correct the ids of one of the tables."
         )
     suffix = both.pop() if len(both) == 1 else "*"
+    # A hidden test set may have other folders below the same one.
+    named_train = train if contents.class_folders else _above(train, contents.images, set(ids))
+    least = 1 if named_train != train else 2
+    named_test = _above(test, contents.images, set(test_ids), least)
     places: dict[str, Any] = {
-        "train_images": train if len(train) > 1 else train[0],
-        "test_images": test if len(test) > 1 else test[0],
+        "train_images": named_train if len(named_train) > 1 else named_train[0],
+        "test_images": named_test if len(named_test) > 1 else named_test[0],
         "suffix": suffix,
     }
-    text = f"image files: {_listed(train)} to train, {_listed(test)} to test; {_naming(suffix)}"
+    text = (
+        f"image files: {_listed(named_train)} to train, {_listed(named_test)} to test; "
+        f"{_naming(suffix)}"
+    )
     findings = [Finding(CHOSEN, "inputs", text), *_skipped(contents, {*train, *test})]
     if missing_test:
         text = (
@@ -295,6 +303,23 @@ def _folders(
         endings |= hits[best][1]
         missing -= hits[best][0]
     return tuple(folders), endings, missing
+
+
+def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2) -> tuple[str, ...]:
+    """Return the folder above these, if they are `least` or more, all image files below it are
+    theirs, and no id is in two of them; else these.
+
+    >>> images = {"train/00": frozenset(["a.png"]), "train/01": frozenset(["b.png"])}
+    >>> _above(("train/01", "train/00"), images, {"a", "b"})
+    ('train',)
+    """
+    above = PurePosixPath(os.path.commonpath([PurePosixPath(place).parent for place in places]))
+    below = {place for place in images if above in PurePosixPath(place).parents}
+    if len(places) < least or not above.parts or str(above) in images or below != set(places):
+        return tuple(places)
+    hits = [_hits(ids, images[place])[0] for place in places]
+    once = sum(map(len, hits)) == len(set[str]().union(*hits))
+    return (str(above),) if once else tuple(places)
 
 
 def _rivals(

@@ -1,11 +1,28 @@
-"""Competition folders as people have them: TFRecords, folders in folders, archives, broken files."""
+"""Competition folders as people have them: TFRecords, nested folders, archives, broken files."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from pipeline.data import dataset
+from pipeline.data.test_set import read_test
+from pipeline.errors import DataError
 from tests.pipeline.data.test_tfrecords import ROOT
+from tests.pipeline.inspection.test_inspection import pictures, proposed, put
 from tests.pipeline.inspection.test_records import records
+
+
+def nested(folder: Path) -> Path:
+    """Write a competition whose images lie in folders by their ids: train/0 to 3, test/4."""
+    files = {}
+    for name, content in pictures(train=24, test=6).items():
+        place, _, own = name.rpartition("/")
+        inside = {"train": f"train/{len(files) % 4}/", "test": "test/4/"}.get(place, "")
+        files[f"{inside}{own}"] = content
+    return put(folder, files)
 
 
 def test_tfrecords_are_inspected_with_keras_on_jax(tmp_path):
@@ -26,3 +43,35 @@ def test_tfrecords_are_inspected_with_keras_on_jax(tmp_path):
     )
 
     assert done.stdout.splitlines()[-2:] == ["0", "jax"], done.stdout + done.stderr
+
+
+def test_images_in_folders_by_id_are_found_below_one_folder(tmp_path):
+    """The hidden test set has other folders below the same one."""
+    _, config = proposed(nested(tmp_path))
+    (tmp_path / "test/4").rename(tmp_path / "test/5")
+    (tmp_path / "test/6").mkdir()
+    (tmp_path / "test/5/b3.png").rename(tmp_path / "test/6/b3.png")
+
+    hidden = read_test(tmp_path, config)
+
+    assert (config.data.train_images, config.data.test_images) == ("train", "test")
+    assert len(dataset.read_training(tmp_path, config)) == 24
+    assert [broken for _, _, broken in hidden.blocks(6)] == [{}]
+
+
+def test_an_id_in_two_folders_below_one_is_refused(tmp_path):
+    """Which of them is meant is not guessed."""
+    _, config = proposed(nested(tmp_path))
+    put(tmp_path, {"train/9/a5.png": next(tmp_path.glob("train/*/a5.png")).read_bytes()})
+
+    with pytest.raises(DataError, match=r"train/. and .*train/9 both have an image of the id 'a5'"):
+        dataset.read_training(tmp_path, config)
+
+
+def test_a_file_without_a_row_below_the_test_folder_is_told(tmp_path):
+    """As it is in a test folder without others in it."""
+    _, config = proposed(nested(tmp_path))
+    put(tmp_path, {"test/6/b9.png": (tmp_path / "test/4/b3.png").read_bytes()})
+
+    with pytest.raises(DataError, match="1 images have no row, for example b9"):
+        read_test(tmp_path, config)
