@@ -104,7 +104,8 @@ def read_training(
     """Return the labelled examples of a competition folder, in the order of its table, records or
     class folders.
 
-    Up to one image in a hundred may be missing or broken. These are skipped and named in `broken`.
+    A few images may be missing or broken (`image_files.most_skipped`). These are skipped and named
+    in `broken`.
 
     Args:
         cache: a folder that keeps large decoded images for the next run
@@ -134,8 +135,8 @@ def read_training(
             in_files=config.feed == "files",
         )
         broken = {ids[row]: reason for row, reason in reasons.items()}
-        if len(broken) > len(ids) * image_files.MOST_SKIPPED:
-            raise DataError(image_files.describe_broken(broken, len(ids), data))
+        if len(broken) > image_files.most_skipped(len(ids)):
+            raise DataError(image_files.describe_broken(broken, len(ids), data, training=True))
         if broken:
             kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
             inputs, table = file_images.some(inputs, kept), table.iloc[kept]

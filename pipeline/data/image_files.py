@@ -20,7 +20,8 @@ from pipeline.runtime.mounts import PREPARED
 from pipeline.storage import checksums
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to fix anything
-MOST_SKIPPED = 0.01  # share of the training images
+MOST_SKIPPED = 0.01  # share of the training images; FEW of a small set, up to MOST_BROKEN of it
+FEW = 3
 MOST_BROKEN = 0.1  # share of the test images
 MISSING = os.devnull  # stands for a missing file, and reads as an empty one
 Places = str | tuple[str, ...]
@@ -30,10 +31,10 @@ def find(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[s
     """Return the path of each id's image file, `MISSING` for a few that have none.
 
     Raises:
-        DataError: if more than one id in a hundred has no file, or an id cannot be a file name.
+        DataError: if more ids than `most_skipped` have no file, or an id cannot be a file name.
     """
     paths = paths_of(folder, places, ids, data)
-    _check_missing(paths, len(ids) * MOST_SKIPPED, folder, places, ids, data)
+    _check_missing(paths, most_skipped(len(ids)), folder, places, ids, data)
     return [path or MISSING for path in paths]
 
 
@@ -69,7 +70,7 @@ def read(
             paths,
             form,
             show,
-            MOST_SKIPPED * len(paths),
+            most_skipped(len(paths)),
             why,
             thumbnails=data.group_duplicates,
         )
@@ -150,14 +151,28 @@ def shape(data: Data) -> Shape:
     return Shape(**{name: getattr(data, name) for name in PIXELS})
 
 
-def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
+def most_skipped(count: int) -> float:
+    """Return how many of this many training images may be missing or broken.
+
+    >>> [most_skipped(count) for count in (10, 100, 1000)]
+    [1.0, 3, 10.0]
+    """
+    return max(count * MOST_SKIPPED, min(FEW, count * MOST_BROKEN))
+
+
+def describe_broken(
+    broken: Mapping[str, str], total: int, data: Data, *, training: bool = False
+) -> str:
     """Return the message that names images that cannot be used, by id."""
+    rows = ""
+    if training and data.kind == "images":
+        rows = f"remove {'them' if data.train_csv is None else f'their rows from {data.train_csv}'}"
     listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
     return (
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
         "Expected images that can be decoded to height x width x channels = "
         f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}). Replace the broken "
-        "files, or correct height, width and resize in the config."
+        f"files, {rows + ', ' if rows else ''}or correct height, width and resize in the config."
     )
 
 

@@ -135,12 +135,15 @@ def check(proposal: Proposal, found: Inspection, examples: Examples | None = Non
     """
     config, contents, inputs = proposal.config, found.contents, found.inputs
     if config.data.kind == "images":  # the inspection has decoded them already
-        for broken, count, most in (
-            (inputs.broken, len(inputs.rows), image_files.MOST_SKIPPED),
-            (inputs.test_broken, len(inputs.test_rows), image_files.MOST_BROKEN),
+        count, asked = len(inputs.rows), len(inputs.test_rows)
+        for broken, most, of, training in (
+            (inputs.broken, image_files.most_skipped(count), count, True),
+            (inputs.test_broken, image_files.MOST_BROKEN * asked, asked, False),
         ):
-            if len(broken) > most * count:
-                raise DataError(image_files.describe_broken(broken, count, config.data))
+            if len(broken) > most:
+                raise DataError(
+                    image_files.describe_broken(broken, of, config.data, training=training)
+                )
     examples = examples or read_examples(config, found)
     lines: list[str] = []
     pairs = folds.splits(examples, config, lines.append)

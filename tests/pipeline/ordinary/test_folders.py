@@ -11,7 +11,7 @@ from pipeline.data import dataset
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
 from tests.pipeline.data.test_tfrecords import ROOT
-from tests.pipeline.inspection.test_inspection import pictures, proposed, put
+from tests.pipeline.inspection.test_inspection import pictures, proposed, put, texts
 from tests.pipeline.inspection.test_records import records
 
 
@@ -75,3 +75,23 @@ def test_a_file_without_a_row_below_the_test_folder_is_told(tmp_path):
 
     with pytest.raises(DataError, match="1 images have no row, for example b9"):
         read_test(tmp_path, config)
+
+
+def test_a_few_broken_images_of_a_small_set_are_left_out(tmp_path):
+    """Two of 24; they are named, and are no copies of each other, nor of one in the test set."""
+    files = pictures(train=24, test=11)
+    broken = dict.fromkeys(("train/a4.png", "train/a7.png", "test/b3.png"), b"")
+
+    found, config = proposed(put(tmp_path, files | broken))
+
+    assert set(dataset.read_training(tmp_path, config).broken) == {"a4", "a7"}
+    assert "2 training and 1 test images cannot be decoded" in texts(found, "warning")
+    assert not found.duplicates
+
+
+def test_the_message_on_broken_images_names_the_table_to_remove_them_from(tmp_path):
+    """Which is easier than to mend them."""
+    files = pictures() | dict.fromkeys((f"train/a{n}.png" for n in range(5)), b"")
+
+    with pytest.raises(DataError, match=r"broken files, remove their rows from train\.csv, or"):
+        proposed(put(tmp_path, files))

@@ -184,11 +184,9 @@ def test_broken_images_stay_broken(config, competition, output, tmp_path):
     """By name and reason."""
     (competition / "train" / "r003.png").write_bytes(b"no picture")
     config = replace(config, name="broken")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.data.image_files.MOST_SKIPPED", 0.5)
-        preparation.prepare(config, competition, output, show=str)
-        found, _ = read(config, competition, tmp_path)
-        plain = of_files(config, competition)
+    preparation.prepare(config, competition, output, show=str)
+    found, _ = read(config, competition, tmp_path)
+    plain = of_files(config, competition)
 
     assert dict(found.broken) == dict(plain.broken) and list(found.broken) == ["r003"]
     assert found.fingerprint == plain.fingerprint
