@@ -82,8 +82,13 @@ def compare(
     else:
         errors = ahead / (math.hypot(error, floor.error) or math.inf)
         sure = "" if errors >= 2 else ", which may be chance"
+        start = (
+            f"Above the floor by {errors:.1f} standard errors{sure}"
+            if ahead
+            else "Equal to the floor"
+        )
         show(
-            f"Above the floor by {errors:.1f} standard errors{sure}: {metric.name} {own};"
+            f"{start}: {metric.name} {own};"
             f" {floor.model} has {floor.score:.4g} ± {floor.error:.2g}."
         )
     return {**asdict(floor), "network": score, "network_error": error, "below": ahead < 0}

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -10,12 +11,15 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.config.data_layout import ENDINGS
+from pipeline.data import class_folders
 from pipeline.errors import DataError
-from pipeline.folders.folder_files import ADVICE, TESTS, shortened
+from pipeline.folders.folder_files import ADVICE, ARRAYS, TESTS, shortened
 from pipeline.storage import csv_files
 
 SAMPLES = re.compile("sample|submission", re.IGNORECASE)
 TRAINS = re.compile("train|label", re.IGNORECASE)
+LABELS = re.compile("label|target|(^|[-_])y([-_]|$)", re.IGNORECASE)  # of arrays
+UNPACK = {".csv.zip": "unzip {path} -d {to}", ".csv.gz": "gunzip {path}"}
 
 
 def folded(names: Collection[str] | pd.Index) -> set[str]:
@@ -133,6 +137,31 @@ def with_labels(
     return strong, [name for name in others if TRAINS.search(Path(name).stem)]
 
 
+def _refuse_packed(folder: Path) -> None:
+    """Raise `DataError` if what holds the labels may be an archive of a table, or an array."""
+    files = [str(inside / name) for inside, names in class_folders.walk(folder) for name in names]
+    tables = [name for name in files if name.lower().endswith(tuple(UNPACK))]
+    if tables:
+        named = next((name for name in tables if TRAINS.search(Path(name).stem)), tables[0])
+        path = folder / named
+        unpack = next(UNPACK[end] for end in UNPACK if named.lower().endswith(end))
+        command = unpack.format(path=shlex.quote(str(path)), to=shlex.quote(str(path.parent)))
+        raise DataError(
+            f"{folder} holds no table that could have the labels, but {shortened(tables)}; archives"
+            " are not read, expected CSVs.\n"
+            f"Unpack them: {command}"
+        )
+    arrays = [name for name in files if name.lower().endswith(ARRAYS)]
+    if named := next((name for name in arrays if LABELS.search(Path(name).stem)), ""):
+        raise DataError(
+            f"{folder} has no table with labels, but {named}; arrays are read as images alone, and "
+            "labels must stand in a CSV, in the order of the images.\n"
+            "Write one, with the columns of the sample submission, in Python: "
+            "pandas.DataFrame({'id': range(len(labels)), 'label': labels})"
+            ".to_csv('train.csv', index=False)"
+        )
+
+
 def find_train(
     folder: Path,
     headers: dict[str, list[str]],
@@ -161,6 +190,8 @@ def find_train(
         if len(found) == 1:
             return found[0], why
     found = strong or by_name or others
+    if not found:
+        _refuse_packed(folder)
     raise DataError(
         f"{folder} holds {len(found)} tables that could have the labels"
         f"{': ' + shortened(found) if found else ''}; expected one, with {columns} or train in its "

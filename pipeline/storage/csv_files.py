@@ -7,6 +7,7 @@ for an index.
 """
 
 import csv
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -165,7 +166,13 @@ def _told(path: Path, kind: type[PipelineError], advice: str) -> Iterator[_Lines
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 yield _Lines(file)
-        except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError
+        except UnicodeDecodeError as error:
+            raise kind(
+                f"{path} could not be read as a CSV: {error}; expected UTF-8.\n"
+                f"If it is Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv, "
+                f"and put it in its place. {advice}"
+            ) from error
+        except (ValueError, csv.Error) as error:
             raise kind(
                 f"{path} could not be read as a CSV: {error}.\nExpected UTF-8 and commas. {advice}"
             ) from error
@@ -180,6 +187,10 @@ def _header(lines: _Lines) -> list[str]:
     names = next((row for line in lines if (row := _fields(line, lines))), None)
     if not names:
         raise ValueError("it is empty")
+    if len(names) == 1 and ";" in names[0]:
+        raise ValueError(
+            "semicolons stand between the fields; write it again with commas (and decimal points)"
+        )
     return names
 
 

@@ -44,6 +44,7 @@ def compared(
     [
         (99, "Above the floor by ", False),
         (81, "which may be chance", False),
+        (80, "Equal to the floor: ", False),
         (60, "Warning: below the floor", True),
     ],
 )

@@ -764,10 +764,6 @@ def unclear_label(files):
             lambda _: {k.replace(".png", ".Jpg"): v for k, v in pictures().items()},
             "is called 'a0.Jpg', an id 'a0'",
         ),
-        (
-            lambda files: {k: v.replace(b",", b";") for k, v in files.items()},
-            "(id;sold) and 9 rows",
-        ),
         (unclear_label, "with commas between: --label shape"),
     ],
 )

@@ -1,17 +1,19 @@
 """Competition folders as people have them: TFRecords, nested folders, archives, broken files."""
 
+import gzip
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline.data import dataset
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
 from tests.pipeline.data.test_tfrecords import ROOT
-from tests.pipeline.inspection.test_inspection import pictures, proposed, put, texts
+from tests.pipeline.inspection.test_inspection import csv, pictures, proposed, put, table, texts
 from tests.pipeline.inspection.test_records import records
 
 
@@ -94,4 +96,42 @@ def test_the_message_on_broken_images_names_the_table_to_remove_them_from(tmp_pa
     files = pictures() | dict.fromkeys((f"train/a{n}.png" for n in range(5)), b"")
 
     with pytest.raises(DataError, match=r"broken files, remove their rows from train\.csv, or"):
+        proposed(put(tmp_path, files))
+
+
+def test_a_table_in_an_archive_is_refused_with_the_command_that_unpacks_it(tmp_path):
+    """As Kaggle's older competitions have them."""
+    files = table()
+    put(tmp_path, {f"{name}.gz": gzip.compress(files.pop(name)) for name in ("train.csv",)})
+
+    with pytest.raises(
+        DataError, match=r"but train\.csv\.gz; archives (?s:.*)gunzip .*train\.csv\.gz"
+    ):
+        proposed(put(tmp_path, files))
+
+
+def test_labels_in_an_array_are_refused_with_the_lines_that_make_a_table(tmp_path):
+    """As Kuzushiji has them."""
+    np.savez(tmp_path / "train-imgs.npz", np.zeros((9, 4, 4), np.uint8))
+    np.savez(tmp_path / "train-labels.npz", np.arange(9))
+    np.savez(tmp_path / "test-imgs.npz", np.zeros((3, 4, 4), np.uint8))
+
+    with pytest.raises(DataError, match=r"but train-labels\.npz; .*labels must stand in a CSV"):
+        proposed(put(tmp_path, {"sample_submission.csv": csv("id,label", (0, 0), (1, 0), (2, 0))}))
+
+
+def test_a_table_with_semicolons_is_refused_as_one(tmp_path):
+    """And not for the number of its columns."""
+    files = {name: content.replace(b",", b";") for name, content in table().items()}
+
+    with pytest.raises(DataError, match="semicolons stand between the fields; write it again with"):
+        proposed(put(tmp_path, files))
+
+
+def test_a_table_in_latin_1_is_refused_with_the_command_that_converts_it(tmp_path):
+    """Only its owner knows that it is that."""
+    files = table()
+    files["train.csv"] = files["train.csv"].replace(b",r,", b",rot\xfc,")
+
+    with pytest.raises(DataError, match=r"iconv -f latin1 -t utf8 .*train\.csv > "):
         proposed(put(tmp_path, files))
