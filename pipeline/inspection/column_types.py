@@ -87,6 +87,8 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
         why = f"numbers, except {named}: correct the tables to have it read"
     elif use != NUMBER and commas(pd.Series(both.index, dtype=object)):
         why = f"{WITH_COMMAS}, such as {shown_odd[0]!r}: {WITHOUT_COMMAS}"
+    elif use == CATEGORY and not number and distinct > FEW and _apart(present, present_test):
+        use, why = OUT, "none of its values is in the test set"
     elif use == CATEGORY and 2 * odd.sum() < both.sum() and len(set(both.index)) > FEW + len(odd):
         named = ", ".join(f"{text[:SHOWN]!r}" for text in shown_odd[:3])
         named += f" and {len(shown_odd) - 3:,} other texts" if len(shown_odd) > 3 else ""
@@ -159,6 +161,11 @@ def _present(texts: pd.Series) -> tuple[pd.Series, float]:
     return present, 1 - float(present.sum() / len(texts)) if len(texts) else 0.0
 
 
+def _apart(present: pd.Series, present_test: pd.Series) -> bool:
+    """Return whether two columns, as `_present` returns them, share no value."""
+    return not set(present.index) & set(present_test.index)
+
+
 def leaking(table: pd.DataFrame, columns: Collection[Column], labels: np.ndarray) -> list[str]:
     """Return the names of columns that alone give the label without an error: often they are known
     only after it.
@@ -218,7 +225,7 @@ def groups(
         apart = False
         if test is not None and name in test and distinct > FEW:
             fractions = (numbers(present.index) % 1 > 0).any()
-            apart = not fractions and not set(present.index) & set(_present(test[name])[0].index)
+            apart = not fractions and _apart(present, _present(test[name])[0])
         if apart or GROUPS.search(name):
             sign = "none of them is in the test set" if apart else "its name"
             found.append((name, f"{distinct:,} distinct texts in {rows:,} rows, and {sign}"))

@@ -238,5 +238,8 @@ def _leak_findings(
     for name, sign in column_types.groups(table, contents.test_table, skip):
         text = f"{name!r}: {sign}. If rows with the same value are related (one patient, one "
         text += f"scene), set data.group_column={name!r}"
+        for kind in ("numeric_columns", "categorical_columns"):
+            if name in getattr(inputs.data, kind):
+                text += f", and take it out of {kind}"
         findings.append(Finding(UNKNOWN, "groups", text))
     return findings

@@ -1,6 +1,7 @@
 """What inspect says of an ordinary folder is true of the training with its config."""
 
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -187,3 +188,33 @@ def test_a_column_of_numbers_with_a_few_texts_is_named(tmp_path):
     assert "mostly numbers (96%), and '<2', 'unknown'. To have it read as numbers" in line.text
     uses = {column.name: column.use for column in found.inputs.columns}
     assert uses == {"score": column_types.CATEGORY, "kind": column_types.CATEGORY}
+
+
+# Columns that the test set shares no value of
+
+
+def columns(folder, rows, tested):
+    """Write a competition of columns; `rows`: with a label in "sold", the last `tested` without."""
+    table = pd.DataFrame({"id": range(len(rows)), **rows})
+    table[:-tested].to_csv(folder / "train.csv", index=False)
+    table[-tested:].drop(columns="sold").to_csv(folder / "test.csv", index=False)
+    table[-tested:][["id", "sold"]].to_csv(folder / "sample_submission.csv", index=False)
+    return folder
+
+
+def test_a_date_before_those_of_the_test_set_is_left_out_and_may_group_the_rows(tmp_path):
+    random = np.random.default_rng(0)
+    days = pd.date_range("2017-06-01", periods=50).strftime("%Y-%m-%d").repeat(4)
+    table = pd.DataFrame({"date": days, "location": [*"abcd"] * 50, "size": random.normal(size=200)})
+    folder = columns(tmp_path, table.assign(sold=random.normal(size=200).round(3)), 40)
+
+    text, config = said(folder)
+
+    assert config.data.categorical_columns == ("location",)
+    assert "chosen left out: date: none of its values is in the test set" in text
+    assert "set data.group_column='date'\n" in text
+    assert "set data.group_column='location', and take it out of categorical_columns" in text
+    data = replace(config.data, group_column="date", group_duplicates=False)
+    read = read_training(folder, replace(config, data=data))
+    for train, held in folds.splits(read, replace(config, data=data)):
+        assert not set(read.groups[train]) & set(read.groups[held])
