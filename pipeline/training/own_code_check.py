@@ -178,17 +178,18 @@ def _check_metric(config: Config) -> str:
         metric(_labels(config, 0), _outputs(config))
         return f"{better} is better; it gets labels and outputs"
     truth, predicted = competition_metric.extremes(config)[0]
-    # Many scores of probabilities have no value there, as the area under a curve.
-    if config.target in metrics.CLASSES and metric.takes == "classes":
-        for kept in (truth != 0, truth == 0):
-            try:
-                metric(truth[kept], predicted[kept])
-            except PipelineError as error:
-                raise ConfigError(
-                    f"{own_code.described(config, 'metric')} fails where rows of a class are"
-                    f" missing: {error}\nA small validation set may have none of it. Leave such"
-                    " classes out of the mean."
-                ) from error
+    # Many scores of probabilities have no value there, as the area under a curve; nor have many of
+    # classes where there is one alone, as kappa.
+    if config.target in metrics.CLASSES and metric.takes == "classes" and config.num_classes > 2:
+        kept = truth != 0
+        try:
+            metric(truth[kept], predicted[kept])
+        except PipelineError as error:
+            raise ConfigError(
+                f"{own_code.described(config, 'metric')} fails where rows of a class are missing:"
+                f" {error}\nA small validation set may have none of it. Leave such classes out of"
+                " the mean."
+            ) from error
     return f"{better} is better; it gets {metric.takes}"
 
 

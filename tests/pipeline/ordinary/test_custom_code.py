@@ -222,3 +222,14 @@ def test_layers_of_each_row_by_itself_are_taken(own):
     x = layers.Flatten()(layers.LayerNormalization(name="of_row")(x))
     return"""
     own_code_check.by_jax(own(NET.replace("\n    return", text)), str)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_metric_without_a_value_for_rows_of_one_class_is_taken(own, classes):
+    code = """
+from sklearn.metrics import cohen_kappa_score
+
+def kappa(truth, labels):
+    return cohen_kappa_score(truth, labels, weights="quadratic")
+"""
+    own_code_check.by_jax(own(NET + code, metric="kappa", num_classes=classes), str)
