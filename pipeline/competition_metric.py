@@ -91,9 +91,12 @@ def _own(score: Callable[..., float], config: Config) -> Metric:
         one for one in parameters[2:] if one.default is one.empty and one.kind < one.VAR_POSITIONAL
     ]
     if len(names) < 2 or names[1] not in TAKES or more:
+        gets = "labels" if config.target in metrics.CLASSES else "numbers"
         raise ConfigError(
             f"{own_code.described(config, 'metric')} takes ({', '.join(names)}); expected (truth,"
-            f" {'), (truth, '.join(TAKES)}).\nName the second parameter after what it gets."
+            f" {'), (truth, '.join(TAKES)}).\nName the second parameter after what it gets. A"
+            f" function of a package wants a wrapper: def my_{config.metric}(truth, {gets}): return"
+            f" {config.metric}(truth, {gets}), and metric='my_{config.metric}'."
         )
 
     if config.metric in TAKEN:

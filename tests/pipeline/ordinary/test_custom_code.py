@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline import competition_metric
 from pipeline import config as configs
 from pipeline.config import Config, Optimizer, own_code
 from pipeline.data import dataset
@@ -233,3 +234,15 @@ def kappa(truth, labels):
     return cohen_kappa_score(truth, labels, weights="quadratic")
 """
     own_code_check.by_jax(own(NET + code, metric="kappa", num_classes=classes), str)
+
+
+def test_a_metric_of_a_package_that_names_its_parameters_otherwise_is_refused_with_a_wrapper(own):
+    code = "\nfrom sklearn.metrics import median_absolute_error as mdae\n"
+    config = own(NET + code, metric="mdae", target="regression", num_classes=1)
+    with pytest.raises(ConfigError) as refused:
+        competition_metric.of(config)
+
+    wrapper = re.search(r"def .*\(truth, numbers\)(?=, and)", str(refused.value))[0]
+    name = re.search(r"and metric='(\w+)'", str(refused.value))[1]
+    wrapped = own(NET + code + wrapper, metric=name, target="regression", num_classes=1)
+    assert not competition_metric.of(wrapped).greater_is_better
