@@ -264,6 +264,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     told = own_code.described(config, "model") if own else config.model
     file = own_code.file(config) if own else Path(__file__)
+    more = ""
     try:
         logits = function(prepared, config.outputs, momentum, **options)
         model = keras.Model(inputs, logits, name=config.model)
@@ -278,6 +279,8 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             raise ValueError(f"nothing is left of the image in {empty[0]}")
         shape = tuple(logits.shape)
         if shape != (None, config.outputs) and (config.target != "own" or shape[0] is not None):
+            if own and config.target != "own":
+                more = " For outputs of another form set target='own' (docs/own-code.md)."
             raise ValueError(f"its outputs have the shape {shape}, not (None, {config.outputs})")
         if "float" not in logits.dtype:
             raise ValueError(f"its outputs are {logits.dtype}, not float32")
@@ -288,7 +291,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         raise ConfigError(
             f"{given}{told}{place(error, file)} ended with {type(error).__name__}: {error}.\n"
             f"Correct {'model_options' if own else 'model_options, height and width'} in the"
-            f" config, or {'the function in' if own else 'that line of'} {file.name}."
+            f" config, or {'the function in' if own else 'that line of'} {file.name}.{more}"
         ) from error
     return model
 

@@ -246,3 +246,10 @@ def test_a_metric_of_a_package_that_names_its_parameters_otherwise_is_refused_wi
     name = re.search(r"and metric='(\w+)'", str(refused.value))[1]
     wrapped = own(NET + code + wrapper, metric=name, target="regression", num_classes=1)
     assert not competition_metric.of(wrapped).greater_is_better
+
+
+def test_three_quantiles_of_a_number_are_sent_to_outputs_of_another_form(own):
+    config = own(NET.replace("num_classes, name", "3, name"), target="regression", num_classes=1)
+
+    with pytest.raises(ConfigError, match=r"\(None, 3\), not \(None, 1\)(?s:.*)target='own'"):
+        architectures.build(config)
