@@ -380,10 +380,16 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
     if found.ndim == 3:
         found = found[..., None]
     if found.dtype != np.uint8 or found.shape != shape:
+        edit = "Correct height, width and channels in the config, or convert the array."
+        if found.shape == shape:
+            edit = (
+                "Save it as uint8, from 0 to 255, since its size is right. For numbers that are no"
+                " pixels set data.kind='own', data.own_inputs={'image': ('float32',"
+                f" {str(shape[1:])[1:]}}} and write the two readers (docs/own-code.md)."
+            )
         raise DataError(
             f"{path} holds {found.dtype} {found.shape}; expected uint8 {shape}, an image for each "
-            "row of the table.\n"
-            "Correct height, width and channels in the config, or convert the array."
+            f"row of the table.\n{edit}"
         )
     return np.asanyarray(found)
 
