@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline import artifact
 from pipeline.artifact import Artifact
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.errors import ConfigError, writing
 from pipeline.models import weight_names
 from pipeline.runtime import mounts
@@ -173,7 +173,8 @@ def begin(
     differing = [
         name for name in ours.keys() & given.keys() if tuple(ours[name].shape) != given[name].shape
     ]
-    _refuse(first, {name: ours[name] for name in sorted(differing) if _layer(name) != head}, given)
+    other = {name: ours[name] for name in sorted(differing) if _layer(name) != head}
+    _refuse(first, config, other, given)
     taken = ours.keys() & given.keys() - set(differing)
     if not taken:
         raise ConfigError(
@@ -214,7 +215,9 @@ def begin(
     }
 
 
-def _refuse(first: FirstStage, ours: Mapping[str, Any], given: Mapping[str, np.ndarray]) -> None:
+def _refuse(
+    first: FirstStage, config: Config, ours: Mapping[str, Any], given: Mapping[str, np.ndarray]
+) -> None:
     """Raise `ConfigError` if there are layers of other shapes."""
     if not ours:
         return
@@ -222,14 +225,17 @@ def _refuse(first: FirstStage, ours: Mapping[str, Any], given: Mapping[str, np.n
         f"{name} has {given[name].shape} there and {tuple(weight.shape)} here"
         for name, weight in list(ours.items())[:3]
     )
-    config = first.artifact.config
+    named = ""
+    if own_code.function(config, "model"):
+        named = " Name the layers that both models share: Keras numbers the others."
+    theirs = first.artifact.config
     raise ConfigError(
         f"init_from={first.source!r} cannot work: {len(ours)} arrays have other shapes: {listed}.\n"
         "Expected equal shapes in all layers; the head alone may differ, if num_classes does. Set"
-        f" model={config.model!r}, model_options={dict(config.model_options)!r},"
-        f" data.channels={config.data.channels} (and of a network that flattens its images,"
-        f" data.height={config.data.height}, data.width={config.data.width}) as in that run, or"
-        " choose another init_from."
+        f" model={theirs.model!r}, model_options={dict(theirs.model_options)!r},"
+        f" data.channels={theirs.data.channels} (and of a network that flattens its images,"
+        f" data.height={theirs.data.height}, data.width={theirs.data.width}) as in that run, or"
+        f" choose another init_from.{named}"
     )
 
 

@@ -2,11 +2,12 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from pipeline import competition_metric
+from pipeline import artifact, competition_metric, warm_start
 from pipeline import config as configs
 from pipeline.config import Config, Optimizer, own_code
 from pipeline.data import dataset
@@ -253,3 +254,16 @@ def test_three_quantiles_of_a_number_are_sent_to_outputs_of_another_form(own):
 
     with pytest.raises(ConfigError, match=r"\(None, 3\), not \(None, 1\)(?s:.*)target='own'"):
         architectures.build(config)
+
+
+def test_a_custom_model_with_a_layer_more_is_told_to_name_the_layers_of_both(own):
+    """Keras numbers the layers without a name, so that each after the new one has another name."""
+    unnamed = NET.replace(', name="hidden"', "").replace(', name="logits"', "")
+    one = own(unnamed)
+    first = SimpleNamespace(config=one, folds=[artifact.weights_of(architectures.build(one))])
+    more = own(unnamed.replace("    return", "    x = layers.Dense(8)(x)\n    return"))
+
+    with pytest.raises(ConfigError, match=r"other shapes.*\n.*Name the layers that both models"):
+        warm_start.begin(
+            architectures.build(more), warm_start.FirstStage(first, "first"), more, None
+        )
