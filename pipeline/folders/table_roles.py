@@ -13,6 +13,7 @@ import pandas as pd
 from pipeline.config.data_layout import ENDINGS
 from pipeline.data import class_folders
 from pipeline.errors import DataError
+from pipeline.folders import folder_files
 from pipeline.folders.folder_files import ADVICE, ARRAYS, TESTS, shortened
 from pipeline.storage import csv_files
 
@@ -86,7 +87,8 @@ def find_test(
     folder: Path, headers: dict[str, list[str]], wanted: pd.DataFrame, given: str, train: str
 ) -> str | None:
     """Return the table of the test set: the one with the sample's ids, or with as many rows, and
-    either "test" in its name or no column that the labelled table lacks; None if there is none.
+    either "test" in its name or no column that the labelled table lacks; None if there is none. It
+    has no labels: the columns of a submission are not there, or empty.
 
     Args:
         folder: of the competition.
@@ -106,7 +108,7 @@ def find_test(
     labelled = [folded(names) for names in headers.values() if asked <= folded(names)]
     for name, header in headers.items():
         # Ids may begin at 1 in both sets; the test set is the one without labels.
-        if name == train or asked <= folded(header):
+        if name == train or (asked <= folded(header) and not _empty_test(folder / name, asked)):
             continue
         kept = csv_files.read(folder / name, DataError, ADVICE, {first, header[0]})
         if first in kept and set(kept[first]) == ids:
@@ -125,6 +127,36 @@ def find_test(
         f"{folder} holds {len(found)} tables with the ids of the test set: {shortened(found)}; "
         f"expected one.\nName it: --test {found[0]}"
     )
+
+
+def _empty_test(path: Path, asked: Collection[str]) -> bool:
+    """Return whether a table called as the test set has no value in the columns of a submission."""
+    if not TESTS.search(path.stem):
+        return False
+    rows = csv_files.rows(path, DataError, ADVICE)
+    places = [place for place, name in enumerate(next(rows)) if name.casefold() in asked]
+    return all(row[place].strip() in csv_files.MISSING for row in rows for place in places)
+
+
+def short_test(folder: Path, wanted: pd.DataFrame) -> str:
+    """Return what to say of a table called as the test set that lacks ids of the sample submission
+    and has no others; "" if there is none.
+    """
+    ids = wanted.iloc[:, 0]
+    for name in folder_files.read(folder).tables:
+        first = str(wanted.columns[0])
+        if TESTS.search(Path(name).stem) and first in header(folder / name):
+            kept = set(csv_files.read(folder / name, DataError, ADVICE, {first})[first])
+            lacking = ids[~ids.isin(kept)]
+            if kept and len(lacking) and kept <= set(ids):
+                return (
+                    f"{name} is called as the test set, but lacks {len(lacking):,} of the "
+                    f"{len(ids):,} ids of the sample submission, for example {lacking.iloc[0]!r}; "
+                    "expected a row for each.\n"
+                    "Take both from the same download, or remove the other ids from a copy of the "
+                    "sample submission."
+                )
+    return ""
 
 
 def with_labels(

@@ -17,6 +17,7 @@ from pipeline.data import duplicates as copies
 from pipeline.data import file_images, image_files
 from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
+from pipeline.folders import table_roles
 from pipeline.folders.folder_files import TRAINS
 from pipeline.inspection import (
     column_types,
@@ -142,6 +143,9 @@ def _nothing_found(contents: Contents) -> str:
         if endings:
             found = f"{sum(endings.values()):,} ids have a {' or '.join(endings)}"
             example += f" {found}, which is not read as an image."
+    short = table_roles.short_test(contents.folder, contents.sample_table)
+    if contents.test is None and short:
+        return f"{contents.folder} has no whole test table: {short}"
     return (
         f"{mounts.listing(contents.folder)}; {contents.train} has "
         f"{len(contents.train_table):,} rows, and nothing to learn from was found for them."

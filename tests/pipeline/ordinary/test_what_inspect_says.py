@@ -205,7 +205,8 @@ def columns(folder, rows, tested):
 def test_a_date_before_those_of_the_test_set_is_left_out_and_may_group_the_rows(tmp_path):
     random = np.random.default_rng(0)
     days = pd.date_range("2017-06-01", periods=50).strftime("%Y-%m-%d").repeat(4)
-    table = pd.DataFrame({"date": days, "location": [*"abcd"] * 50, "size": random.normal(size=200)})
+    table = pd.DataFrame({"date": days, "location": [*"abcd"] * 50})
+    table["size"] = random.normal(size=200)
     folder = columns(tmp_path, table.assign(sold=random.normal(size=200).round(3)), 40)
 
     text, config = said(folder)
@@ -218,3 +219,36 @@ def test_a_date_before_those_of_the_test_set_is_left_out_and_may_group_the_rows(
     read = read_training(folder, replace(config, data=data))
     for train, held in folds.splits(read, replace(config, data=data)):
         assert not set(read.groups[train]) & set(read.groups[held])
+
+
+# Which table is the test set
+
+
+def amounts(rows=80):
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"size": random.normal(size=rows), "other": random.normal(size=rows)})
+    return table.assign(sold=(table["size"] > 0).astype(int))
+
+
+@pytest.mark.parametrize("rows", [80, 140])  # fewer test rows than labelled ones, and more
+def test_a_test_table_may_have_an_empty_target(rows, tmp_path):
+    folder = columns(tmp_path, amounts(rows), rows - 50)
+    tested = pd.read_csv(folder / "test.csv")
+    tested.assign(sold="").to_csv(folder / "test.csv", index=False)
+
+    text, config = said(folder)
+
+    assert (config.data.train_csv, config.data.test_csv) == ("train.csv", "test.csv")
+    assert config.data.numeric_columns == ("size", "other")
+    assert f"50 examples, 10 of them held out, {rows - 50} to predict" in text
+
+
+def test_a_test_table_with_fewer_ids_than_the_sample_is_named(tmp_path):
+    folder = columns(tmp_path, amounts(), 30)
+    with (folder / "sample_submission.csv").open("a") as file:
+        file.write("9001,0\n9002,0\n")
+
+    with pytest.raises(
+        DataError, match=r"test\.csv is called as the test set, but lacks 2 of the 32"
+    ):
+        inspection.inspect(folder)
