@@ -39,6 +39,13 @@ def find_sample(folder: Path, tables: Sequence[str], given: str) -> str:
     found = [name for name in tables if SAMPLES.search(Path(name).stem)]
     if len(found) == 1:
         return found[0]
+    if not found and (
+        packed := [name for name in _packed(folder) if SAMPLES.search(Path(name).name)]
+    ):
+        raise DataError(
+            f"{folder} holds the sample submission as {shortened(packed)}; archives are not read, "
+            f"expected a CSV.\nUnpack it: {_unpack(folder / packed[0])}"
+        )
     others = found or [name for name in tables if not TRAINS.search(Path(name).stem)]
     raise DataError(
         f"{folder} holds {len(found)} tables that could be the sample submission"
@@ -169,21 +176,31 @@ def with_labels(
     return strong, [name for name in others if TRAINS.search(Path(name).stem)]
 
 
+def _files(folder: Path) -> list[str]:
+    return [str(inside / name) for inside, names in class_folders.walk(folder) for name in names]
+
+
+def _packed(folder: Path) -> list[str]:
+    """Return the archives of tables."""
+    return [name for name in _files(folder) if name.lower().endswith(tuple(UNPACK))]
+
+
+def _unpack(path: Path) -> str:
+    """Return the command that unpacks the archive of a table."""
+    command = next(UNPACK[end] for end in UNPACK if path.name.lower().endswith(end))
+    return command.format(path=shlex.quote(str(path)), to=shlex.quote(str(path.parent)))
+
+
 def _refuse_packed(folder: Path) -> None:
     """Raise `DataError` if what holds the labels may be an archive of a table, or an array."""
-    files = [str(inside / name) for inside, names in class_folders.walk(folder) for name in names]
-    tables = [name for name in files if name.lower().endswith(tuple(UNPACK))]
-    if tables:
+    if tables := _packed(folder):
         named = next((name for name in tables if TRAINS.search(Path(name).stem)), tables[0])
-        path = folder / named
-        unpack = next(UNPACK[end] for end in UNPACK if named.lower().endswith(end))
-        command = unpack.format(path=shlex.quote(str(path)), to=shlex.quote(str(path.parent)))
         raise DataError(
             f"{folder} holds no table that could have the labels, but {shortened(tables)}; archives"
             " are not read, expected CSVs.\n"
-            f"Unpack them: {command}"
+            f"Unpack them: {_unpack(folder / named)}"
         )
-    arrays = [name for name in files if name.lower().endswith(ARRAYS)]
+    arrays = [name for name in _files(folder) if name.lower().endswith(ARRAYS)]
     if named := next((name for name in arrays if LABELS.search(Path(name).stem)), ""):
         raise DataError(
             f"{folder} has no table with labels, but {named}; arrays are read as images alone, and "

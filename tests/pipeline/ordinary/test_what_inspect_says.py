@@ -252,3 +252,15 @@ def test_a_test_table_with_fewer_ids_than_the_sample_is_named(tmp_path):
         DataError, match=r"test\.csv is called as the test set, but lacks 2 of the 32"
     ):
         inspection.inspect(folder)
+
+
+@pytest.mark.parametrize(("ending", "command"), [(".gz", "gunzip"), (".zip", "unzip")])
+def test_a_sample_submission_in_an_archive_is_to_be_unpacked(ending, command, tmp_path):
+    sample = columns(tmp_path, amounts(), 30) / "sample_submission.csv"
+    packed = sample.rename(f"{sample}{ending}")
+
+    with pytest.raises(DataError) as refused:
+        inspection.inspect(tmp_path)
+
+    assert f"the sample submission as sample_submission.csv{ending}" in str(refused.value)
+    assert f"Unpack it: {command} {packed}" in str(refused.value)
