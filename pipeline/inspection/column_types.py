@@ -23,7 +23,8 @@ REPEATS = 2  # rows for each distinct text: with fewer there is nothing to learn
 LEAST = 30  # rows: with fewer a column or the ids may match the labels by chance
 SIGMAS, SHUFFLES = 6.0, 20
 COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # "12,50"; "1,234,567.8"
-WITH_COMMAS = "numbers with commas"
+SIGNS = re.compile(r"[$€£¥%]")
+WITH_COMMAS, WITH_SIGNS = "numbers with commas", "numbers with signs"
 PROSE = "free text"
 MOSTLY = "mostly numbers"
 SHOWN = 24  # characters of a text in a message
@@ -87,6 +88,8 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
         why = f"numbers, except {named}: correct the tables to have it read"
     elif use != NUMBER and commas(pd.Series(both.index, dtype=object)):
         why = f"{WITH_COMMAS}, such as {shown_odd[0]!r}: {WITHOUT_COMMAS}"
+    elif use != NUMBER and _signs(odd.index):
+        why = f"{WITH_SIGNS}, such as {shown_odd[0]!r}: write numbers alone"
     elif use == CATEGORY and not number and distinct > FEW and _apart(present, present_test):
         use, why = OUT, "none of its values is in the test set"
     elif use == CATEGORY and 2 * odd.sum() < both.sum() and len(set(both.index)) > FEW + len(odd):
@@ -107,6 +110,19 @@ def commas(column: pd.Series) -> bool:
     odd = column[~np.isfinite(numbers(column))].str.strip()
     texts = [text for text in odd if text not in MISSING]
     return bool(texts) and all(COMMAS.fullmatch(text) for text in texts)
+
+
+def _signs(texts: pd.Index) -> bool:
+    """Return whether texts are numbers with the sign of a currency or of percent.
+
+    >>> [_signs(pd.Index(texts)) for texts in (["40%", "1.5 %"], ["$1,200", "-$3"], ["$", "%"])]
+    [True, True, False]
+    """
+    plain = [SIGNS.sub("", text).strip() for text in texts]
+    return bool(plain) and all(
+        len(text) < len(given) and (COMMAS.fullmatch(text) or np.isfinite(number))
+        for given, text, number in zip(texts, plain, numbers(pd.Series(plain)), strict=True)
+    )
 
 
 def _use(present: pd.Series, values: np.ndarray | None, missing: float) -> tuple[str, str]:

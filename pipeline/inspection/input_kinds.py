@@ -4,6 +4,7 @@ pixels in a table, arrays of images, or columns.
 The first kind that fits is chosen, in this order. Each says how a config describes it, and why.
 """
 
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from pipeline.inspection.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Contents
 
 MOST_IMAGES = 20_000  # that are read; of more, a random sample
 MOST_CATEGORIES = 64  # of a column
+NAMELESS = re.compile(r"(Unnamed: \d+)?")  # as pandas calls it
 FIX = "Set data.{} in the config."
 
 
@@ -225,7 +227,11 @@ def _table(contents: Contents) -> Inputs | None:
     labelled, tested = contents.train_table, contents.test_table
     if tested is None or contents.test is None or contents.pixels:
         return None
-    skip = {contents.ids, str(contents.sample_table.columns[0]), *contents.labels, ""}
+    skip = {contents.ids, str(contents.sample_table.columns[0]), *contents.labels}
+    nameless = [
+        name for name in map(str, labelled) if NAMELESS.fullmatch(name) and name not in skip
+    ]
+    skip |= set(nameless)
     columns = tuple(
         column_types.judge(labelled[name], tested.get(name))
         for name in labelled
@@ -263,9 +269,13 @@ def _table(contents: Contents) -> Inputs | None:
     if contents.ids in tested:
         order = {name: place for place, name in enumerate(tested[contents.ids])}
         test_keys = [test_keys[order[name]] for name in contents.sample_ids if name in order]
+    findings = _column_findings(columns, numbers, categories)
+    if nameless:
+        text = f"{', '.join(map(repr, nameless))}: a column without a name is an index of the rows"
+        findings += (Finding(CHOSEN, "left out", f"{text}, or a comma too many"),)
     return Inputs(
         data,
-        _column_findings(columns, numbers, categories),
+        findings,
         keys,
         test_keys,
         np.arange(len(labelled)),
@@ -307,9 +317,10 @@ def _column_findings(
             findings.append(Finding(CHOSEN, about, shortened(names, 12)))
     reasons: dict[str, list[str]] = {}
     for column in columns:
-        if column.why.startswith(column_types.WITH_COMMAS):
+        if column.why.startswith((column_types.WITH_COMMAS, column_types.WITH_SIGNS)):
             use = "left out" if column.use == OUT else "read as a category"
-            findings.append(Finding(WARNING, "commas", f"{column.name} is {use}: {column.why}"))
+            about = "commas" if column.why.startswith(column_types.WITH_COMMAS) else "signs"
+            findings.append(Finding(WARNING, about, f"{column.name} is {use}: {column.why}"))
         elif column.why.startswith(column_types.MOSTLY):
             text = f"{column.name} is read as a category: {column.why}. To have it read as numbers,"
             text += " leave these cells empty, or write a number, in copies of both tables"

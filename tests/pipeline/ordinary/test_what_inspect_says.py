@@ -264,3 +264,25 @@ def test_a_sample_submission_in_an_archive_is_to_be_unpacked(ending, command, tm
 
     assert f"the sample submission as sample_submission.csv{ending}" in str(refused.value)
     assert f"Unpack it: {command} {packed}" in str(refused.value)
+
+
+@pytest.mark.parametrize("texts", [["40%", "7.5%", "61%"], ["$1,200", "$900", "$88.50"]])
+def test_percent_and_money_are_said_to_be_no_numbers(texts, tmp_path):
+    table = amounts().assign(rate=[*texts, texts[0]] * 20)
+
+    text, config = said(columns(tmp_path, table, 30))
+
+    assert "warning signs: rate is read as a category: numbers with signs, such as" in text
+    assert "write numbers alone" in text
+    assert config.data.numeric_columns == ("size", "other")
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+def test_a_column_without_a_name_is_left_out_and_named(name, tmp_path):
+    random = np.random.default_rng(0)
+    table = amounts().assign(**{name: random.permutation(1000)[:80]})
+
+    text, config = said(columns(tmp_path, table, 30))
+
+    assert f"chosen left out: {name!r}: a column without a name" in text
+    assert config.data.numeric_columns == ("size", "other")
