@@ -130,9 +130,15 @@ def telling(config: Config, field: str) -> Iterator[None]:
         raise
     except Exception as error:
         first, path = (str(error).splitlines() or [""])[0][:300], file(config)
+        kind, more = type(error).__name__, ""
+        if field == "model" and kind == "UnexpectedTracerError":
+            more = (
+                " If a layer of it makes layers: one inside has no weights before its first call;"
+                " build it in build(), or leave compute_output_shape out."
+            )
         raise ConfigError(
-            f"{described(config, field)} ended with {type(error).__name__}"
-            f"{place(error, path)}: {first}\nCorrect that line of {path}."
+            f"{described(config, field)} ended with {kind}{place(error, path)}: {first}\n"
+            f"Correct that line of {path}.{more}"
         ) from error
 
 

@@ -267,3 +267,24 @@ def test_a_custom_model_with_a_layer_more_is_told_to_name_the_layers_of_both(own
         warm_start.begin(
             architectures.build(more), warm_start.FirstStage(first, "first"), more, None
         )
+
+
+def test_a_layer_whose_sublayers_have_no_weights_before_a_call_is_told_to_build_them(own):
+    """Keras calls no layer that says its shape, so it builds nothing inside."""
+    code = """
+class Mixed(layers.Layer):
+    def build(self, shape):
+        self.dense = layers.Dense(8)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def compute_output_shape(self, shape):
+        return (*shape[:-1], 8)
+"""
+    net = NET.replace("    return", "    x = Mixed()(x)\n    return")
+
+    with pytest.raises(ConfigError, match=r"build it in build\(\), or leave compute_output_shape"):
+        own_code_check.by_jax(own(code + net), str)
+    built = code.replace("layers.Dense(8)\n", "layers.Dense(8)\n        self.dense.build(shape)\n")
+    own_code_check.by_jax(own(built + net), str)
