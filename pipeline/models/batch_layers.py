@@ -44,6 +44,7 @@ class Part:
             normalizes, in the order of the calls; they are what it normalizes with. The part lies
             in one group.
         known: its group's (mean, variance) in the same order, to normalize with.
+        seen: takes the name of each layer that is computed here, and the size of its first axis.
     """
 
     places: Any
@@ -52,6 +53,21 @@ class Part:
     axis: str | None = None
     collected: list[tuple[Any, Any]] | None = None
     known: list[tuple[Any, Any]] | None = None
+    seen: list[tuple[str, int]] | None = None
+
+    def slices(self, layer: Any, size: int) -> int:
+        """Return how many windows, slices or steps of an image lie one after the other in a first
+        axis of this size; 1: it is the batch.
+
+        Raises:
+            ConfigError: if the first axis cannot be that of the images.
+        """
+        if self.seen is not None:
+            self.seen.append((layer.name, size))
+        count, left = divmod(size, len(self.places))
+        if left:
+            raise first_axis(layer.name)
+        return count
 
     def over_groups(self, values: Any) -> Any:
         """Return for each image the sum over its group, (n, channels) as given."""
@@ -63,6 +79,15 @@ class Part:
         mine = self.places // self.group
         sums = jax.ops.segment_sum(values, mine, self.groups, indices_are_sorted=True)
         return jax.lax.psum(sums, self.axis)[mine]  # type: ignore[no-untyped-call]
+
+
+def first_axis(name: str) -> ConfigError:
+    """Return what is said of a layer that gets tensors with another axis first than the batch."""
+    return ConfigError(
+        f"The layer {name!r} cannot work: it draws at random or normalizes over the batch, and the"
+        " first axis of what it gets is not that of the batch.\nTranspose before it, so that the"
+        " batch comes first; windows or slices may be folded into it: ops.reshape(x, (-1, …))."
+    )
 
 
 def layers_of(model: Any) -> list[Any]:
@@ -127,13 +152,13 @@ def computing(model: Any, part: Part, kept: Sequence[Any] = ()) -> Iterator[None
     """
     layers = layers_of(model)
     changed = {id(layer): layer for layer in [*layers, *kept]}
-    inside = {id(one) for layer in layers if _generators(layer) for one in layers_of(layer)}
+    inside = {id(one) for layer in layers if _draws(layer) for one in layers_of(layer)}
     try:
         for layer in layers:
             _refuse(layer, inside)
             if isinstance(layer, BatchNormalization):
                 layer.__dict__["call"] = partial(_normalized, layer, part)
-            elif _generators(layer) and id(layer) not in inside:
+            elif _draws(layer) and id(layer) not in inside:
                 layer.__dict__["call"] = partial(_drawn, layer, part)
         for layer in kept:
             layer.__dict__["call"] = partial(_kept, layer.call)
@@ -179,8 +204,11 @@ def _normalized(
             f"The layer {layer.name!r} cannot work: BatchNormalization with a mask is not computed"
             " in groups.\nLeave it out, or use LayerNormalization."
         )
-    kind = jnp.promote_types(inputs.dtype, jnp.float32)
-    values, axis = inputs.astype(kind), layer.axis % inputs.ndim
+    kind, shape = jnp.promote_types(inputs.dtype, jnp.float32), inputs.shape
+    axis, number = layer.axis % inputs.ndim, part.slices(layer, len(inputs))
+    if number > 1:  # they are as pixels of their image
+        inputs, axis = inputs.reshape(-1, number, *shape[1:]), axis + 1
+    values = inputs.astype(kind)
     pixels = tuple(place for place in range(1, inputs.ndim) if place != axis)
     count = part.group * (inputs[0].size // inputs.shape[axis])
 
@@ -215,7 +243,7 @@ def _normalized(
         factor, start = factor * gamma, start * gamma
     if layer.beta is not None:
         start = start + jnp.asarray(layer.beta.value, kind)
-    return (values * wide(factor) + wide(start)).astype(layer.compute_dtype)
+    return (values * wide(factor) + wide(start)).astype(layer.compute_dtype).reshape(shape)
 
 
 def _over_groups(
@@ -253,6 +281,14 @@ def _generators(layer: Any) -> list[Any]:
     return found
 
 
+def _draws(layer: Any) -> bool:
+    """Return whether a layer draws at random. A recurrent one does what its cell does, since it
+    makes its cell's masks, before the first step, for all that it gets.
+    """
+    cells = layers_of(layer) if isinstance(layer, keras.layers.RNN) else []
+    return any(map(_generators, [layer, *cells]))
+
+
 def _drawn(layer: Any, part: Part, *given: Any, **words: Any) -> Any:
     """Compute a layer that draws, image by image, each with the random numbers of its place.
 
@@ -265,22 +301,33 @@ def _drawn(layer: Any, part: Part, *given: Any, **words: Any) -> Any:
     ]
     kept = [(variable, variable.value) for variable in layer.variables]
     leaves, structure = jax.tree.flatten((given, words))
-    each = [isinstance(leaf, jax.Array) and leaf.shape[:1] == part.places.shape for leaf in leaves]
+    sizes = [leaf.shape[0] if isinstance(leaf, jax.Array) and leaf.ndim else 0 for leaf in leaves]
+    # Of the first one; of one for all images, as of places, those that are of each image.
+    first = next(filter(None, sizes), 1)
+    batch = first if first > 1 else len(part.places)
+    number = part.slices(layer, batch)
+    each = [size == batch for size in sizes]
 
     def one(place: Any, *images: Any) -> Any:
         seeds = [(state, folded(state.value, place)) for state in states]
         own = iter(images)
-        parts = [next(own)[None] if its else leaf for leaf, its in zip(leaves, each, strict=True)]
+        parts = [next(own) if its else leaf for leaf, its in zip(leaves, each, strict=True)]
         some, named = jax.tree.unflatten(structure, parts)
         with keras.StatelessScope([*kept, *seeds], collect_losses=True) as scope:
             outputs = type(layer).call(layer, *some, **named)
         added = list(scope.losses)
         after = [scope.get_current_value(variable) for variable in changing]
-        return jax.tree.map(lambda found: found[0], outputs), added, after
+        return outputs, added, after
 
     found, added, after = jax.vmap(one)(
-        part.places, *(leaf for leaf, its in zip(leaves, each, strict=True) if its)
+        part.places,
+        *(
+            leaf.reshape(-1, number, *leaf.shape[1:])
+            for leaf, its in zip(leaves, each, strict=True)
+            if its
+        ),
     )
+    found = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), found)
     layer.add_loss([loss.mean() for loss in added])
     for variable, values in zip(changing, after, strict=True):
         variable.assign(values.mean(0))

@@ -219,7 +219,7 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
     import jax
     import jax.numpy as jnp
 
-    from pipeline.models import architectures, weight_names
+    from pipeline.models import architectures, batch_layers, weight_names
 
     architectures.seed(config.seed)
     model = architectures.build(config)
@@ -228,17 +228,31 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
             f"{own_code.described(config, 'model')}: no weight of it trains; expected those of the"
             " last layer at least.\nSet trainable=True there, or make a layer with weights."
         )
-    if own_code.function(config, "model"):
-        _refuse_mixed_rows(config, model)
     weights = [variable.value for variable in model.trainable_variables]
     other = [variable.value for variable in model.non_trainable_variables]
     losses_of = losses.of(config, training=True)
 
+    def outputs_of(weights: Any, images: Any, **words: Any) -> Any:
+        # As a step computes them, since layers that draw or normalize are then computed otherwise.
+        rows = np.arange(len(images))
+        part = batch_layers.Part(rows, len(rows), 1, **words)
+        with batch_layers.computing(model, part):
+            return model.stateless_call(weights, other, images, training=True)[0]
+
     def loss(weights: Any, labels: Any) -> Any:
-        outputs, _ = model.stateless_call(weights, other, images, training=True)
+        outputs = outputs_of(weights, images)
         outputs = outputs.astype(jnp.float32)
         return losses_of(labels, outputs).sum()
 
+    with own_code.telling(config, "model"):
+        sizes: list[list[tuple[str, int]]] = [[], []]
+        for seen, given in zip(sizes, (images, np.concatenate([images, images])), strict=True):
+            jax.eval_shape(partial(outputs_of, seen=seen), weights, given)
+        for (name, once), (_, twice) in zip(*sizes, strict=True):
+            if twice != 2 * once:  # of another axis than the batch
+                raise batch_layers.first_axis(name)
+    if own_code.function(config, "model"):
+        _refuse_mixed_rows(config, model)
     with own_code.telling(config, "model"):
         found = jax.jit(jax.value_and_grad(loss))(weights, _labels(config, 0))
     found_outputs = architectures.outputs(model, images, ROWS)

@@ -4,14 +4,16 @@ interrupted ends with the numbers of an unbroken one.
 
 from dataclasses import replace
 
+import keras
 import numpy as np
 import pytest
+from keras import layers
 
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.__main__ import main
 from pipeline.errors import ConfigError
-from pipeline.models import architectures, weight_names
+from pipeline.models import architectures, batch_layers, weight_names
 from pipeline.training import own_code_check, training
 
 FILE = """
@@ -166,12 +168,20 @@ def made(images, num_classes, batchnorm_momentum):
     x = layers.Dense(8, activation="relu")(layers.Flatten()(images))
     return Gain()(layers.Dense(num_classes)(Gain()(x)))
 """,
+    "slices that are folded into the batch": """
+def made(images, num_classes, batchnorm_momentum):
+    x = ops.reshape(images, (-1, 4, 8, 1))
+    x = layers.Conv2D(4, 3)(x)
+    x = layers.BatchNormalization(momentum=0.8)(x)
+    x = layers.GlobalAveragePooling2D()(layers.Dropout(0.1)(x))
+    return layers.Dense(num_classes)(ops.reshape(x, (-1, 8)))
+""",
     "recurrent layers": """
 def made(images, num_classes, batchnorm_momentum):
     x = layers.Reshape((8, 8))(images)
     x = layers.Bidirectional(layers.GRU(6, return_sequences=True))(x)
     x = layers.TimeDistributed(layers.Dense(6))(x)
-    return layers.Dense(num_classes)(layers.LSTM(6)(x))
+    return layers.Dense(num_classes)(layers.LSTM(6, dropout=0.1, recurrent_dropout=0.1)(x))
 """,
 }
 
@@ -258,6 +268,48 @@ def made(images, num_classes, batchnorm_momentum):
 def test_a_layer_outside_the_model_is_refused_before_training(code, written):
     with pytest.raises(ConfigError, match="not part of the model"):
         own_code_check.by_jax(written(code), lambda line: None)
+
+
+def test_slices_are_normalized_with_the_slices_of_their_group(written):
+    """One group is the whole batch here, as in plain Keras."""
+    model = architectures.build(written(MODELS["slices that are folded into the batch"]))
+    images = np.random.default_rng(0).integers(0, 256, (16, 8, 8, 1), np.uint8)
+    norm = next(one for one in model.layers if "normalization" in one.name)
+    inner = keras.Model(model.input, norm.output)
+
+    plain = inner(images, training=True)
+    with batch_layers.computing(inner, batch_layers.Part(np.arange(16), 16, 1)):
+        ours = inner(images, training=True)
+
+    assert plain.shape == ours.shape == (32, 2, 6, 4)
+    assert np.allclose(plain, ours, atol=1e-4)
+
+
+def test_recurrent_dropout_draws_for_each_row(written):
+    """A recurrent layer makes its cell's masks for all rows at once, before the first step."""
+    lstm = layers.LSTM(64, dropout=0.5, seed=1)
+    inputs = keras.Input((4, 32))
+    model = keras.Model(inputs, lstm(inputs))
+
+    with batch_layers.computing(model, batch_layers.Part(np.arange(8), 8, 1)):
+        found = np.asarray(model(np.ones((8, 4, 32), np.float32), training=True))
+
+    assert len(np.unique(found.round(4), axis=0)) == 8
+
+
+@pytest.mark.parametrize("layer", ["layers.Dropout(0.1)", "layers.BatchNormalization()"])
+@pytest.mark.parametrize("steps", [8, 16])
+def test_a_layer_that_gets_time_before_the_batch_is_refused(written, layer, steps):
+    """A step would take each step of time for an image; 16 is the number of rows of the check."""
+    config = written(f"""
+def made(images, num_classes, batchnorm_momentum):
+    x = layers.Dense(4)(ops.reshape(images, (-1, {steps}, {64 // steps})))
+    x = {layer}(ops.transpose(x, (1, 0, 2)))
+    return layers.Dense(num_classes)(ops.mean(x, axis=0))
+""")
+
+    with pytest.raises(ConfigError, match="so that the batch comes first"):
+        own_code_check.by_jax(config, lambda line: None)
 
 
 AUGMENTATION = """
