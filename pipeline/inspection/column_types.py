@@ -140,6 +140,8 @@ def _use(present: pd.Series, values: np.ndarray | None, missing: float) -> tuple
         return OUT, "the same in every row"
     if values is not None:
         whole = bool((values == np.floor(values)).all())
+        if set(values) <= {0, 1}:  # one embedding for each of 600 such columns is slow to compile
+            return NUMBER, "0 and 1"
         if whole and distinct <= FEW:
             return CATEGORY, f"{distinct} distinct whole numbers"
         dense = values.max() - values.min() < 1.2 * rows

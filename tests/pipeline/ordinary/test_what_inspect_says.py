@@ -286,3 +286,18 @@ def test_a_column_without_a_name_is_left_out_and_named(name, tmp_path):
 
     assert f"chosen left out: {name!r}: a column without a name" in text
     assert config.data.numeric_columns == ("size", "other")
+
+
+def test_columns_of_0_and_1_are_numbers_and_those_of_1_and_2_categories(tmp_path):
+    """One-hot columns by the hundred made an embedding each, which compiled for minutes."""
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 2, (80, 3))
+    table = amounts().assign(
+        hot=bits[:, 0], gap=np.where(bits[:, 1], "1.0", "0"), sex=1 + bits[:, 2]
+    )
+    table.loc[::7, "hot"] = None
+
+    _, config = said(columns(tmp_path, table, 30))
+
+    assert config.data.numeric_columns == ("size", "other", "hot", "gap")
+    assert config.data.categorical_columns == ("sex",)
