@@ -13,7 +13,7 @@ import pandas as pd
 from pipeline.config.data_layout import ENDINGS
 from pipeline.data import class_folders
 from pipeline.errors import DataError
-from pipeline.folders import folder_files
+from pipeline.folders import folder_files, unsupported
 from pipeline.folders.folder_files import ADVICE, ARRAYS, TESTS, shortened
 from pipeline.storage import csv_files
 
@@ -241,6 +241,7 @@ def find_train(
     found = strong or by_name or others
     if not found:
         _refuse_packed(folder)
+        unsupported.refuse_kind(folder)
     raise DataError(
         f"{folder} holds {len(found)} tables that could have the labels"
         f"{': ' + shortened(found) if found else ''}; expected one, with {columns} or train in its "

@@ -1,5 +1,5 @@
 """Competitions that no config here can describe, told apart so that one message says so:
-segmentation (a mask for each image) and text.
+segmentation (a mask for each image), text, audio, video and detection (boxes).
 """
 
 import re
@@ -9,13 +9,19 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pandas as pd
 
-from pipeline.errors import DataError
-from pipeline.folders.folder_files import Images
+from pipeline.data import class_folders
+from pipeline.errors import DataError, reading
+from pipeline.folders.folder_files import ADVICE, Images, shortened
 
 SUPPORTED = (
     "Expected labels or numbers to predict, of images or of a table of numbers and categories.\n"
     "Write the config by hand, as {} shows."
 )
+ENDINGS = {  # of files that nothing here reads
+    "audio": (".wav", ".mp3", ".ogg", ".flac", ".m4a"),
+    "video": (".mp4", ".avi", ".mov", ".mkv", ".webm"),
+}
+BOXES, LOOKED_AT = b'"bbox"', 1 << 16  # bytes at each end of a file, which may have gigabytes
 MASKS = re.compile("mask|segmentation", re.IGNORECASE)
 ENCODED = re.compile(r"rle|encoding|encoded.?pixels|mask|segmentation", re.IGNORECASE)
 NUMBERS = re.compile(r"\d+( \d+)+")
@@ -41,6 +47,33 @@ def text(what: str) -> DataError:
         f"{what}. This looks like a text competition, for which inspect has no config.\n"
         f"{SUPPORTED.format('docs/text.md')}"
     )
+
+
+def refuse_kind(folder: Path) -> None:
+    """Raise `DataError` if a folder in which nothing to learn from was found has audio, video, or
+    the boxes of a detection.
+    """
+    paths = [inside / name for inside, names in class_folders.walk(folder) for name in names]
+    found = {
+        kind: [path for path in paths if path.name.lower().endswith(ends)]
+        for kind, ends in ENDINGS.items()
+    }
+    jsons = [path for path in paths if path.name.lower().endswith(".json")]
+    found["detection (boxes)"] = [path for path in jsons if _has_boxes(folder / path)]
+    for kind, files in found.items():
+        if files:
+            raise DataError(
+                f"{folder} has {kind}, in {shortened(list(map(str, files)), 3)}, which is not "
+                f"supported yet (README.md).\n{SUPPORTED.format('docs/own-code.md')}"
+            )
+
+
+def _has_boxes(path: Path) -> bool:
+    """Return whether a JSON file has boxes, as COCO writes them, near one of its ends."""
+    with reading(path, DataError, ADVICE), path.open("rb") as file:
+        first = file.read(LOOKED_AT)
+        file.seek(max(0, path.stat().st_size - LOOKED_AT))
+        return BOXES in first or BOXES in file.read()
 
 
 def refuse_masks(

@@ -17,7 +17,7 @@ from pipeline.data import duplicates as copies
 from pipeline.data import file_images, image_files
 from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
-from pipeline.folders import table_roles
+from pipeline.folders import table_roles, unsupported
 from pipeline.folders.folder_files import TRAINS
 from pipeline.inspection import (
     column_types,
@@ -112,6 +112,7 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
         target = target_guess.scored_by(target, given.metric)
     inputs = image_inputs.find(contents) or input_kinds.find(contents)
     if inputs is None:
+        unsupported.refuse_kind(folder)
         raise DataError(_nothing_found(contents))
     table = contents.train_table
     ids = tuple(map(str, range(len(table)) if contents.ids is None else table[contents.ids]))

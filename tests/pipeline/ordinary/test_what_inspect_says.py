@@ -1,5 +1,6 @@
 """What inspect says of an ordinary folder is true of the training with its config."""
 
+import json
 import re
 from dataclasses import replace
 from functools import partial
@@ -301,3 +302,28 @@ def test_columns_of_0_and_1_are_numbers_and_those_of_1_and_2_categories(tmp_path
 
     assert config.data.numeric_columns == ("size", "other", "hot", "gap")
     assert config.data.categorical_columns == ("sex",)
+
+
+# Kinds that are not supported
+
+
+def test_audio_is_said_to_be_not_supported(tmp_path):
+    rows = "".join(f"t{number}.wav,{number % 2}\n" for number in range(20))
+    for name in ("train.csv", "sample_submission.csv"):
+        (tmp_path / name).write_text("fname,kind\n" + rows)
+    (tmp_path / "train").mkdir()
+    for number in range(20):
+        (tmp_path / "train" / f"t{number}.wav").write_bytes(b"RIFF")
+
+    with pytest.raises(DataError, match=r"has audio, in train/t.* … \(20\), which is not supp"):
+        inspection.inspect(tmp_path)
+
+
+def test_boxes_in_a_coco_file_are_said_to_be_not_supported(tmp_path):
+    folder = pictures(tmp_path, ["a", "b"] * 4, [image for n in range(3) for image in near(4)])
+    (folder / "train.csv").unlink()
+    boxes = [{"image_id": number, "bbox": [1, 2, 3, 4]} for number in range(8)]
+    (folder / "train.json").write_text(json.dumps({"images": [], "annotations": boxes}))
+
+    with pytest.raises(DataError, match=r"has detection \(boxes\), in train\.json, which is not"):
+        inspection.inspect(folder)
