@@ -293,14 +293,15 @@ def test_masks_and_the_other_set_are_not_taken_for_the_images(tmp_path):
     files = {
         "train.csv": csv("id,kind", *((n, "xy"[n % 2]) for n in range(20))),
         "sample_submission.csv": csv("id,kind", *((n, "x") for n in range(20))),
-        **{f"train_images/{n}.png": png(noise(12, 12)) for n in range(1, 20)},
+        **{f"train_images/{n}.png": png(noise(12, 12)) for n in range(3, 20)},
         **{f"train_masks/{n}.png": png(noise(12, 12)) for n in range(20)},
         **{f"test/{n}.png": png(noise(12, 12)) for n in range(20)},
     }
 
-    with pytest.raises(DataError, match=r"1 of 20 images are missing in .*train_images"):
+    with pytest.raises(DataError, match=r"3 of 20 images are missing in .*train_images"):
         proposed(put(tmp_path, files))
-    found, config = proposed(put(tmp_path, {"train_images/0.png": png(noise(12, 12))}))
+    others = {f"train_images/{n}.png": png(noise(12, 12)) for n in range(3)}
+    found, config = proposed(put(tmp_path, others))
 
     assert (config.data.train_images, config.data.test_images) == ("train_images", "test")
     assert "train_masks/ has files for 20 of these ids, too" in texts(found, "unknown")
