@@ -131,7 +131,9 @@ def telling(config: Config, field: str) -> Iterator[None]:
     except Exception as error:
         first, path = (str(error).splitlines() or [""])[0][:300], file(config)
         kind, more = type(error).__name__, ""
-        if field == "model" and kind == "UnexpectedTracerError":
+        # The first call makes the weights, or the second one finds more than the model had.
+        late = kind == "UnexpectedTracerError" or "corresponding 1:1" in first
+        if field == "model" and late:
             more = (
                 " If a layer of it makes layers: one inside has no weights before its first call;"
                 " build it in build(), or leave compute_output_shape out."

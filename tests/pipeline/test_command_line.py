@@ -218,7 +218,10 @@ def test_a_finished_run_without_its_history_is_still_finished(
     [
         (lambda folder: (folder / "train.csv").unlink(), "train.csv is missing"),
         (
-            lambda folder: (folder / "train" / "r001.png").write_bytes(b"no image"),
+            lambda folder: [
+                (folder / "train" / f"r00{number}.png").write_bytes(b"no image")
+                for number in range(1, 9)
+            ],
             "'r001': it is text, not an image: 'no image'",
         ),
     ],
