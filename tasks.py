@@ -5,7 +5,10 @@ Exit codes: docs/design.md. With --json the last line of stdout is one JSON obje
 error.
 """
 
+import sys
+
 from commands.benchmark import bench, bench_report, push_bench
+from commands.console import refuse_unknown
 from commands.doctor import doctor
 from commands.kaggle import (
     build,
@@ -46,3 +49,5 @@ __all__ = [
     "submit",
     "watch",
 ]
+
+refuse_unknown(sys.modules[__name__])

@@ -4,16 +4,24 @@ Nothing heavy is imported before a command runs, so that `invoke --list` is inst
 """
 
 import atexit
+import difflib
 import functools
 import os
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from invoke import tasks
+from invoke.collection import Collection
+from invoke.exceptions import ParseError
+from invoke.parser import Parser
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
 
 ROOT = Path(__file__).resolve().parents[1]
 USAGE, DEADLINE, CTRL_C = 2, 5, 130  # exit codes
@@ -22,13 +30,93 @@ Show = Callable[[str], None]
 NOTHING_LOST = "Nothing is lost: run the same command again, or look first:\ninvoke status"
 
 
-def task(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Make a function a task of invoke, whose options have no short names.
+class _Task(tasks.Task[Any]):
+    """A task of invoke. Its --config is also -c; no other option has a short name.
 
     invoke would choose them: -c would be --config in one task and --competition in the next.
     """
-    made: Callable[[Callable[..., Any]], Any] = tasks.task(auto_shortflags=False, **options)
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Return its options, as often as it is asked: invoke takes each help away as it reads."""
+        about = dict(self.help)
+        found = super().get_arguments(ignore_unknown_help)
+        self.help = about
+        for argument in found:
+            if argument.name == "config":
+                argument.names = ("config", "c")
+        return found
+
+
+def task(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function a task of invoke."""
+    made: Callable[[Callable[..., Any]], Any] = tasks.task(
+        klass=_Task, auto_shortflags=False, **options
+    )
     return made
+
+
+def refuse_unknown(module: ModuleType) -> None:
+    """End with exit code 2 and a message if invoke was given what its tasks do not take.
+
+    invoke itself ends with 1 then. And it takes its own options behind a task too, where most have
+    no effect: a task without --config would run as if it had not been given. Here --help alone
+    is taken there.
+
+    Args:
+        module: the tasks.
+    """
+    from invoke.main import program
+
+    core = vars(program).get("core")  # what it was given, once it has read it
+    if core is None or not core.unparsed:
+        return
+    contexts = Collection.from_module(module).to_contexts()
+    asked = ParserContext(args=[Argument(names=("help", "h"), optional=True)])
+    try:
+        if core[0].args["config"].value is not None:
+            given = core[0].args["config"].value
+            raise ParseError(f"--config {given} stands before the task; expected behind its name.")
+        Parser(initial=asked, contexts=contexts).parse_argv(core.unparsed)
+    except ParseError as error:
+        from deploy.client import secrets
+
+        message = secrets.redact(_in_words(error, {each.name or "": each for each in contexts}))
+        print(message, file=sys.stderr, flush=True)
+        if "--json" in core.unparsed:
+            print(secrets.to_json({"error": message, "exit_code": USAGE}), flush=True)
+        sys.exit(USAGE)
+
+
+def _in_words(error: ParseError, contexts: Mapping[str, ParserContext]) -> str:
+    """Return what was wrong and what may have been meant.
+
+    Args:
+        contexts: of all tasks, by name.
+    """
+    from pipeline.config import config_files
+
+    said, context = str(error), error.context
+    name = context.name if context is not None and context.name else ""
+    lacks = re.match(r"Flag <Argument: ([\w-]+).*> needed value", said)
+    if lacks:
+        return f"--{lacks[1]} has no value; expected one.\nTo see which:\ninvoke {name} --help"
+    unknown = re.fullmatch(r"No idea what '(.*)' is!", said)
+    if unknown is None or context is None:
+        return said
+    given = unknown[1]
+    if not name:
+        said, known, help_ = f"There is no task {given!r}.", list(contexts), "invoke --list"
+    else:
+        known, help_ = list(context.flags), f"invoke {name} --help"
+        said = f"{name} has no option {given}."
+        if not given.startswith("-"):
+            said = f"{name} does not take {given!r}: each value stands behind its option."
+            named = given in config_files.named_files() or given.endswith(".py")
+            if named and "--config" in context.flags:
+                return f"{said}\nDid you mean --config {given}?"
+    alike = difflib.get_close_matches(given.partition("=")[0], known, n=1)
+    said += f" Did you mean {alike[0]}?" if alike else ""
+    return f"{said}\nTo see what there is:\n{help_}"
 
 
 _exit_codes: list[int] = []  # one, if a task was interrupted

@@ -38,8 +38,10 @@ def load(config: str) -> Config:
     path = named_files().get(config) if named else Path(config)
     # Not Path.is_file, which raises for a long name.
     if path is None or not (named or os.path.isfile(config)):  # noqa: PTH113
+        alike = difflib.get_close_matches(Path(config).stem, named_files(), n=1)
+        meant = f" Did you mean {alike[0]}?" if alike else ""
         raise ConfigError(
-            f"--config {config!r}: there is no such config. Expected one of"
+            f"--config {config!r}: there is no such config.{meant} Expected one of"
             f" {', '.join(named_files())}, or the path of a .py file of the same form.\n"
             "Correct the name, or copy pipeline/configs/digits.py and edit it."
         )

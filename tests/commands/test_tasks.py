@@ -382,12 +382,15 @@ def test_a_wrong_key_is_refused_at_once_after_a_line_that_says_who_is_asked(loca
 
 
 def test_an_option_has_one_name_and_one_meaning():
-    """invoke makes short names by itself: -c of one task would be another option of the next."""
+    """invoke makes short names by itself: -c of one task would be another option of the next. Here
+    it is --config in all of them.
+    """
     every = Collection.from_module(tasks).tasks.values()
     options = [argument for task in every for argument in task.get_arguments()]
     slugs = {option.help for option in options if option.name == "competition"}
 
-    assert [option.names for option in options if len(option.names) > 1] == []
+    assert {option.names for option in options if len(option.names) > 1} == {("config", "c")}
+    assert {option.names for option in options if option.name == "config"} == {("config", "c")}
     assert len(slugs) > 1 and all("last part of" in said for said in slugs)
 
 

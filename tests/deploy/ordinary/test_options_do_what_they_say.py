@@ -1,0 +1,96 @@
+"""What stands behind a task does what it says, or nothing runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+Ended = tuple[int, str, str]  # exit code, stdout, stderr
+GIVEN = """
+import contextlib, io, json, sys
+from invoke.main import program
+
+told = []
+for words in json.loads(sys.argv[1]):
+    shown, said = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
+        try:
+            program.run(["invoke", *words.split()])
+        except SystemExit as end:
+            told.append([end.code, shown.getvalue(), said.getvalue()])
+        else:
+            told.append([0, shown.getvalue(), said.getvalue()])
+print(json.dumps(told))
+"""
+CONFIGS = {
+    "build -c diabetes": "owner/diabetes-train-tpu",
+    "build -cdiabetes": "owner/diabetes-train-tpu",
+    "build --config=diabetes": "owner/diabetes-train-tpu",
+    "build --config diabetes": "owner/diabetes-train-tpu",
+    "build -c pipeline/configs/diabetes.py": "owner/diabetes-train-tpu",
+}
+REFUSED = {
+    "push-train digits": "Did you mean --config digits?",
+    "push-train --yse": "push-train has no option --yse. Did you mean --yes?",
+    "push-train --config": "--config has no value; expected one.",
+    "push-train -e --yes": "push-train has no option -e.",
+    "push-train -w --yes": "push-train has no option -w.",
+    "push-train -f digits": "push-train has no option -f.",
+    "push-train -r .": "push-train has no option -r.",
+    "push-train -T 5": "push-train has no option -T.",
+    "push-train --collection digits": "push-train has no option --collection.",
+    "push-train --list": "push-train has no option --list.",
+    "bench-report --config digits": "bench-report has no option --config.",
+    "bench-report -c digits": "bench-report has no option -c.",
+    "--config digits push-train": "--config digits stands before the task",
+    "psh-train": "There is no task 'psh-train'. Did you mean push-train?",
+    "submit -c no-such": "--config 'no-such': there is no such config.",
+    "submit -c diabets": "Did you mean diabetes?",
+    "submit -c digits.py": "--config 'digits.py': there is no such config. Did you mean digits?",
+}
+
+
+@pytest.fixture(scope="module")
+def ended() -> dict[str, Ended]:
+    """Return how each command ends, by one process for all."""
+    given = [*(f"{words} --owner owner --json" for words in CONFIGS), *REFUSED, "relay -h"]
+    done = subprocess.run(
+        [sys.executable, "-c", GIVEN, json.dumps([*given, "push-train --yse --json"])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    return dict(zip([*CONFIGS, *REFUSED, "help", "json"], map(tuple, told), strict=True))
+
+
+@pytest.mark.parametrize("words", CONFIGS)
+def test_c_is_the_config_in_every_form(words, ended):
+    code, shown, _ = ended[words]
+
+    assert (code, json.loads(shown.splitlines()[-1])["handle"]) == (0, CONFIGS[words])
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_a_task_does_not_take_is_refused_with_what_was_meant(words, ended):
+    """invoke swallowed its own options there: another config was built, or pushed."""
+    code, shown, said = ended[words]
+
+    assert (code, shown) == (2, "")
+    assert REFUSED[words] in said and "Traceback" not in said
+
+
+def test_help_behind_a_task_is_the_help_of_that_task(ended):
+    code, shown, _ = ended["help"]
+
+    assert (code, "Example: invoke relay --config digits" in shown) == (0, True)
+
+
+def test_a_script_gets_the_same_as_json(ended):
+    code, shown, said = ended["json"]
+
+    assert json.loads(shown) == {"error": said.rstrip(), "exit_code": code}
