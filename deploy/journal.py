@@ -4,18 +4,20 @@ It has three tables: pushes, publishes, submissions. The intent is committed bef
 the outcome after it, so an entry that stays "intended" has an unknown outcome. It keeps no secrets.
 
 Each entry has the address of the Kaggle that was asked. Only entries of the same Kaggle are
-returned: version 1 of a rehearsal is not version 1 of the site. Older entries have no address and
-are never returned.
+returned: version 1 of a rehearsal is not version 1 of the site.
 """
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from deploy import errors
 from deploy.client import server_address
+from deploy.client.deadline import TimeUp
 from deploy.client.secrets import redact
 from deploy.errors import DiskError, writing
 
@@ -36,14 +38,69 @@ COLUMNS = {
         *("sent", "sha256", "ref", "status", "score"),
     ),
 }
-INTENDED, DONE = "intended", "done"
-# Found out later: the call never arrived; what it made was deleted since.
-ABSENT, GONE = "not made", "gone"
-# Outcomes that prove that the call made nothing. After any other, or none, it may have.
+FORMAT = 1  # of the file; goes up when columns or outcomes change
+
+
+class Outcome(StrEnum):
+    """What came of a call, in the words that the journal keeps."""
+
+    INTENDED = "intended"
+    DONE = "done"
+    # Found out later: the call never arrived; what it made was deleted since.
+    ABSENT = "not made"
+    GONE = "gone"
+    # Ended by an error that came before the call, or was Kaggle's answer to it.
+    BAD_INPUT = "bad input"
+    NO_CREDENTIALS = "no credentials"
+    DENIED = "denied"
+    NOT_FOUND = "not found"
+    NO_QUOTA = "no quota"
+    REFUSED = "refused"
+    SOURCES_REFUSED = "sources refused"
+    DISK = "disk"
+    # Ended otherwise: it may have happened.
+    BAD_ANSWER = "bad answer"
+    NO_ANSWER = "no answer"
+    UNREACHABLE = "unreachable"
+    LATE = "late"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    OTHER_BYTES = "other bytes"
+    UNCLEAR = "unclear"
+
+
+INTENDED, DONE, ABSENT, GONE = Outcome.INTENDED, Outcome.DONE, Outcome.ABSENT, Outcome.GONE
+# They prove that the call made nothing, or nothing that is still there.
 NOT_MADE = (
-    *(ABSENT, GONE, "CredentialError", "Denied", "DiskError", "NoQuota", "NotFound", "Refused"),
-    *("SourcesRefused", "UsageError"),
+    *(ABSENT, GONE, Outcome.BAD_INPUT, Outcome.NO_CREDENTIALS, Outcome.DENIED, Outcome.NOT_FOUND),
+    *(Outcome.NO_QUOTA, Outcome.REFUSED, Outcome.SOURCES_REFUSED, Outcome.DISK),
 )
+# The first that an error is of counts.
+_OF_ERRORS: tuple[tuple[type[BaseException], Outcome], ...] = (
+    (errors.BadAnswer, Outcome.BAD_ANSWER),
+    (errors.SourcesRefused, Outcome.SOURCES_REFUSED),
+    (errors.NotFound, Outcome.NOT_FOUND),
+    (errors.Refused, Outcome.REFUSED),
+    (errors.NoQuota, Outcome.NO_QUOTA),
+    (errors.Denied, Outcome.DENIED),
+    (errors.CredentialError, Outcome.NO_CREDENTIALS),
+    (errors.UsageError, Outcome.BAD_INPUT),
+    (errors.DiskError, Outcome.DISK),
+    (errors.Ambiguous, Outcome.NO_ANSWER),
+    (errors.Unreachable, Outcome.UNREACHABLE),
+    (errors.DeadlinePassed, Outcome.LATE),
+    (TimeUp, Outcome.LATE),
+    (errors.Unverified, Outcome.OTHER_BYTES),
+    (errors.RunFailed, Outcome.FAILED),
+    (errors.Detached, Outcome.INTERRUPTED),
+    (KeyboardInterrupt, Outcome.INTERRUPTED),
+)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Return the word that the journal keeps for an error that ended a call."""
+    found = (outcome for kind, outcome in _OF_ERRORS if isinstance(error, kind))
+    return next(found, Outcome.UNCLEAR)
 
 
 class Journal:
@@ -54,7 +111,7 @@ class Journal:
             this process speaks to.
 
     Raises:
-        DiskError: if the file cannot be made, or is not a journal.
+        DiskError: if the file cannot be made, or is no journal of this format.
     """
 
     def __init__(self, path: Path, at: str | None = None) -> None:
@@ -63,19 +120,31 @@ class Journal:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with self._open() as base:
+            if _format(base) == FORMAT:
+                return
+            base.execute("BEGIN IMMEDIATE")  # another process may make it at the same time
+            (tables,) = base.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            found = _format(base)
+            if tables and found != FORMAT:
+                raise DiskError(
+                    f"The journal {path} has format {found}; expected {FORMAT}: another version of"
+                    " this project wrote it. Move the file away, and name the runs that it knew"
+                    " with --run owner/slug/version."
+                )
             for table, columns in COLUMNS.items():
                 base.execute(
                     f"CREATE TABLE IF NOT EXISTS {table} (id INTEGER PRIMARY KEY,"
                     f" at TEXT NOT NULL, outcome TEXT NOT NULL, {', '.join(columns)})"
                 )
-                existing = {row["name"] for row in base.execute(f"PRAGMA table_info({table})")}
-                for column in columns:
-                    if column not in existing:  # an older version made this file
-                        base.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+            base.execute(f"PRAGMA user_version = {FORMAT}")
 
     @contextmanager
     def recording(self, table: str, **intent: Any) -> Iterator[dict[str, Any]]:
-        """Commit the intent, give a dict for the outcome, and commit that or the error's class."""
+        """Commit the intent, give a dict for the outcome, and commit that or the error's word.
+
+        Whoever sets `made` in the dict says that the call was accepted: an error that follows
+        proves nothing about it.
+        """
         at = datetime.now(UTC).isoformat(timespec="seconds")
         values = {"server": self.server, **intent, "at": at, "outcome": INTENDED}
         names, marks = ", ".join(_checked_names(table, values)), ", ".join("?" * len(values))
@@ -89,8 +158,10 @@ class Journal:
         try:
             yield outcome
         except BaseException as error:
-            self.note(table, entry, outcome=type(error).__name__)
+            made = outcome.get("made")
+            self.note(table, entry, outcome=Outcome.UNCLEAR if made else outcome_of(error))
             raise
+        outcome.pop("made", None)
         self.note(table, entry, **{**outcome, "outcome": DONE})
 
     def note(self, table: str, entry: int, **values: Any) -> None:
@@ -118,17 +189,27 @@ class Journal:
                 f"SELECT * FROM {table} WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608
                 [*_redacted(where), count],
             )
-            return [dict(row) for row in rows]
+            return [{**row, "outcome": self._known(table, row)} for row in map(dict, rows)]
+
+    def _known(self, table: str, row: dict[str, Any]) -> Outcome:
+        try:
+            return Outcome(row["outcome"])
+        except ValueError as error:
+            raise DiskError(
+                f"Entry {row['id']} of {table} in the journal {self.path} has the outcome"
+                f" {row['outcome']!r}; expected one of {', '.join(Outcome)}.\n"
+                "Correct it, or move the file away and name versions with --run."
+            ) from error
 
     def elsewhere(self) -> dict[str, int]:
-        """Return {address: number of entries} of other Kaggles; "" for entries without address."""
+        """Return {address: number of entries} of other Kaggles."""
         found: dict[str, int] = {}
         with self._open() as base:
             for table in COLUMNS:
                 for server, number in base.execute(
                     f"SELECT server, COUNT(*) FROM {table} GROUP BY server"  # noqa: S608
                 ):
-                    found[server or ""] = found.get(server or "", 0) + number
+                    found[server] = found.get(server, 0) + number
         found.pop(self.server, None)
         return found
 
@@ -145,6 +226,10 @@ class Journal:
                 "Expected a SQLite file that this user may write to.\n"
                 "Free some space, or move the file away and name versions with --run."
             ) from error
+
+
+def _format(base: sqlite3.Connection) -> int:
+    return int(base.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _checked_names(table: str, values: dict[str, Any]) -> list[str]:

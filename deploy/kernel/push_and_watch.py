@@ -220,7 +220,13 @@ def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous, sh
     """Return the run of a push whose answer was lost, if a new version holds the bundle."""
     seconds = kaggle.pace.unseen
     show(f"The answer to the push was lost. Looking for its version for up to {seconds:.0f} s.")
-    found = bundle_versions.find_patiently(kaggle, bundle.handle, bundle.sha256, before, seconds)
+    unseen = "no new version holds it"
+    try:
+        found = bundle_versions.find_patiently(
+            kaggle, bundle.handle, bundle.sha256, before, seconds
+        )
+    except RelayError as error:  # it says nothing of the push
+        found, unseen = None, f"its version cannot be looked for: {str(error).splitlines()[0]}"
     if found is not None:
         bundle_versions.require_sources(
             bundle, found.version, bundle_versions.missing(bundle, found)
@@ -230,7 +236,7 @@ def _look_again(kaggle: Kaggle, bundle: Bundle, before: int, lost: Ambiguous, sh
         lost, bundle.metadata.get("dataset_sources", ()), "" if before else bundle.handle
     )
     raise Ambiguous(
-        f"The answer to the push of {bundle.handle} was lost, and no new version holds it.\n"
+        f"The answer to the push of {bundle.handle} was lost, and {unseen.rstrip('.')}.\n"
         f"{str(lost).splitlines()[0]}\n{advice}{failure_messages.LOOK}"
     ) from lost
 

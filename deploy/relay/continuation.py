@@ -15,7 +15,7 @@ from pathlib import Path
 from deploy.client.client import Kaggle
 from deploy.client.responses import log_lines
 from deploy.errors import Denied, NotFound, RelayError, RunFailed, Unverified, UsageError
-from deploy.journal import DONE
+from deploy.journal import DONE, Outcome
 from deploy.kernel import listing, look, output, saved_progress
 from deploy.kernel.push_and_watch import SAVED, Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL, SavedProgress
@@ -24,7 +24,7 @@ from deploy.relay.last_runs import Pushes, Row, run_of, status_of
 
 LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
 NOTHING = "nothing"  # in the column `left`: the run saved no progress
-REFUSED = "SourcesRefused"
+REFUSED = Outcome.SOURCES_REFUSED
 ENDED = (*look.ENDED, SAVED)
 
 

@@ -16,7 +16,7 @@ from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.client.secrets import redact
 from deploy.errors import Denied, NotFound, UsageError
-from deploy.journal import DONE, NOT_MADE
+from deploy.journal import DONE, NOT_MADE, Outcome
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
 from deploy.project import BENCH, INFER, PREPARE, TRAIN, Project
@@ -25,7 +25,7 @@ PUSHED_BY = {
     PREPARE: "push-prepare", TRAIN: "push-train", INFER: "push-infer", BENCH: "push-bench",
 }  # fmt: skip
 EVERY_ROW = -1  # SQLite's word for no limit
-REFUSED_RUN = ("NoQuota", "Refused")  # outcomes of a push that Kaggle refused to run
+REFUSED_RUN = (Outcome.NO_QUOTA, Outcome.REFUSED)  # outcomes of a push that Kaggle refused to run
 Row = dict[str, Any]
 
 
@@ -75,7 +75,7 @@ class Pushes:
         for row in self.matching(handle=handle, bundle_sha256=bundle_sha256):
             if row["outcome"] == DONE:
                 break
-            if row["outcome"] in REFUSED_RUN:
+            if row["outcome"] in REFUSED_RUN and row["before"] is not None:
                 refused.append(int(row["before"]))
         return min(refused, default=None)
 

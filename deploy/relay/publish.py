@@ -99,6 +99,7 @@ def publish_and_record(
             deadline_seconds=project.deadline_seconds,
             show=show,
             sending=lambda before: journal.note("publishes", outcome["id"], before=before),
+            sent=lambda: outcome.update(made=True),
             sent_after=sent_after,
             most=most,
         )
@@ -165,6 +166,7 @@ def publish(
     deadline_seconds: float,
     show: Show,
     sending: Callable[[int], None] = lambda before: None,
+    sent: Callable[[], None] = lambda: None,
     sent_after: int | None = None,
     most: int = FILES_AT_MOST,
 ) -> DatasetVersion:
@@ -177,6 +179,7 @@ def publish(
         deadline_seconds: for all of it.
         sending: is called with the version before ours, right before the one call that must not be
             made twice.
+        sent: is called once Kaggle has not refused it.
         sent_after: that number, if an earlier call may have been made and nobody knows what came of
             it.
         most: so many files at most.
@@ -230,6 +233,7 @@ def publish(
                 kaggle.create_dataset_version(handle, notes=note, tokens=tokens)
         except Ambiguous as error:
             lost = error
+        sent()
         expected = (version or 0) + 1
         _wait(kaggle, handle, expected, sizes, end, show, lost)
         _compare(kaggle, handle, expected, found, staging)

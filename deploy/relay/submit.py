@@ -26,6 +26,7 @@ from deploy.errors import (
     NoQuota,
     NotFound,
     Refused,
+    RelayError,
     Unverified,
     UsageError,
 )
@@ -289,7 +290,10 @@ def _send(
     except Ambiguous as error:
         for _ in range(LOOKS):
             time.sleep(kaggle.pace.first)
-            ref = _earlier(kaggle, competition, run)
+            try:
+                ref = _earlier(kaggle, competition, run)
+            except RelayError:  # it says nothing of the submission
+                break
             if ref:
                 first = str(error).splitlines()[0]
                 show(f"The answer was lost ({first}), and the submission is there: {ref}.")

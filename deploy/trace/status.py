@@ -11,7 +11,7 @@ from typing import Any
 from deploy.client.client import Kaggle
 from deploy.client.responses import Quota
 from deploy.errors import RelayError
-from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE
+from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE, Outcome
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import continuation, next_steps
 from deploy.relay.last_runs import PUSHED_BY, run_of, started
@@ -22,27 +22,25 @@ NEWEST = 5
 JOURNAL_COLUMNS = ("when (UTC)", "task", "what", "what came of it")
 ACTIVE = ("QUEUED", "RUNNING")
 TASKS = {"pushes": "push", "publishes": "publish", "submissions": "submit"}
-# Why a command ended, by its kind of error.
+# Why a command ended.
 WHY = {
-    "Ambiguous": "no answer came",
-    "BadAnswer": "Kaggle's answer could not be accepted",
-    "CredentialError": "no credentials",
-    "DeadlinePassed": "its time was up",
-    "Denied": "no permission",
-    "Detached": "interrupted",
-    "DiskError": "the disk",
-    "KeyboardInterrupt": "interrupted",
-    "NoQuota": "no quota was left",
-    "NotFound": "not found",
-    "Refused": "Kaggle refused",
-    "SourcesRefused": "Kaggle refused one of its sources",
-    "RunFailed": "the run failed",
-    "Unreachable": "Kaggle did not answer",
-    "Unverified": "a file was not what it should be",
-    "TimeUp": "its time was up",
-    "UsageError": "a check failed",
-    "SubmissionError": "the file was not valid",
     INTENDED: "still running, or interrupted",
+    Outcome.BAD_INPUT: "a check failed",
+    Outcome.NO_CREDENTIALS: "no credentials",
+    Outcome.DENIED: "no permission",
+    Outcome.NOT_FOUND: "not found",
+    Outcome.NO_QUOTA: "no quota was left",
+    Outcome.REFUSED: "Kaggle refused",
+    Outcome.SOURCES_REFUSED: "Kaggle refused one of its sources",
+    Outcome.DISK: "the disk",
+    Outcome.BAD_ANSWER: "Kaggle's answer could not be accepted",
+    Outcome.NO_ANSWER: "no answer came",
+    Outcome.UNREACHABLE: "Kaggle did not answer",
+    Outcome.LATE: "its time was up",
+    Outcome.INTERRUPTED: "interrupted",
+    Outcome.FAILED: "the run failed",
+    Outcome.OTHER_BYTES: "a file was not what it should be",
+    Outcome.UNCLEAR: "an error ended it",
 }
 
 
@@ -123,14 +121,8 @@ def journal_table(project: Project) -> tuple[str, list[tuple[str, ...]], list[st
     for server, count in whole.elsewhere().items():
         one = count == 1
         entries = f"{count} {'entry' if one else 'entries'} of the journal"
-        if server:
-            about = f"{'is' if one else 'are'} about another Kaggle, {server}"
-            notes.append(f"{entries} {about}, and {'is' if one else 'are'} left out.")
-        else:
-            notes.append(
-                f"{entries} {'does' if one else 'do'} not say which Kaggle, and"
-                f" {'is' if one else 'are'} left out. To use such a run: --run owner/slug/version"
-            )
+        about = f"{'is' if one else 'are'} about another Kaggle, {server}"
+        notes.append(f"{entries} {about}, and {'is' if one else 'are'} left out.")
     return title, rows, notes
 
 
@@ -147,7 +139,7 @@ def state_lines(found: Row) -> list[str]:
 def outcome_of(table: str, row: Row) -> str:
     """Return in words what an entry of the journal made or spent, or that it made nothing."""
     describe = {"pushes": _pushed, "publishes": _published, "submissions": _submitted}[table]
-    outcome = str(row["outcome"])
+    outcome = Outcome(row["outcome"])
     return describe(row, outcome, WHY.get(outcome, outcome))
 
 

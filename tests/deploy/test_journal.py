@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from deploy.errors import DiskError, Refused
-from deploy.journal import Journal
+from deploy.errors import Denied, DiskError, NoQuota, Refused
+from deploy.journal import DONE, NOT_MADE, Journal, Outcome
 
 
 def test_the_intent_is_on_disk_before_the_call(tmp_path):
@@ -30,7 +30,7 @@ def test_a_failed_call_leaves_its_kind(tmp_path):
         raise Refused("no")
 
     assert journal.last("pushes", outcome="done") is None
-    assert journal.recent("pushes", 5)[0]["outcome"] == "Refused"
+    assert journal.recent("pushes", 5)[0]["outcome"] == Outcome.REFUSED
 
 
 def test_the_newest_comes_first(tmp_path):
@@ -89,22 +89,50 @@ def test_the_kaggle_of_a_journal_is_the_one_that_this_process_speaks_to(tmp_path
     assert Journal(path).last("pushes") is None
 
 
-def test_a_journal_of_an_older_version_opens_and_none_of_it_is_believed(tmp_path):
-    """It does not say of which Kaggle it speaks."""
+def test_a_journal_of_another_format_is_refused_and_stays(tmp_path):
+    """What it says may mean something else by now."""
     path = tmp_path / "journal.sqlite"
     with closing(sqlite3.connect(path)) as base, base:
-        base.execute(
-            "CREATE TABLE pushes (id INTEGER PRIMARY KEY, at TEXT NOT NULL, outcome TEXT NOT NULL,"
-            " kernel, version)"
-        )
-        base.execute(
-            "INSERT INTO pushes (at, outcome, kernel, version)"
-            " VALUES ('2026-11-21', 'done', 'train-tpu', 3)"
-        )
+        base.execute("CREATE TABLE pushes (id INTEGER PRIMARY KEY, at, outcome, kernel)")
+    before = path.read_bytes()
 
-    journal = Journal(path)
+    with pytest.raises(DiskError, match=r"has format 0; expected 1: .*Move the file away"):
+        Journal(path)
 
-    assert journal.last("pushes") is None and journal.elsewhere() == {"": 1}
-    with journal.recording("pushes", kernel="train-tpu"):
+    assert path.read_bytes() == before
+
+
+def test_an_outcome_does_not_depend_on_the_name_of_an_error(tmp_path):
+    """A class that is renamed, or a narrower one, must not change what old entries mean."""
+
+    class Renamed(NoQuota):
         pass
-    assert journal.last("pushes") is not None
+
+    journal = Journal(tmp_path / "journal.sqlite")
+    with pytest.raises(NoQuota), journal.recording("pushes", kernel="train-tpu"):
+        raise Renamed("no")
+
+    row = journal.recent("pushes", 1)[0]
+    assert row["outcome"] == Outcome.NO_QUOTA and row["outcome"] in NOT_MADE
+
+
+def test_an_error_after_the_call_was_accepted_proves_nothing(tmp_path):
+    """Kaggle may refuse to tell of what it has just made."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    with pytest.raises(Denied), journal.recording("publishes", handle="ann/x") as outcome:
+        outcome["made"] = True
+        raise Denied("no")
+
+    assert journal.recent("publishes", 1)[0]["outcome"] not in (DONE, *NOT_MADE)
+
+
+def test_an_outcome_that_is_not_known_is_named(tmp_path):
+    """It is not taken for "may have happened"."""
+    path = tmp_path / "journal.sqlite"
+    with Journal(path).recording("pushes", kernel="train-tpu"):
+        pass
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("UPDATE pushes SET outcome = 'NoQuota'")
+
+    with pytest.raises(DiskError, match=r"Entry 1 of pushes .* has the outcome 'NoQuota'"):
+        Journal(path).recent("pushes", 1)

@@ -16,6 +16,7 @@ import pytest
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import Ambiguous, DeadlinePassed, Denied, Refused, Unreachable, UsageError
+from deploy.journal import Outcome
 from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import continuation, reconcile, relay
@@ -225,9 +226,11 @@ def test_what_is_noted_is_in_the_journal_and_in_what_was_read(live, ours, shown)
     pushes = Pushes(ours)
     (row,) = pushes.matching(handle=run.handle, version=1)
 
-    pushes.note(row, outcome="Ambiguous")
+    pushes.note(row, outcome=Outcome.NO_ANSWER)
 
-    assert pushes.unclear() == Pushes(ours).unclear() == [row] and row["outcome"] == "Ambiguous"
+    assert (
+        pushes.unclear() == Pushes(ours).unclear() == [row] and row["outcome"] == Outcome.NO_ANSWER
+    )
     assert pushes.last(handle=run.handle, outcome="done") is None
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.errors import NoQuota, Refused
-from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, Journal
+from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, Journal, Outcome
 from deploy.relay.relay import Project
 from deploy.trace import status
 
@@ -31,18 +31,18 @@ def row(table: str, **values: object) -> dict[str, object]:
         ("pushes", {"outcome": DONE, "version": 3}, "was there already, nothing was sent"),
         ("pushes", {"outcome": ABSENT}, "made nothing: it never arrived"),
         ("pushes", {"outcome": GONE, "version": 3}, "is not at this Kaggle any more"),
-        ("pushes", {"outcome": "NoQuota"}, "made no version to use: no quota was left"),
+        ("pushes", {"outcome": Outcome.NO_QUOTA}, "made no version to use: no quota was left"),
         (
             "pushes",
-            {"outcome": "Ambiguous"},
+            {"outcome": Outcome.NO_ANSWER},
             "not known: no answer came; the next command finds out",
         ),
         ("publishes", {"outcome": DONE, "before": 0, "version": 1}, "published"),
         ("publishes", {"outcome": DONE, "version": 1}, "was there already, nothing was sent"),
-        ("publishes", {"outcome": "DeadlinePassed"}, "nothing was sent: its time was up"),
+        ("publishes", {"outcome": Outcome.LATE}, "nothing was sent: its time was up"),
         (
             "publishes",
-            {"outcome": "Ambiguous", "before": 0},
+            {"outcome": Outcome.NO_ANSWER, "before": 0},
             "not known: no answer came; the next publish finds out",
         ),
         (
@@ -52,7 +52,7 @@ def row(table: str, **values: object) -> dict[str, object]:
         ),
         (
             "submissions",
-            {"outcome": "RunFailed", "sent": 1, "ref": 7},
+            {"outcome": Outcome.FAILED, "sent": 1, "ref": 7},
             "submission 7, no score: the run failed",
         ),
         (
@@ -60,11 +60,11 @@ def row(table: str, **values: object) -> dict[str, object]:
             {"outcome": DONE, "ref": 7, "score": 0.99},
             "followed submission 7, score 0.99; spent nothing",
         ),
-        ("submissions", {"outcome": "NoQuota"}, "spent nothing: no quota was left"),
-        ("submissions", {"outcome": "SubmissionError"}, "spent nothing: the file was not valid"),
+        ("submissions", {"outcome": Outcome.NO_QUOTA}, "spent nothing: no quota was left"),
+        ("submissions", {"outcome": Outcome.UNCLEAR}, "spent nothing: an error ended it"),
         (
             "submissions",
-            {"outcome": "Refused", "sent": 1},
+            {"outcome": Outcome.REFUSED, "sent": 1},
             "Kaggle took no submission: Kaggle refused",
         ),
         (
