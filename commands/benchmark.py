@@ -141,8 +141,8 @@ def push_bench(
     bench_command.read(settings, more["options"])
     more["runtime"] = "" if for_ == CPU else for_
     more["mounts"] = images.mounted(settings)
-    ours = resolved_pushes(config, **more).project
     agree = confirmation(yes)
+    ours = resolved_pushes(config, **more).project
     run = relay.push(connect(), ours, relay.BENCH, again=again, fresh=fresh, show=show, agree=agree)
     return show_push(run, ours.command("watch --kernel bench"))
 

@@ -337,12 +337,17 @@ def asking() -> Callable[[str], str] | None:
 
 
 def agreement(yes: bool) -> Callable[[str], bool]:
-    """Return what asks a person for a yes; with `yes` all is agreed to.
+    """Return what asks a person for a yes; with `yes` all is agreed to. It is the first that a task
+    does that spends something: what is lacking here is told before a call, and before any work.
 
-    Raises `UsageError` if there is nobody to ask.
+    Raises:
+        CredentialError: if nobody is logged in.
+        UsageError: if there is nobody to ask.
     """
+    from deploy.client import credentials
     from deploy.errors import UsageError
 
+    credentials.require()
     ask = (lambda question: "y") if yes else asking()
     if ask is None:
         raise UsageError(
@@ -353,14 +358,19 @@ def agreement(yes: bool) -> Callable[[str], bool]:
 
 
 def confirmation(yes: bool) -> Callable[[Any], None]:
-    """Return what shows a preview and asks before anything is spent; with `yes` it only shows."""
+    """Return what shows a preview and asks before anything is spent; with `yes` it only shows.
+
+    Raises:
+        CredentialError, UsageError: as `agreement`.
+    """
+    agreed = agreement(yes)
 
     def agree(preview: Any) -> None:
         from deploy.errors import Detached
 
         for line in preview.lines():
             show(line)
-        if not agreement(yes)("Push it?"):
+        if not agreed("Push it?"):
             raise Detached("Nothing was pushed.")
 
     return agree

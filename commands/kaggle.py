@@ -51,9 +51,11 @@ def relay_chain(
     """
     from deploy.relay import relay
 
+    project(config, runtime=for_)  # refuses what cannot be, before anybody is asked
+    agree = PushPlan(config, confirmation(yes))
     ours = resolved_pushes(config, runtime=for_).project
     check_own_code(ours.config)
-    check, agree = checker(config), PushPlan(config, confirmation(yes))
+    check = checker(config)
     with screen("this command pulls it, and goes on to the score"):
         made = relay.run(connect(), ours, show=show, check=check, agree=agree, pushed=agree.keep)
     return show_result(made, config)
@@ -145,9 +147,10 @@ def push_train(
     from deploy.relay import chained_sessions, relay
 
     chained_sessions.refuse_both(again, until_done)
+    project(config, runtime=for_)  # refuses what cannot be, before anybody is asked
+    agree = PushPlan(config, confirmation(yes))
     ours = resolved_pushes(config, runtime=for_).project
     check_own_code(ours.config)
-    agree = PushPlan(config, confirmation(yes))
     if until_done:
         with screen("this command pulls it, and pushes the next session if one is needed"):
             done = chained_sessions.train(
@@ -184,8 +187,10 @@ def push_infer(
     """
     from deploy.relay import relay
 
+    project(config)  # refuses what cannot be, before anybody is asked
+    agree = confirmation(yes)
     pushes = resolved_pushes(config)
-    ours, agree = pushes.project, confirmation(yes)
+    ours = pushes.project
     model = models(pushes, ensemble)
     run = relay.push(connect(), ours, relay.INFER, **model, again=again, show=show, agree=agree)
     return show_push(run, ours.command("watch --kernel infer-gpu"))

@@ -47,7 +47,8 @@ def push_prepare(
     from pipeline.preparation import preparation
 
     preparation.require_images(configs.load(config))
-    ours, agree = resolved_pushes(config).project, confirmation(yes)
+    agree = confirmation(yes)
+    ours = resolved_pushes(config).project
     run = relay.push(
         connect(), ours, relay.PREPARE, again=again, fresh=fresh, show=show, agree=agree
     )

@@ -84,6 +84,19 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     return client, str(name), renew
 
 
+def require() -> None:
+    """Refuse to begin what needs a login where nobody is logged in; Kaggle is not asked.
+
+    Raises:
+        UsageError: if the client cannot be imported.
+        CredentialError: if there are no credentials on this machine, or none that can be read.
+    """
+    require_client()
+    found = credential_lookup.look()
+    if not found.sources:
+        raise _unusable(found)
+
+
 def _renewal(api: Any, client: Any) -> Renew:
     """Return what gives the client a new access token; it has one already where one is due."""
     from kagglesdk.kaggle_creds import KaggleCredentials

@@ -340,14 +340,6 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKagg
         yield local
 
 
-def test_a_push_is_not_made_where_nobody_can_be_asked(local):
-    """A script has to say that it means it."""
-    done = invoke("push-train", "--json")
-
-    assert (done.returncode, not local.kernels.kernels) == (2, True)
-    assert "--yes" in done.stderr and "hours are left this week" in done.stdout
-
-
 def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(local):
     """For a script that gives the same command again then."""
     local.kernels.used_seconds["TPU"] = 20 * 3600.0
