@@ -17,3 +17,10 @@ if sys.version_info < (3, 11):  # noqa: UP036 - pip lets an older one come here
         )
     )
     sys.exit(2)
+
+if sys.platform == "win32":  # pipeline and localkaggle say the same
+    sys.stderr.write(
+        "kaggle-relay needs Linux or macOS; on Windows run it in WSL:"
+        " https://learn.microsoft.com/windows/wsl/install\n"
+    )
+    sys.exit(2)

@@ -1,1 +1,11 @@
 """A Kaggle on this machine: the protocol on 127.0.0.1, and sessions that really run notebooks."""
+
+import sys
+
+if sys.platform == "win32":  # before anything imports fcntl or pwd
+    print(
+        "kaggle-relay needs Linux or macOS; on Windows run it in WSL:"
+        " https://learn.microsoft.com/windows/wsl/install",
+        file=sys.stderr,
+    )
+    sys.exit(2)

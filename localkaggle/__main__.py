@@ -131,7 +131,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) -> int:
     from localkaggle.server import SESSION_SECONDS, LocalKaggle
-    from localkaggle.sessions.session import namespaces
+    from localkaggle.sessions.session import NO_NAMESPACES, namespaces
 
     seconds = options.session_seconds
     try:
@@ -154,8 +154,7 @@ def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) 
         hosted = f"competitions: {', '.join(kaggle.competitions)}"
         print(f"# A Kaggle on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {folder}")
         if not namespaces():
-            print("# Namespaces are not permitted on this machine.")
-            print("# Paths are remapped, and the internet cannot be switched off.")
+            print(f"# {NO_NAMESPACES}.")
         print("# Paste this into another shell, and use kaggle or invoke there:")
         print("# (a token of your own would win over the key below)")
         print("unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN")

@@ -1,9 +1,15 @@
 """Execute: run a notebook in place with papermill, as Kaggle does.
 
 The session's interpreter gets it as text, so it imports nothing of this project.
+
+Arguments: the notebook, and the process that it ends with, unless a namespace sees to that.
 """
 
+import os
+import signal
 import sys
+import threading
+import time
 from typing import Any
 
 import papermill
@@ -23,7 +29,16 @@ def save(manager: Any, **options: Any) -> None:
         write(manager, **options)
 
 
+def end_with(parent: int) -> None:
+    """Kill this process once its parent is gone; the notebook's kernel looks after us likewise."""
+    while os.getppid() == parent:
+        time.sleep(SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 NotebookExecutionManager.save = save
+for parent in sys.argv[2:]:
+    threading.Thread(target=end_with, args=(int(parent),), daemon=True).start()
 try:
     papermill.execute_notebook(
         sys.argv[1],

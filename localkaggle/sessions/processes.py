@@ -1,16 +1,8 @@
 """Processes: measure and kill the processes of a session."""
 
-import ctypes
-import signal
 import subprocess
 
 import psutil
-
-
-def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends; runs between fork and exec."""
-    set_death_signal = 1
-    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
 def resident_bytes(pid: int) -> int:

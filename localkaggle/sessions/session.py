@@ -26,8 +26,14 @@ from localkaggle.sessions.session_log import Log
 HERE = Path(__file__).resolve().parent
 NOTEBOOK = "__notebook__.ipynb"
 POLL_SECONDS = 0.1
-NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+# setpriv: the kernel kills it with this process, and --kill-child what it started.
+ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+NAMESPACES = (*ENDS_WITH_US, "unshare", "--mount", "--pid", "--fork", "--kill-child")
 AS_USER = ("--user", "--map-root-user")
+NO_NAMESPACES = (
+    "not available here: Linux's namespaces. A session is not cut from the internet, and can read"
+    " this machine's files"
+)
 
 
 @dataclass(frozen=True)
@@ -171,8 +177,7 @@ class Session:
     def run(self) -> Outcome:
         """Run the notebook to its end and return how it ended. No process of it survives.
 
-        None survives a kill -9 of this process either; without namespaces that holds only for the
-        first one.
+        None survives a kill -9 of this process either; without namespaces a daemon of it may.
         """
         self._log.start()
         began = time.monotonic()
@@ -206,11 +211,11 @@ class Session:
         if not self._namespaces:
             self._log.add(
                 "stderr",
-                "localkaggle: namespaces are not permitted on this machine."
-                " Paths below /kaggle are remapped (LOCALKAGGLE_ROOT)"
-                f"{'' if self._internet else ', and the internet cannot be switched off'}.\n",
+                f"localkaggle: {NO_NAMESPACES}."
+                " Paths below /kaggle are remapped (LOCALKAGGLE_ROOT).\n",
             )
-            return self._spawn(command, cwd=self.working)
+            # No kernel kills it with this process, so it looks whether its parent is still there.
+            return self._spawn([*command, str(os.getpid())], cwd=self.working)
         root = self._folder / "root"
         root.mkdir()
         kept = [str(path) for path in needed(self._python)]
@@ -245,7 +250,6 @@ class Session:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=processes.die_with_parent,
         )
 
     def _build_environment(self, shape: str, gpus: int, rerun: bool) -> dict[str, str]:

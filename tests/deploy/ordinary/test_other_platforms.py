@@ -1,0 +1,94 @@
+"""A Mac, and Windows: simulated on Linux, by taking away what they lack."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+NEEDS = "kaggle-relay needs Linux or macOS; on Windows run it in WSL: "
+
+# What Python starts with there. A Mac has no `unshare`, no prctl and no CPU affinity;
+# tests/commands/test_rehearsal.py hides /proc, too.
+MAC = """
+import ctypes, os, subprocess
+
+class WithoutPrctl(ctypes.CDLL):
+    def __getattr__(self, name):
+        if name == "prctl":
+            raise AttributeError("dlsym(RTLD_DEFAULT, prctl): symbol not found")
+        return super().__getattr__(name)
+
+def start(self, words, *rest, **named):
+    if words[0] in ("unshare", "setpriv"):
+        raise FileNotFoundError(2, "No such file or directory", words[0])
+    begun(self, words, *rest, **named)
+
+ctypes.CDLL = WithoutPrctl
+del os.sched_getaffinity
+begun, subprocess.Popen.__init__ = subprocess.Popen.__init__, start
+"""
+# invoke itself knows Windows, and would import its modules.
+WINDOWS = """
+import invoke.main, signal, sys
+sys.platform = "win32"
+sys.modules.update(dict.fromkeys(("fcntl", "pwd", "grp", "resource")))
+del signal.SIGALRM
+"""
+KAGGLE = """
+import json, sys
+from pathlib import Path
+import nbformat
+import kagglesdk.kernels.types.kernels_api_service as types
+from localkaggle.server import LocalKaggle
+from tests.localkaggle.pushed_notebooks import finished, notebook, save, signed_in
+
+with LocalKaggle(Path(sys.argv[1]), competitions=(), queue_seconds=0) as kaggle:
+    with signed_in(kaggle.environment) as client:
+        save(client, notebook("open('written', 'w').close()"), "plain")
+    version = finished(kaggle, "plain", 1)
+    print(json.dumps([version.status, version.files(), version.log.text()]))
+"""
+
+
+def python(start: Path, text: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process that starts with `text`."""
+    start.mkdir()
+    (start / "sitecustomize.py").write_text(text)
+    path = os.pathsep.join([str(start), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path} | more,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_session_of_a_mac_runs_and_says_what_is_not_there(tmp_path):
+    done = python(tmp_path / "mac", MAC, "-c", KAGGLE, str(tmp_path / "kaggle"))
+
+    assert done.returncode == 0, done.stderr
+    status, files, log = json.loads(done.stdout)
+    assert (status, files) == ("COMPLETE", ["__notebook__.ipynb", "written"]), log
+    assert "not available here: Linux's namespaces. A session is not cut from the internet" in log
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-m", "invoke", "doctor"),
+        ("-m", "pipeline", "describe", "--config", "digits"),
+        ("-m", "localkaggle", "serve"),
+        ("setup.py", "--version"),
+    ],
+    ids=lambda words: " ".join(words[:3]),
+)
+def test_windows_is_told_of_wsl_by_every_command(tmp_path, words):
+    done = python(tmp_path / "windows", WINDOWS, *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(NEEDS) and done.stderr.count("\n") == 1
