@@ -1,6 +1,7 @@
 """What stands behind a task does what it says, or nothing runs."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,12 +55,17 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def ended() -> dict[str, Ended]:
-    """Return how each command ends, by one process for all."""
+def ended(tmp_path_factory) -> dict[str, Ended]:
+    """Return how each command ends, by one process for all, in a copy with no journal."""
+    copy = shutil.copytree(
+        ROOT,
+        tmp_path_factory.mktemp("options") / "copy",
+        ignore=shutil.ignore_patterns(".*", "runs", "build", "tests", "docs"),
+    )
     given = [*(f"{words} --owner owner --json" for words in CONFIGS), *REFUSED, "relay -h"]
     done = subprocess.run(
         [sys.executable, "-c", GIVEN, json.dumps([*given, "push-train --yse --json"])],
-        cwd=ROOT,
+        cwd=copy,
         capture_output=True,
         text=True,
         check=True,
