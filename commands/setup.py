@@ -1,4 +1,4 @@
-"""The task that makes the template a competition's own."""
+"""The task that begins a competition."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from commands.project import JSON
         **JSON,
         "competition": "the last part of its address: leaf-diseases of"
         " kaggle.com/competitions/leaf-diseases",
-        "config": "name of the new config; default: the competition's, with underscores for"
-        " hyphens",
+        "config": "name of a config in pipeline/configs/; default: the one that is for the"
+        " competition",
         "user": "your name on Kaggle, if there are no credentials that say it",
         "infer-hours": "hours that a code competition gives a notebook with a GPU; default: asked"
         " for on a terminal",
@@ -31,12 +31,23 @@ def init_project(
     infer_hours: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Make the template your competition's own.
+    """Check a competition on Kaggle, and make its config the default of all tasks.
 
     Example: invoke init --competition leaf-diseases
     """
     from deploy.setup import init
+    from pipeline.inspection import config_edits
 
-    names = {"config": config, "user": user}
     hours = number("infer-hours", infer_hours, 1 / 60, init.MOST_HOURS) if infer_hours else None
-    return init.begin(ROOT, competition, **names, hours=hours, ask=asking(), show=show).values()
+    configs = {name: init.Stated(*said) for name, said in config_edits.stated(config).items()}
+    return init.begin(
+        ROOT,
+        competition,
+        configs,
+        config_edits.put,
+        config=config,
+        user=user,
+        hours=hours,
+        ask=asking(),
+        show=show,
+    ).values()

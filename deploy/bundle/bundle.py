@@ -330,7 +330,7 @@ def _config(root: Path, config: str) -> tuple[str, Path]:
         raise UsageError(
             f"--config {config!r}: there is no such config. Expected one of {', '.join(configs)},"
             " or the path of a .py file whose name is lower-case letters, digits and underscores.\n"
-            "Correct the name, or copy pipeline/configs/digits.py and edit it."
+            "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
         )
     return name, chosen
 

@@ -1,21 +1,20 @@
-"""Make the template a competitor's own.
+"""Begin a competition: make its config the default of the tasks, and check what Kaggle says of it.
 
-Reads  pipeline/configs/digits.py, as text, and what Kaggle says of the competition
-Gives  pipeline/configs/<name>.py, and relay.toml, which names the default config of the tasks, and
-what the addresses of a competition's notebooks begin with, if not with its own slug
+Reads  what the configs in pipeline/configs/ say, and what Kaggle says of the competition
+Gives  relay.toml, which names the default config of the tasks, and what the addresses of a
+competition's notebooks begin with, if not with its own slug
 
-An existing config is never overwritten. The same command again changes nothing.
+`invoke inspect` alone writes configs. Into one that exists go the competition's slug, where it was
+assumed, and the hours that were asked for. The same command again changes nothing.
 """
 
-import ast
 import keyword
 import re
-import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deploy.bundle import bundle
 from deploy.client import credential_lookup, failure_messages
@@ -28,27 +27,13 @@ from deploy.project import INFER, TRAIN, with_letter
 from deploy.relay import competition_rules
 
 FILE = "relay.toml"
-TEMPLATE = "digits"
+REHEARSED = "digits"  # the config of the tasks until a competition is begun
 NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{2,49}")
 ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,49}")  # Kaggle finds no new notebook that begins otherwise
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
 MOST_HOURS = 12  # that Kaggle gives a notebook with a GPU
-# What a newcomer edits: a comment for above each argument.
-COMMENTS = {
-    "infer_hours": "Hours that the competition gives a notebook with a GPU: its Code Requirements.",
-    "num_classes": "How many classes there are.",
-    "data": "Size and channels (1 grey, 3 colour) of the images. More: Data in"
-    " pipeline/config/config.py.",
-    "model": "A function of pipeline/models/architectures.py, and its arguments.",
-    "batch": "Images a step over all cores, which sets the learning rate, and passes over them.",
-}
-DOC = '''"""{competition}: say here what the images are, how many, and what is scored.
-
-Command   invoke relay --config {name}
-Expect    not yet run; write here what it gave
-"""'''
 DEFAULT = """# The config of every task that is given no --config. Written by: invoke init
 config = "{name}"
 """
@@ -58,12 +43,26 @@ SLUGS = """
 """
 
 
+class Stated(NamedTuple):
+    """What a config says.
+
+    Attributes:
+        competition: its slug.
+        assumed: nobody gave the slug; `invoke inspect` took the name of a folder.
+        hours: that the competition gives a notebook with a GPU; None: it says nothing of it.
+    """
+
+    competition: str
+    assumed: bool
+    hours: float | None
+
+
 @dataclass(frozen=True)
 class Started:
     """What `begin` made or found.
 
     Attributes:
-        created: the config is new.
+        added: what was put into the config: fields and their values.
         remembered: it was not the default before.
         handles: what will be used on Kaggle, by what it is.
         checked: whether Kaggle was asked for the competition and its rules.
@@ -73,7 +72,7 @@ class Started:
     config: str
     path: Path
     competition: str
-    created: bool
+    added: Mapping[str, Any]
     remembered: bool
     handles: Mapping[str, str]
     checked: bool
@@ -81,7 +80,8 @@ class Started:
 
     def values(self) -> dict[str, Any]:
         """Return it as what `json.dumps` takes."""
-        return {**vars(self), "path": str(self.path), "handles": dict(self.handles)}
+        values = {**vars(self), "path": str(self.path)}
+        return values | {"handles": dict(self.handles), "added": dict(self.added)}
 
 
 def default_config(root: Path) -> str:
@@ -93,10 +93,10 @@ def default_config(root: Path) -> str:
     """
     name = _default(root)
     if name is None:
-        return TEMPLATE
-    path = _config(root, name)
-    if not path.is_file():
-        names = ", ".join(sorted(other.stem for other in path.parent.glob("[!_.]*.py")))
+        return REHEARSED
+    folder = root / "pipeline" / "configs"
+    if not (folder / f"{name}.py").is_file() and not (folder / name / "__init__.py").is_file():
+        names = ", ".join(sorted(other.stem for other in folder.glob("[!_.]*.py")))
         raise UsageError(
             f"{root / FILE} names the config {name!r}, which does not exist; expected one of:"
             f" {names}.\nCorrect that line, or remove the file."
@@ -107,6 +107,8 @@ def default_config(root: Path) -> str:
 def begin(
     root: Path,
     competition: str,
+    configs: Mapping[str, Stated],
+    put: Callable[[str, Mapping[str, Any]], Path],
     *,
     config: str = "",
     user: str = "",
@@ -114,56 +116,67 @@ def begin(
     ask: Callable[[str], str] | None = None,
     show: Show = lambda line: None,
 ) -> Started:
-    """Write the config of a competition, make it the default, and say what will be used on Kaggle.
+    """Make the config of a competition the default, and say what will be used on Kaggle.
 
     Args:
         root: of the repository.
         competition: Kaggle's slug.
-        config: the new config's name; default: the slug with underscores.
+        configs: in pipeline/configs/, by name.
+        put: puts fields into the file of the config of that name, and returns the file.
+        config: which of them; default: relay.toml's or the only one that is for the competition, or
+            else the only one whose competition was assumed.
         user: owner of the handles, if no credentials say it; otherwise it must be theirs.
-        hours: that the competition gives a notebook with a GPU; None: those of a config that is
-            there, or what `ask` answers.
+        hours: that the competition gives a notebook with a GPU; None: those in the config, or what
+            `ask` answers.
         ask: asks a person for what no call tells; None: there is nobody.
         show: is called with one line each.
 
     Raises:
         UsageError: if a name cannot work, an answer is no number, Kaggle knows no such
-            competition, or there is another config of that name.
+            competition, or it is not clear which config is meant. If there is none, the message
+            has the commands that make one, and the lines say what Kaggle says.
         Denied: if the competition's rules are not accepted. Nothing is written then, as after any
             other error.
         DiskError: if the files cannot be written.
     """
-    name = _name(competition, config)
+    _require_slug(competition)
     if user and not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", user):
         raise UsageError(
             f"--user {user[:80]!r} is not a Kaggle user; expected the name in your profile's"
             " address.\nCorrect it."
         )
-    path = _config(root, name)
-    hours = _hours(path) if hours is None else hours
-    text = _text(_config(root, TEMPLATE), name, competition, hours)
-    created, remembered = not _exists(path, text), _default(root) != name
-    slugs = _slugs(root)
-    if created and competition[0].isdigit():  # else its notebooks may be at their addresses already
+    before, slugs = _default(root), _slugs(root)
+    name = _chosen(configs, competition, config, before)
+    if name != before and competition[0].isdigit():  # else its notebooks may be there already
         slugs.setdefault(competition, with_letter(competition))
     owner, unchecked, about = _look(competition, user)
     takes_notebooks = about is None or not about.takes_files
-    if created and hours is None and takes_notebooks and ask is not None:
-        hours = _asked(ask, competition)
-        text = _text(_config(root, TEMPLATE), name, competition, hours)
-    if created:
-        _write(path, text)
-    if remembered or slugs != _slugs(root):
-        lines = [f'{one} = "{slug}"\n' for one, slug in slugs.items()]
-        _write(
-            root / FILE, "".join([DEFAULT.format(name=name), *([SLUGS, *lines] if lines else [])])
-        )
+    added: dict[str, Any] = {}
+    path = root / FILE
+    if name:
+        known = configs[name]
+        if known.competition != competition:
+            added["competition"] = competition
+        if hours is None and known.hours is None and takes_notebooks and ask is not None:
+            hours = _asked(ask, competition)
+        hours = known.hours if hours is None else hours
+        if hours != known.hours:
+            added["infer_hours"] = hours
+        path = put(name, added)
+        if name != before or slugs != _slugs(root):
+            lines = [f'{one} = "{slug}"\n' for one, slug in slugs.items()]
+            table = [SLUGS, *lines] if lines else []
+            _write(root / FILE, "".join([DEFAULT.format(name=name), *table]))
+        said = " and ".join(f"{field}={value!r}" for field, value in added.items())
+        if "competition" in added:
+            said += f" (the competition was assumed: {known.competition!r})"
+        show(f"Put {said} into {path}" if added else f"Nothing was changed in {path}")
+        already = "now" if name != before else "already"
+        show(f"{root / FILE} {already} names {name} as the default")
 
     stem = slugs.get(competition, competition)
     handles = {kernel: bundle.kernel_handle(owner, stem, kernel) for kernel in (TRAIN, INFER)}
     handles["artifact"] = bundle.dataset_handle(owner, competition)
-    show(f"{'Wrote' if created else 'Nothing was changed in'} {path}")
-    show(f"{root / FILE} {'now names' if remembered else 'already names'} it as the default")
     if unchecked:
         show(
             "Not checked: whether the competition exists and its rules are accepted, because"
@@ -173,13 +186,17 @@ def begin(
     elif about is not None:
         show(f"The competition {competition} exists, and its rules are accepted")
         show(f"It {competition_rules.in_words(about)}")
+    if not name:
+        raise _without_config(competition, configs, hours)
     if takes_notebooks and hours is None:
         show(f"How long a GPU notebook may run is not known: see {_requirements(competition)}")
-        show("If that is less than 9 hours, write it into the config, as infer_hours=2.0")
+        show(f"If that is less than 9 hours, write it into {path}, as infer_hours=2.0")
     for what, handle in handles.items():
         show(f"{what:12}{handle}")
-    show(f"Next: describe the images in {path.relative_to(root)}, then: invoke doctor")
-    return Started(name, path, competition, created, remembered, handles, not unchecked, unchecked)
+    show("Next: invoke doctor")
+    return Started(
+        name, path, competition, added, name != before, handles, not unchecked, unchecked
+    )
 
 
 def slug(root: Path, competition: str) -> str:
@@ -191,8 +208,53 @@ def slug(root: Path, competition: str) -> str:
     return _slugs(root).get(competition, "")
 
 
-def _config(root: Path, name: str) -> Path:
-    return root / "pipeline" / "configs" / f"{name}.py"
+def _chosen(
+    configs: Mapping[str, Stated], competition: str, config: str, default: str | None
+) -> str:
+    """Return the config that is for a competition, or can be; "" if there is none."""
+    fitting = [name for name, said in configs.items() if said.competition == competition]
+    fitting = fitting or [name for name, said in configs.items() if said.assumed]
+    if config:
+        if not NAME.fullmatch(config):
+            raise UsageError(
+                f"--config {config[:80]!r} cannot be the default; expected the name of a config in"
+                " pipeline/configs/.\nMove the file there, or give --config with each command."
+            )
+        said = configs[config]
+        if said.competition != competition and not said.assumed:
+            raise UsageError(
+                f"The config {config} is for the competition {said.competition!r}; expected"
+                f" {competition!r}.\nCorrect --config, or write into it:"
+                f' competition="{competition}"'
+            )
+        return config
+    if default is not None and default in fitting:
+        return default
+    if len(fitting) > 1:
+        raise UsageError(
+            f"Several configs can be for the competition {competition!r}: {', '.join(fitting)};"
+            " expected a word on which becomes the default.\n"
+            f"invoke init --competition {competition} --config {fitting[0]}"
+        )
+    return fitting[0] if fitting else ""
+
+
+def _without_config(
+    competition: str, configs: Mapping[str, Stated], hours: float | None
+) -> UsageError:
+    """Return the error that has the commands which make a config."""
+    name = competition.replace("-", "_")
+    if not NAME.fullmatch(name) or keyword.iskeyword(name) or name in configs:
+        name = f"c_{name}"
+    data, given = f"data/{competition}", "" if hours is None else f" --infer-hours {hours:g}"
+    return UsageError(
+        f"No config is for the competition {competition!r}; expected one that `invoke inspect`"
+        " writes for its data. Download and describe them, then give this command again:\n"
+        f"kaggle competitions download {competition} -p data\n"
+        f"unzip -q {data}.zip -d {data}\n"
+        f"invoke inspect --input {data} --write {name} --competition {competition}\n"
+        f"invoke init --competition {competition}{given}"
+    )
 
 
 def _default(root: Path) -> str | None:
@@ -247,8 +309,8 @@ def _not_settings(root: Path, value: Mapping[str, Any]) -> UsageError:
     )
 
 
-def _name(competition: str, config: str) -> str:
-    """Return the config's name; raise `UsageError` unless both names can work."""
+def _require_slug(competition: str) -> None:
+    """Raise `UsageError` unless this can be the slug of a competition."""
     if not SLUG.fullmatch(competition):
         last = competition.rstrip("/").rpartition("/")[2].lower()
         hint = f"Try: --competition {last}" if SLUG.fullmatch(last) else "Correct it."
@@ -259,88 +321,6 @@ def _name(competition: str, config: str) -> str:
             f"--competition {given}; expected the last part of the competition's address: 3 to 50"
             f" lower-case letters, digits and hyphens.\n{hint}"
         )
-    name = config or competition.replace("-", "_")
-    if not NAME.fullmatch(name) or keyword.iskeyword(name):
-        proposal = f"my_{re.sub(r'[^a-z0-9_]', '_', name.lower())[:40]}"
-        raise UsageError(
-            f"--config {name[:80]!r} cannot name a Python module; expected a lower-case letter,"
-            f" then such letters, digits and underscores.\nGive another one: --config {proposal}"
-        )
-    if name == TEMPLATE:
-        raise UsageError(
-            f"--config {TEMPLATE} is the rehearsal's; expected another name.\n"
-            f"Give another one: --config my_{TEMPLATE}"
-        )
-    return name
-
-
-def _text(template: Path, name: str, competition: str, hours: float | None) -> str:
-    """Return the template's text with both names and the hours, a new docstring, and comments on
-    what to edit.
-    """
-    try:
-        text = template.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except (OSError, ValueError, SyntaxError) as error:
-        raise UsageError(
-            f"{template} cannot be read: {error}.\nExpected the template of a config. Restore it:"
-            f"\ngit checkout {shlex.quote(str(template))}"
-        ) from error
-    calls = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-    ]
-    arguments = {word.arg: word.value for call in calls[-1:] for word in call.keywords if word.arg}
-    lines = text.splitlines()
-    for argument, value in {"name": name, "competition": competition}.items():
-        node = arguments.get(argument)
-        if not isinstance(node, ast.Constant) or not re.fullmatch(
-            rf'\s+{argument}="[^"]*",', lines[node.lineno - 1]
-        ):
-            raise UsageError(
-                f'{template} has no line {argument}="…", to set; expected one in CONFIG ='
-                f" Config(…). Restore it:\ngit checkout {shlex.quote(str(template))}"
-            )
-        lines[node.lineno - 1] = f'    {argument}="{value}",'
-    after = arguments["competition"].lineno
-    places = {arguments[name].lineno - 1: COMMENTS[name] for name in COMMENTS if name in arguments}
-    for line in sorted(places, reverse=True):
-        if not lines[line - 1].lstrip().startswith("#"):
-            lines.insert(line, f"    # {places[line]}")
-    if hours is not None:  # behind the competition's name, above which nothing was inserted
-        lines[after:after] = [f"    # {COMMENTS['infer_hours']}", f"    infer_hours={hours!r},"]
-    has_docstring = ast.get_docstring(tree, clean=False) is not None
-    code = lines[tree.body[0].end_lineno :] if has_docstring else lines
-    return "\n".join([DOC.format(name=name, competition=competition), *code]) + "\n"
-
-
-def _exists(path: Path, text: str) -> bool:
-    """Return whether this very config exists; raise `UsageError` if another of its name does."""
-    try:
-        held = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
-    except (OSError, UnicodeDecodeError):
-        held = ""
-    if held == text:
-        return True
-    raise UsageError(
-        f"{path} exists, and was edited or is another competition's; expected no such file. It"
-        " stays as it is.\n"
-        f'To make it the default, write into {FILE}:  config = "{path.stem}"\n'
-        "To start over, move it away, or give another name: --config NAME"
-    )
-
-
-def _hours(path: Path) -> float | None:
-    """Return the hours that an earlier `init` wrote into this config; None if it wrote none."""
-    try:
-        held = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    found = re.search(r"^    infer_hours=([0-9.]+),$", held, re.MULTILINE)
-    return float(found[1]) if found else None
 
 
 def _asked(ask: Callable[[str], str], competition: str) -> float | None:

@@ -43,7 +43,7 @@ def load(config: str) -> Config:
         raise ConfigError(
             f"--config {config!r}: there is no such config.{meant} Expected one of"
             f" {', '.join(named_files())}, or the path of a .py file of the same form.\n"
-            "Correct the name, or copy pipeline/configs/digits.py and edit it."
+            "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
         )
     drawn = random.getstate()
     random.seed(0)  # a layer outside of functions takes its seed from it, when it is made

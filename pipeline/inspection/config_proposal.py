@@ -260,8 +260,12 @@ def _beside_boosting(config: Config, examples: Examples, found: Inspection) -> F
     return Finding(FOUND, "boosting", text)
 
 
-def text(found: Inspection, proposal: Proposal) -> str:
-    """Return the file of the config, as `pipeline.config.load` reads it."""
+def text(found: Inspection, proposal: Proposal, *, given: bool) -> str:
+    """Return the file of the config, as `pipeline.config.load` reads it.
+
+    Args:
+        given: somebody gave the competition's slug.
+    """
     config, plan = proposal.config, proposal.plan
     what = {
         "images": "image files",
@@ -287,8 +291,7 @@ def text(found: Inspection, proposal: Proposal) -> str:
         doc.append(config_writer.about_floor(config.floor))
     why = {finding.about: finding.text for finding in proposal.findings}
     comments = {
-        "competition": "The last part of its address on Kaggle; assumed, unless --competition was "
-        "given.",
+        "competition": config_writer.COMPETITION_ASSUMED.strip(" #\n") * (not given),
         "metric": config_writer.METRIC_UNKNOWN.strip(" #\n") * (not found.target.sure),
         "epochs": f"A start: {why['epochs'].partition(':')[2].strip()}.",
     }

@@ -10,10 +10,14 @@ from typing import Any
 from pipeline.config import Config, Floor
 
 LINE, STEP = 100, 4  # characters
-# Above a metric that nobody gave. It and the lines on the floor go when the metric is renewed.
+# Above what nobody gave; each goes when its field is set. The lines on a floor go with the metric.
 METRIC_UNKNOWN = (
     "    # A default: only the competition page has it. `invoke inspect --metric` sets it.\n"
 )
+COMPETITION_ASSUMED = (
+    "    # Assumed: the last part of its address on Kaggle. `invoke init --competition` sets it.\n"
+)
+UNKNOWN = {"metric": METRIC_UNKNOWN, "competition": COMPETITION_ASSUMED}
 # These come first; the other fields follow in the order of `Config`.
 FIRST = (
     "name", "competition", "num_classes", "target", "metric", "data", "model", "model_options",

@@ -66,7 +66,7 @@ def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> 
         proposed = config_proposal.with_floor(proposed, found, examples)
     except PipelineError as error:
         checked, problem = [], error  # raised below, after the findings are shown
-    text = config_proposal.text(found, proposed)
+    text = config_proposal.text(found, proposed, given=bool(given["competition"]))
     lines = [*found.findings, *proposed.findings]
     if not given["competition"]:
         lines.append(config_proposal.assumed(folder, competition))
@@ -106,8 +106,8 @@ def _renew(
     """
     from pipeline import competition_metric
     from pipeline.inspection import (
+        config_edits,
         config_proposal,
-        floor_renewal,
         image_networks,
         inspection,
         tables,
@@ -139,7 +139,12 @@ def _renew(
     proposed = config_proposal.with_floor(proposed, found)
     for line in proposed.findings:
         show(f"{line.level:9}{line.about:18}{line.text}")
-    floor_renewal.write(path, before, proposed.config)
+    if proposed.config.floor is None:
+        raise ConfigError(
+            f"{path} stays as it is: no floor could be measured, as said above.\n"
+            f'Set metric="{config.metric}" in it, and remove floor=.'
+        )
+    config_edits.write(path, before, proposed.config, ("metric", "floor"))
     show(f"wrote metric and floor into {path}; all else is as it was")
     return {
         "config": config.name,

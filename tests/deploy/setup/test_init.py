@@ -1,11 +1,10 @@
-"""The template becomes a competitor's own, once, and what they edited stays theirs."""
+"""The default of the tasks, what is asked for, and what Kaggle says of a competition."""
 
 import itertools
 import os
-import shutil
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,18 +12,34 @@ from deploy.errors import Denied, DiskError, UsageError
 from deploy.setup import init
 from tests.deploy.between import HANG, Between
 
-TEMPLATE = Path(__file__).resolve().parents[3] / "pipeline" / "configs" / "digits.py"
 SLUG = "leaf-diseases-2026"
 COMPETITION = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
+HOURS = "infer_hours"
 
 
 @pytest.fixture
 def ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The small project with the real template, and nobody signed in."""
-    shutil.copy(TEMPLATE, root / "pipeline" / "configs" / "digits.py")
+    """The small project, and nobody signed in."""
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_API_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     return root
+
+
+def begin(
+    root: Path,
+    competition: str = SLUG,
+    *,
+    name: str = "other",
+    held: float | None = None,
+    **more: Any,
+) -> init.Started:
+    """Begin a competition that the config of that name is for; `held`: the hours in it."""
+
+    def put(name: str, fields: Mapping[str, Any]) -> Path:
+        return root / "pipeline" / "configs" / f"{name}.py"
+
+    configs = {name: init.Stated(competition, False, held)}
+    return init.begin(root, competition, configs, put, **more)
 
 
 @pytest.fixture
@@ -44,37 +59,9 @@ def written(root: Path) -> dict[str, str]:
     }
 
 
-def test_the_new_config_loads_and_is_the_default(ours, shown):
-    """The model side reads it as it is; the digits stay as they are."""
-    from pipeline import config
-
-    made = init.begin(ours, SLUG, user="ann", show=shown.append)
-
-    loaded = config.load(str(ours / "pipeline" / "configs" / "leaf_diseases_2026.py"))
-    assert (loaded.name, loaded.competition) == ("leaf_diseases_2026", SLUG)
-    assert loaded.data == config.load("digits").data
-    assert init.default_config(ours) == made.config == "leaf_diseases_2026"
-    assert (ours / "pipeline" / "configs" / "digits.py").read_bytes() == TEMPLATE.read_bytes()
-
-
-def test_the_new_config_is_tidy_and_says_what_to_edit(ours):
-    """It passes what `invoke check` asks, and no word of the digits is left."""
-    text = init.begin(ours, SLUG).path.read_text()
-
-    done = subprocess.run(
-        [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "100", "-"],
-        input=text,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0
-    assert "How many classes" in text and "Handwritten" not in text and "digits" not in text
-    assert max(map(len, text.splitlines())) <= 100
-
-
 def test_what_will_be_used_on_kaggle_and_the_next_command_are_shown(ours, shown):
     """Handles that nobody has to guess."""
-    made = init.begin(ours, SLUG, user="ann", show=shown.append)
+    made = begin(ours, user="ann", show=shown.append)
 
     assert dict(made.handles) == {
         "train-tpu": "ann/leaf-diseases-2026-train-tpu",
@@ -82,49 +69,28 @@ def test_what_will_be_used_on_kaggle_and_the_next_command_are_shown(ours, shown)
         "artifact": "ann/leaf-diseases-2026-artifact",
     }
     assert all(handle in "\n".join(shown) for handle in made.handles.values())
-    assert shown[-1].startswith("Next: ") and "leaf_diseases_2026.py" in shown[-1]
+    assert shown[-1] == "Next: invoke doctor"
 
 
 def test_the_same_command_again_changes_nothing_and_says_so(ours, shown):
     """Not even the time of a file."""
-    init.begin(ours, SLUG)
+    begin(ours)
     before = {path: path.stat().st_mtime_ns for path in ours.rglob("*")}
 
-    made = init.begin(ours, SLUG, show=shown.append)
+    made = begin(ours, show=shown.append)
 
-    assert (made.created, made.remembered) == (False, False)
+    assert (made.added, made.remembered) == ({}, False)
     assert "Nothing was changed" in shown[0] and "already" in shown[1]
     assert {path: path.stat().st_mtime_ns for path in ours.rglob("*")} == before
 
 
-def test_an_edited_config_is_refused_and_stays(ours):
-    """Hours of work are in it."""
-    path = init.begin(ours, SLUG).path
-    path.write_text(path.read_text().replace("epochs=40", "epochs=41"))
-    (ours / init.FILE).unlink()
-    before = written(ours)
-
-    with pytest.raises(
-        UsageError, match=r'(?s)was edited.*config = "leaf_diseases_2026".*--config NAME'
-    ):
-        init.begin(ours, SLUG)
-
-    assert written(ours) == before
-
-
-def test_a_config_that_was_there_is_not_taken_over(ours):
-    """Two competitions cannot share one."""
-    with pytest.raises(UsageError, match="stays as it is"):
-        init.begin(ours, SLUG, config="other")
-
-
 def test_a_second_competition_becomes_the_default(ours):
-    """Both configs stay."""
-    init.begin(ours, SLUG)
-    made = init.begin(ours, "birds", config="my_birds")
+    """Each config is for one."""
+    begin(ours)
+    (ours / "pipeline" / "configs" / "birds.py").write_text("")
+    made = begin(ours, "birds-2026", name="birds")
 
-    assert (made.created, made.remembered, init.default_config(ours)) == (True, True, "my_birds")
-    assert (ours / "pipeline" / "configs" / "leaf_diseases_2026.py").is_file()
+    assert (made.remembered, made.config, init.default_config(ours)) == (True, "birds", "birds")
 
 
 @pytest.mark.parametrize(
@@ -135,11 +101,7 @@ def test_a_second_competition_becomes_the_default(ours):
         ("../../etc", "", "Try: --competition etc"),
         ("a" * 3000, "", "Correct it"),
         ("", "", "invoke init --competition SLUG"),
-        ("3d-objects", "", "--config my_3d_objects"),
-        ("leaf", "my-leaf", "--config my_my_leaf"),
-        ("leaf", "../leaf", "--config my_"),
-        ("class", "", "--config my_class"),
-        ("digits", "", "--config my_digits"),
+        ("leaf", "configs/leaf.py", "Move the file there"),
     ],
 )
 def test_a_name_that_cannot_work_is_refused_with_one_that_can(ours, slug, config, edit):
@@ -147,22 +109,10 @@ def test_a_name_that_cannot_work_is_refused_with_one_that_can(ours, slug, config
     before = written(ours)
 
     with pytest.raises(UsageError) as caught:
-        init.begin(ours, slug, config=config)
+        begin(ours, slug, config=config)
 
     assert edit in str(caught.value) and len(str(caught.value)) < 500
     assert written(ours) == before
-
-
-@pytest.mark.parametrize(
-    "damage", ["", "CONFIG = 1\n", "CONFIG = Config(name='x', competition='y')\n", "(", None]
-)
-def test_a_template_that_was_changed_beyond_use_is_named(ours, damage):
-    """It is edited as text, so its form counts."""
-    template = ours / "pipeline" / "configs" / "digits.py"
-    template.unlink() if damage is None else template.write_text(damage)
-
-    with pytest.raises(UsageError, match=r"git checkout .*digits\.py"):
-        init.begin(ours, SLUG)
 
 
 def test_without_the_file_the_default_is_the_rehearsal(ours):
@@ -191,8 +141,8 @@ def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
 
     if text != 'config = "gone"':
         with pytest.raises(UsageError):
-            init.begin(ours, SLUG)
-        assert not (ours / "pipeline" / "configs" / "leaf_diseases_2026.py").exists()
+            begin(ours)
+        assert (ours / init.FILE).read_text() == text
 
 
 def test_the_default_may_be_any_config_that_is_there(ours):
@@ -204,7 +154,7 @@ def test_the_default_may_be_any_config_that_is_there(ours):
 
 def test_a_competition_is_checked_where_there_are_credentials(signed_in, ours, shown):
     """And the handles are the signed-in user's."""
-    made = init.begin(ours, SLUG, show=shown.append)
+    made = begin(ours, show=shown.append)
 
     assert (made.checked, made.unchecked) == (True, "")
     assert made.handles["train-tpu"].startswith("ann/")
@@ -212,13 +162,13 @@ def test_a_competition_is_checked_where_there_are_credentials(signed_in, ours, s
 
 
 def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, monkeypatch, shown):
-    """The config is written all the same."""
+    """The config is the default all the same."""
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name, raising=False)
 
-    made = init.begin(ours, SLUG, show=shown.append)
+    made = begin(ours, show=shown.append)
 
-    assert between.seen == [] and made.created and not made.checked
+    assert between.seen == [] and made.remembered and not made.checked
     assert f"https://www.kaggle.com/competitions/{SLUG}/rules" in "\n".join(shown)
 
 
@@ -253,7 +203,7 @@ def test_a_competition_that_is_not_there_or_not_entered_ends_it(
     before = written(ours)
 
     with pytest.raises(error, match=said):
-        init.begin(ours, SLUG)
+        begin(ours)
 
     assert written(ours) == before
 
@@ -269,23 +219,23 @@ def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(
         monkeypatch.setattr(init, "TIMEOUTS", (1, 0.5))
     signed_in.say("ListDataFiles", itertools.repeat(answer))
 
-    made = init.begin(ours, SLUG)
+    made = begin(ours)
 
-    assert made.created and not made.checked and made.unchecked
+    assert made.remembered and not made.checked and made.unchecked
     assert made.handles["train-tpu"].startswith("ann/"), "the key names its user"
 
 
 def test_another_user_than_the_signed_in_one_is_refused(signed_in, ours):
     """Kaggle would take no push for them."""
     with pytest.raises(UsageError, match="ann's"):
-        init.begin(ours, SLUG, user="bob")
+        begin(ours, user="bob")
 
 
 @pytest.mark.parametrize("user", ["a b", "../x", "x" * 51])
 def test_a_user_that_cannot_be_is_refused(ours, user):
     """It becomes part of an address."""
     with pytest.raises(UsageError, match="--user"):
-        init.begin(ours, SLUG, user=user)
+        begin(ours, user=user)
 
 
 def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
@@ -298,18 +248,12 @@ def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
     monkeypatch.setattr(os, "replace", full)
 
     with pytest.raises(DiskError):
-        init.begin(ours, SLUG)
+        begin(ours)
 
     assert written(ours) == before
 
 
 # What no call tells
-
-
-def config_of(root: Path, name: str = "leaf_diseases_2026"):
-    from pipeline import config
-
-    return config.load(str(root / "pipeline" / "configs" / f"{name}.py"))
 
 
 def test_the_hours_of_a_code_competition_are_asked_for_and_kept_in_the_config(
@@ -322,38 +266,34 @@ def test_the_hours_of_a_code_competition_are_asked_for_and_kept_in_the_config(
         asked.append(question)
         return "2"
 
-    made = init.begin(ours, SLUG, ask=answer, show=shown.append)
-    text = made.path.read_text()
-    again = init.begin(ours, SLUG, ask=answer)
+    made = begin(ours, ask=answer, show=shown.append)
+    again = begin(ours, held=2.0, ask=answer)
 
     assert len(asked) == 1 and f"competitions/{SLUG}/overview/code-requirements" in asked[0]
-    assert config_of(ours).infer_hours == 2.0
-    assert "    # Hours that the competition gives a notebook with a GPU" in text
-    assert not again.created and made.path.read_text() == text
+    assert (made.added, again.added) == ({HOURS: 2.0}, {})
     assert not any("not known" in line for line in shown)
 
 
 @pytest.mark.parametrize("hours", [0.5, 2.0, 9.0])
 def test_the_hours_may_be_given_instead(ours, hours):
     """For a script, or without credentials; nothing is asked then."""
-    init.begin(ours, SLUG, hours=hours, ask=lambda question: pytest.fail(question))
+    for held in (None, 4.0):
+        made = begin(ours, held=held, hours=hours, ask=lambda question: pytest.fail(question))
 
-    assert config_of(ours).infer_hours == hours
+        assert made.added == {HOURS: hours}
 
 
 def test_without_anybody_to_ask_the_line_to_write_is_shown(ours, shown):
     """The config has none then."""
-    init.begin(ours, SLUG, show=shown.append)
+    made = begin(ours, show=shown.append)
 
-    assert config_of(ours).infer_hours is None
+    assert made.added == {}
     assert any("infer_hours=2.0" in line for line in shown)
 
 
-def test_no_answer_is_none(ours, shown):
+def test_no_answer_is_none(ours):
     """Not every page says how long."""
-    init.begin(ours, SLUG, ask=lambda question: "", show=shown.append)
-
-    assert config_of(ours).infer_hours is None
+    assert begin(ours, ask=lambda question: "").added == {}
 
 
 @pytest.mark.parametrize("answer", ["two", "0", "-1", "13", "nan", "inf"])
@@ -362,7 +302,7 @@ def test_an_answer_that_is_no_number_of_hours_ends_it(ours, answer):
     before = written(ours)
 
     with pytest.raises(UsageError, match="expected one up to 12"):
-        init.begin(ours, SLUG, ask=lambda question: answer)
+        begin(ours, ask=lambda question: answer)
 
     assert written(ours) == before
 
@@ -378,13 +318,13 @@ def test_a_competition_that_takes_files_is_asked_no_hours(signed_in, ours, shown
     }
     signed_in.say("GetCompetition", itertools.repeat(about))
 
-    init.begin(ours, SLUG, ask=lambda question: pytest.fail(question), show=shown.append)
+    made = begin(ours, ask=lambda question: pytest.fail(question), show=shown.append)
 
     assert (
         "It takes uploaded files, 10 submissions a day, teams may merge until 2026-12-24 23:59 UTC,"
         " ends on 2026-12-31 23:59 UTC"
     ) in shown
-    assert config_of(ours).infer_hours is None
+    assert made.added == {}
 
 
 def test_a_competition_that_is_not_entered_ends_it_with_the_address_of_its_rules(signed_in, ours):
@@ -393,7 +333,7 @@ def test_a_competition_that_is_not_entered_ends_it_with_the_address_of_its_rules
     before = written(ours)
 
     with pytest.raises(Denied, match=f"competitions/{SLUG}/rules"):
-        init.begin(ours, SLUG)
+        begin(ours)
 
     assert written(ours) == before
 
@@ -403,7 +343,7 @@ DIGITS = "2026-leaves"
 
 def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ours):
     """Kaggle finds no new notebook under a digit. The datasets keep the competition's name."""
-    made = init.begin(ours, DIGITS, config="leaves", user="ann")
+    made = begin(ours, DIGITS, name="leaves", user="ann")
 
     assert init.slug(ours, DIGITS) == "k-2026-leaves" and init.slug(ours, SLUG) == ""
     assert made.handles == {
@@ -412,7 +352,7 @@ def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ou
         "artifact": "ann/2026-leaves-artifact",
     }
     before = written(ours)
-    assert init.begin(ours, DIGITS, config="leaves", user="ann").handles == made.handles
+    assert begin(ours, DIGITS, name="leaves", user="ann").handles == made.handles
     assert written(ours) == before
 
 
@@ -420,27 +360,27 @@ def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ou
 def test_what_a_long_slug_is_given_is_taken_back(ours, letters):
     """An address has as many letters as a competition's slug, and one of them is spent."""
     competition = "2".ljust(letters - 1, "x") + "y"
-    init.begin(ours, competition, config="leaves", user="ann")
+    begin(ours, competition, name="leaves", user="ann")
 
     assert init.slug(ours, competition) == f"k-{competition}"[:50]
 
 
 def test_a_slug_stays_when_another_competition_is_begun(ours):
     """relay.toml holds one default, and the slugs of all."""
-    init.begin(ours, DIGITS, config="leaves", user="ann")
+    begin(ours, DIGITS, name="leaves", user="ann")
 
-    init.begin(ours, SLUG, user="ann")
+    begin(ours, user="ann")
 
-    assert init.default_config(ours) == SLUG.replace("-", "_")
+    assert init.default_config(ours) == "other"
     assert init.slug(ours, DIGITS) == "k-2026-leaves"
 
 
 def test_a_project_from_before_keeps_its_addresses(ours):
     """Its notebooks may be there; giving the command again moves nothing."""
-    init.begin(ours, DIGITS, config="leaves", user="ann")
+    begin(ours, DIGITS, name="leaves", user="ann")
     (ours / init.FILE).write_text('config = "leaves"\n')
 
-    made = init.begin(ours, DIGITS, config="leaves", user="ann")
+    made = begin(ours, DIGITS, name="leaves", user="ann")
 
     assert made.handles["train-tpu"] == "ann/2026-leaves-train-tpu"
 

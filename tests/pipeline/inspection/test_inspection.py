@@ -132,8 +132,9 @@ def test_the_file_of_a_config_loads_as_the_config_and_is_formatted(tmp_path):
         found = inspection.inspect(tmp_path / name)
         made = config_proposal.propose(found, name.replace("-", "_"), name)
         path = config_proposal.place(str(tmp_path / f"{made.config.name}.py"))
+        text = config_proposal.text(found, made, given=True)
 
-        assert config_proposal.write(path, config_proposal.text(found, made)) == made.config
+        assert config_proposal.write(path, text) == made.config
 
     ruff = f"{sys.executable} -m ruff format --check --config line-length=100".split()
     done = subprocess.run([*ruff, *tmp_path.glob("*.py")], capture_output=True, text=True)

@@ -15,7 +15,7 @@ from pipeline.__main__ import main
 from pipeline.config import Floor
 from pipeline.config.config_files import load
 from pipeline.evaluation import floor_comparison
-from pipeline.inspection import config_proposal, floor_renewal
+from pipeline.inspection import config_edits, config_proposal
 from pipeline.inspection.tables import FOUND, Finding
 
 STONES = Floor(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60)
@@ -102,10 +102,9 @@ def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, 
 
 def test_a_config_without_a_floor_gets_one():
     """With the import that it needs."""
-    new = floor_renewal.renewed(
+    new = config_edits.edited(
         "from pipeline.config import Config, Data\n\nCONFIG = Config(\n    name='a',  # mine\n)\n",
-        "rmsle",
-        STONES,
+        {"metric": "rmsle", "floor": STONES},
     )
 
     assert new == (

@@ -1,0 +1,201 @@
+"""A competition is begun: its folder is inspected, its rules are accepted, the tasks know it."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline.configs
+from deploy.errors import Denied, UsageError
+from deploy.setup import init
+from localkaggle.competitions import Competition, accuracy
+from localkaggle.facts import Facts
+from localkaggle.server import LocalKaggle
+from pipeline.config import Config, config_files, load
+from pipeline.inspection import config_edits, config_writer, inspect_command
+from tests.pipeline.conftest import write_competition
+
+SLUG = "leaf-diseases-2026"
+SAMPLE = b"id,label\na,x\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a project whose pipeline/configs/ has those that ship, and gets those of a test."""
+    root = tmp_path / "project"
+    folder = root / "pipeline" / "configs"
+    folder.mkdir(parents=True)
+    for path in config_files.CONFIGS.glob("digits*.py"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(config_files, "CONFIGS", folder)
+    monkeypatch.setattr(pipeline.configs, "__path__", [str(folder)])
+    before = set(sys.modules)
+    yield root
+    for name in set(sys.modules) - before:
+        if name.startswith("pipeline.configs."):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LocalKaggle]]:
+    """Return what starts a Kaggle with that competition, whose credentials are in use."""
+    started: list[LocalKaggle] = []
+
+    def start(**facts: Any) -> LocalKaggle:
+        leaves = Competition(
+            SLUG,
+            "Leaf Diseases",
+            {"train.csv": b"id,label\nb,x\n"},
+            {"sample_submission.csv": SAMPLE},
+            {"sample_submission.csv": SAMPLE},
+            {"label": {"a": "x"}},
+            accuracy,
+        )
+        place = tmp_path / f"kaggle-{len(started)}"
+        kaggle = LocalKaggle(place, competitions=[leaves], facts=Facts(**facts)).__enter__()
+        started.append(kaggle)
+        for name, value in kaggle.environment.items():
+            monkeypatch.setenv(name, value)
+        return kaggle
+
+    yield start
+    for kaggle in started:
+        kaggle.__exit__(None, None, None)
+
+
+def inspected(folder: Path, path: Path, **given: str) -> Path:
+    """Inspect a folder of small images, and return the file of the config that is written."""
+    asked = dict.fromkeys(inspect_command.OPTIONS, "") | given | {"write": str(path)}
+    inspect_command.run(folder, asked, lambda line: None)
+    return path
+
+
+@pytest.fixture(scope="module")
+def leaves(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that somebody downloaded."""
+    folder = tmp_path_factory.mktemp("data") / "leaves"
+    write_competition(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def proposed(leaves: Path) -> str:
+    """Return the text of the config that is proposed for that folder; nobody gave a slug."""
+    return inspected(leaves, leaves.with_name("leaves.py")).read_text()
+
+
+def write(root: Path, text: str, name: str = "leaves", competition: str = "") -> Config:
+    """Write a proposed config under a name, as with --competition if one is given."""
+    if competition:
+        line = '    competition="leaves",\n'
+        given = f'    competition="{competition}",\n'
+        text = text.replace(config_writer.COMPETITION_ASSUMED + line, given)
+    text = text.replace('name="leaves"', f'name="{name}"')
+    (root / "pipeline" / "configs" / f"{name}.py").write_text(text)
+    return load(name)
+
+
+def begin(root: Path, config: str = "", **more: Any) -> init.Started:
+    """Begin the competition as `invoke init` does."""
+    known = {name: init.Stated(*said) for name, said in config_edits.stated(config).items()}
+    return init.begin(root, SLUG, known, config_edits.put, config=config, **more)
+
+
+def again(name: str) -> Config:
+    """Return the config as it is in its file now."""
+    del sys.modules[f"pipeline.configs.{name}"]
+    return load(name)
+
+
+def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
+    """What was assumed and asked for goes into the config that inspect wrote; the rest stays."""
+    site()
+    before = write(root, proposed)
+    assert before.competition == "leaves"
+
+    made = begin(root, ask=lambda question: "2", show=shown.append)
+
+    after = again("leaves")
+    assert (after.competition, after.infer_hours) == (SLUG, 2.0)
+    assert after.to_json() == before.to_json() | {"competition": SLUG, "infer_hours": 2.0}
+    assert init.default_config(root) == made.config == "leaves"
+    assert made.checked and "exists, and its rules are accepted" in "\n".join(shown)
+    assert made.handles["train-tpu"] == f"rehearsal/{SLUG}-train-tpu"
+    assert shown[-1] == "Next: invoke doctor"
+    text = made.path.read_text()
+    assert "Assumed" not in text and text.startswith(f'"""{SLUG}: image files')
+
+
+def test_a_competition_is_begun_before_its_data_are_there(root, site, leaves, shown):
+    """Kaggle is asked all the same. The commands that are named lead to the end."""
+    site()
+
+    with pytest.raises(UsageError) as caught:
+        begin(root, show=shown.append)
+
+    assert f"The competition {SLUG} exists, and its rules are accepted" in shown
+    assert not (root / init.FILE).exists()
+    download, unpack, describe, last = str(caught.value).splitlines()[1:]
+    assert download == f"kaggle competitions download {SLUG} -p data"
+    assert unpack == f"unzip -q data/{SLUG}.zip -d data/{SLUG}"
+    assert describe == (
+        f"invoke inspect --input data/{SLUG} --write leaf_diseases_2026 --competition {SLUG}"
+    )
+    assert last == f"invoke init --competition {SLUG}"
+    path = root / "pipeline/configs/leaf_diseases_2026.py"
+    text = inspected(leaves, path, competition=SLUG).read_bytes()
+    assert begin(root).config == init.default_config(root) == "leaf_diseases_2026"
+    assert path.read_bytes() == text
+
+
+def test_a_config_that_was_edited_is_taken_as_it_is(root, site, proposed):
+    """Nothing in it is lost, and the same command again changes nothing at all."""
+    site()
+    write(root, proposed, competition=SLUG)
+    path = root / "pipeline/configs/leaves.py"
+    path.write_text(path.read_text().replace("CONFIG =", "# mine\nCONFIG =") + "\n# my notes\n")
+    text = path.read_text()
+
+    begin(root)
+    settings = (root / init.FILE).read_bytes()
+    made = begin(root)
+
+    assert path.read_text() == text and (root / init.FILE).read_bytes() == settings
+    assert (made.added, made.remembered) == ({}, False)
+
+
+def test_of_two_configs_for_a_competition_one_has_to_be_named(root, site, proposed):
+    """Until one of them is the default."""
+    site()
+    for name in ("leaves", "leaves_wide"):
+        write(root, proposed, name, SLUG)
+
+    with pytest.raises(UsageError, match=r"leaves, leaves_wide.*\n.*--config leaves$"):
+        begin(root)
+
+    assert not (root / init.FILE).exists()
+    assert begin(root, "leaves_wide").config == begin(root).config == "leaves_wide"
+
+
+def test_a_config_of_another_competition_is_not_taken_over(root, site, proposed):
+    """The line to change is named."""
+    site()
+    write(root, proposed, "birds", "birds-2026")
+
+    with pytest.raises(UsageError, match=f"for the competition 'birds-2026'(.|\n)*=\"{SLUG}\""):
+        begin(root, "birds")
+
+    assert again("birds").competition == "birds-2026" and not (root / init.FILE).exists()
+
+
+def test_rules_that_were_not_accepted_end_it_before_anything_is_written(root, site, proposed):
+    """The config is as it was."""
+    site(gate="rules")
+    before = write(root, proposed)
+
+    with pytest.raises(Denied, match=f"competitions/{SLUG}/rules"):
+        begin(root)
+
+    assert again("leaves") == before and not (root / init.FILE).exists()
