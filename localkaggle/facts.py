@@ -30,6 +30,7 @@ class Facts:
 
     Attributes:
         token_seconds: life of an OAuth access token; 0: it never ends.
+        address_seconds: life of a signed address of the storage; 0: it never ends.
         refused_push: what a push leaves that is refused for its quota: "nothing"; "shell", of a
             first push: a kernel without a version, of which calls fail until it is deleted;
             "source": a version that holds the source and never runs.
@@ -55,6 +56,7 @@ class Facts:
     """
 
     token_seconds: float = 0.0
+    address_seconds: float = 0.0
     refused_push: str = "nothing"
     new_script_seconds: float = 0.0
     default_execution: str = "run"

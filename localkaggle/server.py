@@ -42,6 +42,7 @@ from localkaggle.services.uploads import Uploads
 from localkaggle.sessions.machine_shapes import machine
 from localkaggle.sessions.session import Limits, Session
 from localkaggle.sessions.session_log import Log
+from localkaggle.wire import Wire
 
 USER = "rehearsal"
 SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}
@@ -77,6 +78,7 @@ class LocalKaggle:
     Attributes:
         key, token: of the account; neither ends.
         refresh_token: what a login in the browser leaves; it gives access tokens.
+        wire: counts the bytes of files that pass, and breaks connections.
         disk_full: what could not be written since the disk is full; "": nothing.
     """
 
@@ -122,7 +124,8 @@ class LocalKaggle:
         self.disk_full = ""
         self.journal: list[tuple[str, Any, int, Any]] = []
         self.lock = threading.RLock()
-        self.storage = Storage(self.folder)
+        self.wire = Wire()
+        self.storage = Storage(self.folder, self.facts.address_seconds)
         self.kernels = Kernels(
             self.storage,
             self.folder / "sessions",

@@ -1,14 +1,18 @@
 """Storage: files behind signed addresses, and the redirect that leads to one of them."""
 
+import base64
+import hashlib
 import itertools
+import secrets
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from localkaggle.facts import Facts
-from localkaggle.services.protocol import make, page
+from localkaggle.services.protocol import ApiError, make, page
 
 
 class Redirect(Exception):
@@ -19,12 +23,33 @@ class Redirect(Exception):
         self.key = key
 
 
+class AddressExpired(Exception):
+    """400 of the storage: the signed address was valid until now."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file behind a signed address, which is valid until this time of the monotonic clock."""
+
+    name: str
+    path: Path
+    until: float
+
+
 @dataclass
 class Storage:
-    """Objects by key: (name, path). New ones get generated names below `folder`."""
+    """Objects by key. New ones get generated names below `folder`.
+
+    A key is what signs an address: whoever does not have it cannot guess it.
+
+    Attributes:
+        address_seconds: life of an address; 0: it does not end.
+    """
 
     folder: Path
-    objects: dict[str, tuple[str, Path]] = field(default_factory=dict)
+    address_seconds: float = 0.0
+    objects: dict[str, Stored] = field(default_factory=dict)
+    _hashes: dict[tuple[Path, int, int], str] = field(default_factory=dict)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -37,10 +62,39 @@ class Storage:
 
     def share(self, name: str, path: Path) -> str:
         """Return the key under which the file can be downloaded as `name`."""
-        with self._lock:
-            key = str(next(self._numbers))
-            self.objects[key] = (name, path)
+        key, life = secrets.token_urlsafe(32), self.address_seconds or float("inf")
+        self.objects[key] = Stored(name, path, time.monotonic() + life)
         return key
+
+    def find(self, key: str) -> Path:
+        """Return the file behind an address.
+
+        Raises:
+            ApiError: 404 without such a key, or file.
+            AddressExpired: if the address has ended.
+        """
+        stored = self.objects.get(key)
+        if stored is None or not stored.path.is_file():
+            raise ApiError(404, "Not found")
+        if time.monotonic() >= stored.until:
+            raise AddressExpired
+        return stored.path
+
+    def expire(self) -> None:
+        """End all addresses that were given until now."""
+        self.objects = {
+            key: Stored(stored.name, stored.path, 0.0) for key, stored in self.objects.items()
+        }
+
+    def md5(self, path: Path) -> str:
+        """Return the MD5 of a file in Base64; it is read once, for as long as it stays the same."""
+        stat = path.stat()
+        known = (path, stat.st_mtime_ns, stat.st_size)
+        if known not in self._hashes:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+            self._hashes[known] = base64.b64encode(digest.digest()).decode()
+        return self._hashes[known]
 
 
 def keep(output: Path, facts: Facts) -> None:

@@ -1,10 +1,13 @@
 """Uploads: the service that announces uploads, receives their bytes, and makes folders of them."""
 
 import re
+import secrets
 import shutil
+import threading
 import zipfile
 import zlib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,16 +18,26 @@ from localkaggle.services.storage import Storage
 
 UNPACKED_AT_MOST = 20 * 10**9  # bytes
 PATH_AT_MOST = 1000  # bytes, to leave room for the folders above
+# Of a request that breaks, Google's storage keeps whole pieces of this many bytes.
+KEPT_BYTES = 256 * 1024
 
 
 @dataclass
 class Blob:
-    """One upload of `size` announced bytes; `done` once all of them are at `path`."""
+    """One upload of `size` announced bytes; `done` once all of them are at `path`.
+
+    Attributes:
+        have: how many bytes are kept for good.
+        turn: the number of the request that may write; a later one ends those before it.
+    """
 
     name: str
     size: int
     path: Path
     done: bool = False
+    have: int = 0
+    turn: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Uploads:
@@ -42,14 +55,22 @@ class Uploads:
         """Return an answer of this class, with the token and the address of a new upload."""
         if (size or 0) < 0:
             raise ApiError(400, f"Invalid content length: {size}")
-        token = f"blob-{len(self.blobs) + 1:06d}"
+        token = secrets.token_urlsafe(32)
         self.blobs[token] = Blob(require(FILE, name, "file name"), size or 0, self._storage.fresh())
         return make(kind, token=token, create_url=f"{BASE}/upload/{token}")
 
+    def expire(self) -> None:
+        """Forget all uploads that are not complete, as the storage does after a week."""
+        self.blobs = {token: blob for token, blob in self.blobs.items() if blob.done}
+
     def receive(
-        self, token: str, content_range: str | None, body: bytes
+        self, token: str, content_range: str | None, length: int, pieces: Iterable[bytes]
     ) -> tuple[int, dict[str, str]]:
-        """Store bytes of an upload, or answer how many there are.
+        """Store bytes of an upload as they come, or answer how many there are.
+
+        Args:
+            length: of what is sent now.
+            pieces: of it. One that raises ends the request, and what came before is kept.
 
         Returns:
             The HTTP code and headers.
@@ -57,27 +78,37 @@ class Uploads:
         blob = self.blobs.get(token)
         if blob is None:
             return 404, {}
-        have = blob.path.stat().st_size if blob.path.exists() else 0
-        if content_range and content_range.startswith("bytes */"):
-            if blob.done:
-                return 200, {}
-            return 308, {"Range": f"bytes=0-{have - 1}"} if have else {}
-        start = 0
-        if content_range:
-            found = re.fullmatch(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)", content_range)
-            if not found:
+        with blob.lock:
+            blob.turn += 1
+            turn = blob.turn
+            if content_range and content_range.startswith("bytes */"):
+                if blob.done:
+                    return 200, {}
+                return 308, {"Range": f"bytes=0-{blob.have - 1}"} if blob.have else {}
+            start = 0
+            if content_range:
+                found = re.fullmatch(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)", content_range)
+                if not found:
+                    return 400, {}
+                start, last, total = map(int, found.groups())
+                if start > blob.have or last != start + length - 1 or total != blob.size:
+                    return 400, {}
+            if start + length > blob.size:
                 return 400, {}
-            start, last, total = map(int, found.groups())
-            if start > have or last != start + len(body) - 1 or total != blob.size:
-                return 400, {}
-        end = start + len(body)
-        if end > blob.size:
-            return 400, {}
-        with blob.path.open("r+b" if blob.path.exists() else "wb") as file:
+            blob.have, blob.done = start, False
+        end = start
+        with blob.path.open("r+b" if blob.path.exists() else "wb", buffering=0) as file:
             file.seek(start)
             file.truncate()
-            file.write(body)
-        blob.done = end == blob.size
+            for piece in pieces:
+                with blob.lock:
+                    if blob.turn != turn:
+                        raise ConnectionAbortedError("another request goes on with this upload")
+                    file.write(piece)
+                    end += len(piece)
+                    blob.have = max(start, end - end % KEPT_BYTES)
+        with blob.lock:
+            blob.have, blob.done = end, end == blob.size
         return (200, {}) if blob.done else (308, {"Range": f"bytes=0-{end - 1}"})
 
     def complete(self, token: str) -> Blob:

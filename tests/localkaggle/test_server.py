@@ -522,7 +522,6 @@ def test_a_listed_file_can_be_fetched_whole_or_from_some_place_on(ended, client)
 
     whole = requests.get(file.url, timeout=30)
     rest = requests.get(file.url, headers={"Range": "bytes=7-"}, timeout=30)
-    head = requests.head(file.url, timeout=30)
     beyond = requests.get(file.url, headers={"Range": "bytes=9-"}, timeout=30)
 
     assert (whole.status_code, whole.content) == (200, b"number 0")
@@ -531,8 +530,7 @@ def test_a_listed_file_can_be_fetched_whole_or_from_some_place_on(ended, client)
         b"0",
         "bytes 7-7/8",
     )
-    assert (head.headers["Content-Length"], head.content) == ("8", b"")
-    assert head.headers["ETag"] == whole.headers["ETag"] == rest.headers["ETag"]
+    assert whole.headers["ETag"] == rest.headers["ETag"]
     assert beyond.status_code == 416
 
 

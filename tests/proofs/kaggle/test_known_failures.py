@@ -3,6 +3,7 @@
 import os
 import shutil
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -77,10 +78,8 @@ def test_a_storage_that_mixes_uploads_is_noticed(monkeypatch):
     """
     receive = Uploads.receive
 
-    def keeping(
-        self: Uploads, token: str, content_range: str | None, body: bytes
-    ) -> tuple[int, dict[str, str]]:
-        answer = receive(self, token, content_range, body)
+    def keeping(self: Uploads, token: str, *request: Any) -> tuple[int, dict[str, str]]:
+        answer = receive(self, token, *request)
         blob = self.blobs[token]
         older = [
             other
