@@ -15,8 +15,8 @@ FLOORS = {
     " training|inference|preparation figures pages folders"
     " plan report|inspection|rehearsal|bench __main__",
     "deploy": "errors client journal project bundle kernel relay trace|setup|live",
-    "localkaggle": "competitions|sessions|fault_kinds|facts|wire faults services http_handler server"
-    " __main__",
+    "localkaggle": "competitions|sessions|fault_kinds|facts|wire faults services http_handler"
+    " server __main__",
     "commands": "console drawing dashboard project push_plan"
     " kaggle|local|preparation|benchmark|rehearsal|setup|doctor|watch",
     "proofs": "shared"
