@@ -21,6 +21,16 @@ from deploy.errors import UsageError, writing
 ROOT = Path(__file__).resolve().parents[2]
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
 HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
+# What is in the working directory becomes output, which Kaggle lists and every pull downloads.
+ENTER = """import os
+import sys
+import tempfile
+from pathlib import Path
+
+working = Path.cwd()
+os.chdir(tempfile.mkdtemp(prefix="package-"))  # the package is no output of the run
+sys.path.insert(0, os.getcwd())"""
+BACK = "os.chdir(working)"
 NOTEBOOK = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -265,13 +275,15 @@ def build(
     title_cell = (
         f"# {metadata['title']}\n\nBuilt from commit `{commit or 'none'}`"
         f"{' with local changes' if dirty else ''}; bundle `{sha256}`.\n\n"
-        "The collapsed cells below write the package `pipeline` beside this notebook."
+        "The collapsed cells below write the package `pipeline` into a temporary folder."
     )
-    written = {**modules, "bundle.json": json.dumps(provenance, indent=2, sort_keys=True)}
+    told = json.dumps(provenance, indent=2, sort_keys=True)
     cells = [
         _cell("markdown", title_cell),
         _cell("code", _folders(modules), HIDDEN),
-        *(_cell("code", f"%%writefile {path}\n{text}", HIDDEN) for path, text in written.items()),
+        *(_cell("code", f"%%writefile {path}\n{text}", HIDDEN) for path, text in modules.items()),
+        _cell("code", BACK, HIDDEN),
+        _cell("code", f"%%writefile bundle.json\n{told}", HIDDEN),
         *(_cell(cell["cell_type"], cell["source"], cell["metadata"]) for cell in own),
     ]
     for place, cell in enumerate(cells):
@@ -346,10 +358,7 @@ def _configs(root: Path) -> dict[str, Path]:
 
 
 def _folders(modules: Mapping[str, str]) -> str:
-    lines = [
-        "import sys\nfrom pathlib import Path\n",
-        "sys.dont_write_bytecode = True  # the outputs hold sources only",
-    ]
+    lines = [ENTER]
     for folder in sorted({str(PurePosixPath(path).parent) for path in modules}):
         lines.append(f'Path("{folder}").mkdir(parents=True, exist_ok=True)')
     return "\n".join(lines)

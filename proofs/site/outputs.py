@@ -122,7 +122,7 @@ def cell(said: str, version: Version | None) -> int:
     if number is None or version is None:
         return 0
     sources = [each["source"] for each in json.loads(version.notebook)["cells"]]
-    package = 1 + sum("".join(source).startswith("%%writefile") for source in sources)
+    package = 2 + sum("".join(source).startswith("%%writefile") for source in sources)
     return int(number[1]) - package
 
 
